@@ -1,0 +1,78 @@
+# Every target makes its own environment in .venv: with uv when it is there, else with venv and pip.
+# Python 3.11 or newer is all that has to be installed:  make test PYTHON=python3.12
+
+PYTHON  ?= python3
+WORKERS ?= 2
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+READY := $(VENV)/.ready
+
+export UV_PYTHON_DOWNLOADS := never
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-real bench lint docs clean
+
+help:
+	@echo "make demo       show hookline at work, offline"
+	@echo "make test       lint, then every test that needs only Python"
+	@echo "make test-real  the tests that need more: containers, a cluster, other agents"
+	@echo "make bench      measure hookline beside its peers"
+	@echo "make lint       ruff and pyright"
+	@echo "make docs       write the generated reference pages"
+	@echo "make clean      remove environments and caches"
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("hookline needs Python 3.11 or newer, this is %d.%d; set PYTHON=..." % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	@rm -rf $(VENV)
+	@if command -v uv >/dev/null 2>&1; then \
+		echo "==> making $(VENV) with uv"; \
+		uv venv --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(VENV) && \
+		uv pip install --quiet --python $(BIN)/python --build-constraints constraints.txt \
+			--constraints constraints.txt --editable '.[dev]'; \
+	else \
+		echo "==> making $(VENV) with venv and pip"; \
+		$(PYTHON) -m venv $(VENV) && \
+		PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+			$(BIN)/python -m pip install --quiet --editable '.[dev]'; \
+	fi
+	@touch $@
+
+demo: $(READY)
+	@echo "==> demo"
+	@$(BIN)/python examples/demo.py
+
+lint: $(READY)
+	@echo "==> ruff check"
+	@$(BIN)/ruff check .
+	@echo "==> ruff format --check"
+	@$(BIN)/ruff format --check .
+	@echo "==> pyright"
+	@$(BIN)/pyright
+
+test: lint
+	@echo "==> pytest: every test that needs only Python"
+	@$(BIN)/python -m pytest -m "not real" -n $(WORKERS)
+
+# One after another: these share a cluster, an engine, a machine.
+# pytest exits 5 when nothing was selected, which is no failure here.
+test-real: $(READY)
+	@echo "==> pytest: the tests that need more than Python"
+	@status=0; $(BIN)/python -m pytest -m real || status=$$?; \
+	if [ $$status -eq 5 ]; then echo "test-real: no test is marked real; nothing was run"; exit 0; fi; \
+	exit $$status
+
+bench: $(READY)
+	@echo "==> bench"
+	@$(BIN)/python bench/run.py
+
+docs: $(READY)
+	@echo "==> docs/reference/statements.md"
+	@$(BIN)/python tools/statements.py --write
+
+clean:
+	@echo "==> removing environments, caches and builds"
+	@rm -rf $(VENV) .bench .pytest_cache .ruff_cache .hypothesis build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,60 @@
+"""What holds for every test: known statement ids, no silent skips in CI, no deadlines."""
+
+import os
+from collections.abc import Generator
+
+import pytest
+from hypothesis import settings
+
+from tests.statements import statements, wrong_markers
+
+# A slow machine is no failure.
+settings.register_profile("hookline", deadline=None)
+settings.load_profile("hookline")
+
+KNOWN = statements()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    items = [node for node in report.result or [] if isinstance(node, pytest.Item)]
+    wrong = [message for item in items for message in wrong_markers(item, KNOWN)]
+    if wrong:
+        report.outcome = "failed"
+        report.longrepr = "\n".join(wrong)
+        report.result = []
+    return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    harmless = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    if session.exitstatus in harmless and skips(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    skipped = skips(config)
+    if not skipped:
+        return
+    terminalreporter.section("skipped, which HOOKLINE_CI=1 does not allow", red=True)
+    for line in skipped:
+        terminalreporter.line(line)
+
+
+def skips(config: pytest.Config) -> list[str]:
+    """Each skipped test or file with its reason; empty where skipping is allowed."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("HOOKLINE_CI") != "1" or config.option.collectonly or reporter is None:
+        return []
+    # Every xdist worker reports a skipped file, so the same line may come more than once.
+    return sorted({f"{report.nodeid}: {reason(report)}" for report in reporter.stats.get("skipped", [])})
+
+
+def reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    if isinstance(report.longrepr, tuple):
+        return report.longrepr[2].removeprefix("Skipped: ")
+    return str(report.longrepr)
