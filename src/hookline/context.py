@@ -1,0 +1,319 @@
+"""HookContext: what happened, as a hook is given it. WorkflowContext: the execution around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from typing import Any, cast
+
+from hookline.errors import UsageError
+from hookline.plain import plain
+from hookline.point import Point, Status
+
+__all__ = [
+    "UNSEEN",
+    "AgentConfig",
+    "Facts",
+    "HookContext",
+    "Step",
+    "ToolCall",
+    "ToolResult",
+    "Usage",
+    "WorkflowContext",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """How the agent that a hook stands around was declared."""
+
+    name: str
+    provider: str
+    model: str
+    tools: tuple[str, ...] = ()
+    system_prompt: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    provider_base_url: str | None = None
+    provider_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    output_schema_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One call that the model asked for. `arguments` is None where its JSON could not be read."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any] | None
+    raw_arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """How one call ended: ok, failed, timed_out, answered or blocked."""
+
+    tool_call_id: str
+    tool_name: str
+    status: str
+    result: Any = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens, as the provider counted them."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            total_tokens=self.total_tokens + other.total_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One completed step: a model call and the tools it asked for."""
+
+    step: int
+    content: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_results: tuple[ToolResult, ...] = ()
+    usage: Usage = Usage()
+
+    @classmethod
+    def model_validate(cls, value: Mapping[str, Any]) -> Step:
+        """A step made again of its plain form."""
+        given = dict(value)
+        given["tool_calls"] = tuple(ToolCall(**call) for call in given.get("tool_calls") or ())
+        given["tool_results"] = tuple(ToolResult(**result) for result in given.get("tool_results") or ())
+        given["usage"] = Usage(**cast("dict[str, int]", given.get("usage") or {}))
+        return cls(**given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowContext:
+    """The execution a hook or a tool runs in. `state` is scratch space shared by the whole run."""
+
+    workflow_id: str
+    execution_id: str = ""
+    session_id: str | None = None
+    user_id: str | None = None
+    parent_execution_id: str | None = None
+    root_execution_id: str = ""
+    root_workflow_id: str = ""
+    retry_count: int = 0
+    created_at: float = 0.0
+    workflow_type: str = "agent"
+    workspace: str | None = None
+    state: dict[str, Any] = field(default_factory=dict[str, Any])
+    agent_id: str | None = None
+    provider: str | None = None
+    model: str | None = None
+    system_prompt: str | None = None
+    tools: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return plain(self)
+
+
+@dataclass(slots=True, kw_only=True)
+class Facts:
+    """What is the same for every hook of one point; never changed once made."""
+
+    workflow_id: str
+    point: Point | str = ""
+    run_id: str = ""
+    scope_id: str = ""
+    call_id: str | None = None
+    attempt: int = 1
+    step: int | None = None
+    agent: str | None = None
+    parents: tuple[str, ...] = ()
+    session_id: str | None = None
+    user_id: str | None = None
+    agent_config: AgentConfig | None = None
+    steps: tuple[Step, ...] = ()
+    current_tool: str | None = None
+    tool_kind: str | None = None
+    status: Status | None = None
+    native: Any = None
+    workflow: WorkflowContext | None = None
+    aliases: Mapping[str, str] | None = None
+
+    def at(self, point: Point, status: Status | None = None, steps: tuple[Step, ...] | None = None) -> Facts:
+        """The same facts at a point of their scope."""
+        return Facts(
+            workflow_id=self.workflow_id,
+            point=point,
+            run_id=self.run_id,
+            scope_id=self.scope_id,
+            call_id=self.call_id,
+            attempt=self.attempt,
+            step=self.step,
+            agent=self.agent,
+            parents=self.parents,
+            session_id=self.session_id,
+            user_id=self.user_id,
+            agent_config=self.agent_config,
+            steps=self.steps if steps is None else steps,
+            current_tool=self.current_tool,
+            tool_kind=self.tool_kind,
+            status=status,
+            native=self.native,
+            workflow=self.workflow,
+            aliases=self.aliases if point.is_start else None,
+        )
+
+
+def _fact(name: str) -> Any:
+    def refuse(_context: HookContext, _value: Any) -> None:
+        raise AttributeError(f"HookContext.{name} is read only; {_HOW_TO_CHANGE}")
+
+    return property(attrgetter(f"_facts.{name}"), refuse)
+
+
+_HOW_TO_CHANGE = (
+    "return HookResult.continue_with(modified_payload=...) or (modified_output=...) to change what goes on"
+)
+UNSEEN: Any = object()
+
+
+class HookContext:
+    """What a hook is given. Read only: payload and output are copies of the hook's own."""
+
+    __slots__ = ("_facts", "_output", "_payload", "_seen_output", "_seen_payload")
+
+    workflow_id: str = _fact("workflow_id")
+    point: Point | str = _fact("point")
+    run_id: str = _fact("run_id")
+    scope_id: str = _fact("scope_id")
+    call_id: str | None = _fact("call_id")
+    attempt: int = _fact("attempt")
+    step: int | None = _fact("step")
+    agent: str | None = _fact("agent")
+    parents: tuple[str, ...] = _fact("parents")
+    session_id: str | None = _fact("session_id")
+    user_id: str | None = _fact("user_id")
+    agent_config: AgentConfig | None = _fact("agent_config")
+    current_tool: str | None = _fact("current_tool")
+    tool_kind: str | None = _fact("tool_kind")
+    status: Status | None = _fact("status")
+    native: Any = _fact("native")
+
+    def __init__(self, *, current_payload: Any = None, current_output: Any = None, **facts: Any) -> None:
+        try:
+            self._facts = Facts(**facts)
+        except TypeError as exc:
+            raise UsageError(f"HookContext: {str(exc).replace('Facts.__init__() ', '')}") from None
+        self._payload = current_payload
+        self._output = current_output
+        self._seen_payload = self._seen_output = UNSEEN
+
+    @classmethod
+    def of(cls, facts: Facts, payload: Any, output: Any) -> HookContext:
+        context = cls.__new__(cls)
+        context._facts = facts
+        context._payload = payload
+        context._output = output
+        context._seen_payload = context._seen_output = UNSEEN
+        return context
+
+    @property
+    def current_payload(self) -> Any:
+        if self._seen_payload is UNSEEN:
+            self._seen_payload = plain(self._payload)
+        return self._seen_payload
+
+    @current_payload.setter
+    def current_payload(self, value: Any) -> None:
+        raise AttributeError(f"HookContext.current_payload is read only; {_HOW_TO_CHANGE}")
+
+    @property
+    def current_output(self) -> Any:
+        if self._seen_output is UNSEEN:
+            self._seen_output = plain(self._output)
+        return self._seen_output
+
+    @current_output.setter
+    def current_output(self, value: Any) -> None:
+        raise AttributeError(f"HookContext.current_output is read only; {_HOW_TO_CHANGE}")
+
+    @property
+    def steps(self) -> list[Step]:
+        return list(self._facts.steps)
+
+    @property
+    def facts(self) -> Facts:
+        return self._facts
+
+    @property
+    def given(self) -> tuple[Any, Any]:
+        """Payload and output themselves, for the engine; a hook takes `current_payload`, which is its own."""
+        return self._payload, self._output
+
+    @property
+    def untouched(self) -> bool:
+        """Whether the hook never looked at payload or output, so that it cannot have changed its copy."""
+        return self._seen_payload is UNSEEN and self._seen_output is UNSEEN
+
+    @property
+    def changed_in_place(self) -> str | None:
+        """The name of the field that a hook wrote into; that has no effect, and the hook is told so."""
+        if _differs(self._seen_payload, self._payload):
+            return "current_payload"
+        if _differs(self._seen_output, self._output):
+            return "current_output"
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field as plain data: what a hook in another process is sent."""
+        facts = self._facts
+        shown: dict[str, Any] = {
+            item.name: plain(getattr(facts, item.name)) for item in fields(facts) if item.name not in _INNER
+        }
+        shown["current_payload"] = plain(self._payload)
+        shown["current_output"] = plain(self._output)
+        return shown
+
+    @classmethod
+    def from_dict(cls, value: HookContext | Mapping[str, Any]) -> HookContext:
+        if isinstance(value, HookContext):
+            return value
+        if not isinstance(value, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(
+                f"Cannot create HookContext from {type(value).__name__}; give a dict or a HookContext"
+            )
+        known = dict(value)
+        config = known.get("agent_config")
+        if isinstance(config, dict):
+            known["agent_config"] = AgentConfig(**cast("dict[str, Any]", config))
+        known["steps"] = tuple(
+            item if isinstance(item, Step) else Step.model_validate(item) for item in known.get("steps") or ()
+        )
+        known["parents"] = tuple(known.get("parents") or ())
+        return cls(**known)
+
+    def __repr__(self) -> str:
+        facts = self._facts
+        tool = f" {facts.current_tool}" if facts.current_tool else ""
+        return f"<HookContext {facts.point}{tool} of {facts.workflow_id}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HookContext) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+_INNER = frozenset({"workflow", "aliases"})
+
+
+def _differs(seen: Any, original: Any) -> bool:
+    return seen is not UNSEEN and seen != original and seen != plain(original)

@@ -1,0 +1,121 @@
+"""Everything hookline raises, as one tree.
+
+HooklineError
+ +-- UsageError          called or declared wrongly; also a TypeError, so that Python's own habits hold
+ +-- FileError           a file of the user's is wrong: names the file, line and key
+ +-- RunEnded            a run did not get to its answer
+ |    +-- HookFailed     a hook said fail, or broke where that means fail; never worth a retry
+ |    +-- Refused        a hook or a person said no to the whole input
+ |    +-- Skipped        a hook said that there is nothing to do
+ |    +-- RunTimedOut    the run's own limit passed
+ |    +-- AgentFailed    the agent itself could not go on
+ |         +-- ModelFailed   the model provider did not answer usefully
+ +-- HookBroke           a hook did not do its job: raised, hung, answered rubbish; on_error decides what follows
+ +-- JournalError        the record could not be kept or read
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = [
+    "AgentFailed",
+    "FileError",
+    "HookBroke",
+    "HookFailed",
+    "HooklineError",
+    "JournalError",
+    "ModelFailed",
+    "Refused",
+    "RunEnded",
+    "RunTimedOut",
+    "Skipped",
+    "UsageError",
+]
+
+
+class HooklineError(Exception):
+    """The root of the tree."""
+
+
+class UsageError(HooklineError, TypeError):
+    """Something of ours was called or declared in a way that cannot work."""
+
+
+class FileError(HooklineError):
+    """A user's file is wrong; the message starts with where."""
+
+    def __init__(
+        self, message: str, *, file: str | Path, line: int | None = None, key: str | None = None
+    ) -> None:
+        place = f"{file}:{line}" if line is not None else f"{file}"
+        super().__init__(f"{place}: {f'{key}: ' if key else ''}{message}")
+        self.file = str(file)
+        self.line = line
+        self.key = key
+        self.message = message
+
+
+class RunEnded(HooklineError):
+    """A run ended without its answer; `run_id` finds it in the journal."""
+
+    run_id: str | None = None
+
+
+class HookFailed(RunEnded):
+    """A hook stopped the run. `reason` is the hook's own text."""
+
+    def __init__(self, reason: str, *, point: str, hook: str, tool: str | None = None) -> None:
+        where = f"{point} ({tool})" if tool else point
+        super().__init__(f"{reason} [hook {hook} at {where}]")
+        self.reason = reason
+        self.point = point
+        self.hook = hook
+        self.tool = tool
+
+
+class Refused(RunEnded):
+    """The input was refused before any work was done, or as often as that is allowed."""
+
+    def __init__(self, reason: str, *, point: str, hook: str) -> None:
+        super().__init__(f"{reason} [hook {hook} at {point}]")
+        self.reason = reason
+        self.point = point
+        self.hook = hook
+
+
+class Skipped(RunEnded):
+    """There was nothing to do, says a hook; not a failure."""
+
+    def __init__(self, reason: str, *, point: str, hook: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.point = point
+        self.hook = hook
+
+
+class RunTimedOut(RunEnded):
+    """The run's own limit passed."""
+
+
+class AgentFailed(RunEnded):
+    """The agent could not go on."""
+
+
+class ModelFailed(AgentFailed):
+    """The provider refused, was not reached, or its answer broke off."""
+
+
+class HookBroke(HooklineError):
+    """A hook that did not do its job, which is not a hook that said no.
+
+    `kind` is one word for the record: raised, timed_out, bad_answer, not_started, wrong_point.
+    """
+
+    def __init__(self, message: str, *, kind: str = "raised") -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class JournalError(HooklineError):
+    """The journal cannot be opened, read or written; the message says which file and why."""

@@ -1,0 +1,96 @@
+"""Values as plain data: what hooks are shown, what they may give back, what the record keeps.
+
+A plain value is built of dicts, lists, strings, numbers, booleans and None. Models (pydantic) and
+dataclasses are shown as dicts and made into themselves again by `like`, with their own validation.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any, cast
+
+from hookline.errors import HookBroke
+
+__all__ = ["like", "plain", "strictly_plain"]
+
+_ATOMS = frozenset[Any]({str, int, float, bool, type(None)})
+_type: Any = type
+
+
+def plain(value: Any) -> Any:
+    """A copy of its own for a hook, so that what the hook does to it reaches nobody."""
+    kind = _type(value)
+    if kind in _ATOMS:
+        return value
+    if kind is dict:
+        return {key: item if type(item) in _ATOMS else plain(item) for key, item in value.items()}
+    if kind is list or kind is tuple:
+        return [item if type(item) in _ATOMS else plain(item) for item in value]
+    return _opened(value, plain, _copied)
+
+
+def strictly_plain(value: Any, name: str) -> Any:
+    """A plain copy of what a hook returned; anything that JSON cannot carry is refused, by its path."""
+    kind = _type(value)
+    if kind in _ATOMS:
+        return value
+    if isinstance(value, dict):
+        return {
+            _key(key, name): strictly_plain(item, f"{name}[{key!r}]")
+            for key, item in cast("dict[Any, Any]", value).items()
+        }
+    if isinstance(value, list | tuple):
+        items = cast("list[Any]", value)
+        return [strictly_plain(item, f"{name}[{index}]") for index, item in enumerate(items)]
+    return _opened(value, lambda inner: strictly_plain(inner, name), lambda other: _refused(other, name))
+
+
+def like(original: Any, changed: Any) -> Any:
+    """`changed` in the type of `original`, where that is a model or a dataclass; validated again."""
+    kind = _type(original)
+    if kind in _ATOMS or kind is dict or kind is list or not isinstance(changed, Mapping):
+        return changed
+    if hasattr(kind, "model_validate"):
+        return kind.model_validate(changed)
+    if is_dataclass(original):
+        return kind(**changed)
+    return cast("Any", changed)
+
+
+def _opened(value: Any, again: Callable[[Any], Any], other: Callable[[Any], Any]) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, str | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {key: again(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+    if hasattr(_type(value), "model_dump"):
+        return again(value.model_dump())
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: again(getattr(value, field.name)) for field in fields(value)}
+    return other(value)
+
+
+def _copied(value: Any) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except Exception:
+        # A lock, a socket: it cannot be copied, and a hook that only looks must not die of it.
+        return value
+
+
+def _key(key: Any, name: str) -> str:
+    if type(key) is not str:
+        raise HookBroke(f"{name} has the key {key!r}; keys must be strings", kind="bad_answer")
+    return key
+
+
+def _refused(value: Any, name: str) -> Any:
+    raise HookBroke(
+        f"{name} is {type(value).__name__}, which JSON cannot carry; give dicts, lists, strings, numbers,"
+        " booleans, None, dataclasses or pydantic models",
+        kind="bad_answer",
+    )

@@ -1,0 +1,83 @@
+"""The fourteen points of an agent's life: seven scopes, each with a start and an end."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from hookline.errors import UsageError
+
+__all__ = ["Point", "Scope", "Status", "point_named"]
+
+
+class Scope(StrEnum):
+    """What a point is the start or the end of, outermost first."""
+
+    WORKSPACE = "workspace"
+    RUN = "run"
+    SESSION = "session"
+    AGENT = "agent"
+    STEP = "step"
+    MODEL = "model"
+    TOOL = "tool"
+
+
+class Point(StrEnum):
+    """Where a hook can stand."""
+
+    WORKSPACE_START = "workspace.start"
+    WORKSPACE_END = "workspace.end"
+    RUN_START = "run.start"
+    RUN_END = "run.end"
+    SESSION_START = "session.start"
+    SESSION_END = "session.end"
+    AGENT_START = "agent.start"
+    AGENT_END = "agent.end"
+    STEP_START = "step.start"
+    STEP_END = "step.end"
+    MODEL_START = "model.start"
+    MODEL_END = "model.end"
+    TOOL_START = "tool.start"
+    TOOL_END = "tool.end"
+
+    @property
+    def scope(self) -> Scope:
+        return _SCOPES[self]
+
+    @property
+    def is_start(self) -> bool:
+        return self in _STARTS
+
+    @staticmethod
+    def start_of(scope: Scope) -> Point:
+        return _START_OF[scope]
+
+    @staticmethod
+    def end_of(scope: Scope) -> Point:
+        return _END_OF[scope]
+
+
+class Status(StrEnum):
+    """How the thing inside a scope ended; what its end hooks are told."""
+
+    OK = "ok"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    ANSWERED = "answered"
+    SKIPPED = "skipped"
+    BLOCKED = "blocked"
+    LOST = "lost"
+
+
+_SCOPES = {point: Scope(point.partition(".")[0]) for point in Point}
+_STARTS = frozenset(point for point in Point if point.endswith(".start"))
+_START_OF = {point.scope: point for point in Point if point.is_start}
+_END_OF = {point.scope: point for point in Point if not point.is_start}
+
+
+def point_named(name: str) -> Point:
+    """The point a user wrote, or an error that lists what could have been meant."""
+    try:
+        return Point(name)
+    except ValueError:
+        raise UsageError(f"unknown point {name!r}; known: {', '.join(Point)}") from None

@@ -1,0 +1,325 @@
+"""Agent: the Python SDK's declaration of an agent, with its hooks in lists, and the ways to run it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hookline.agent.answer import AgentResult, StreamResult
+from hookline.agent.loop import INSIDE
+from hookline.agent.models import Model
+from hookline.agent.models.named import model_named
+from hookline.agent.ready import ready_tool
+from hookline.agent.running import Running, Session, run_inside
+from hookline.agent.spec import Spec
+from hookline.agent.stop import StopCondition
+from hookline.agent.structured import OutputSchema
+from hookline.agent.tools import Tool, tool
+from hookline.context import WorkflowContext
+from hookline.declaration import AgentDeclaration, Declaration, HookDeclaration
+from hookline.dialects.polos import KEYWORDS, functions
+from hookline.errors import UsageError
+from hookline.handlers.python import python_hook
+from hookline.hook import Hook
+from hookline.journal import Journal, Owner, Record
+from hookline.lifecycle import Approver, Run
+from hookline.pipeline import Recorder
+
+__all__ = ["Agent"]
+
+Functions = Callable[..., Any] | Sequence[Callable[..., Any]] | None
+
+
+class Agent:
+    """An agent and the hooks around it. Each hook list is an attribute, read anew by every run."""
+
+    def __init__(
+        self,
+        *,
+        id: str,
+        provider: str = "",
+        model: str | Model = "",
+        description: str = "",
+        system_prompt: str | None = None,
+        tools: Iterable[Any] = (),
+        temperature: float | None = None,
+        top_p: float | None = None,
+        max_output_tokens: int | None = None,
+        provider_base_url: str | None = None,
+        stop_conditions: StopCondition | Iterable[StopCondition] = (),
+        output_schema: Any = None,
+        workspace: str | Path | None = None,
+        timeout: float | None = None,
+        on_run_start: Functions = None,
+        on_run_end: Functions = None,
+        on_session_start: Functions = None,
+        on_session_end: Functions = None,
+        on_start: Functions = None,
+        on_end: Functions = None,
+        on_agent_step_start: Functions = None,
+        on_agent_step_end: Functions = None,
+        on_model_start: Functions = None,
+        on_model_end: Functions = None,
+        on_tool_start: Functions = None,
+        on_tool_end: Functions = None,
+    ) -> None:
+        if not id or not isinstance(id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"an agent's id is a word of its own, not {id!r}")
+        self.id = id
+        self.provider = provider
+        self.model = model
+        self.description = description
+        self.system_prompt = system_prompt
+        self.tools = _tools(tools)
+        self.temperature = temperature
+        self.top_p = top_p
+        self.max_output_tokens = max_output_tokens
+        self.provider_base_url = provider_base_url
+        self.stop_conditions = (
+            (stop_conditions,) if isinstance(stop_conditions, StopCondition) else tuple(stop_conditions)
+        )
+        self.output = OutputSchema(output_schema) if output_schema is not None else None
+        self.workspace = str(workspace) if workspace is not None else None
+        self.timeout = timeout
+        self.on_run_start = functions("on_run_start", on_run_start)
+        self.on_run_end = functions("on_run_end", on_run_end)
+        self.on_session_start = functions("on_session_start", on_session_start)
+        self.on_session_end = functions("on_session_end", on_session_end)
+        self.on_start = functions("on_start", on_start)
+        self.on_end = functions("on_end", on_end)
+        self.on_agent_step_start = functions("on_agent_step_start", on_agent_step_start)
+        self.on_agent_step_end = functions("on_agent_step_end", on_agent_step_end)
+        self.on_model_start = functions("on_model_start", on_model_start)
+        self.on_model_end = functions("on_model_end", on_model_end)
+        self.on_tool_start = functions("on_tool_start", on_tool_start)
+        self.on_tool_end = functions("on_tool_end", on_tool_end)
+        self._model: Model | None = None
+        self._sessions: dict[str, Session] = {}
+        self.hooks()
+
+    async def run(
+        self,
+        input: str | list[Mapping[str, Any]],
+        *,
+        session_id: str | None = None,
+        user_id: str | None = None,
+        timeout: float | None = None,
+        hooks: Iterable[Hook | Callable[..., Any]] = (),
+        journal: Journal | None = None,
+        watch: Iterable[Callable[[Record], None]] = (),
+        approver: Approver | None = None,
+        workspace: str | Path | None = None,
+        run_id: str | None = None,
+        source: str | None = None,
+        owner: Owner | None = None,
+        **provider_kwargs: Any,
+    ) -> AgentResult:
+        """The agent's answer to `input`; raises a RunEnded where there is none.
+
+        `hooks` hold for every agent of the run, also those that are tools. Called from within a tool of
+        another run, the agent is part of that run and under its hooks.
+        """
+        inside = INSIDE.get()
+        if inside is not None:
+            return await run_inside(self._spec(), inside, input, provider_kwargs)
+        running = self._running(
+            session_id=session_id,
+            user_id=user_id,
+            timeout=timeout,
+            hooks=hooks,
+            journal=journal,
+            watch=watch,
+            approver=approver,
+            workspace=workspace,
+            run_id=run_id,
+            source=source,
+            owner=owner,
+            provider_kwargs=provider_kwargs,
+        )
+        return await running.answer(input)
+
+    def stream(
+        self,
+        input: str | list[Mapping[str, Any]],
+        *,
+        session_id: str | None = None,
+        user_id: str | None = None,
+        timeout: float | None = None,
+        hooks: Iterable[Hook | Callable[..., Any]] = (),
+        journal: Journal | None = None,
+        watch: Iterable[Callable[[Record], None]] = (),
+        approver: Approver | None = None,
+        workspace: str | Path | None = None,
+        **provider_kwargs: Any,
+    ) -> StreamResult:
+        """The same as `run`, as it happens. The same hooks, in the same order."""
+        stream = StreamResult()
+        running = self._running(
+            session_id=session_id,
+            user_id=user_id,
+            timeout=timeout,
+            hooks=hooks,
+            journal=journal,
+            watch=watch,
+            approver=approver,
+            workspace=workspace,
+            streaming=True,
+            emit=stream.emit,
+            provider_kwargs=provider_kwargs,
+        )
+        stream.follow(asyncio.ensure_future(running.answer(input)))
+        return stream
+
+    async def close_session(self, session_id: str) -> None:
+        """The conversation is over: its session.end hooks run."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            await session.close()
+
+    async def close(self) -> None:
+        """Close every session and the model's connections."""
+        for session_id in list(self._sessions):
+            await self.close_session(session_id)
+        if self._model is not None:
+            await self._model.close()
+            self._model = None
+
+    async def __aenter__(self) -> Agent:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def hooks(self) -> tuple[Hook, ...]:
+        """Its own hooks, live, point by point in declared order."""
+        return tuple(
+            python_hook(function, [point])
+            for keyword, point in KEYWORDS.items()
+            for function in functions(keyword, getattr(self, keyword))
+        )
+
+    def declaration(self, source: str = "") -> Declaration:
+        """What it says, as pure data: for `explain`, and for the record of a run."""
+        return Declaration(format="polos", source=source, agent=self._declared(), timeout=self.timeout)
+
+    def as_tool(self) -> Tool:
+        """The agent as a tool of another: its scopes nest inside that tool call."""
+
+        async def body(_ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
+            result = await self.run(str(arguments.get("input", "")))
+            return result.result
+
+        return Tool(
+            id=self.id,
+            description=self.description or self.system_prompt or f"Ask the agent {self.id}.",
+            parameters={
+                "type": "object",
+                "properties": {"input": {"type": "string", "description": "what the agent is asked"}},
+                "required": ["input"],
+            },
+            body=body,
+            kind="agent",
+        )
+
+    def _running(
+        self,
+        *,
+        session_id: str | None,
+        timeout: float | None,
+        hooks: Iterable[Hook | Callable[..., Any]],
+        journal: Journal | None,
+        watch: Iterable[Callable[[Record], None]],
+        approver: Approver | None,
+        workspace: str | Path | None,
+        run_id: str | None = None,
+        **rest: Any,
+    ) -> Running:
+        run = Run(id=run_id, recorder=Recorder(journal, watch), approver=approver)
+        where = str(workspace) if workspace is not None else self.workspace
+        return Running(
+            spec=self._spec(),
+            run=run,
+            session=self._session(session_id, run.id),
+            hooks=tuple(each if isinstance(each, Hook) else python_hook(each) for each in hooks),
+            workspace=where,
+            timeout=timeout if timeout is not None else self.timeout,
+            declaration=self.declaration(rest.get("source") or "").to_dict() if run.recorder.on else None,
+            **rest,
+        )
+
+    def _session(self, session_id: str | None, run_id: str) -> Session:
+        if session_id is None:
+            return Session(id=run_id)
+        return self._sessions.setdefault(session_id, Session(id=session_id, lasts=True))
+
+    def _spec(self) -> Spec:
+        return Spec(
+            id=self.id,
+            model=self._live_model(),
+            system_prompt=self.system_prompt,
+            tools={each.id: each for each in self.tools},
+            hooks=self.hooks(),
+            stop_conditions=self.stop_conditions,
+            output=self.output,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            max_output_tokens=self.max_output_tokens,
+            provider_base_url=self.provider_base_url,
+        )
+
+    def _live_model(self) -> Model:
+        if not isinstance(self.model, str):
+            return self.model
+        if self._model is None:
+            self._model = model_named(
+                self.provider, self.model, base_url=self.provider_base_url, environ=os.environ
+            )
+        return self._model
+
+    def _declared(self) -> AgentDeclaration:
+        model = self.model
+        return AgentDeclaration(
+            name=self.id,
+            provider=self.provider if isinstance(model, str) else model.provider,
+            model=model if isinstance(model, str) else model.name,
+            system_prompt=self.system_prompt,
+            tools=tuple(each.id for each in self.tools),
+            hooks=tuple(_declared(each) for each in self.hooks()),
+        )
+
+
+def _tools(given: Iterable[Any]) -> tuple[Tool, ...]:
+    made: dict[str, Tool] = {}
+    for item in given:
+        if isinstance(item, str):
+            each = ready_tool(item)
+        elif isinstance(item, Tool):
+            each = item
+        elif isinstance(item, Agent):
+            each = item.as_tool()
+        elif callable(item):
+            each = tool(item)
+        else:
+            raise UsageError(
+                f"tools has {item!r}; each is a function, a Tool, an Agent or the name of a ready tool"
+            )
+        if each.id in made:
+            raise UsageError(f"two tools are called {each.id!r}")
+        made[each.id] = each
+    return tuple(made.values())
+
+
+def _declared(hook: Hook) -> HookDeclaration:
+    return HookDeclaration(
+        name=hook.name,
+        points=tuple(sorted(hook.points)),
+        kind=hook.kind,
+        match=hook.match_text,
+        timeout=hook.timeout,
+        on_error=hook.on_error,
+        mode=hook.mode,
+        source=hook.source,
+    )

@@ -1,0 +1,167 @@
+"""Daemon threads for sync hooks and tools: one that never returns holds up neither the loop nor the exit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+from hookline.errors import HookBroke
+
+__all__ = ["Threads"]
+
+
+class Threads:
+    """At most `cap` threads at work. One left behind by a call past its limit no longer counts."""
+
+    def __init__(self, cap: int = 64) -> None:
+        self._cap = cap
+        self._lock = threading.Lock()
+        self._idle: list[_Worker] = []
+        self._busy = 0
+        self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
+
+    async def call(self, function: Callable[..., Any], *args: Any, timeout: float | None) -> Any:
+        """`function(*args)` in a thread. Waiting for a free one is not part of the limit."""
+        loop = asyncio.get_running_loop()
+        if not self._took_place():
+            await self._turn(loop)
+        job = _Job(contextvars.copy_context(), function, args, loop, loop.create_future())
+        self._worker().jobs.put(job)
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                return await job.done
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            self._leave(job)
+            raise HookBroke(
+                f"ran past its limit of {timeout:g} s; its thread cannot be stopped and is left to itself",
+                kind="timed_out",
+            ) from None
+        except asyncio.CancelledError:
+            self._leave(job)
+            raise
+
+    def _took_place(self) -> bool:
+        with self._lock:
+            if self._busy >= self._cap:
+                return False
+            self._busy += 1
+            return True
+
+    async def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        turn: asyncio.Future[None] = loop.create_future()
+        with self._lock:
+            self._waiting.append((loop, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._free_place()
+            raise
+
+    def _worker(self) -> _Worker:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        return _Worker(self)
+
+    def _leave(self, job: _Job) -> None:
+        with self._lock:
+            if job.finished:
+                return
+            job.left = True
+        self._free_place()
+
+    def finish(self, worker: _Worker, job: _Job) -> bool:
+        """Whether the worker goes on; one that was left behind ends here."""
+        with self._lock:
+            job.finished = True
+            if job.left:
+                return False
+            self._idle.append(worker)
+        self._free_place()
+        return True
+
+    def _free_place(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._busy -= 1
+                    return
+                loop, turn = self._waiting.popleft()
+            try:
+                loop.call_soon_threadsafe(self._give_turn, turn)
+            except RuntimeError:
+                continue  # that loop is closed; nobody waits there
+            return
+
+    def _give_turn(self, turn: asyncio.Future[None]) -> None:
+        if turn.done():
+            self._free_place()
+        else:
+            turn.set_result(None)
+
+
+class _Job:
+    __slots__ = ("args", "context", "done", "finished", "function", "left", "loop")
+
+    def __init__(
+        self,
+        context: contextvars.Context,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        done: asyncio.Future[Any],
+    ) -> None:
+        self.context = context
+        self.function = function
+        self.args = args
+        self.loop = loop
+        self.done = done
+        self.left = False
+        self.finished = False
+
+
+class _Worker:
+    __slots__ = ("jobs", "pool")
+
+    def __init__(self, pool: Threads) -> None:
+        self.pool = pool
+        self.jobs: SimpleQueue[_Job] = SimpleQueue()
+        threading.Thread(target=self._work, name="hookline-hook", daemon=True).start()
+
+    def _work(self) -> None:
+        goes_on = True
+        while goes_on:
+            job = self.jobs.get()
+            value: Any = None
+            error: BaseException | None = None
+            try:
+                value = job.context.run(job.function, *job.args)
+            except BaseException as exc:
+                error = exc
+            goes_on = self.pool.finish(self, job)
+            try:
+                job.loop.call_soon_threadsafe(_settle, job.done, value, error)
+            except RuntimeError:
+                pass  # the loop is closed; nobody waits
+            del job, value, error
+
+
+def _settle(done: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(value)
+    elif isinstance(error, StopIteration):
+        # A future cannot carry it; asyncio would turn the mistake into a puzzle.
+        done.set_exception(RuntimeError("the function raised StopIteration"))
+    else:
+        done.set_exception(error)
