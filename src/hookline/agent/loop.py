@@ -1,0 +1,585 @@
+"""The loop: steps of one model call and its tools, with a scope and its hooks around each.
+
+agent.start
+  step.start(n)
+    model.start, the model answers, model.end         refused: told why and asked again, three times
+    tool.start of every call, in order                a fail: none of the step's tools runs
+    the tools, together
+    tool.end of every call, in order
+  step.end(n)
+  no tool was called: the answer; else stop conditions, then the next step
+agent.end                                             refused: the reason is the next input, eight times
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from hookline.agent.answer import AgentResult, Event
+from hookline.agent.models import Reply, Request, TextDelta
+from hookline.agent.spec import Spec
+from hookline.agent.stop import StopConditionContext
+from hookline.agent.structured import DoesNotFit, as_text
+from hookline.agent.tools import Tool, ToolTimedOut
+from hookline.context import Facts, Step, ToolCall, ToolResult, Usage
+from hookline.errors import AgentFailed, HookFailed, Refused, RunTimedOut, Skipped
+from hookline.hook import Hook, Mode
+from hookline.lifecycle import OpenScope, Run
+from hookline.pipeline import Pipeline
+from hookline.plain import plain
+from hookline.point import Point, Scope, Status
+from hookline.result import HookAction, Outcome
+
+__all__ = ["INSIDE", "Inside", "Loop", "Message", "Seen"]
+
+Message = Mapping[str, Any]
+MODEL_REFUSALS = 3
+END_REFUSALS = 8
+STEP_REFUSALS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a run met: the hooks whose match fitted, and the tools that were called."""
+
+    matched: set[str] = field(default_factory=set[str])
+    tools: set[str] = field(default_factory=set[str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inside:
+    """Where in a run we are; an agent that is started here belongs to it."""
+
+    run: Run
+    hooks: tuple[Hook, ...]
+    scope: OpenScope
+    parents: tuple[str, ...]
+    workspace: str | None
+    session_id: str | None
+    user_id: str | None
+    seen: Seen
+    attempt: int
+    root_workflow_id: str
+
+
+INSIDE: ContextVar[Inside | None] = ContextVar("hookline_inside", default=None)
+
+
+class Loop:
+    """One agent at work on one input."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        inside: Inside,
+        *,
+        history: Sequence[Message],
+        streaming: bool,
+        emit: Callable[[Event], None] | None,
+        provider_kwargs: Mapping[str, Any],
+    ) -> None:
+        self.agent = spec
+        self.model = spec.model
+        self.inside = inside
+        self.run = inside.run
+        self.streaming = streaming
+        self.messages: list[Message] = list(history)
+        self.steps: list[Step] = []
+        self.notices: list[str] = []
+        self.stopped_by: str | None = None
+        self._emit = emit
+        self._kwargs = provider_kwargs
+        self._pipeline = Pipeline((*inside.hooks, *spec.hooks), self.run.recorder, inside.seen.matched)
+        self._tools = spec.tools
+        self._holds_model = self._may_change(Point.MODEL_END)
+        self._holds_answer = self._may_change(Point.AGENT_END)
+        self._config = spec.config(provider_kwargs)
+        self._workflow = spec.workflow(
+            run_id=self.run.id,
+            root=inside.root_workflow_id,
+            nested=bool(inside.parents),
+            session_id=inside.session_id,
+            user_id=inside.user_id,
+            attempt=inside.attempt,
+            workspace=inside.workspace,
+            state=self.run.state,
+        )
+
+    async def answer(self, given: Any) -> AgentResult:
+        """The agent's whole work on one input, with its hooks."""
+        payload = {
+            "input": given,
+            "prompt": given,
+            "streaming": self.streaming,
+            "provider_kwargs": dict(self._kwargs),
+        }
+        scope = self._scope(Scope.AGENT, self.inside.scope, name=self.agent.id, aliases={"prompt": "input"})
+        refusals = 0
+
+        async def body(outcome: Outcome) -> AgentResult:
+            self._tell("agent_start", data={"run_id": self.run.id})
+            self._kwargs = cast("dict[str, Any]", outcome.payload.get("provider_kwargs") or {})
+            self._take_input(outcome)
+            return await self._work(scope)
+
+        async def again(ending: Outcome) -> AgentResult:
+            nonlocal refusals
+            refusals += 1
+            if refusals > END_REFUSALS:
+                raise Refused(
+                    f"its end was refused {END_REFUSALS} times, last: {ending.reason}",
+                    point=Point.AGENT_END,
+                    hook=ending.hook,
+                )
+            self._note(ending)
+            self.messages.append(_said("user", ending.reason or "This is not finished yet; go on."))
+            return await self._work(scope)
+
+        ending = await scope.around(payload, body, again=again, steps=lambda: tuple(self.steps))
+        if ending.action is HookAction.BLOCK:
+            raise Refused(ending.reason or "refused", point=Point.AGENT_START, hook=ending.hook)
+        self._note(ending)
+        return self._final(ending)
+
+    def _take_input(self, outcome: Outcome) -> None:
+        payload: dict[str, Any] = outcome.payload
+        if payload.get("input") is None:
+            raise AgentFailed("the hooks at agent.start left no 'input' in the payload")
+        self._note(outcome)
+        given = payload["input"]
+        if isinstance(given, list):
+            self.messages.extend(cast("list[Message]", given))
+        else:
+            self.messages.append(_said("user", as_text(given)))
+        self._tell_model(outcome)
+
+    async def _work(self, scope: OpenScope) -> AgentResult:
+        repaired = False
+        refusals = 0
+        while True:
+            step = await self._step(scope, len(self.steps) + 1)
+            if isinstance(step, Outcome):
+                refusals += 1
+                if refusals > STEP_REFUSALS:
+                    raise Refused(
+                        f"the step was refused {STEP_REFUSALS} times, last: {step.reason}",
+                        point=Point.STEP_START,
+                        hook=step.hook,
+                    )
+                continue
+            refusals = 0
+            if step.tool_results:
+                self.stopped_by = await self._stopped()
+                if self.stopped_by is None:
+                    continue
+            result: Any = step.content
+            if self.agent.output is not None and self.stopped_by is None:
+                try:
+                    result = self.agent.output.read(step.content)
+                except DoesNotFit as exc:
+                    if repaired:
+                        raise AgentFailed(f"{exc} (after one repair)") from None
+                    repaired = True
+                    self.messages.append(
+                        _said("user", f"{exc}. Answer again with JSON that fits the schema.")
+                    )
+                    continue
+            return AgentResult(
+                agent_run_id=self.run.id,
+                result=result,
+                tool_results=tuple(found for each in self.steps for found in each.tool_results),
+                total_steps=len(self.steps),
+                usage=sum((each.usage for each in self.steps), Usage()),
+                result_schema=self.agent.output.name if self.agent.output else None,
+                session_id=self.inside.session_id,
+                stopped_by=self.stopped_by,
+            )
+
+    async def _stopped(self) -> str | None:
+        context = StopConditionContext(list(self.steps), self.agent.id, self.run.id)
+        for condition in self.agent.conditions():
+            if await condition.holds(context):
+                return str(condition)
+        return None
+
+    def _final(self, ending: Outcome) -> AgentResult:
+        """The answer after the end hooks, in its own types again."""
+        result = ending.output
+        if not isinstance(result, AgentResult):
+            result = AgentResult(
+                agent_run_id=self.run.id,
+                result=result,
+                total_steps=len(self.steps),
+                session_id=self.inside.session_id,
+            )
+        schema = self.agent.output
+        if schema is not None and ending.changed:
+            try:
+                result = replace(result, result=schema.check(result.result))
+            except DoesNotFit as exc:
+                raise AgentFailed(f"a hook at agent.end changed the answer: {exc}") from None
+        if self._holds_answer and result.result is not None:
+            self._say(as_text(plain(result.result)))
+        return replace(result, notices=(*result.notices, *self.notices))
+
+    # -- one step ------------------------------------------------------------------------------------------
+
+    async def _step(self, agent_scope: OpenScope, number: int) -> Step | Outcome:
+        """One step, recorded; the refusal where its start was refused."""
+        scope = self._scope(Scope.STEP, agent_scope, name=f"step {number}", step=number)
+        payload = {"step": number, "messages": list(self.messages)}
+        self._tell("step_start", data={"step": number})
+
+        async def body(outcome: Outcome) -> Step:
+            self._note(outcome)
+            asked = outcome.payload.get("messages") if outcome.changed else None
+            messages = list(self.messages) if asked is None else list(cast("list[Message]", asked))
+            told = [_said("user", text) for text in outcome.tell_model]
+            self.messages.extend(told)
+            reply = await self._reply(scope, [*messages, *told])
+            self.messages.append(_assistant(reply))
+            results = await self._call_tools(scope, reply.tool_calls) if reply.tool_calls else ()
+            step = Step(
+                step=number,
+                content=reply.text,
+                tool_calls=reply.tool_calls,
+                tool_results=results,
+                usage=reply.usage,
+            )
+            self.steps.append(step)
+            return step
+
+        ending = await scope.around(payload, body, steps=lambda: tuple(self.steps))
+        self._note(ending)
+        if ending.action is HookAction.BLOCK:
+            self.messages.append(_said("user", f"This step was refused: {ending.reason}"))
+            return ending
+        if ending.changed:
+            changed = ending.output
+            self.steps[-1] = (
+                changed if isinstance(changed, Step) else replace(self.steps[-1], content=as_text(changed))
+            )
+        return self.steps[-1]
+
+    async def _reply(self, step_scope: OpenScope, messages: list[Message]) -> Reply:
+        """The model's answer; refused ones are told why and asked again."""
+        refusals = 0
+        while True:
+            ending = await self._model_call(step_scope, messages)
+            self._note(ending)
+            if ending.action is not HookAction.BLOCK:
+                reply = _reply(ending.output)
+                held = self._holds_answer and not reply.tool_calls
+                if not held and (self._holds_model or self._holds_answer):
+                    self._say(reply.text or "")
+                return reply
+            refusals += 1
+            if refusals > MODEL_REFUSALS:
+                raise Refused(
+                    f"the model's answer was refused {MODEL_REFUSALS} times, last: {ending.reason}",
+                    point=Point.MODEL_END,
+                    hook=ending.hook,
+                )
+            refusal = _said("user", f"Your answer was refused: {ending.reason}. Answer again.")
+            messages = [*messages, refusal]
+
+    async def _model_call(self, step_scope: OpenScope, messages: list[Message]) -> Outcome:
+        scope = self._scope(Scope.MODEL, step_scope, name=f"{self.model.provider}/{self.model.name}")
+        payload = {
+            "messages": messages,
+            "system": self.agent.system_prompt,
+            "tools": list(self._tools),
+            "temperature": self.agent.temperature,
+            "top_p": self.agent.top_p,
+            "max_output_tokens": self.agent.max_output_tokens,
+        }
+
+        async def body(outcome: Outcome) -> Reply:
+            self._note(outcome)
+            told = [_said("user", text) for text in outcome.tell_model]
+            self.messages.extend(told)
+            return await self._asked(self._request(outcome.payload, told))
+
+        return await scope.around(payload, body)
+
+    def _request(self, payload: dict[str, Any], told: list[Message]) -> Request:
+        known: list[str] = payload.get("tools") or []
+        schema = self.agent.output
+        return Request(
+            messages=(*payload["messages"], *told),
+            system=payload.get("system"),
+            tools=tuple(self._tools[name].spec for name in known if name in self._tools),
+            output_schema=schema.json_schema if schema else None,
+            output_schema_name=schema.name if schema else None,
+            temperature=payload.get("temperature"),
+            top_p=payload.get("top_p"),
+            max_output_tokens=payload.get("max_output_tokens"),
+            extra=self._kwargs,
+        )
+
+    async def _asked(self, request: Request) -> Reply:
+        async for piece in self.model.stream(request):
+            if isinstance(piece, Reply):
+                for call in piece.tool_calls:
+                    self._tell(
+                        "tool_call", data={"id": call.id, "tool": call.name, "arguments": call.arguments}
+                    )
+                return piece
+            self._heard(piece)
+        raise AgentFailed(f"{self.model.provider}/{self.model.name} ended without an answer")
+
+    def _heard(self, piece: TextDelta) -> None:
+        if not self._holds_model and not self._holds_answer:
+            self._say(piece.text)
+
+    # -- the tools of a step -------------------------------------------------------------------------------
+
+    async def _call_tools(self, step_scope: OpenScope, calls: Sequence[ToolCall]) -> tuple[ToolResult, ...]:
+        entered = [_Called(call, self._tools.get(call.name)) for call in calls]
+        try:
+            for each in entered:
+                await self._enter_tool(step_scope, each)
+        except BaseException as exc:
+            for each in entered:
+                if each.scope is not None:
+                    await each.scope.drop(f"not run: {exc}")
+            raise
+        begun = [each for each in entered if each.runs or each.status is Status.ANSWERED]
+        try:
+            await self._bodies([each for each in begun if each.runs])
+        except BaseException as exc:
+            for each in begun:
+                if each.scope is not None:
+                    await each.scope.left_after(exc, output=each.output, status=each.status)
+            raise
+        await self._leave_tools(begun)
+        results = tuple(each.result() for each in entered)
+        self.messages.extend(
+            {"role": "tool", "tool_call_id": each.call.id, "name": each.call.name, "content": each.content()}
+            for each in entered
+        )
+        return results
+
+    async def _enter_tool(self, step_scope: OpenScope, each: _Called) -> None:
+        call, tool = each.call, each.tool
+        self.inside.seen.tools.add(call.name)
+        problem = None
+        if tool is None:
+            known = ", ".join(self._tools) or "none"
+            problem = f"there is no tool {call.name!r}; the tools are: {known}"
+        elif call.arguments is None:
+            problem = f"the arguments of {call.name} are not a JSON object: {call.raw_arguments[:200]!r}"
+        scope = self._scope(
+            Scope.TOOL,
+            step_scope,
+            name=call.name,
+            tool=call.name,
+            tool_kind=tool.kind if tool else None,
+            call_id=call.id,
+            hooks=problem is None,
+        )
+        if tool is None or problem is not None:
+            # It can never run, so nothing is before or after it; the record still has it, and the model is told.
+            await scope.enter(call.raw_arguments)
+            await scope.leave({"error": problem}, Status.FAILED, error=problem)
+            each.status, each.output = Status.FAILED, {"error": problem}
+            return
+        each.scope = scope
+        permission = f"{tool.id} needs approval" if tool.approval == "always" else None
+        outcome = await scope.enter(dict(call.arguments or {}), permission=permission)
+        self._note(outcome)
+        each.told.extend(outcome.tell_model)
+        each.arguments = outcome.payload
+        if outcome.action is HookAction.BLOCK:
+            each.status, each.output = Status.BLOCKED, {"error": f"refused: {outcome.reason}"}
+            await scope.leave(each.output, Status.BLOCKED, error=outcome.reason)
+        elif outcome.answered and outcome.action is HookAction.ANSWER:
+            each.status, each.output = Status.ANSWERED, outcome.output
+        else:
+            scope.raise_if_over(outcome, Point.TOOL_START)
+            each.runs = True
+
+    async def _bodies(self, running: Sequence[_Called]) -> None:
+        """The tools together. One that ends the run takes the others with it."""
+        if not running:
+            return
+        tasks = [asyncio.ensure_future(self._body(each)) for each in running]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in tasks:
+                if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                    raise error
+        finally:
+            left = [task for task in tasks if not task.done()]
+            for task in left:
+                task.cancel()
+            if left:
+                await asyncio.wait(left)
+
+    async def _body(self, each: _Called) -> None:
+        assert each.tool is not None
+        assert each.scope is not None
+        self._tell("tool_start", data={"id": each.call.id, "tool": each.call.name})
+        INSIDE.set(
+            replace(self.inside, scope=each.scope, parents=(*self.inside.parents, self.agent.id)),
+        )
+        try:
+            each.output = await each.tool(self._workflow, plain(each.arguments))
+            each.status = Status.OK
+        except Refused as exc:
+            each.status, each.output = Status.BLOCKED, {"error": f"refused: {exc.reason}"}
+        except (HookFailed, Skipped, RunTimedOut) as exc:
+            each.status, each.output = each.scope.status_of(exc), {"error": str(exc)}
+            raise
+        except ToolTimedOut as exc:
+            each.status, each.output = Status.TIMED_OUT, {"error": str(exc)}
+        except asyncio.CancelledError:
+            each.status, each.output = each.scope.status_of(asyncio.CancelledError()), {"error": "cancelled"}
+            raise
+        except Exception as exc:
+            text = str(exc) if isinstance(exc, AgentFailed) else f"{type(exc).__name__}: {exc}"
+            each.status, each.output = Status.FAILED, {"error": text}
+
+    async def _leave_tools(self, begun: Sequence[_Called]) -> None:
+        """Every end that is due, in call order, also after one of them failed the run."""
+        failure: HookFailed | None = None
+        for each in begun:
+            assert each.scope is not None
+            try:
+                ending = await each.scope.left(each.output, each.status)
+            except HookFailed as exc:
+                failure = failure or exc
+                continue
+            self._note(ending)
+            each.output = ending.output
+            each.told.extend(ending.tell_model)
+            if ending.action is HookAction.BLOCK and ending.reason:
+                each.told.append(ending.reason)
+            self._tell(
+                "tool_finish", data={"id": each.call.id, "tool": each.call.name, "status": str(each.status)}
+            )
+        if failure is not None:
+            raise failure
+
+    # -- small things --------------------------------------------------------------------------------------
+
+    def _scope(
+        self,
+        scope: Scope,
+        parent: OpenScope,
+        *,
+        name: str,
+        step: int | None = None,
+        tool: str | None = None,
+        tool_kind: str | None = None,
+        call_id: str | None = None,
+        aliases: Mapping[str, str] | None = None,
+        hooks: bool = True,
+    ) -> OpenScope:
+        inside = self.inside
+        facts = Facts(
+            workflow_id=self.agent.id,
+            run_id=self.run.id,
+            scope_id=self.run.next_id(),
+            call_id=call_id,
+            attempt=inside.attempt,
+            step=step if step is not None else parent.facts.step,
+            agent=self.agent.id,
+            parents=inside.parents,
+            session_id=inside.session_id,
+            user_id=inside.user_id,
+            agent_config=self._config,
+            steps=tuple(self.steps),
+            current_tool=tool,
+            tool_kind=tool_kind,
+            workflow=self._workflow,
+            aliases=aliases,
+        )
+        pipeline = self._pipeline if hooks else Pipeline((), self.run.recorder)
+        return OpenScope(self.run, pipeline, scope, facts, name=name, parent=parent)
+
+    def _may_change(self, point: Point) -> bool:
+        return any(hook.mode is Mode.ENFORCE for hook in self._pipeline.at(point))
+
+    def _tell_model(self, outcome: Outcome) -> None:
+        self.messages.extend(_said("user", text) for text in outcome.tell_model)
+
+    def _note(self, outcome: Outcome) -> None:
+        for text in outcome.tell_user:
+            self.notices.append(text)
+            self._tell("notice", text=text)
+
+    def _say(self, text: str) -> None:
+        if text:
+            self._tell("text_delta", text=text)
+
+    def _tell(self, type: str, *, text: str = "", data: Mapping[str, Any] | None = None) -> None:
+        if self._emit is not None:
+            self._emit(Event(type=type, agent=self.agent.id, text=text, data=data or {}))
+
+
+class _Called:
+    """One call of a step on its way: asked for, entered, run, left."""
+
+    __slots__ = ("arguments", "call", "output", "runs", "scope", "status", "told", "tool")
+
+    def __init__(self, call: ToolCall, tool: Tool | None) -> None:
+        self.call = call
+        self.tool = tool
+        self.scope: OpenScope | None = None
+        self.arguments: Any = None
+        self.runs = False
+        self.status = Status.CANCELLED
+        self.output: Any = {"error": "cancelled"}
+        self.told: list[str] = []
+
+    @property
+    def failed(self) -> bool:
+        return self.status not in (Status.OK, Status.ANSWERED)
+
+    def result(self) -> ToolResult:
+        return ToolResult(
+            tool_call_id=self.call.id,
+            tool_name=self.call.name,
+            status=str(self.status),
+            result=self.output,
+            error=_error(self.output) if self.failed else None,
+        )
+
+    def content(self) -> str:
+        """What the model is told: the result, then what hooks added."""
+        shown = _error(self.output) if self.failed else as_text(plain(self.output))
+        return "\n".join([f"Error: {shown}" if self.failed else shown, *self.told])
+
+
+def _error(output: Any) -> str:
+    shown = plain(output)
+    if isinstance(shown, dict) and "error" in shown:
+        return str(cast("dict[str, Any]", shown)["error"])
+    return as_text(shown)
+
+
+def _said(role: str, text: str) -> Message:
+    return {"role": role, "content": text}
+
+
+def _assistant(reply: Reply) -> Message:
+    message: dict[str, Any] = {"role": "assistant", "content": reply.text}
+    if reply.tool_calls:
+        message["tool_calls"] = [
+            {"id": call.id, "name": call.name, "arguments": call.arguments or {}} for call in reply.tool_calls
+        ]
+    return message
+
+
+def _reply(output: Any) -> Reply:
+    """The model's answer after the hooks: as it was, its plain form changed, or a text in its place."""
+    if isinstance(output, Reply):
+        return output
+    if isinstance(output, Mapping):
+        return Reply.model_validate(plain(output))
+    return Reply(text=as_text(plain(output)))

@@ -1,0 +1,90 @@
+"""Spec: an agent as the loop needs it, with everything live."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hookline.agent.models import Model
+from hookline.agent.stop import MaxStepsConfig, StopCondition, max_steps
+from hookline.agent.structured import OutputSchema
+from hookline.agent.tools import Tool
+from hookline.context import AgentConfig, WorkflowContext
+from hookline.hook import Hook
+
+__all__ = ["DEFAULT_MAX_STEPS", "Spec"]
+
+DEFAULT_MAX_STEPS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """One agent: its model, its tools, its hooks, when it stops."""
+
+    id: str
+    model: Model
+    system_prompt: str | None = None
+    tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
+    hooks: tuple[Hook, ...] = ()
+    stop_conditions: tuple[StopCondition, ...] = ()
+    output: OutputSchema | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    provider_base_url: str | None = None
+
+    def conditions(self) -> tuple[StopCondition, ...]:
+        """Its stop conditions, with a cap on the steps if none of them is one."""
+        if any(each.name == max_steps.name for each in self.stop_conditions):
+            return self.stop_conditions
+        return (*self.stop_conditions, max_steps(MaxStepsConfig(count=DEFAULT_MAX_STEPS)))
+
+    def config(self, provider_kwargs: Mapping[str, Any]) -> AgentConfig:
+        """How it was declared, for hooks to read."""
+        return AgentConfig(
+            name=self.id,
+            provider=self.model.provider,
+            model=self.model.name,
+            tools=tuple(self.tools),
+            system_prompt=self.system_prompt,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            max_output_tokens=self.max_output_tokens,
+            provider_base_url=self.provider_base_url,
+            provider_kwargs=dict(provider_kwargs),
+            output_schema_name=self.output.name if self.output else None,
+        )
+
+    def workflow(
+        self,
+        *,
+        run_id: str,
+        root: str,
+        session_id: str | None,
+        user_id: str | None,
+        attempt: int,
+        workspace: str | None,
+        state: dict[str, Any],
+        nested: bool = False,
+    ) -> WorkflowContext:
+        """The execution that its hooks and tools are told of."""
+        return WorkflowContext(
+            workflow_id=self.id,
+            execution_id=run_id,
+            session_id=session_id,
+            user_id=user_id,
+            parent_execution_id=run_id if nested else None,
+            root_execution_id=run_id,
+            root_workflow_id=root,
+            retry_count=attempt - 1,
+            created_at=time.time(),
+            workspace=workspace,
+            state=state,
+            agent_id=self.id,
+            provider=self.model.provider,
+            model=self.model.name,
+            system_prompt=self.system_prompt,
+            tools=tuple(self.tools),
+        )

@@ -1,0 +1,153 @@
+"""Stop conditions: when an agent that could go on ends all the same."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, TypeVar, cast
+
+from hookline.context import Step
+from hookline.errors import UsageError
+
+__all__ = [
+    "ExecutedToolConfig",
+    "HasTextConfig",
+    "MaxStepsConfig",
+    "MaxTokensConfig",
+    "StopCondition",
+    "StopConditionContext",
+    "executed_tool",
+    "has_text",
+    "max_steps",
+    "max_tokens",
+    "stop_condition",
+]
+
+C = TypeVar("C")
+
+
+class StopConditionContext(NamedTuple):
+    """What a condition decides by."""
+
+    steps: list[Step]
+    agent_id: str
+    agent_run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopCondition:
+    """A condition, ready to be asked; calling it with a configuration gives one with that configuration."""
+
+    name: str
+    function: Callable[..., Any]
+    config_type: type[Any] | None = None
+    config: Any = None
+
+    def __call__(self, config: Any = None, **given: Any) -> StopCondition:
+        if self.config_type is None:
+            if config is not None or given:
+                raise UsageError(f"{self.name} takes no configuration")
+            return self
+        if isinstance(config, dict):
+            given = {**cast("dict[str, Any]", config), **given}
+            config = None
+        if config is None:
+            config = _made(self.name, self.config_type, given)
+        elif not isinstance(config, self.config_type):
+            raise UsageError(f"{self.name} takes {self.config_type.__name__}, not {type(config).__name__}")
+        return StopCondition(self.name, self.function, self.config_type, config)
+
+    async def holds(self, context: StopConditionContext) -> bool:
+        arguments: list[Any] = [context]
+        if self.config_type is not None:
+            arguments.append(
+                self.config if self.config is not None else _made(self.name, self.config_type, {})
+            )
+        found = self.function(*arguments)
+        return bool(await found if inspect.isawaitable(found) else found)
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.config})" if self.config is not None else self.name
+
+
+def stop_condition(function: Callable[..., Any]) -> StopCondition:
+    """Make a condition of `(context) -> bool` or `(context, config) -> bool`, sync or async."""
+    params = list(inspect.signature(function, eval_str=True).parameters.values())
+    if not 1 <= len(params) <= 2:
+        raise UsageError(f"stop condition {function.__name__} takes (context) or (context, config)")
+    if len(params) == 1:
+        return StopCondition(function.__name__, function)
+    kind = params[1].annotation
+    if not isinstance(kind, type) or kind is inspect.Parameter.empty:
+        raise UsageError(f"stop condition {function.__name__}: annotate {params[1].name!r} with its class")
+    return StopCondition(function.__name__, function, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class MaxStepsConfig:
+    """`limit` is another word for `count`."""
+
+    count: int = 20
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit is not None:
+            object.__setattr__(self, "count", self.limit)
+        if self.count < 1:
+            raise UsageError(f"max_steps: count is {self.count}; give 1 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class MaxTokensConfig:
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutedToolConfig:
+    tool_names: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class HasTextConfig:
+    texts: list[str]
+
+
+@stop_condition
+def max_steps(context: StopConditionContext, config: MaxStepsConfig) -> bool:
+    """So many steps were taken."""
+    return len(context.steps) >= config.count
+
+
+@stop_condition
+def max_tokens(context: StopConditionContext, config: MaxTokensConfig) -> bool:
+    """So many tokens were used."""
+    return sum(step.usage.total_tokens for step in context.steps) >= config.limit
+
+
+@stop_condition
+def executed_tool(context: StopConditionContext, config: ExecutedToolConfig) -> bool:
+    """Every named tool was called."""
+    called = {result.tool_name for step in context.steps for result in step.tool_results}
+    return set(config.tool_names) <= called
+
+
+@stop_condition
+def has_text(context: StopConditionContext, config: HasTextConfig) -> bool:
+    """The last step's text has every one of these."""
+    text = (context.steps[-1].content or "") if context.steps else ""
+    return all(piece in text for piece in config.texts)
+
+
+def _made(name: str, kind: type[C], given: dict[str, Any]) -> C:
+    try:
+        return kind(**given)
+    except TypeError:
+        known = (
+            ", ".join(field.name for field in fields(cast("Any", kind)))
+            if hasattr(kind, "__dataclass_fields__")
+            else ""
+        )
+        raise UsageError(
+            f"{name}: cannot be configured with {given}; it takes {known or kind.__name__}"
+        ) from None

@@ -1,0 +1,71 @@
+"""Hooks that are Python functions: async ones on the loop, sync ones in threads of ours, or inline."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, cast
+
+from hookline.context import HookContext, WorkflowContext
+from hookline.errors import UsageError
+from hookline.hook import Handler, Hook, check_signature, name_of, options_of, source_of
+from hookline.matching import matcher
+from hookline.point import Point, Scope
+from hookline.result import HookResult
+from hookline.threads import Threads
+
+__all__ = ["is_async", "python_hook"]
+
+_threads = Threads()
+
+
+def python_hook(function: Callable[..., Any], points: Iterable[Point] = ()) -> Hook:
+    """A live hook of a function, with what `@hook(...)` said of it; `points` are where it was attached."""
+    check_signature(function)
+    options = options_of(function)
+    name = options.name or name_of(function)
+    standing = frozenset(points) or frozenset(options.on)
+    source = source_of(function)
+    if not standing:
+        raise UsageError(
+            f"hook {name} [{source}] says no point; write @hook(on='tool.start') or attach it to one"
+        )
+    no_tool = sorted(point for point in standing if point.scope is not Scope.TOOL)
+    if options.match is not None and no_tool:
+        raise UsageError(
+            f"hook {name} [{source}] has a match for tool names, and {', '.join(no_tool)} has no tool"
+        )
+    try:
+        match = matcher(options.match) if options.match is not None else None
+    except UsageError as exc:
+        raise UsageError(f"hook {name} [{source}]: {exc}") from exc
+    on_loop = options.inline or is_async(function)
+    return Hook(
+        name=name,
+        points=cast("frozenset[Point | str]", standing),
+        handler=cast("Handler", function) if on_loop else _in_thread(function, options.timeout),
+        match=match,
+        match_text=options.match,
+        timeout=options.timeout,
+        on_error=options.on_error,
+        mode=options.mode,
+        source=source,
+        limits_itself=not on_loop,
+    )
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives something to await; also for partials and objects with an async `__call__`."""
+    inner: Any = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(type(inner).__call__)
+
+
+def _in_thread(function: Callable[..., Any], timeout: float | None) -> Handler:
+    async def handler(ctx: WorkflowContext | None, hook_context: HookContext, /) -> HookResult:
+        answer = await _threads.call(function, ctx, hook_context, timeout=timeout)
+        return await cast("Awaitable[HookResult]", answer) if inspect.isawaitable(answer) else answer
+
+    return handler
