@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,7 @@ class Agent:
         self.top_p = top_p
         self.max_output_tokens = max_output_tokens
         self.provider_base_url = provider_base_url
-        self.stop_conditions = (
-            (stop_conditions,) if isinstance(stop_conditions, StopCondition) else tuple(stop_conditions)
-        )
+        self.stop_conditions = _conditions(stop_conditions)
         self.output = OutputSchema(output_schema) if output_schema is not None else None
         self.workspace = str(workspace) if workspace is not None else None
         self.timeout = timeout
@@ -120,11 +119,29 @@ class Agent:
         """The agent's answer to `input`; raises a RunEnded where there is none.
 
         `hooks` hold for every agent of the run, also those that are tools. Called from within a tool of
-        another run, the agent is part of that run and under its hooks.
+        another run, the agent is part of that run: under its hooks, in its session, on its record.
         """
         inside = INSIDE.get()
         if inside is not None:
-            return await run_inside(self._spec(), inside, input, provider_kwargs)
+            self._check_inside(
+                session_id=session_id,
+                user_id=user_id,
+                journal=journal,
+                watch=watch,
+                approver=approver,
+                workspace=workspace,
+                run_id=run_id,
+                source=source,
+                owner=owner,
+            )
+            return await run_inside(
+                self._spec(),
+                inside,
+                input,
+                hooks=_live(hooks),
+                timeout=self._limit(timeout),
+                provider_kwargs=provider_kwargs,
+            )
         running = self._running(
             session_id=session_id,
             user_id=user_id,
@@ -157,6 +174,29 @@ class Agent:
     ) -> StreamResult:
         """The same as `run`, as it happens. The same hooks, in the same order."""
         stream = StreamResult()
+        inside = INSIDE.get()
+        if inside is not None:
+            self._check_inside(
+                session_id=session_id,
+                user_id=user_id,
+                journal=journal,
+                watch=watch,
+                approver=approver,
+                workspace=workspace,
+            )
+            answering = run_inside(
+                self._spec(),
+                inside,
+                input,
+                hooks=_live(hooks),
+                timeout=self._limit(timeout),
+                emit=stream.emit,
+                provider_kwargs=provider_kwargs,
+            )
+            task = asyncio.ensure_future(answering)
+            inside.streams.add(task)
+            stream.follow(task)
+            return stream
         running = self._running(
             session_id=session_id,
             user_id=user_id,
@@ -239,16 +279,31 @@ class Agent:
     ) -> Running:
         run = Run(id=run_id, recorder=Recorder(journal, watch), approver=approver)
         where = str(workspace) if workspace is not None else self.workspace
+        live = _live(hooks)
         return Running(
             spec=self._spec(),
             run=run,
             session=self._session(session_id, run.id),
-            hooks=tuple(each if isinstance(each, Hook) else python_hook(each) for each in hooks),
+            hooks=live,
             workspace=where,
-            timeout=timeout if timeout is not None else self.timeout,
-            declaration=self.declaration(rest.get("source") or "").to_dict() if run.recorder.on else None,
+            timeout=self._limit(timeout),
+            declaration=self._frozen(rest.get("source") or "", live) if run.recorder.on else None,
             **rest,
         )
+
+    def _check_inside(self, **given: Any) -> None:
+        named = [name for name, value in given.items() if value is not None and value != ()]
+        if named:
+            raise UsageError(
+                f"agent {self.id!r} is run inside another's tool, so {', '.join(named)} cannot be given:"
+                " it is part of that run, its session and its record"
+            )
+
+    def _limit(self, timeout: float | None) -> float | None:
+        return timeout if timeout is not None else self.timeout
+
+    def _frozen(self, source: str, hooks: tuple[Hook, ...]) -> dict[str, Any]:
+        return replace(self.declaration(source), hooks=tuple(_declared(each) for each in hooks)).to_dict()
 
     def _session(self, session_id: str | None, run_id: str) -> Session:
         if session_id is None:
@@ -258,7 +313,7 @@ class Agent:
     def _spec(self) -> Spec:
         return Spec(
             id=self.id,
-            model=self._live_model(),
+            model=self.live_model(),
             system_prompt=self.system_prompt,
             tools={each.id: each for each in self.tools},
             hooks=self.hooks(),
@@ -270,7 +325,8 @@ class Agent:
             provider_base_url=self.provider_base_url,
         )
 
-    def _live_model(self) -> Model:
+    def live_model(self) -> Model:
+        """Its model, made on first use; an unknown provider or a missing key is told here."""
         if not isinstance(self.model, str):
             return self.model
         if self._model is None:
@@ -289,6 +345,18 @@ class Agent:
             tools=tuple(each.id for each in self.tools),
             hooks=tuple(_declared(each) for each in self.hooks()),
         )
+
+
+def _live(hooks: Iterable[Hook | Callable[..., Any]]) -> tuple[Hook, ...]:
+    return tuple(each if isinstance(each, Hook) else python_hook(each) for each in hooks)
+
+
+def _conditions(given: StopCondition | Iterable[StopCondition]) -> tuple[StopCondition, ...]:
+    conditions = (given,) if isinstance(given, StopCondition) else tuple(given)
+    for each in conditions:
+        if not isinstance(each, StopCondition):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"stop_conditions has {each!r}; decorate it with @stop_condition")
+    return conditions
 
 
 def _tools(given: Iterable[Any]) -> tuple[Tool, ...]:

@@ -1,0 +1,72 @@
+"""The main job in one go, offline: a run with hooks at every level, its record, and a run that is refused.
+
+Each command is shown as you would type it.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+AGENT = f"{os.path.relpath(HERE / 'polos' / 'release.py')}:assistant"
+HOOKLINE = [sys.executable, "-m", "hookline"]
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="hookline-demo-") as home:
+        env = {**os.environ, "HOOKLINE_HOME": home, "COLUMNS": os.environ.get("COLUMNS", "100")}
+        heading("A release assistant, with hooks around its work, steps, model and tool calls")
+        first = approved_run(env, "Release 1.4 and tell ana@example.com")
+        heading("The same run, from the journal")
+        second = shown(env, "runs", "last")
+        heading("A hook fails a run: the model is never asked")
+        third = shown(env, "run", AGENT, "Release 1.5 on Friday")
+        heading("What a guard would say, with no agent at all")
+        command = '{"command": "git push -f origin main"}'
+        fourth = shown(env, "try", "tool.start", AGENT, "--tool", "bash", "--input", command)
+    expected = (0, 0, 1, 1)
+    if (first, second, third, fourth) != expected:
+        print(f"\nthe demo went wrong: exit codes {(first, second, third, fourth)}, expected {expected}")
+        return 1
+    print("\nThat is all. The hooks are in examples/polos/release.py; README.md says where to read on.")
+    return 0
+
+
+def approved_run(env: dict[str, str], question: str) -> int:
+    """Runs the agent; when a hook asks for a person, answers as one would, from a second process."""
+    arguments = ["run", AGENT, question, "--ask", "journal"]
+    typed(arguments)
+    running = subprocess.Popen([*HOOKLINE, *arguments], env=env)
+    answered = False
+    while running.poll() is None:
+        if not answered and waiting(env):
+            answered = True
+            shown(env, "approve", "last")
+        time.sleep(0.1)
+    return running.returncode
+
+
+def waiting(env: dict[str, str]) -> bool:
+    listed = subprocess.run([*HOOKLINE, "runs"], env=env, capture_output=True, text=True, check=False)
+    return "waiting for a person" in listed.stdout
+
+
+def shown(env: dict[str, str], *arguments: str) -> int:
+    typed(arguments)
+    return subprocess.run([*HOOKLINE, *arguments], env=env, check=False).returncode
+
+
+def typed(arguments: list[str] | tuple[str, ...]) -> None:
+    print(f"$ hookline {shlex.join(arguments)}", flush=True)
+
+
+def heading(text: str) -> None:
+    print(f"\n== {text}\n", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""The journal: `hookline runs`, `logs`, `prune`, and the answers to questions: `approve`, `reject`, `rewrite`."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from hookline.cli.terminal import found_run, open_journal, out, print_json, secrets_of, show, value_of
+from hookline.cli.tree import Tree, duration, moment
+from hookline.errors import UsageError
+from hookline.journal import Called, Record, Verdict, VerdictKind
+from hookline.journal.masking import Mask
+from hookline.journal.owner import alive
+from hookline.journal.sqlite import KEEP_BYTES, KEEP_DAYS
+from hookline.plain import plain
+
+__all__ = ["approve", "logs", "prune", "reject", "rewrite", "runs"]
+
+RUN = Annotated[str, typer.Argument(help="a run's id, the beginning of one, or `last`")]
+JSON = Annotated[bool, typer.Option("--json", help="for a program to read")]
+
+
+def runs(
+    run: Annotated[str, typer.Argument(help="one run, as a tree of what happened; else all are listed")] = "",
+    limit: Annotated[int, typer.Option(help="how many to list")] = 20,
+    json: JSON = False,
+) -> int:
+    """List the runs of the journal, or show one as a tree."""
+    with open_journal() as journal:
+        if run:
+            _show_run(journal.records(found_run(journal, run)), json=json)
+            return 0
+        rows = journal.runs(limit=limit)
+        pending = {question.run_id for question in journal.questions()}
+    if json:
+        for row in rows:
+            print_json(plain(row))
+        return 0
+    if not rows:
+        out.print('no runs yet; `hookline run agent.py:name "question"` makes one')
+        return 0
+    table = Table(box=None, pad_edge=False)
+    for name in ("run", "agent", "began", "took", "hooks", "status"):
+        table.add_column(name, justify="right" if name in ("took", "hooks") else "left", no_wrap=True)
+    for row in rows:
+        held = row.owner is not None and alive(row.owner)
+        status = str(row.status) if row.status else ("running" if held else "broken off")
+        if row.run_id in pending:
+            status = "waiting for a person"
+        took = duration(row.ended - row.began) if row.ended else ""
+        table.add_row(row.run_id, row.name, moment(row.began), took, str(row.calls), status)
+    out.print(table)
+    return 0
+
+
+def logs(
+    run: RUN,
+    hook: Annotated[str, typer.Argument(help="only this hook")] = "",
+    json: JSON = False,
+) -> int:
+    """What each hook of a run was given, and what it said."""
+    with open_journal() as journal:
+        records = journal.records(found_run(journal, run))
+    called = [record for record in records if isinstance(record, Called)]
+    wanted = [record for record in called if not hook or record.hook == hook]
+    if hook and not wanted:
+        names = ", ".join(dict.fromkeys(record.hook for record in called)) or "none"
+        raise UsageError(f"hook {hook!r} was not called in that run; called were: {names}")
+    for record in wanted:
+        if json:
+            print_json(record._asdict())
+            continue
+        out.print(
+            f"{moment(record.at)}  {record.hook} at {record.point}, {duration(record.seconds)}", style="bold"
+        )
+        said = {
+            "given": record.given,
+            "said": None
+            if record.error
+            else f"{record.action}{f': {record.reason}' if record.reason else ''}",
+            "changed": record.changed,
+            "broke": record.error,
+            "tells the model": record.tell_model,
+            "tells the user": record.tell_user,
+            "note": record.note,
+        }
+        for name, value in said.items():
+            if value is not None:
+                out.print(
+                    f"  {name}: {value if isinstance(value, str) else Mask().json(value)}", markup=False
+                )
+    return 0
+
+
+def prune(
+    days: Annotated[float, typer.Option(help="keep runs that are younger")] = KEEP_DAYS,
+    megabytes: Annotated[float, typer.Option(help="keep the file below this size")] = KEEP_BYTES / 1048576,
+    json: JSON = False,
+) -> int:
+    """Drop old runs from the journal; runs that have not ended stay."""
+    with open_journal() as journal:
+        gone = journal.prune(keep_days=days, keep_bytes=int(megabytes * 1048576))
+    if json:
+        print_json({"pruned": gone})
+    else:
+        out.print(f"{gone} runs dropped")
+    return 0
+
+
+def approve(run: RUN) -> int:
+    """Say yes to what a run is waiting for."""
+    return _answer(run, Verdict(VerdictKind.APPROVE, by=getpass.getuser()))
+
+
+def reject(run: RUN, reason: Annotated[str, typer.Argument(help="why; the agent is told")] = "") -> int:
+    """Say no to what a run is waiting for."""
+    return _answer(run, Verdict(VerdictKind.REJECT, reason, by=getpass.getuser()))
+
+
+def rewrite(
+    run: RUN, value: Annotated[str, typer.Argument(help="the new input, as JSON or plain text")]
+) -> int:
+    """Let a run go on with another input than the one it asks about."""
+    return _answer(run, Verdict(VerdictKind.REWRITE, value=value_of(value), by=getpass.getuser()))
+
+
+def _answer(run: str, verdict: Verdict) -> int:
+    with open_journal() as journal:
+        run_id = found_run(journal, run)
+        pending = journal.questions(run_id)
+        if not pending:
+            raise UsageError(f"run {run_id} is waiting for nobody")
+        question = pending[0]
+        if not journal.answer(question.id, verdict):
+            raise UsageError(f"run {run_id}: somebody else has just answered")
+    tool = f" {question.tool}" if question.tool else ""
+    mask = Mask(secrets_of(os.environ))
+    out.print(f"{verdict.kind}: {question.point}{tool} {mask.json(question.value)}")
+    if len(pending) > 1:
+        out.print(f"{len(pending) - 1} more questions of this run are waiting")
+    return 0
+
+
+def _show_run(records: list[Record], *, json: bool) -> None:
+    tree = Tree(width=max(out.width, 60))
+    for record in records:
+        if json:
+            print_json({"record": type(record).__name__.lower(), **record._asdict()})
+            continue
+        for line in tree.lines(record):
+            show(line, out)

@@ -1,0 +1,85 @@
+"""After a crash: what a run left owed is run or recorded as lost, by the next start that finds it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from hookline.context import Facts
+from hookline.errors import HooklineError
+from hookline.hook import Hook
+from hookline.journal import Begun, Ended, Journal, Owner, Record
+from hookline.journal.owner import alive
+from hookline.lifecycle import OpenScope, Run, owed
+from hookline.pipeline import Pipeline, Recorder
+from hookline.point import Scope, Status
+
+__all__ = ["Recovered", "recover"]
+
+LOST = "lost: the process that held this run is gone"
+_RUN_AGAIN = frozenset({Scope.RUN, Scope.WORKSPACE})
+
+
+class Recovered(NamedTuple):
+    """What became of one run that nobody holds any more."""
+
+    run_id: str
+    name: str
+    ran: int
+    problem: str | None = None
+
+
+async def recover(
+    journal: Journal,
+    me: Owner,
+    hooks_of: Callable[[str], Iterable[Hook]],
+    watch: Iterable[Callable[[Record], None]] = (),
+) -> list[Recovered]:
+    """End every run whose owner is dead: ends of runs and workspaces are run, inner ones recorded as lost.
+
+    `hooks_of` finds a run's hooks again by its source. Where it cannot, the run stays owed, and that is told.
+    """
+    found: list[Recovered] = []
+    for row in journal.unfinished():
+        if row.owner is None or alive(row.owner) or not journal.claim(row.run_id, row.owner, me):
+            continue
+        recorder = Recorder(journal, watch)
+        ran, problem = 0, None
+        for item in owed(journal.records(row.run_id)):
+            hooks: tuple[Hook, ...] = ()
+            if item.due and item.begun.scope in _RUN_AGAIN:
+                try:
+                    hooks = tuple(hooks_of(row.source)) if row.source else ()
+                except HooklineError as exc:
+                    problem = str(exc)
+                    journal.claim(row.run_id, me, row.owner)
+                    break
+                if not row.source:
+                    problem = "it was started from Python code, so its end hooks cannot be found again"
+            ran += await _ended(recorder, item.begun, hooks)
+        found.append(Recovered(row.run_id, row.name, ran, problem))
+    return found
+
+
+async def _ended(recorder: Recorder, begun: Begun, hooks: tuple[Hook, ...]) -> int:
+    run = Run(id=begun.run_id, recorder=recorder)
+    if not hooks:
+        await recorder.write(
+            Ended(begun.run_id, begun.scope_id, begun.scope, time.time(), Status.LOST, None, LOST)
+        )
+        return 0
+    about = begun.about
+    facts = Facts(
+        workflow_id=about.get("workflow_id") or begun.name,
+        run_id=begun.run_id,
+        scope_id=begun.scope_id,
+        attempt=about.get("attempt") or 1,
+        agent=about.get("agent"),
+        session_id=about.get("session_id"),
+        user_id=about.get("user_id"),
+    )
+    pipeline = Pipeline(hooks, recorder)
+    scope = OpenScope(run, pipeline, begun.scope, facts, name=begun.name)
+    await scope.leave({"error": LOST}, Status.LOST, error=LOST)
+    return len(pipeline.at(f"{begun.scope}.end"))
