@@ -182,6 +182,10 @@ class Journal(Protocol):
         """Runs with a beginning and no end; whether their owner still lives is for the caller to see."""
         ...
 
+    def claim(self, run_id: str, old: Owner, new: Owner) -> bool:
+        """Take over an unfinished run from its owner; False where it is somebody else's by now."""
+        ...
+
     def prune(self, *, keep_days: float, keep_bytes: int) -> int:
         """Drops the oldest finished runs until both hold; how many went."""
         ...

@@ -1,0 +1,187 @@
+"""Records and questions as JSON texts, masked and capped, and back. Every journal that stores uses these.
+
+A record is a JSON array: its kind, then its fields in order without the run's id, which the journal keeps beside
+it. Fields may be added to a record's type at its end, with a default, without a migration.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from hookline.errors import JournalError
+from hookline.journal import Begun, Called, Decided, Ended, Owner, Question, Record, Verdict
+from hookline.journal.masking import Mask, dumped, storable
+from hookline.point import Point, Scope, Status
+from hookline.result import HookAction, Reason
+
+__all__ = ["CAP", "MASKED", "Encoding", "decoded", "decoded_question"]
+
+CAP = 65536
+"""Bytes of one payload, output or text that are kept."""
+
+MASKED = "__masked__"
+"""Set in a stored declaration that held a secret: it is not what was declared, and must not be run as if it were."""
+
+
+class Encoding:
+    """How one journal writes what it is given."""
+
+    __slots__ = ("cap", "mask", "payloads")
+
+    def __init__(self, mask: Mask, *, payloads: bool = True, cap: int = CAP) -> None:
+        self.mask = mask
+        self.payloads = payloads
+        self.cap = cap
+
+    def record(self, record: Record) -> str:
+        if not self.payloads:
+            record = _without_payloads(record)
+        text = dumped((_KIND[type(record)], *record[1:]))
+        # Four bytes are the most that a character takes.
+        if text is None or len(text) * 4 > self.cap or self.mask.suspects(text):
+            return self._carefully(record)
+        return storable(text)
+
+    def question(self, question: Question) -> str:
+        value = question.value if self.payloads else None
+        parts = [
+            _word(question.point),
+            self.text_json(question.tool),
+            self._reasons(question.reasons),
+            self.mask.json(value, self.cap),
+        ]
+        return f"[{','.join(parts)}]"
+
+    def verdict(self, verdict: Verdict) -> tuple[str, str, str | None]:
+        """Text, author, and the new input: that one as it is, for it is what will be used."""
+        rewrite = None
+        if verdict.value is not None:
+            rewrite = storable(dumped(verdict.value) or self.mask.json(verdict.value))
+        return self.mask.text(verdict.text, self.cap), self.mask.text(verdict.by, self.cap), rewrite
+
+    def text(self, value: str | None) -> str | None:
+        return None if value is None else self.mask.text(value, self.cap)
+
+    def text_json(self, value: Any) -> str:
+        return _word(self.text(value) if isinstance(value, str) else value)
+
+    def _carefully(self, record: Record) -> str:
+        """Field by field: words of our own stay, all that came from outside is masked and capped."""
+        parts = [_word(_KIND[type(record)])]
+        for name, value in zip(record._fields[1:], record[1:], strict=True):
+            parts.append(_TREATED.get(name, _as_it_is)(self, value))
+        return f"[{','.join(parts)}]"
+
+    def _payload(self, value: Any) -> str:
+        return self.mask.json(value, self.cap)
+
+    def _reasons(self, reasons: tuple[Reason, ...]) -> str:
+        parts = [
+            f"[{self.text_json(hook)},{_word(action)},{self.text_json(text)}]"
+            for hook, action, text in reasons
+        ]
+        return f"[{','.join(parts)}]"
+
+    def _declaration(self, value: dict[str, Any] | None) -> str:
+        text = self.mask.json(value)
+        if value is None or text == dumped(value):
+            return text
+        masked = json.loads(text)
+        return _word({**masked, MASKED: True} if isinstance(masked, dict) else {MASKED: True})
+
+
+def _as_it_is(_encoding: Encoding, value: Any) -> str:
+    return _word(value)
+
+
+def _word(value: Any) -> str:
+    return storable(dumped(value) or "null")
+
+
+_KIND: Mapping[type, str] = {Begun: "begin", Called: "call", Decided: "outcome", Ended: "end"}
+
+# By name over all kinds of record; a name means the same in each.
+_TREATED: Mapping[str, Callable[[Encoding, Any], str]] = {
+    "name": Encoding.text_json,
+    "payload": Encoding._payload,  # pyright: ignore[reportPrivateUsage]
+    "about": Encoding._payload,  # pyright: ignore[reportPrivateUsage]
+    "declaration": Encoding._declaration,  # pyright: ignore[reportPrivateUsage]
+    "source": Encoding.text_json,
+    "hook": Encoding.text_json,
+    "reason": Encoding.text_json,
+    "given": Encoding._payload,  # pyright: ignore[reportPrivateUsage]
+    "changed": Encoding._payload,  # pyright: ignore[reportPrivateUsage]
+    "error": Encoding.text_json,
+    "note": Encoding.text_json,
+    "tell_model": Encoding.text_json,
+    "tell_user": Encoding.text_json,
+    "reasons": Encoding._reasons,  # pyright: ignore[reportPrivateUsage]
+    "output": Encoding._payload,  # pyright: ignore[reportPrivateUsage]
+}
+
+
+def _without_payloads(record: Record) -> Record:
+    match record:
+        case Begun():
+            return record._replace(payload=None)
+        case Called():
+            return record._replace(given=None, changed=None)
+        case Decided():
+            return record._replace(payload=None, output=None)
+        case Ended():
+            return record._replace(output=None)
+
+
+def decoded(run_id: str, fields: list[Any]) -> Record:
+    """The record that was written as these fields."""
+    kind, *rest = fields
+    make = _MAKERS.get(kind)
+    if make is None:
+        raise JournalError(f"run {run_id} has a record of the kind {kind!r}; known: {', '.join(_MAKERS)}")
+    return make(run_id, *rest)
+
+
+def decoded_question(body: str) -> tuple[Point | str, str | None, tuple[Reason, ...], Any]:
+    point, tool, reasons, value = json.loads(body)
+    return _point(point), tool, _reasons(reasons), value
+
+
+def _begun(run_id: str, scope_id: str, parent_id: str | None, scope: str, *rest: Any) -> Begun:
+    begun = Begun(run_id, scope_id, parent_id, Scope(scope), *rest)
+    return begun if begun.owner is None else begun._replace(owner=Owner(*begun.owner))
+
+
+def _called(
+    run_id: str, scope_id: str, point: str, hook: str, at: float, seconds: float, *rest: Any
+) -> Called:
+    action, *more = rest
+    return Called(run_id, scope_id, _point(point), hook, at, seconds, HookAction(action), *more)
+
+
+def _decided(
+    run_id: str, scope_id: str, point: str, at: float, action: str, reasons: Any, *rest: Any
+) -> Decided:
+    return Decided(run_id, scope_id, _point(point), at, HookAction(action), _reasons(reasons), *rest)
+
+
+def _ended(run_id: str, scope_id: str, scope: str, at: float, status: str, *rest: Any) -> Ended:
+    return Ended(run_id, scope_id, Scope(scope), at, Status(status), *rest)
+
+
+_MAKERS: Mapping[str, Callable[..., Record]] = {
+    "begin": _begun,
+    "call": _called,
+    "outcome": _decided,
+    "end": _ended,
+}
+_POINTS: Mapping[str, Point] = {point.value: point for point in Point}
+
+
+def _point(word: str) -> Point | str:
+    return _POINTS.get(word, word)
+
+
+def _reasons(values: Any) -> tuple[Reason, ...]:
+    return tuple(Reason(hook, HookAction(action), text) for hook, action, text in cast("list[Any]", values))

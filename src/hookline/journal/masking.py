@@ -1,0 +1,385 @@
+"""Mask: takes secrets out of what is stored, by name and by value, before anything is cut.
+
+Almost nothing that is stored holds a secret, so a value is first written as JSON in one go, and only a text in
+which a suspicious word or a known secret is found is walked item by item. The walk leaves alone what only looks
+like a secret: counts of tokens, and references (`$API_TOKEN`, `secretKeyRef`).
+"""
+
+from __future__ import annotations
+
+import json
+import json.encoder
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
+
+__all__ = ["HIDDEN", "SHORTEST", "Mask", "cut", "dumped", "storable"]
+
+HIDDEN = "***"
+SHORTEST = 6
+"""A known secret shorter than this is not looked for; it would be found in half of all words."""
+
+_DEPTH = 100
+_LONGEST_NUMBER = 8192  # bits; Python itself refuses to write out much longer ones
+
+
+class Mask:
+    """Knows some secrets by value and the usual ones by name."""
+
+    __slots__ = ("_hints", "_needles", "_values")
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        known = {text for secret in secrets for text in (secret, secret.strip()) if len(text) >= SHORTEST}
+        self._hints = tuple({hint for secret in known for hint in _hints(secret)})
+        needles = {spelling for secret in known for spelling in _spellings(secret)}
+        self._needles = tuple(sorted(needles, key=len, reverse=True))
+        self._values = re.compile("|".join(map(re.escape, self._needles))) if needles else None
+
+    def suspects(self, text: str) -> bool:
+        """Whether a JSON text may hold a secret; False is certain."""
+        for hint in self._hints:
+            if hint in text:
+                return True
+        low = text.lower()
+        # Plain words first, for they are found much faster than patterns.
+        if "secret" in low or "passw" in low or "passphrase" in low or "credential" in low or "cookie" in low:
+            return True
+        if "bearer" in low or ("auth" in low and ("authorization" in low or '"auth"' in low)):
+            return True
+        if "token" in low and _SOME_TOKEN.search(low) is not None:
+            return True
+        return "key" in low and _SOME_KEY.search(low) is not None
+
+    def json(self, value: Any, cap: int | None = None) -> str:
+        """A value as JSON text, masked; past `cap` bytes its head in a JSON object that says so."""
+        text = dumped(value)
+        if text is None or self.suspects(text):
+            text = _dump(self._walked(value, ()))
+        text = storable(text)
+        size = _size(text)
+        if cap is not None and size > cap:
+            text = _capped(text, size, cap)
+        # A secret can only be left here where it is spelled across JSON's own signs.
+        return f'"{HIDDEN}"' if self._knows(text) else text
+
+    def text(self, value: str, cap: int | None = None) -> str:
+        """A string, masked; past `cap` bytes its head and how long it was."""
+        text = storable(self._string(value))
+        if cap is not None:
+            text = cut(text, cap)
+        return HIDDEN if self._knows(text) else text
+
+    def _knows(self, text: str) -> bool:
+        return any(needle in text for needle in self._needles)
+
+    def _walked(self, value: Any, trail: tuple[int, ...]) -> Any:
+        if isinstance(value, str):
+            return self._string(value)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, int | float):
+            return self._number(value)
+        if len(trail) >= _DEPTH or id(value) in trail:
+            return f"<{type(value).__name__}, {'inside itself' if id(value) in trail else 'nested too deep'}>"
+        trail = (*trail, id(value))
+        if isinstance(value, dict):
+            return self._pairs(cast("dict[Any, Any]", value), trail)
+        if isinstance(value, list | tuple):
+            return self._items(cast("list[Any]", value), trail)
+        return self._walked(_opened(value), trail)
+
+    def _pairs(self, value: dict[Any, Any], trail: tuple[int, ...]) -> dict[str, Any]:
+        shown: dict[str, Any] = {}
+        # Kubernetes and HTTP libraries write a name and its value as two entries.
+        told = value.get("name", value.get("key"))
+        entry = _rule(told) if isinstance(told, str) else None
+        for key, item in value.items():
+            name = key if isinstance(key, str) else _key(key)
+            rule = entry if entry is not None and name == "value" else _rule(name)
+            masked = self._string(name)
+            while masked in shown:
+                masked += "*"
+            shown[masked] = self._walked(item, trail) if rule is None else self._hidden(item, rule, trail)
+        return shown
+
+    def _items(self, value: list[Any] | tuple[Any, ...], trail: tuple[int, ...]) -> list[Any]:
+        shown: list[Any] = []
+        before: Any = None
+        for item in value:
+            rule = None
+            named = isinstance(before, str) and _A_NAME.fullmatch(before)
+            if named and (len(value) == 2 or before.startswith("-")):
+                rule = _rule(before)
+            shown.append(self._walked(item, trail) if rule is None else self._hidden(item, rule, trail))
+            before = item
+        return shown
+
+    def _hidden(self, value: Any, rule: _Rule, trail: tuple[int, ...]) -> Any:
+        """The value of a name that is a secret's; what can be no secret stays."""
+        if value is None or isinstance(value, bool) or _is_reference(value):
+            return self._walked(value, trail)
+        if rule.counts and isinstance(value, int | float):
+            return self._number(value)
+        if rule.plural and isinstance(value, str) and _COUNT.fullmatch(value):
+            return self._string(value)
+        this = id(value)
+        if not rule.plural or this in trail or len(trail) >= _DEPTH:
+            return HIDDEN
+        if isinstance(value, dict):
+            pairs = cast("dict[Any, Any]", value).items()
+            return {self._string(str(key)): self._hidden(item, rule, (*trail, this)) for key, item in pairs}
+        if isinstance(value, list | tuple):
+            return [self._hidden(item, rule, (*trail, this)) for item in cast("list[Any]", value)]
+        return HIDDEN
+
+    def _number(self, value: float) -> Any:
+        if isinstance(value, float) and not math.isfinite(value):
+            return repr(value)
+        if isinstance(value, int) and value.bit_length() > _LONGEST_NUMBER:
+            return f"<a number of {value.bit_length()} bits>"
+        return HIDDEN if self._needles and self._knows(repr(value)) else value
+
+    def _string(self, text: str) -> str:
+        text = self._without_values(text)
+        if not _MENTIONED.search(text.lower()):
+            return text
+        for pattern in (_ASSIGNED, _FLAGGED, _BEARER):
+            text = _without_assigned(text, pattern)
+        return self._without_values(text)
+
+    def _without_values(self, text: str) -> str:
+        if self._values is None:
+            return text
+        # What is left and right of a masked value may be a secret too, once they stand together.
+        while (masked := self._values.sub(HIDDEN, text)) != text:
+            text = masked
+        return text
+
+
+def dumped(value: Any) -> str | None:
+    """A value as JSON text at once, or None where it needs a closer look (NaN, odd keys, inside itself)."""
+    try:
+        return _dump(value)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def cut(text: str, cap: int) -> str:
+    """At most `cap` bytes of a text and a few words more, never half a character."""
+    size = _size(text)
+    if size <= cap:
+        return text
+    return f"{_head(text, cap)} ... (cut, {size} bytes)"
+
+
+class _Rule(NamedTuple):
+    """What holds for a name: whether numbers stay (counts), and also lists and texts of numbers (plural)."""
+
+    counts: bool
+    plural: bool
+
+
+# Each begins with a plain letter: patterns are searched much faster so.
+_KEYS = "|".join(rf"{word}[_ .-]?key" for word in ("api", "private", "access", "signing", "encryption"))
+_WORDS = rf"token(?!i[sz])|secret(?!ar)|passw(?:or)?d|passphrase|credential|authorization|cookie|{_KEYS}"
+# A number behind a JSON key that ends in tokens, or in tokens_used, is a count.
+_SOME_TOKEN = re.compile(r'token(?!s?(?:_[a-z]{1,20}){0,2}":(?:[\d-]|null))')
+_SOME_KEY = re.compile(_KEYS)
+_MENTIONED = re.compile(rf"{_WORDS}|bearer")
+_NAME = re.compile(rf"{_WORDS}|^auth$")
+_HARMLESS = re.compile(
+    r"(?:token|secret|passw(?:or)?d|credential|cookie|key)s?"
+    r"(?:names?|(?:key)?refs?|types?|ur[li]s?|endpoints?|counts?|limits?|usage|budgets?|polic(?:y|ies))$"
+    r"|^apikeysecret(?:key)?$|^imagepullsecrets?$"
+)
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
+_LONGEST_NAME = 120
+
+_REFERENCE = re.compile(r"\$\w+|\$\{\w+\}|\$\(\w+\)|\{\{[\w\s.-]*\}\}|\*+")
+_REFERENCE_KEYS = frozenset(
+    {"valueFrom", "secretKeyRef", "configMapKeyRef", "fieldRef", "secretRef", "ref", "env"}
+)
+_SPELLED_ALIKE = re.compile(r"[ !#-.0-\[\]-~]+")
+_SHORTEST_HINT = 4
+_COUNT = re.compile(r"\d[\d.,_]{0,14}[kKmM]?")
+_A_NAME = re.compile(r"-{0,2}[A-Za-z_][\w.-]{0,60}")
+
+# Each starts at the word itself and is bounded, so that a long text takes time in proportion to its length.
+_ASSIGNED = re.compile(
+    rf"((?:{_WORDS})[\w.-]{{0,60}})(?:\\{{0,7}}[\"'])?\]?[ \t]{{0,4}}(?:=>|:=|==?|:)[ \t]{{0,4}}"
+    r"(?:(?:bearer|basic|token|apikey|negotiate)[ \t]{1,4})?"
+)
+_FLAGGED = re.compile(rf"--(?:[\w-]{{0,40}}?)((?:{_WORDS})[\w-]{{0,40}})[ \t]{{1,4}}(?!-)")
+_BEARER = re.compile(r"(bearer)[ \t]{1,4}(?=[\w.~+/=-]{16})")
+_QUOTE = re.compile(r"(\\{0,7})([\"'])")
+_WORD = re.compile(r"(?:[^\s\"'&;\\]|\\(?![\"'nrt\\]))+")
+_LINE = re.compile(r"(?:[^\r\n\"'\\]|\\(?![\"'nrt\\]))+")
+_WHOLE_LINES = ("authorization", "cookie")
+
+
+@lru_cache(maxsize=2048)
+def _rule(name: str) -> _Rule | None:
+    if len(name) > _LONGEST_NAME:
+        return None
+    low = name.lower()
+    words = set(_NAME.findall(low))
+    if not words or _HARMLESS.search(_NOT_IN_NAMES.sub("", low)):
+        return None
+    counts = words == {"token"}
+    return _Rule(counts, counts and "tokens" in low)
+
+
+def _is_reference(value: Any) -> bool:
+    if isinstance(value, str):
+        return not value or _REFERENCE.fullmatch(value) is not None
+    if isinstance(value, dict):
+        keys = set(cast("dict[Any, Any]", value))
+        return bool(keys) and keys <= _REFERENCE_KEYS
+    return False
+
+
+def _without_assigned(text: str, pattern: re.Pattern[str]) -> str:
+    """A text without the values that follow a secret's name in it."""
+    low = _lowered(text)
+    found = pattern.search(low)
+    if found is None:
+        return text
+    parts: list[str] = []
+    done = 0
+    while found is not None:
+        start, end = _value_span(text, found.end(), found[1])
+        if _is_secret(found[1], text[start:end]):
+            parts += text[done:start], HIDDEN
+            done = end
+        # Never back into what was looked at: an unclosed quote must not be searched for again and again.
+        found = pattern.search(low, max(found.end(), end))
+    parts.append(text[done:])
+    return "".join(parts)
+
+
+def _value_span(text: str, start: int, name: str) -> tuple[int, int]:
+    quote = _QUOTE.match(text, start)
+    if quote is not None:
+        return quote.end(), _closing(text, quote.end(), quote[2], len(quote[1]))
+    shape = _LINE if name.startswith(_WHOLE_LINES) else _WORD
+    word = shape.match(text, start)
+    if word is None:
+        return start, start
+    end = start + len(word[0].rstrip(",)}]>"))
+    reference = _REFERENCE.match(text, start)
+    return start, max(end, reference.end()) if reference else end
+
+
+def _closing(text: str, start: int, quote: str, escapes: int) -> int:
+    """Where a quoted value ends: at the same quote with no more backslashes than the opening one had."""
+    at = start
+    while (at := text.find(quote, at)) >= 0:
+        slashes = at
+        while slashes > start and text[slashes - 1] == "\\":
+            slashes -= 1
+        if at - slashes <= escapes:
+            return slashes
+        at += 1
+    return len(text)
+
+
+def _is_secret(name: str, value: str) -> bool:
+    if not value or value.startswith(("$(", "`", "//")) or _REFERENCE.fullmatch(value):
+        return False
+    if name == "bearer":
+        return True
+    rule = _rule(name)
+    return rule is not None and not (rule.plural and _COUNT.fullmatch(value))
+
+
+def _lowered(text: str) -> str:
+    low = text.lower()
+    if len(low) == len(text):
+        return low
+    # A few letters grow when lowered, and positions must stay.
+    return "".join(letter.lower() if letter.isascii() else letter for letter in text)
+
+
+def _spellings(secret: str) -> set[str]:
+    """A secret as it is, and as it stands in JSON, also in JSON inside JSON."""
+    spellings = {secret}
+    for _ in range(3):
+        inside = {json.dumps(text, ensure_ascii=ascii)[1:-1] for text in spellings for ascii in (True, False)}
+        spellings |= inside | {text.replace("/", "\\/") for text in inside}
+    return spellings
+
+
+def _hints(secret: str) -> set[str]:
+    """What to look for first: one part that every spelling has in it, where there is one."""
+    core = max(_SPELLED_ALIKE.findall(secret), key=len, default="")
+    return {core} if len(core) >= _SHORTEST_HINT else _spellings(secret)
+
+
+def _opened(value: Any) -> Any:
+    """One layer of something that JSON does not know: what it holds, or how it shows itself."""
+    kind = cast("type[object]", type(value))
+    try:
+        if isinstance(value, Enum):
+            return value.value
+        if isinstance(value, Mapping):
+            return dict(cast("Mapping[Any, Any]", value))
+        if hasattr(kind, "model_dump"):
+            return value.model_dump()
+        if is_dataclass(value) and not isinstance(value, type):
+            return {field.name: getattr(value, field.name) for field in fields(value)}
+        return repr(cast("object", value))
+    except Exception as exc:
+        # Someone else's code; a record must not be lost because a thing cannot show itself.
+        return f"<{kind.__name__}, which cannot be shown: {type(exc).__name__}>"
+
+
+def _key(key: Any) -> str:
+    if key is None or isinstance(key, bool | int | float):
+        return json.dumps(key)
+    opened = _opened(key)
+    return opened if isinstance(opened, str) else repr(opened)
+
+
+def _encoder() -> Callable[[Any], str]:
+    # JSONEncoder builds the C encoder anew for each call, which takes longer than a small value itself.
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return json.JSONEncoder(
+            ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_opened
+        ).encode
+    encode = make(None, _opened, json.encoder.encode_basestring, None, ":", ",", False, False, False)
+    join = "".join
+    return lambda value: join(encode(value, 0))
+
+
+_dump = _encoder()
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def storable(text: str) -> str:
+    if text.isascii():
+        return text
+    # Half a surrogate pair has no UTF-8; written as \udcxx it is also what JSON has for it.
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _head(text: str, size: int) -> str:
+    return text.encode()[:size].decode("utf-8", "ignore")
+
+
+def _capped(text: str, size: int, cap: int) -> str:
+    """The head of a JSON text as JSON of at most `cap` bytes (or an empty head)."""
+    frame = len(_dump({"__cut__": True, "bytes": size, "head": ""}))
+    head = _head(text, max(0, cap - frame))
+    over = _size(_dump(head)) - 2 - (cap - frame)
+    if over > 0:
+        # Each quote takes one byte more than before; every character that goes saves at least one.
+        head = head[: max(0, len(head) - over)]
+    return _dump({"__cut__": True, "bytes": size, "head": head})
