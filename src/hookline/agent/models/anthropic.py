@@ -1,0 +1,285 @@
+"""Anthropic's models, through the `anthropic` client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from hookline.agent.models import Reply, Request, TextDelta, ToolSpec
+from hookline.agent.models.calling import (
+    Tries,
+    Trouble,
+    checked_url,
+    clipped,
+    refused_with,
+    sent_arguments,
+    tls,
+    tool_call,
+    tried,
+    whole,
+)
+from hookline.context import Usage
+from hookline.errors import UsageError
+
+if TYPE_CHECKING:
+    from anthropic import AnthropicError, APIError
+
+__all__ = ["Anthropic"]
+
+# The provider wants a limit in every request, and what a model thinks counts; all it serves today can write this much.
+MAX_TOKENS = 16384
+
+# The last version of the API that knows temperature and top_p; the client speaks a later one, which refuses them.
+SAMPLING_VERSION = "2023-06-01"
+
+# An error inside a stream comes after the status 200, so that only its type says what it is.
+STATUS = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+
+_NO_KEY = "provider 'anthropic' has no key: set ANTHROPIC_API_KEY or give api_key"
+
+
+class Anthropic:
+    """A model behind the messages API. Without a key or token the client looks for its credentials itself.
+
+    `timeout` is the longest silence, in seconds.
+    """
+
+    provider = "anthropic"
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        api_key: str | None = None,
+        auth_token: str | None = None,
+        base_url: str | None = None,
+        timeout: float = 600.0,
+        tries: Tries | None = None,
+    ) -> None:
+        try:
+            import anthropic
+            import httpx2
+        except ImportError as exc:
+            raise UsageError(
+                f"provider 'anthropic' needs the anthropic package ({exc}): pip install 'hookline[anthropic]'"
+            ) from exc
+        self.name = name
+        self._timeout = timeout
+        self._tries = tries or Tries()
+        try:
+            self._client = anthropic.AsyncAnthropic(
+                api_key=api_key,
+                auth_token=auth_token,
+                base_url=checked_url("anthropic", base_url),
+                timeout=httpx2.Timeout(timeout, connect=min(timeout, 10.0)),
+                max_retries=0,
+                http_client=anthropic.DefaultAsyncHttpxClient(verify=tls()),
+            )
+        except anthropic.AnthropicError as exc:
+            raise UsageError(f"{_NO_KEY}; its other credentials cannot be used: {exc}") from exc
+        if not (self._client.api_key or self._client.auth_token or self._client.credentials):
+            raise UsageError(_NO_KEY)
+
+    def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+        return tried(lambda: self._ask(request), self._tries, f"{self.provider} model {self.name!r}")
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def _ask(self, request: Request) -> AsyncGenerator[TextDelta | Reply, None]:
+        from anthropic import AnthropicError
+        from httpx2 import HTTPError, TimeoutException
+
+        reading = _Reading()
+        try:
+            stream = await self._client.messages.create(**self._asked(request), stream=True)
+            async with stream:
+                async for event in stream:
+                    text = reading.add(event)
+                    if text:
+                        yield TextDelta(text=text)
+        except AnthropicError as exc:
+            raise self._trouble(exc) from exc
+        except TimeoutException as exc:
+            raise Trouble(f"no answer within {self._timeout:g} s", passing=True, cut=True) from exc
+        except HTTPError as exc:
+            # Once the answer has begun, the client lets the errors of the transport through as they are.
+            raise Trouble(f"connection lost: {clipped(str(exc))}", passing=True, cut=True) from exc
+        except (json.JSONDecodeError, UnicodeDecodeError) as exc:
+            raise Trouble(f"answered with something that is not JSON: {clipped(str(exc))}") from exc
+        yield reading.reply(stream.response.headers.get("content-type", "no content type"))
+
+    def _asked(self, request: Request) -> dict[str, Any]:
+        told = {"temperature": request.temperature, "top_p": request.top_p}
+        sampling = {key: value for key, value in told.items() if value is not None}
+        given: dict[str, Any] = {
+            "model": self.name,
+            "max_tokens": request.max_output_tokens or MAX_TOKENS,
+            "system": request.system or None,
+            "messages": _messages(request.messages),
+            "tools": [_tool(tool) for tool in request.tools] or None,
+            "output_config": _output_config(request.output_schema),
+            "extra_body": {**sampling, **request.extra} or None,
+            "extra_headers": {"anthropic-version": SAMPLING_VERSION} if sampling else None,
+        }
+        return {key: value for key, value in given.items() if value is not None}
+
+    def _trouble(self, exc: AnthropicError) -> Trouble:
+        from anthropic import APIConnectionError, APIStatusError, APITimeoutError
+
+        if isinstance(exc, APIStatusError):
+            status = exc.status_code if exc.status_code >= 400 else STATUS.get(exc.type or "", 500)
+            return refused_with(status, exc.api_message or _said(exc), exc.response.headers)
+        if isinstance(exc, APITimeoutError):
+            return Trouble(f"no answer within {self._timeout:g} s", passing=True)
+        if isinstance(exc, APIConnectionError):
+            why = clipped(str(exc.__cause__ or exc))
+            return Trouble(f"cannot be reached at {self._client.base_url}: {why}", passing=True)
+        return Trouble(clipped(str(exc)))
+
+
+class _Reading:
+    """The answer so far; blocks that are neither text nor a tool call, such as thinking, are passed over."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.text: list[str] = []
+        self.calls: dict[int, _Call] = {}
+        self.given: dict[str, int] = {}
+        self.stop_reason: str | None = None
+        self.explanation: str | None = None
+        self.ended = False
+
+    def add(self, event: Any) -> str:
+        self.events += 1
+        index, block, delta = _at(event, "index"), _at(event, "content_block"), _at(event, "delta")
+        match _at(event, "type"), _at(block, "type") or _at(delta, "type"):
+            case "content_block_start", "text":
+                return self._more(_at(block, "text"))
+            case "content_block_delta", "text_delta":
+                return self._more(_at(delta, "text"))
+            case "content_block_start", "tool_use":
+                self.calls[index] = _Call(block)
+            case "content_block_delta", "input_json_delta" if index in self.calls:
+                self.calls[index].pieces.append(_at(delta, "partial_json") or "")
+            case "message_start", _:
+                self._count(_at(_at(event, "message"), "usage"))
+            case "message_delta", _:
+                self.stop_reason = _at(delta, "stop_reason") or self.stop_reason
+                self.explanation = _at(_at(delta, "stop_details"), "explanation")
+                self._count(_at(event, "usage"))
+            case "message_stop", _:
+                self.ended = True
+            case _:
+                pass
+        return ""
+
+    def _more(self, text: str | None) -> str:
+        self.text.append(text or "")
+        return text or ""
+
+    def _count(self, usage: Any) -> None:
+        """Each count is the sum so far, so that the last one holds."""
+        for key in (
+            "input_tokens",
+            "cache_creation_input_tokens",
+            "cache_read_input_tokens",
+            "output_tokens",
+        ):
+            number = _at(usage, key)
+            if number is not None:
+                self.given[key] = number
+
+    def reply(self, content_type: str) -> Reply:
+        if not self.events and "text/event-stream" not in content_type:
+            raise Trouble(f"answered with {content_type} where a stream of events was asked for")
+        if not self.ended:
+            raise Trouble("the stream ended without message_stop", passing=True, cut=True)
+        if self.stop_reason == "refusal":
+            raise Trouble(f"refused to answer: {clipped(self.explanation or 'no explanation given')}")
+        answered = self.given.pop("output_tokens", 0)
+        asked = sum(self.given.values())
+        return whole(
+            text="".join(self.text),
+            calls=tuple(tool_call(call.id, call.name, call.arguments) for call in self.calls.values()),
+            usage=Usage(input_tokens=asked, output_tokens=answered, total_tokens=asked + answered),
+            stop_reason=self.stop_reason or "stop",
+        )
+
+
+class _Call:
+    def __init__(self, block: Any) -> None:
+        self.id: str | None = _at(block, "id")
+        self.name: str = _at(block, "name") or ""
+        self.pieces: list[str] = []
+        self._at_once = _at(block, "input")
+
+    @property
+    def arguments(self) -> str:
+        return "".join(self.pieces) or json.dumps(self._at_once or {}, ensure_ascii=False)
+
+
+def _at(thing: Any, name: str) -> Any:
+    """A field that the client may not have checked to be there."""
+    return getattr(thing, name, None)
+
+
+def _messages(messages: tuple[Mapping[str, Any], ...]) -> list[dict[str, Any]]:
+    """The provider knows two roles; results of tools are the user's, and those of one step stand together."""
+    told: list[dict[str, Any]] = []
+    for message in messages:
+        role = "assistant" if message["role"] == "assistant" else "user"
+        blocks = _blocks(message)
+        if told and told[-1]["role"] == role:
+            told[-1]["content"].extend(blocks)
+        elif blocks:
+            told.append({"role": role, "content": blocks})
+    return told
+
+
+def _blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    content = message.get("content")
+    if message["role"] == "tool":
+        return [{"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": content}]
+    # An empty block of text is refused.
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": content}] if content and content.strip() else []
+    for call in message.get("tool_calls") or ():
+        blocks.append(
+            {"type": "tool_use", "id": call["id"], "name": call["name"], "input": sent_arguments(call)}
+        )
+    return blocks
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
+
+
+def _output_config(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if schema is None:
+        return None
+    from anthropic import transform_schema
+
+    try:
+        # What the provider cannot enforce moves into the descriptions.
+        known = transform_schema(dict(schema))
+    except (ValueError, AssertionError) as exc:
+        raise UsageError(f"provider 'anthropic' cannot take this output schema: {exc}") from exc
+    return {"format": {"type": "json_schema", "schema": known}}
+
+
+def _said(exc: APIError) -> str:
+    body = exc.body
+    return (
+        json.dumps(cast("Any", body), default=str) if isinstance(body, Mapping) else str(body or exc.message)
+    )

@@ -1,0 +1,266 @@
+"""Models that speak OpenAI's chat completions, through the `openai` client: OpenAI and all who copied it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from hookline.agent.models import Reply, Request, TextDelta, ToolSpec
+from hookline.agent.models.calling import (
+    Tries,
+    Trouble,
+    checked_url,
+    clipped,
+    refused_with,
+    sent_arguments,
+    tls,
+    tool_call,
+    tried,
+    whole,
+)
+from hookline.context import Usage
+from hookline.errors import UsageError
+
+if TYPE_CHECKING:
+    from openai import APIError, OpenAIError
+
+__all__ = ["OpenAI"]
+
+
+class OpenAI:
+    """A model behind chat completions. Without `api_key` the client looks for OPENAI_API_KEY itself.
+
+    `max_tokens_key` and `asks_usage` are for those whose dialect differs: the name that a limit on the answer
+    goes by, and whether `stream_options` may be sent. `timeout` is the longest silence, in seconds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        provider: str = "openai",
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout: float = 600.0,
+        tries: Tries | None = None,
+        max_tokens_key: str = "max_completion_tokens",
+        asks_usage: bool = True,
+    ) -> None:
+        try:
+            import httpx2
+            import openai
+        except ImportError as exc:
+            raise UsageError(
+                f"provider {provider!r} needs the openai package ({exc}): pip install 'hookline[openai]'"
+            ) from exc
+        self.provider = provider
+        self.name = name
+        self._timeout = timeout
+        self._tries = tries or Tries()
+        self._max_tokens_key = max_tokens_key
+        self._asks_usage = asks_usage
+        try:
+            self._client = openai.AsyncOpenAI(
+                api_key=api_key,
+                base_url=checked_url(provider, base_url),
+                timeout=httpx2.Timeout(timeout, connect=min(timeout, 10.0)),
+                max_retries=0,
+                default_headers=_foreign_headers() if provider != "openai" else None,
+                http_client=openai.DefaultAsyncHttpxClient(verify=tls()),
+            )
+        except openai.OpenAIError as exc:
+            raise UsageError(f"provider {provider!r} has no key: set OPENAI_API_KEY or give api_key") from exc
+
+    def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+        return tried(lambda: self._ask(request), self._tries, f"{self.provider} model {self.name!r}")
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def _ask(self, request: Request) -> AsyncGenerator[TextDelta | Reply, None]:
+        from openai import OpenAIError
+
+        reading = _Reading()
+        begun = False
+        try:
+            stream = await self._client.chat.completions.create(**self._asked(request), stream=True)
+            begun = True
+            async with stream:
+                async for chunk in stream:
+                    text = reading.add(chunk)
+                    if text:
+                        yield TextDelta(text=text)
+        except OpenAIError as exc:
+            raise self._trouble(exc, begun=begun) from exc
+        except (json.JSONDecodeError, UnicodeDecodeError) as exc:
+            raise Trouble(f"answered with something that is not JSON: {clipped(str(exc))}") from exc
+        yield reading.reply(stream.response.headers.get("content-type", "no content type"))
+
+    def _asked(self, request: Request) -> dict[str, Any]:
+        given: dict[str, Any] = {
+            "model": self.name,
+            "messages": _messages(request),
+            "tools": [_tool(tool) for tool in request.tools] or None,
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            "response_format": _response_format(request),
+            "stream_options": {"include_usage": True} if self._asks_usage else None,
+            self._max_tokens_key: request.max_output_tokens,
+            "extra_body": dict(request.extra) or None,
+        }
+        return {key: value for key, value in given.items() if value is not None}
+
+    def _trouble(self, exc: OpenAIError, *, begun: bool) -> Trouble:
+        from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
+
+        if isinstance(exc, APIStatusError):
+            return refused_with(exc.status_code, _said(exc), exc.response.headers)
+        if isinstance(exc, APITimeoutError):
+            return Trouble(f"no answer within {self._timeout:g} s", passing=True, cut=begun)
+        if isinstance(exc, APIConnectionError):
+            why = clipped(str(exc.__cause__ or exc))
+            where = "connection lost" if begun else f"cannot be reached at {self._client.base_url}"
+            return Trouble(f"{where}: {why}", passing=True, cut=begun)
+        if isinstance(exc, APIError):
+            return Trouble(f"error in the middle of the answer: {clipped(_said(exc))}", passing=True)
+        return Trouble(clipped(str(exc)))
+
+
+class _Reading:
+    """The answer so far. Those who copied the protocol leave fields out, so none is taken for granted."""
+
+    def __init__(self) -> None:
+        self.chunks = 0
+        self.choices = 0
+        self.text: list[str] = []
+        self.refusal = ""
+        self.calls: list[_Call] = []
+        self.usage = Usage()
+        self.stop_reason: str | None = None
+
+    def add(self, chunk: Any) -> str:
+        self.chunks += 1
+        usage = getattr(chunk, "usage", None)
+        if usage is not None:
+            self.usage = _usage(usage)
+        text = ""
+        for choice in (getattr(chunk, "choices", None) or ())[:1]:
+            self.choices += 1
+            self.stop_reason = getattr(choice, "finish_reason", None) or self.stop_reason
+            delta: Any = getattr(choice, "delta", None)
+            for piece in getattr(delta, "tool_calls", None) or ():
+                self._add_call(piece)
+            self.refusal += getattr(delta, "refusal", None) or ""
+            content = getattr(delta, "content", None)
+            text = content if isinstance(content, str) else ""
+        self.text.append(text)
+        return text
+
+    def _add_call(self, piece: Any) -> None:
+        index, id = getattr(piece, "index", None), getattr(piece, "id", None)
+        call = next((known for known in reversed(self.calls) if known.index == index), None)
+        # Some number all calls 0 or not at all, and only a new id tells them apart.
+        if call is None or (id and call.id and id != call.id):
+            call = _Call(index=index)
+            self.calls.append(call)
+        function = getattr(piece, "function", None)
+        call.id = call.id or id
+        call.name += getattr(function, "name", None) or ""
+        call.arguments += getattr(function, "arguments", None) or ""
+
+    def reply(self, content_type: str) -> Reply:
+        if not self.chunks and "text/event-stream" not in content_type:
+            raise Trouble(f"answered with {content_type} where a stream of events was asked for")
+        if self.chunks and not self.choices:
+            raise Trouble("answered with no choices")
+        if self.stop_reason is None:
+            raise Trouble("the stream ended without a finish reason", passing=True, cut=True)
+        if self.refusal or self.stop_reason == "content_filter":
+            raise Trouble(f"refused to answer: {clipped(self.refusal) or 'stopped by the content filter'}")
+        calls = tuple(tool_call(call.id, call.name, call.arguments) for call in self.calls)
+        return whole(text="".join(self.text), calls=calls, usage=self.usage, stop_reason=self.stop_reason)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Call:
+    index: int | None
+    id: str | None = None
+    name: str = ""
+    arguments: str = ""
+
+
+def _messages(request: Request) -> list[dict[str, Any]]:
+    system = [{"role": "system", "content": request.system}] if request.system else []
+    return [*system, *(_message(message) for message in request.messages)]
+
+
+def _message(message: Mapping[str, Any]) -> dict[str, Any]:
+    role = message["role"]
+    if role == "tool":
+        return {"role": "tool", "tool_call_id": message["tool_call_id"], "content": message["content"]}
+    told: dict[str, Any] = {"role": role, "content": message.get("content")}
+    calls = message.get("tool_calls")
+    if calls:
+        told["tool_calls"] = [_told_call(call) for call in calls]
+    return told
+
+
+def _told_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = json.dumps(sent_arguments(call), ensure_ascii=False)
+    return {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": arguments}}
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return {"type": "function", "function": function}
+
+
+def _response_format(request: Request) -> dict[str, Any] | None:
+    if request.output_schema is None:
+        return None
+    # The provider refuses other characters in the name, and a strict schema that leaves anything open.
+    name = re.sub(r"[^a-zA-Z0-9_-]", "_", request.output_schema_name or "output")[:64]
+    schema = dict(request.output_schema)
+    return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": _closed(schema)}}
+
+
+def _closed(schema: Any) -> bool:
+    """Whether every object in the schema requires all its properties and allows no others."""
+    if isinstance(schema, list):
+        return all(_closed(item) for item in cast("list[Any]", schema))
+    if not isinstance(schema, dict):
+        return True
+    known = cast("dict[str, Any]", schema)
+    if known.get("type") == "object" or "properties" in known:
+        properties: dict[str, Any] = known.get("properties") or {}
+        if known.get("additionalProperties") is not False or set(known.get("required") or ()) != set(
+            properties
+        ):
+            return False
+    return all(_closed(value) for value in known.values())
+
+
+def _usage(usage: Any) -> Usage:
+    given = getattr(usage, "prompt_tokens", None) or 0
+    answered = getattr(usage, "completion_tokens", None) or 0
+    total = getattr(usage, "total_tokens", None) or given + answered
+    return Usage(input_tokens=given, output_tokens=answered, total_tokens=total)
+
+
+def _said(exc: APIError) -> str:
+    """The provider's own words, without the wrapping that the client puts round them."""
+    body = exc.body
+    if isinstance(body, Mapping):
+        message = cast("Mapping[str, Any]", body).get("message")
+        return str(message) if message else json.dumps(body, default=str)
+    return str(body or exc.message)
+
+
+def _foreign_headers() -> Mapping[str, str]:
+    """Keeps OPENAI_ORG_ID and OPENAI_PROJECT_ID from being told to other providers."""
+    from openai import omit
+
+    return cast("Mapping[str, str]", {"OpenAI-Organization": omit, "OpenAI-Project": omit})
