@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from hookline.errors import UsageError
-from hookline.plain import plain
+from hookline.plain import copied, plain
 from hookline.point import Point, Status
 
 __all__ = [
-    "UNSEEN",
     "AgentConfig",
     "Facts",
+    "Given",
     "HookContext",
     "Step",
     "ToolCall",
@@ -173,23 +174,30 @@ class Facts:
         )
 
 
+class Given(NamedTuple):
+    """What a point is fired with; every hook's context refers to it."""
+
+    facts: Facts
+    payload: Any
+    output: Any
+
+
 def _fact(name: str) -> Any:
     def refuse(_context: HookContext, _value: Any) -> None:
         raise AttributeError(f"HookContext.{name} is read only; {_HOW_TO_CHANGE}")
 
-    return property(attrgetter(f"_facts.{name}"), refuse)
+    return property(attrgetter(f"_given.facts.{name}"), refuse)
 
 
 _HOW_TO_CHANGE = (
     "return HookResult.continue_with(modified_payload=...) or (modified_output=...) to change what goes on"
 )
-UNSEEN: Any = object()
 
 
 class HookContext:
     """What a hook is given. Read only: payload and output are copies of the hook's own."""
 
-    __slots__ = ("_facts", "_output", "_payload", "_seen_output", "_seen_payload")
+    __slots__ = ("_given", "_seen")
 
     workflow_id: str = _fact("workflow_id")
     point: Point | str = _fact("point")
@@ -202,35 +210,30 @@ class HookContext:
     parents: tuple[str, ...] = _fact("parents")
     session_id: str | None = _fact("session_id")
     user_id: str | None = _fact("user_id")
-    agent_config: AgentConfig | None = _fact("agent_config")
     current_tool: str | None = _fact("current_tool")
     tool_kind: str | None = _fact("tool_kind")
     status: Status | None = _fact("status")
-    native: Any = _fact("native")
 
     def __init__(self, *, current_payload: Any = None, current_output: Any = None, **facts: Any) -> None:
         try:
-            self._facts = Facts(**facts)
+            known = Facts(**facts)
         except TypeError as exc:
             raise UsageError(f"HookContext: {str(exc).replace('Facts.__init__() ', '')}") from None
-        self._payload = current_payload
-        self._output = current_output
-        self._seen_payload = self._seen_output = UNSEEN
+        known.point = _in_words(Point, known.point)
+        known.status = _in_words(Status, known.status)
+        self._given = Given(known, current_payload, current_output)
+        self._seen: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, facts: Facts, payload: Any, output: Any) -> HookContext:
         context = cls.__new__(cls)
-        context._facts = facts
-        context._payload = payload
-        context._output = output
-        context._seen_payload = context._seen_output = UNSEEN
+        context._given = Given(facts, payload, output)
+        context._seen = None
         return context
 
     @property
     def current_payload(self) -> Any:
-        if self._seen_payload is UNSEEN:
-            self._seen_payload = plain(self._payload)
-        return self._seen_payload
+        return self._own("current_payload", self._given.payload)
 
     @current_payload.setter
     def current_payload(self, value: Any) -> None:
@@ -238,9 +241,7 @@ class HookContext:
 
     @property
     def current_output(self) -> Any:
-        if self._seen_output is UNSEEN:
-            self._seen_output = plain(self._output)
-        return self._seen_output
+        return self._own("current_output", self._given.output)
 
     @current_output.setter
     def current_output(self, value: Any) -> None:
@@ -248,39 +249,54 @@ class HookContext:
 
     @property
     def steps(self) -> list[Step]:
-        return list(self._facts.steps)
+        return [copied(step) for step in self._given.facts.steps]
+
+    @property
+    def agent_config(self) -> AgentConfig | None:
+        return copied(self._given.facts.agent_config)
+
+    @property
+    def native(self) -> Any:
+        return plain(self._given.facts.native)
 
     @property
     def facts(self) -> Facts:
-        return self._facts
+        return self._given.facts
 
     @property
-    def given(self) -> tuple[Any, Any]:
-        """Payload and output themselves, for the engine; a hook takes `current_payload`, which is its own."""
-        return self._payload, self._output
+    def given(self) -> Given:
+        """The values themselves, for the engine; a hook takes `current_payload`, which is its own."""
+        return self._given
 
     @property
     def untouched(self) -> bool:
         """Whether the hook never looked at payload or output, so that it cannot have changed its copy."""
-        return self._seen_payload is UNSEEN and self._seen_output is UNSEEN
+        return self._seen is None
 
     @property
     def changed_in_place(self) -> str | None:
         """The name of the field that a hook wrote into; that has no effect, and the hook is told so."""
-        if _differs(self._seen_payload, self._payload):
-            return "current_payload"
-        if _differs(self._seen_output, self._output):
-            return "current_output"
+        originals = {"current_payload": self._given.payload, "current_output": self._given.output}
+        for name, seen in (self._seen or {}).items():
+            if not _same(seen, plain(originals[name])):
+                return name
         return None
+
+    def _own(self, name: str, value: Any) -> Any:
+        if self._seen is None:
+            self._seen = {}
+        if name not in self._seen:
+            self._seen[name] = plain(value)
+        return self._seen[name]
 
     def to_dict(self) -> dict[str, Any]:
         """Every field as plain data: what a hook in another process is sent."""
-        facts = self._facts
+        facts, payload, output = self._given
         shown: dict[str, Any] = {
             item.name: plain(getattr(facts, item.name)) for item in fields(facts) if item.name not in _INNER
         }
-        shown["current_payload"] = plain(self._payload)
-        shown["current_output"] = plain(self._output)
+        shown["current_payload"] = plain(payload)
+        shown["current_output"] = plain(output)
         return shown
 
     @classmethod
@@ -302,7 +318,7 @@ class HookContext:
         return cls(**known)
 
     def __repr__(self) -> str:
-        facts = self._facts
+        facts = self._given.facts
         tool = f" {facts.current_tool}" if facts.current_tool else ""
         return f"<HookContext {facts.point}{tool} of {facts.workflow_id}>"
 
@@ -313,7 +329,26 @@ class HookContext:
 
 
 _INNER = frozenset({"workflow", "aliases"})
+_type: Any = type
 
 
-def _differs(seen: Any, original: Any) -> bool:
-    return seen is not UNSEEN and seen != original and seen != plain(original)
+def _in_words(words: type[StrEnum], value: Any) -> Any:
+    """The member of a vocabulary, where the value is one of its words; else the value, as it is."""
+    return words(value) if value in words.__members__.values() else value
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal, as far as can be told: a copy of what has no equality of its own is taken to be unchanged."""
+    kind: Any = _type(one)
+    if kind is not _type(other):
+        return False
+    if kind is dict:
+        return one.keys() == other.keys() and all(_same(item, other[key]) for key, item in one.items())
+    if kind is list:
+        return len(one) == len(other) and all(map(_same, one, other))
+    if kind.__eq__ is object.__eq__:
+        return True
+    try:
+        return bool(one == other)
+    except Exception:
+        return True

@@ -1,131 +1,215 @@
-"""The rest of a coroutine that was stepped once by hand, under a time limit.
+"""Driving a walk that waits: each hook under its own limit, and none able to hold the walk up.
 
-Most hooks answer without waiting, and a timer costs more than they do; so the caller takes the first step
-itself and comes here only when the coroutine really waits. The rest runs in the caller's own task, because
-what a coroutine began in one task (a timeout, a cancel scope) must end in it.
+Most hooks answer without waiting, and a timer costs more than they do; so `fire` takes the first step by hand and
+comes here only when a hook really waits. The walk stays in the caller's own task, because what a hook began there
+(a timeout, a cancel scope) must end there.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
-from typing import Any
+import sys
+from collections.abc import Generator
+from enum import Enum
+from typing import Any, Protocol
 
-from hookline.errors import HookBroke
+__all__ = ["GRACE", "Driver", "Interrupt", "Walk"]
 
-__all__ = ["GRACE", "Rest"]
-
+_GROUPS_LEAVE_IT = sys.version_info < (3, 13)
 GRACE = 1.0
-"""Seconds that a cancelled coroutine may take to put its things in order before it is given up."""
+"""Seconds that a cancelled hook may take to put its things in order before it is given up."""
 
 
-class Rest:
-    """Await it for the coroutine's result. Past the limit, or cancelled and not ending, it is given up."""
+class Interrupt(Enum):
+    """What came over a hook: its own limit, or somebody who wants the whole task to end."""
+
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+
+class Walk(Protocol):
+    """What is driven: calls one hook after another. A step that gives the walk itself was the last one."""
+
+    life: Any
+    """Its coroutine; what that awaits is the hook."""
+
+    def step(self, error: BaseException | None = None) -> Any:
+        """Go on until something has to be waited for, and give that."""
+        ...
+
+    def limit(self) -> float | None:
+        """Seconds for the hook it is at."""
+        ...
+
+    def give_up(self, why: Interrupt) -> Any:
+        """Leave the hook it is at behind, which ignores its cancellation, and go on with a step."""
+        ...
+
+    def close(self) -> None:
+        """End, in the middle of whatever it is at."""
+        ...
+
+
+class Driver:
+    """Await it until the walk is done. A hook past its limit is cancelled, and given up if it goes on.
+
+    It raises CancelledError only where somebody else cancels the task.
+    """
 
     __slots__ = (
+        "_armed",
+        "_before",
         "_cancels",
-        "_coroutine",
         "_expired",
         "_future",
-        "_given_up",
-        "_limit",
+        "_gives_up",
+        "_grace",
+        "_groups",
         "_loop",
         "_task",
         "_timer",
+        "_waiting",
+        "_walk",
     )
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], future: Any, limit: float | None) -> None:
-        self._coroutine = coroutine
-        self._future = future
-        self._limit = limit
-        self._expired = False
-        self._given_up = False
-        self._cancels = 0
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, walk: Walk) -> None:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("hooks run inside a task")
+        self._walk = walk
         self._task = task
-        self._timer = self._loop.call_later(self._limit, self._expire) if self._limit is not None else None
-        before = task.cancelling()
+        self._loop = asyncio.get_running_loop()
+        # A cancellation that came during the first step (a signal) is still to be delivered: no old one.
+        self._before = task.cancelling() - bool(getattr(task, "_must_cancel", False))
+        self._future: Any = None
+        self._waiting: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._grace: asyncio.TimerHandle | None = None
+        self._groups: list[Any] = []
+        self._armed = self._cancels = self._expired = self._gives_up = False
+
+    def drive(self, future: Any) -> Driver:
+        """From where the walk's first step left it, waiting for `future`."""
+        self._future = future
+        return self
+
+    def hook_ended(self) -> Interrupt | None:
+        """What came over the hook that has just ended, whatever it made of it; the next one starts afresh."""
+        expired = self._expired
+        self._disarm()
+        if self._task.cancelling() > self._before:
+            return Interrupt.CANCELLED
+        return Interrupt.EXPIRED if expired else None
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        walk = self._walk
         try:
-            value = yield from self._driven()
-            error = None
-        except asyncio.CancelledError as exc:
-            value, error = None, exc
+            while self._future is not walk:
+                if not self._armed:
+                    self._arm()
+                error = yield from self._waited()
+                if self._gives_up:
+                    self._leave()
+                else:
+                    self._step(error)
+        except GeneratorExit:
+            walk.close()
+            raise
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
-            for _ in range(self._cancels):
-                task.uncancel()
-        if task.cancelling() > before:
-            # Somebody else wants this task to end; a coroutine that swallowed it does not change that.
-            raise asyncio.CancelledError
-        if self._expired:
-            how = ", ignored its cancellation and was given up" if self._given_up else ""
-            raise HookBroke(f"ran past its limit of {self._limit:g} s{how}", kind="timed_out")
-        if error is not None:
-            raise HookBroke("raised CancelledError, though nobody cancelled it") from error
-        return value
+            self._disarm()
 
-    def _driven(self) -> Generator[Any, Any, Any]:
-        """What a task does for its coroutine, but able to walk away."""
-        coroutine, future = self._coroutine, self._future
-        while True:
-            error: asyncio.CancelledError | None = None
-            try:
-                yield from self._settled(future)
-            except asyncio.CancelledError as exc:
-                if self._given_up:
-                    self._close()
-                    raise
-                if not self._expired:
-                    self._arm_grace()
-                if future is not None and future.cancel():
-                    continue  # it ends soon, and the coroutine then sees the cancellation itself
-                error = exc
-            except GeneratorExit:
-                coroutine.close()
-                raise
-            try:
-                future = coroutine.throw(error) if error is not None else coroutine.send(None)
-            except StopIteration as stop:
-                return stop.value
+    def _waited(self) -> Generator[Any, Any, BaseException | None]:
+        """Until the future is settled, one of our timers wakes us, or something is thrown at the task."""
+        future = self._future
+        try:
+            if self._can_wait_for(future):
+                future._asyncio_future_blocking = False
+                self._waiting = self._loop.create_future()
+                future.add_done_callback(self._wake)
+                yield from self._waiting.__await__()
+            else:
+                yield future  # None from sleep(0); about anything odd the task complains
+        except asyncio.CancelledError as exc:
+            self._cancels = True
+            if _GROUPS_LEAVE_IT:
+                self._take_back_for_groups()
+            if not self._expired:
+                self._arm_grace()
+            return exc
+        except RuntimeError as exc:
+            return exc
+        return None
 
-    def _settled(self, future: Any) -> Generator[Any, Any, None]:
-        if getattr(future, "_asyncio_future_blocking", None) is None:
-            yield future  # None from sleep(0); anything odd is for the task to complain about
-            return
-        future._asyncio_future_blocking = False
-        settled: asyncio.Future[None] = self._loop.create_future()
+    def _step(self, error: BaseException | None) -> None:
+        """One step of the walk, as a task would take it for a coroutine of its own."""
+        future = self._future
+        cancels, self._cancels = self._cancels, False
+        if self._can_wait_for(future):
+            if cancels and future.cancel():
+                return  # it ends soon, and the hook then sees the cancellation for itself
+            if error is None and not cancels and not future.done():
+                return  # woken for nothing
+        if cancels and error is None:
+            error = asyncio.CancelledError()
+        self._future = self._walk.step(error)
 
-        def wake(_done: Any) -> None:
-            if not settled.done():
-                settled.set_result(None)
+    def _leave(self) -> None:
+        """Walk away from a hook that will not end."""
+        self._gives_up = False
+        cancelled = self._task.cancelling() > self._before
+        if not cancelled and not self._expired:
+            return  # a timeout or a task group inside the hook cancelled it, and took that back
+        self._disarm()
+        self._future = self._walk.give_up(Interrupt.CANCELLED if cancelled else Interrupt.EXPIRED)
 
-        future.add_done_callback(wake)
-        yield from settled.__await__()
+    def _can_wait_for(self, future: Any) -> bool:
+        return (
+            getattr(future, "_asyncio_future_blocking", None) is not None
+            and future is not self._task
+            and future.get_loop() is self._loop
+        )
 
-    def _expire(self) -> None:
-        self._expired = True
-        self._cancels += 1
-        self._task.cancel()
-        self._arm_grace()
+    def _take_back_for_groups(self) -> None:
+        """Take back the cancellation by a task group one of whose tasks failed while the group was ending.
+
+        Before Python 3.13 the group itself does not, and it would look like somebody else's.
+        """
+        inner: Any = self._walk.life
+        while inner is not None:
+            frame = getattr(inner, "cr_frame", None)
+            if frame is not None and frame.f_code is asyncio.TaskGroup.__aexit__.__code__:
+                group, error = frame.f_locals["self"], frame.f_locals["exc"]
+                taken_back = isinstance(error, asyncio.CancelledError) or group in self._groups
+                if group._parent_cancel_requested and not taken_back:
+                    self._groups.append(group)
+                    self._task.uncancel()
+            inner = getattr(inner, "cr_await", None) or getattr(inner, "gi_yieldfrom", None)
+
+    def _wake(self, _settled: Any = None) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    def _arm(self) -> None:
+        self._armed = True
+        limit = self._walk.limit()
+        self._timer = self._loop.call_later(limit, self._expire) if limit is not None else None
 
     def _arm_grace(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_later(GRACE, self._give_up)
+        if self._grace is not None:
+            self._grace.cancel()
+        self._grace = self._loop.call_later(GRACE, self._give_up)
+
+    def _disarm(self) -> None:
+        for timer in (self._timer, self._grace):
+            if timer is not None:
+                timer.cancel()
+        self._armed = self._cancels = self._expired = self._gives_up = False
+
+    def _expire(self) -> None:
+        self._expired = self._cancels = True
+        self._arm_grace()
+        self._wake()
 
     def _give_up(self) -> None:
-        self._given_up = True
-        self._cancels += 1
-        self._task.cancel()
-
-    def _close(self) -> None:
-        try:
-            self._coroutine.close()
-        except RuntimeError:
-            pass  # it ignores even that; nobody runs it any more
+        self._gives_up = True
+        self._wake()

@@ -8,23 +8,27 @@ rubbish, ignore cancellation), it comes out of here as "broke", never as a verdi
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from types import CoroutineType
 from typing import Any, NamedTuple
 
-from hookline.context import UNSEEN, Facts, HookContext
+from hookline.context import Facts, Given, HookContext
 from hookline.errors import HookBroke, UsageError
 from hookline.hook import Hook, Mode, OnError, settled_on_error
 from hookline.journal import Begun, Called, Decided, Ended, Journal, Record
-from hookline.limit import Rest
+from hookline.limit import Driver, Interrupt
 from hookline.point import Point
 from hookline.result import CONTINUE, HookAction, HookResult, Outcome, add_up, ends_the_walk, fault, merged
 
 __all__ = ["Pipeline", "Recorder"]
 
+logger = logging.getLogger(__name__)
 _clock = time.perf_counter
+_new = HookContext.__new__
+_GROUP: type[BaseException] = BaseExceptionGroup
 
 
 class Recorder:
@@ -42,20 +46,29 @@ class Recorder:
     def note(self, record: Called | Decided) -> None:
         if self.journal is not None:
             self.journal.note(record)
-        for watch in self.watchers:
-            watch(record)
+        if self.watchers:
+            self._show(record)
 
     async def write(self, record: Begun | Ended) -> None:
         if self.journal is not None:
             await self.journal.write(record)
+        if self.watchers:
+            self._show(record)
+
+    def _show(self, record: Record) -> None:
         for watch in self.watchers:
-            watch(record)
+            try:
+                watch(record)
+            except Exception:
+                # Who only looks on must not keep a hook from running, least of all one that cleans up.
+                self.watchers = tuple(each for each in self.watchers if each is not watch)
+                logger.warning("%s: a watcher raised and is not called again", record.run_id, exc_info=True)
 
 
 class Pipeline:
     """The hooks that hold for one agent in one run, by point."""
 
-    __slots__ = ("_at", "hooks", "matched", "recorder")
+    __slots__ = ("_at", "_idle", "hooks", "matched", "recorder")
 
     def __init__(
         self, hooks: Sequence[Hook], recorder: Recorder | None = None, matched: set[str] | None = None
@@ -64,6 +77,7 @@ class Pipeline:
         self.recorder = recorder or Recorder()
         self.matched = set[str]() if matched is None else matched
         self._at: dict[Point | str, tuple[Hook, ...]] = {}
+        self._idle: list[_Walk] = []
 
     def at(self, point: Point | str) -> tuple[Hook, ...]:
         """The hooks that stand at a point, in order; those that are off left out."""
@@ -77,104 +91,197 @@ class Pipeline:
 
     async def fire(self, context: HookContext) -> Outcome:
         """Call every hook that stands at the context's point; what their answers add up to."""
-        facts = context.facts
-        payload, output = context.given
+        given = context.given
+        facts, payload, output = given
         standing = self._at.get(facts.point)
         if standing is None:
             standing = self.at(facts.point)
         if not standing:
-            return Outcome(payload=payload, output=output)
+            return Outcome(HookAction.CONTINUE, payload, output)
+        walk = self._idle.pop() if self._idle else _Walk(self)
+        walk.given = given
+        walk.rest = iter(standing)
+        future = walk.resume(None)
+        if future is not walk:
+            walk.driver = Driver(walk)
+            await walk.driver.drive(future)
+            walk.driver = None
+        # A walk that an exception came out of is at its end, and does not get here.
+        self._idle.append(walk)
+        return walk.outcome or Outcome(HookAction.CONTINUE, payload, output)
 
-        new, workflow = HookContext.__new__, facts.workflow
-        note = self._noter(facts, payload, output) if self.recorder.on else None
-        answers: list[tuple[str, HookResult]] = []
-        changed = False
-        for hook in standing:
-            # HookContext.of, written out: this loop is what every hook pays for.
-            view = new(HookContext)
-            view._facts = facts  # pyright: ignore[reportPrivateUsage]
-            view._payload = payload  # pyright: ignore[reportPrivateUsage]
-            view._output = output  # pyright: ignore[reportPrivateUsage]
-            view._seen_payload = view._seen_output = UNSEEN  # pyright: ignore[reportPrivateUsage]
-            started = _clock() if note is not None else 0.0
-            answer: Any
-            try:
-                if hook.match is not None:
-                    if not hook.match(facts):
-                        continue
-                    self.matched.add(hook.name)
-                answer = hook.handler(workflow, view)
-                if answer.__class__ is CoroutineType:
-                    try:
-                        waits_for = answer.send(None)
-                    except StopIteration as stop:
-                        answer = stop.value
-                    else:
-                        answer = await Rest(answer, waits_for, None if hook.limits_itself else hook.timeout)
-                elif answer.__class__ is not HookResult and hasattr(answer, "__await__"):
-                    answer = await Rest(_awaited(answer), None, None if hook.limits_itself else hook.timeout)
-            except (Exception, SystemExit) as exc:
-                answer = exc
-            except asyncio.CancelledError as exc:
-                if _being_cancelled():
-                    if note is not None:
-                        note(
-                            hook,
-                            _clock() - started,
-                            _Taken(CONTINUE, error_kind="cancelled", error="cancelled"),
-                        )
-                    raise
-                answer = exc
 
-            if answer is CONTINUE and view._seen_payload is view._seen_output is UNSEEN:  # pyright: ignore[reportPrivateUsage]
-                if note is not None:
-                    note(hook, _clock() - started, _UNCHANGED)
-                continue
-            taken = _taken(hook, view, answer)
-            if note is not None:
-                note(hook, _clock() - started, taken)
-            if taken.changed is not None:
-                payload, output, changed = taken.payload, taken.output, True
-            if taken.result is not CONTINUE:
-                answers.append((hook.name, taken.result))
-                if ends_the_walk(taken.result):
-                    break
-        outcome = add_up(payload, output, answers, changed=changed)
-        if note is not None:
-            self.recorder.note(_decided(facts, outcome))
+class _Walk:
+    """Walks over the hooks of one point after another.
+
+    It is one coroutine that lives as long as its pipeline. Between two points it awaits itself, which hands the
+    walk to whoever took the last step; making it anew for every point would cost more than a hook does.
+    """
+
+    __slots__ = (
+        "_answers",
+        "_changed",
+        "_closing",
+        "_pipeline",
+        "_started",
+        "_told",
+        "driver",
+        "given",
+        "hook",
+        "life",
+        "outcome",
+        "rest",
+        "resume",
+    )
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self.given: Given
+        self.rest: Iterator[Hook]
+        self.hook: Hook
+        self.outcome: Outcome | None = None
+        self.driver: Driver | None = None
+        self._answers: list[tuple[str, HookResult]] = []
+        self._changed = self._closing = self._told = False
+        self._started = 0.0
+        self._come_alive()
+
+    def __await__(self) -> Generator[_Walk, None, None]:
+        yield self
+
+    async def _walks(self) -> None:
+        pipeline, recording = self._pipeline, self._pipeline.recorder.on
+        answer: Any
+        while True:
+            await self
+            given = self.given
+            facts = given.facts
+            workflow = facts.workflow
+            for hook in self.rest:
+                self.hook = hook
+                # HookContext.of, written out: this loop is what every hook pays for.
+                view = _new(HookContext)
+                view._given = given  # pyright: ignore[reportPrivateUsage]
+                view._seen = None  # pyright: ignore[reportPrivateUsage]
+                if recording:
+                    self._started = _clock()
+                try:
+                    if hook.match is not None:
+                        if not hook.match(facts):
+                            continue
+                        pipeline.matched.add(hook.name)
+                    answer = hook.handler(workflow, view)
+                    if answer.__class__ is CoroutineType or (
+                        answer.__class__ is not HookResult and hasattr(answer, "__await__")
+                    ):
+                        answer = await answer
+                except BaseException as exc:
+                    answer = self._thrown(exc)
+                if self.driver is not None:
+                    answer = self._driven(hook, answer)
+                if answer is not CONTINUE or view._seen is not None:  # pyright: ignore[reportPrivateUsage]
+                    if self._take(hook, _taken(hook, view, answer)):
+                        break
+                    given = self.given
+                elif recording:
+                    self._note(hook, _UNCHANGED)
+            quiet = not recording and not self._answers and not self._changed
+            self.outcome = None if quiet else self._summed()
+
+    def step(self, error: BaseException | None = None) -> Any:
+        return self.life.throw(error) if error is not None else self.life.send(None)
+
+    def limit(self) -> float | None:
+        return None if self.hook.limits_itself else self.hook.timeout
+
+    def give_up(self, why: Interrupt) -> Any:
+        hook = self.hook
+        self.close()
+        if why is Interrupt.CANCELLED:
+            self._note(hook, _CANCELLED)
+            raise asyncio.CancelledError
+        text = f"{_past(hook)}, ignored its cancellation and was given up"
+        if self._take(hook, _broken(hook, self.given.facts.point, HookBroke(text, kind="timed_out"))):
+            self.rest = iter(())
+        self._come_alive()
+        return self.step()
+
+    def close(self) -> None:
+        self._closing = True
+        try:
+            self.life.close()
+        except Exception:
+            pass  # the hook ignores even that, or fails over it; nobody runs it any more
+
+    def _come_alive(self) -> None:
+        self._closing = False
+        self.life = self._walks()
+        self.resume = self.life.send
+        self.resume(None)
+
+    def _thrown(self, exc: BaseException) -> BaseException:
+        """What a hook raised is its answer; what is meant for us goes on."""
+        if self._closing or isinstance(exc, KeyboardInterrupt):
+            raise exc
+        return exc
+
+    def _driven(self, hook: Hook, answer: Any) -> Any:
+        """The answer of a hook that waited, or what came over it meanwhile."""
+        assert self.driver is not None
+        interrupt = self.driver.hook_ended()
+        if interrupt is Interrupt.CANCELLED:
+            self._note(hook, _CANCELLED)
+            raise answer if isinstance(answer, asyncio.CancelledError) else asyncio.CancelledError
+        return answer if interrupt is None else HookBroke(_past(hook), kind="timed_out")
+
+    def _take(self, hook: Hook, taken: _Taken) -> bool:
+        """Let an answer count; whether it ends the walk."""
+        self._note(hook, taken)
+        if taken.changed is not None:
+            self.given = Given(self.given.facts, taken.payload, taken.output)
+            self._changed = True
+        if taken.result is not CONTINUE:
+            self._answers.append((hook.name, taken.result))
+        return ends_the_walk(taken.result)
+
+    def _summed(self) -> Outcome:
+        facts, payload, output = self.given
+        outcome = add_up(payload, output, self._answers, changed=self._changed)
+        if self._pipeline.recorder.on:
+            self._pipeline.recorder.note(_decided(facts, outcome))
+        self._answers = []
+        self._changed = self._told = False
         return outcome
 
-    def _noter(self, facts: Facts, payload: Any, output: Any) -> Callable[[Hook, float, _Taken], None]:
-        """Writes the record of each call; what was given is written once, and again after a change."""
-        record = self.recorder.note
-        given = output if isinstance(facts.point, Point) and not facts.point.is_start else payload
-
-        def note(hook: Hook, seconds: float, taken: _Taken) -> None:
-            nonlocal given
-            said = taken.said or taken.result
-            record(
-                Called(
-                    facts.run_id,
-                    facts.scope_id,
-                    facts.point,
-                    hook.name,
-                    time.time(),
-                    seconds,
-                    said.action,
-                    said.error_message,
-                    given,
-                    taken.changed,
-                    hook.mode,
-                    taken.error_kind,
-                    taken.error,
-                    taken.note,
-                    said.tell_model,
-                    said.tell_user,
-                )
+    def _note(self, hook: Hook, taken: _Taken) -> None:
+        """The record of one call; what was given stands in the first, the rest follows from the changes."""
+        if not self._pipeline.recorder.on:
+            return
+        facts, payload, output = self.given
+        said = taken.said or taken.result
+        starts = not isinstance(facts.point, Point) or facts.point.is_start
+        given = None if self._told else payload if starts else output
+        self._told = True
+        self._pipeline.recorder.note(
+            Called(
+                facts.run_id,
+                facts.scope_id,
+                facts.point,
+                hook.name,
+                time.time(),
+                _clock() - self._started,
+                said.action,
+                said.error_message,
+                given,
+                taken.changed,
+                hook.mode,
+                taken.error_kind,
+                taken.error,
+                taken.note,
+                said.tell_model,
+                said.tell_user,
             )
-            given = None
-
-        return note
+        )
 
 
 class _Taken(NamedTuple):
@@ -191,13 +298,16 @@ class _Taken(NamedTuple):
 
 
 _UNCHANGED = _Taken(CONTINUE)
+_CANCELLED = _Taken(CONTINUE, error_kind="cancelled", error="cancelled")
 
 
 def _taken(hook: Hook, view: HookContext, answer: Any) -> _Taken:
-    point = view.facts.point
+    point = view.given.facts.point
+    if isinstance(answer, BaseException):
+        return _broken(hook, point, answer)
     try:
         taken = _accepted(view, _valid(point, answer))
-    except (Exception, SystemExit, asyncio.CancelledError) as exc:
+    except Exception as exc:
         return _broken(hook, point, exc)
     if hook.mode is Mode.OBSERVE and (taken.result is not CONTINUE or taken.changed is not None):
         said = taken.result
@@ -211,8 +321,6 @@ def _taken(hook: Hook, view: HookContext, answer: Any) -> _Taken:
 
 
 def _valid(point: Point | str, answer: Any) -> HookResult:
-    if isinstance(answer, BaseException):
-        raise answer
     if not isinstance(answer, HookResult):
         raise HookBroke(
             f"returned {_shown(answer)}, an invalid result type; return HookResult.continue_with() to go on",
@@ -225,16 +333,19 @@ def _valid(point: Point | str, answer: Any) -> HookResult:
 
 
 def _accepted(view: HookContext, result: HookResult) -> _Taken:
-    payload, output = view.given
-    aliases = view.facts.aliases
+    facts, payload, output = view.given
     if result.modified_payload is not None:
         payload = merged(
-            "modified_payload", payload, result.modified_payload, replace=result.replace, aliases=aliases
+            "modified_payload",
+            payload,
+            result.modified_payload,
+            replace=result.replace,
+            aliases=facts.aliases,
         )
-        return _Taken(result, payload, output, changed=payload)
+        return _Taken(result, payload, output, changed=result.modified_payload)
     if result.modified_output is not None:
         output = merged("modified_output", output, result.modified_output, replace=result.replace)
-        return _Taken(result, payload, output, changed=output)
+        return _Taken(result, payload, output, changed=result.modified_output)
     if result.action is HookAction.ANSWER:
         return _Taken(result, payload, output, note="answered in its place")
     field = None if view.untouched else view.changed_in_place
@@ -260,7 +371,13 @@ def _broken(hook: Hook, point: Point | str, exc: BaseException) -> _Taken:
 
 def _raised(exc: BaseException) -> str:
     """The exception in one line, with the place in the hook where it came from."""
-    text = str(exc)
+    try:
+        text = str(exc)
+    except Exception:
+        text = ""
+    inner: tuple[BaseException, ...] = getattr(exc, "exceptions", ()) if isinstance(exc, _GROUP) else ()
+    if inner:
+        text = f"{text}: {'; '.join(_raised(each) for each in inner[:3])}"
     frames = traceback.extract_tb(exc.__traceback__)
     place = (
         f" ({frames[-1].filename}:{frames[-1].lineno})" if frames and not isinstance(exc, UsageError) else ""
@@ -287,10 +404,5 @@ def _decided(facts: Facts, outcome: Outcome) -> Decided:
     )
 
 
-def _being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-async def _awaited(answer: Awaitable[Any]) -> Any:
-    return await answer
+def _past(hook: Hook) -> str:
+    return f"ran past its limit of {hook.timeout:g} s"

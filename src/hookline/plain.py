@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from hookline.errors import HookBroke
 
-__all__ = ["like", "plain", "strictly_plain"]
+__all__ = ["copied", "like", "plain", "strictly_plain"]
 
 _ATOMS = frozenset[Any]({str, int, float, bool, type(None)})
 _type: Any = type
@@ -29,7 +29,7 @@ def plain(value: Any) -> Any:
         return {key: item if type(item) in _ATOMS else plain(item) for key, item in value.items()}
     if kind is list or kind is tuple:
         return [item if type(item) in _ATOMS else plain(item) for item in value]
-    return _opened(value, plain, _copied)
+    return _opened(value, plain, copied)
 
 
 def strictly_plain(value: Any, name: str) -> Any:
@@ -61,20 +61,22 @@ def like(original: Any, changed: Any) -> Any:
 
 
 def _opened(value: Any, again: Callable[[Any], Any], other: Callable[[Any], Any]) -> Any:
+    """One layer taken off, and the rest left to `again`."""
     if isinstance(value, Enum):
-        return value.value
+        return again(value.value)
     if isinstance(value, str | int | float):
         return value
     if isinstance(value, Mapping):
-        return {key: again(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+        return again(dict(cast("Mapping[Any, Any]", value)))
     if hasattr(_type(value), "model_dump"):
         return again(value.model_dump())
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: again(getattr(value, field.name)) for field in fields(value)}
+        return again({field.name: getattr(value, field.name) for field in fields(value)})
     return other(value)
 
 
-def _copied(value: Any) -> Any:
+def copied(value: Any) -> Any:
+    """A copy in its own types, as deep as can be."""
     try:
         return copy.deepcopy(value)
     except Exception:

@@ -63,6 +63,12 @@ _STRICTEST_FIRST = (
 _ENDS_THE_WALK = frozenset({HookAction.FAIL, HookAction.BLOCK, HookAction.SKIP, HookAction.ANSWER})
 
 
+def _text(name: str, value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise UsageError(f"{name} must be a string, not {type(value).__name__}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookResult:
     """One hook's answer. Made by the functions below; `HookResult()` is `continue_with()`."""
@@ -82,6 +88,9 @@ class HookResult:
                 object.__setattr__(self, "action", HookAction(self.action))
             except ValueError:
                 raise UsageError(f"unknown action {self.action!r}; known: {', '.join(HookAction)}") from None
+        _text("error_message", self.error_message)
+        _text("tell_model", self.tell_model)
+        _text("tell_user", self.tell_user)
 
     @staticmethod
     def continue_with(
@@ -99,8 +108,8 @@ class HookResult:
             modified_payload=modified_payload,
             modified_output=modified_output,
             replace=replace,
-            tell_model=_text("tell_model", tell_model),
-            tell_user=_text("tell_user", tell_user),
+            tell_model=tell_model,
+            tell_user=tell_user,
         )
 
     @staticmethod
@@ -251,14 +260,10 @@ def merged(
     both = isinstance(before, dict)
     whole: dict[str, Any] = {**before, **new} if both and not replace else cast("dict[str, Any]", new)
     for alias, key in (aliases or {}).items() if both else ():
-        if whole.get(key) == before.get(key) and alias in whole and whole[alias] != before.get(alias):
-            whole[key] = whole[alias]
+        if alias in new and (
+            key not in new or (new[key] == before.get(key) and new[alias] != before.get(alias))
+        ):
+            whole[key] = new[alias]
         if alias in before and key in whole:
             whole[alias] = whole[key]
     return like(current, whole)
-
-
-def _text(name: str, value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    raise UsageError(f"{name} must be a string, not {type(value).__name__}")

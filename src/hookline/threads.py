@@ -30,8 +30,13 @@ class Threads:
         loop = asyncio.get_running_loop()
         if not self._took_place():
             await self._turn(loop)
+        try:
+            worker = self._worker()
+        except RuntimeError as exc:
+            self._free_place()
+            raise HookBroke(f"could not start: {exc}", kind="not_started") from exc
         job = _Job(contextvars.copy_context(), function, args, loop, loop.create_future())
-        self._worker().jobs.put(job)
+        worker.jobs.put(job)
         limit = asyncio.timeout(timeout)
         try:
             async with limit:
@@ -160,8 +165,8 @@ def _settle(done: asyncio.Future[Any], value: Any, error: BaseException | None) 
         return
     if error is None:
         done.set_result(value)
-    elif isinstance(error, StopIteration):
-        # A future cannot carry it; asyncio would turn the mistake into a puzzle.
-        done.set_exception(RuntimeError("the function raised StopIteration"))
+    elif isinstance(error, StopIteration | GeneratorExit | KeyboardInterrupt):
+        # A future cannot carry the first, and the others would be taken for something meant for the loop.
+        done.set_exception(RuntimeError(f"the function raised {type(error).__name__}"))
     else:
         done.set_exception(error)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, cast
 
 from hookline.context import HookContext, WorkflowContext
-from hookline.errors import UsageError
+from hookline.errors import HookBroke, UsageError
 from hookline.hook import Handler, Hook, check_signature, name_of, options_of, source_of
 from hookline.matching import matcher
 from hookline.point import Point, Scope
@@ -66,6 +67,17 @@ def is_async(function: Callable[..., Any]) -> bool:
 def _in_thread(function: Callable[..., Any], timeout: float | None) -> Handler:
     async def handler(ctx: WorkflowContext | None, hook_context: HookContext, /) -> HookResult:
         answer = await _threads.call(function, ctx, hook_context, timeout=timeout)
-        return await cast("Awaitable[HookResult]", answer) if inspect.isawaitable(answer) else answer
+        return await _in_time(answer, timeout) if inspect.isawaitable(answer) else answer
 
     return handler
+
+
+async def _in_time(answer: Awaitable[HookResult], timeout: float | None) -> HookResult:
+    limit = asyncio.timeout(timeout)
+    try:
+        async with limit:
+            return await answer
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise HookBroke(f"ran past its limit of {timeout:g} s", kind="timed_out") from None

@@ -1,0 +1,595 @@
+"""A hook's limit and its cancellation: the hook under test waits, and somebody wants it to end."""
+
+import asyncio
+import contextvars
+import threading
+
+import pytest
+
+from hookline.handlers.python import python_hook
+from hookline.hook import hook
+from hookline.pipeline import Pipeline, Recorder
+from hookline.point import Point
+from hookline.result import HookResult
+from tests.engine.making import context, fired, noting, saying, standing
+
+GO_ON = HookResult.continue_with()
+TINY = 0.05
+
+
+async def forever():
+    await asyncio.Event().wait()
+
+
+async def test_a_hook_that_never_returns_is_broke_at_its_limit():
+    @standing(timeout=TINY)
+    async def hangs(ctx, hook_context):
+        await forever()
+
+    seen = await fired(hangs)
+    assert (seen.outcome.action, seen.call.error_kind) == ("fail", "timed_out")
+    assert seen.outcome.reason == seen.call.error == "ran past its limit of 0.05 s"
+
+
+async def test_a_sync_hook_that_never_returns_is_broke_at_its_limit():
+    event = threading.Event()
+
+    @hook(timeout=TINY)
+    def hangs(ctx, hook_context):
+        event.wait()
+
+    try:
+        seen = await fired(python_hook(hangs, [Point.TOOL_START]))
+    finally:
+        event.set()
+    assert (seen.outcome.action, seen.call.error_kind) == ("fail", "timed_out")
+    assert seen.call.error.startswith("ran past its limit of 0.05 s")
+
+
+async def test_a_sync_hook_that_returns_something_to_await_is_under_its_limit_too():
+    @hook(timeout=TINY)
+    def hangs(ctx, hook_context):
+        return forever()
+
+    seen = await fired(python_hook(hangs, [Point.TOOL_START]))
+    assert seen.call.error_kind == "timed_out"
+    assert seen.call.error == "ran past its limit of 0.05 s"
+
+
+async def test_a_sync_hook_that_returns_something_to_await_is_awaited():
+    async def answers():
+        await asyncio.sleep(0)
+        return HookResult.block("no")
+
+    seen = await fired(python_hook(lambda ctx, hook_context: answers(), [Point.TOOL_START]))
+    assert (seen.outcome.action, seen.outcome.reason) == ("block", "no")
+
+
+async def test_a_hook_that_does_not_wait_needs_no_limit():
+    @standing(timeout=1e-9)
+    async def quick(ctx, hook_context):
+        return HookResult.block("said so")
+
+    assert (await fired(quick)).outcome.reason == "said so"
+
+
+async def test_a_hook_without_a_limit_may_wait():
+    @standing(timeout=None)
+    async def waits(ctx, hook_context):
+        for _ in range(100):
+            await asyncio.sleep(0)
+        return HookResult.block("at last")
+
+    assert (await fired(waits)).outcome.reason == "at last"
+
+
+class Later:
+    """Awaitable, and no coroutine."""
+
+    def __await__(self):
+        yield from asyncio.sleep(0).__await__()
+        return HookResult.block("later")
+
+
+AWAITABLES = {
+    "an object": Later,
+    "a task": lambda: asyncio.ensure_future(asyncio.sleep(0, HookResult.block("later"))),
+}
+
+
+@pytest.mark.parametrize("make", AWAITABLES.values(), ids=AWAITABLES)
+async def test_an_inline_hook_may_return_anything_that_can_be_awaited(make):
+    assert (await fired(standing()(lambda ctx, hook_context: make()))).outcome.reason == "later"
+
+
+async def test_an_awaitable_that_never_ends_is_under_the_limit():
+    hangs = standing(timeout=TINY)(lambda ctx, hook_context: asyncio.Event().wait())
+    assert (await fired(hangs)).call.error_kind == "timed_out"
+
+
+async def test_a_timeout_error_of_the_hooks_own_is_not_its_limit():
+    @standing(timeout=60)
+    async def gives_up(ctx, hook_context):
+        async with asyncio.timeout(0):
+            await forever()
+
+    seen = await fired(gives_up)
+    assert (seen.call.error_kind, "TimeoutError" in seen.call.error) == ("raised", True)
+
+
+async def test_a_hook_that_turns_its_cancellation_into_an_error_is_still_past_its_limit():
+    @standing(timeout=TINY)
+    async def converts(ctx, hook_context):
+        try:
+            await forever()
+        except asyncio.CancelledError:
+            raise ConnectionError("broken off") from None
+
+    assert (await fired(converts)).call.error_kind == "timed_out"
+
+
+async def test_a_hook_may_clean_up_at_its_limit():
+    cleaned = []
+
+    @standing(timeout=TINY)
+    async def cleans(ctx, hook_context):
+        try:
+            await forever()
+        finally:
+            await asyncio.sleep(0)
+            async with asyncio.timeout(5):
+                await asyncio.sleep(0)
+            cleaned.append(True)
+
+    assert (await fired(cleans)).call.error == "ran past its limit of 0.05 s"
+    assert cleaned == [True]
+
+
+# -- the hook uses asyncio's own tools, rightly ------------------------------------------------------------
+
+
+async def inner_timeout():
+    try:
+        async with asyncio.timeout(0.001):
+            await forever()
+    except TimeoutError:
+        return
+
+
+async def inner_wait_for():
+    try:
+        await asyncio.wait_for(forever(), 0.001)
+    except TimeoutError:
+        return
+
+
+async def inner_group():
+    async def raises():
+        raise ValueError("inner")
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(raises())
+            await forever()
+    except* ValueError:
+        pass
+
+
+async def inner_group_that_fails_at_its_end():
+    async def raises():
+        raise ValueError("inner")
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(raises())
+            group.create_task(forever())
+    except* ValueError:
+        pass
+
+
+async def inner_groups_that_fail():
+    async with asyncio.TaskGroup() as group:
+        group.create_task(inner_group_that_fails_at_its_end())
+        await inner_group_that_fails_at_its_end()
+        await inner_group()
+
+
+async def inner_group_that_works():
+    async with asyncio.TaskGroup() as group:
+        one = group.create_task(asyncio.sleep(0, 1))
+        two = group.create_task(asyncio.sleep(0, 2))
+    assert one.result() + two.result() == 3
+
+
+async def inner_gather():
+    assert await asyncio.gather(asyncio.sleep(0, 1), asyncio.shield(asyncio.sleep(0, 2))) == [1, 2]
+
+
+async def inner_thread():
+    assert await asyncio.to_thread(lambda: 7) == 7
+
+
+INNER = [
+    inner_timeout,
+    inner_wait_for,
+    inner_group,
+    inner_group_that_fails_at_its_end,
+    inner_groups_that_fail,
+    inner_group_that_works,
+    inner_gather,
+    inner_thread,
+]
+
+
+@pytest.mark.parametrize("inner", INNER, ids=lambda inner: inner.__name__)
+@pytest.mark.parametrize("timeout", [60, None])
+async def test_a_hook_may_use_asyncio_as_it_likes(inner, timeout):
+    @standing(timeout=timeout)
+    async def uses(ctx, hook_context):
+        await inner()
+        await asyncio.sleep(0)
+        await inner()
+        return HookResult.block("done")
+
+    assert (await fired(uses)).outcome.reason == "done"
+    assert asyncio.current_task().cancelling() == 0, "nothing of it is left on the task"
+
+
+@pytest.mark.parametrize(
+    "inner", [inner_timeout, inner_group, inner_group_that_fails_at_its_end], ids=lambda inner: inner.__name__
+)
+async def test_a_limit_inside_the_hook_does_not_take_the_place_of_its_own(inner):
+    @standing(timeout=TINY)
+    async def hangs(ctx, hook_context):
+        await inner()
+        await forever()
+
+    seen = await fired(hangs)
+    assert (seen.call.error_kind, seen.call.error) == ("timed_out", "ran past its limit of 0.05 s")
+
+
+@pytest.mark.parametrize("timeout", [60, None])
+async def test_a_limit_inside_the_hook_does_not_end_the_hook_later(timeout, short_grace):
+    @standing(timeout=timeout)
+    async def goes_on(ctx, hook_context):
+        await inner_timeout()
+        await asyncio.sleep(0.1)  # longer than the time it would have to end in, had it been cancelled
+        return HookResult.block("done")
+
+    assert (await fired(goes_on)).outcome.reason == "done"
+
+
+async def test_a_hook_keeps_its_task_and_its_context_while_it_waits():
+    who = contextvars.ContextVar("who")
+    who.set("caller")
+    tasks = [asyncio.current_task()]
+
+    @standing()
+    async def looks(ctx, hook_context):
+        tasks.append(asyncio.current_task())
+        await asyncio.sleep(0)
+        tasks.append(asyncio.current_task())
+        return HookResult.block(who.get())
+
+    assert (await fired(looks)).outcome.reason == "caller"
+    assert len(set(tasks)) == 1
+
+
+async def test_what_waits_wrongly_is_told_and_not_left_hanging():
+    class Odd:
+        def __await__(self):
+            yield "what is this"
+
+    @standing(timeout=None)
+    async def odd(ctx, hook_context):
+        await Odd()
+
+    @standing(timeout=None)
+    async def awaits_itself(ctx, hook_context):
+        await asyncio.sleep(0)
+        await asyncio.current_task()
+
+    assert "bad yield" in (await fired(odd)).call.error
+    assert "cannot await on itself" in (await fired(awaits_itself)).call.error
+
+
+async def test_a_future_of_another_loop_is_told_and_not_waited_for():
+    other = asyncio.new_event_loop()
+    try:
+
+        @standing(timeout=None)
+        async def lost(ctx, hook_context):
+            await other.create_future()
+
+        assert "attached to a different loop" in (await fired(lost)).call.error
+    finally:
+        other.close()
+
+
+# -- the hook ignores its cancellation ---------------------------------------------------------------------
+
+
+async def swallows_it():
+    try:
+        await forever()
+    except asyncio.CancelledError:
+        return
+
+
+async def swallows_it_always(ended):
+    while not ended.is_set():
+        try:
+            await ended.wait()
+        except asyncio.CancelledError:
+            continue
+
+
+async def awaits_a_task_that_swallows_it():
+    await asyncio.ensure_future(swallows_it())
+
+
+async def waits_for_what_swallows_it():
+    await asyncio.wait_for(swallows_it(), 60)
+
+
+SWALLOWS = [swallows_it, awaits_a_task_that_swallows_it, waits_for_what_swallows_it]
+
+
+@pytest.mark.parametrize("swallow", SWALLOWS, ids=lambda each: each.__name__)
+async def test_one_that_swallows_its_cancellation_is_broke_all_the_same(swallow):
+    @standing(timeout=TINY)
+    async def swallows(ctx, hook_context):
+        await swallow()
+        return HookResult.allow("as if nothing had been")
+
+    seen = await fired(swallows)
+    assert (seen.outcome.action, seen.call.error_kind) == ("fail", "timed_out")
+    assert asyncio.current_task().cancelling() == 0
+
+
+async def directly(ended):
+    await swallows_it_always(ended)
+
+
+async def through_a_task(ended):
+    await asyncio.ensure_future(swallows_it_always(ended))
+
+
+async def through_wait_for(ended):
+    await asyncio.wait_for(swallows_it_always(ended), 60)
+
+
+ALWAYS = [directly, through_a_task, through_wait_for]
+
+
+@pytest.mark.parametrize("swallow", ALWAYS, ids=lambda each: each.__name__)
+async def test_one_that_never_ends_is_given_up(swallow, short_grace):
+    ended = asyncio.Event()
+    later = []
+
+    @standing(timeout=TINY, on_error="continue")
+    async def stays(ctx, hook_context):
+        await swallow(ended)
+        return HookResult.block("never said")
+
+    seen = await fired(stays, noting(later), payload={"a": 1})
+    assert seen.outcome.action == "continue"
+    assert seen.calls[0].error == "ran past its limit of 0.05 s, ignored its cancellation and was given up"
+    assert later == [{"a": 1}], "the next hook has its turn"
+    assert asyncio.current_task().cancelling() == 0
+    ended.set()
+
+
+@pytest.mark.parametrize("swallow", ALWAYS, ids=lambda each: each.__name__)
+async def test_one_that_never_ends_does_not_hold_up_a_cancelled_run(swallow, short_grace):
+    ended, waiting = asyncio.Event(), asyncio.Event()
+
+    @standing(timeout=None)
+    async def stays(ctx, hook_context):
+        waiting.set()
+        await swallow(ended)
+
+    firing = asyncio.ensure_future(fired(stays))
+    await waiting.wait()
+    firing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await firing
+    ended.set()
+
+
+async def test_one_that_fails_even_when_given_up_is_given_up(short_grace):
+    @standing(timeout=TINY, on_error="continue")
+    async def stubborn(ctx, hook_context):
+        while True:
+            try:
+                await forever()
+            except asyncio.CancelledError:
+                continue
+            finally:
+                if stop:
+                    raise ValueError("and this on top")
+
+    stop = []
+    asyncio.get_running_loop().call_later(TINY + 0.005, stop.append, True)
+    assert (await fired(stubborn)).call.error_kind == "timed_out"
+
+
+# -- somebody else cancels ---------------------------------------------------------------------------------
+
+
+async def cancelled_while_waiting(handler, **fields):
+    """The firing, cancelled from outside as soon as its hook waits."""
+    waiting = asyncio.Event()
+
+    @standing(**fields)
+    async def waits(ctx, hook_context):
+        waiting.set()
+        return await handler()
+
+    later = []
+    firing = asyncio.ensure_future(Pipeline([waits, noting(later)]).fire(context()))
+    await waiting.wait()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    firing.cancel()
+    await asyncio.wait([firing])
+    assert later == [], "no hook is called after that"
+    return firing
+
+
+async def converts():
+    try:
+        await forever()
+    except asyncio.CancelledError:
+        raise ConnectionError("broken off") from None
+
+
+async def answers_quickly():
+    try:
+        await forever()
+    except asyncio.CancelledError:
+        return HookResult.block("no")
+
+
+async def fails_to_clean_up():
+    try:
+        await forever()
+    finally:
+        raise OSError("disk full")
+
+
+async def waits_for_a_group():
+    async with asyncio.TaskGroup() as group:
+        group.create_task(forever())
+
+
+async def after_a_group_that_failed():
+    await inner_group_that_fails_at_its_end()
+    await forever()
+
+
+OUTSIDE = [
+    forever,
+    waits_for_a_group,
+    after_a_group_that_failed,
+    swallows_it,
+    awaits_a_task_that_swallows_it,
+    waits_for_what_swallows_it,
+    converts,
+    answers_quickly,
+    fails_to_clean_up,
+]
+
+
+@pytest.mark.parametrize("handler", OUTSIDE, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("timeout", [60, None])
+@pytest.mark.parametrize("on_error", ["continue", "fail"])
+async def test_a_cancellation_from_outside_is_never_lost(handler, timeout, on_error):
+    firing = await cancelled_while_waiting(handler, timeout=timeout, on_error=on_error)
+    assert firing.cancelled()
+
+
+async def test_a_cancelled_hook_is_on_record_as_cancelled():
+    waiting = asyncio.Event()
+
+    @standing()
+    async def waits(ctx, hook_context):
+        waiting.set()
+        await forever()
+
+    records = []
+    firing = asyncio.ensure_future(Pipeline([waits], Recorder(watchers=[records.append])).fire(context()))
+    await waiting.wait()
+    firing.cancel()
+    await asyncio.wait([firing])
+    assert [(record.error_kind, record.action) for record in records] == [("cancelled", "continue")]
+
+
+async def test_a_cancellation_that_comes_during_the_first_step_is_not_lost():
+    """As a signal handler does it: while the hook computes, before it waits for the first time."""
+
+    async def run():
+        task = asyncio.current_task()
+
+        @standing(on_error="continue")
+        async def computes(ctx, hook_context):
+            task.cancel()
+            await asyncio.sleep(0)
+            return GO_ON
+
+        await fired(computes)
+
+    task = asyncio.ensure_future(run())
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+async def test_a_limit_around_the_run_is_not_the_hooks_limit():
+    @standing(timeout=60)
+    async def hangs(ctx, hook_context):
+        await forever()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(TINY):
+            await fired(hangs)
+    assert asyncio.current_task().cancelling() == 0
+
+
+async def test_a_cancelled_error_of_the_hooks_own_is_broke_and_cancels_nobody():
+    @standing(on_error="continue")
+    async def at_once(ctx, hook_context):
+        raise asyncio.CancelledError
+
+    @standing(on_error="continue")
+    async def after_a_while(ctx, hook_context):
+        await asyncio.sleep(0)
+        raise asyncio.CancelledError
+
+    @standing(on_error="continue")
+    async def by_a_task(ctx, hook_context):
+        task = asyncio.ensure_future(forever())
+        await asyncio.sleep(0)
+        task.cancel()
+        await task
+
+    @standing(on_error="continue")
+    def inline(ctx, hook_context):
+        raise asyncio.CancelledError
+
+    @hook(on_error="continue")
+    def in_a_thread(ctx, hook_context):
+        raise asyncio.CancelledError
+
+    seen = await fired(
+        at_once, after_a_while, by_a_task, inline, python_hook(in_a_thread, [Point.TOOL_START]), saying(GO_ON)
+    )
+    assert seen.outcome.action == "continue"
+    assert [call.error_kind for call in seen.calls] == ["raised"] * 5 + [None]
+    assert all("CancelledError" in call.error for call in seen.calls[:5])
+    assert asyncio.current_task().cancelling() == 0
+
+
+async def test_in_a_task_that_took_an_earlier_cancellation_hooks_still_run():
+    """Somebody caught a cancellation and never took it back; that is not a new one."""
+
+    async def run():
+        try:
+            await forever()
+        except asyncio.CancelledError:
+            pass
+
+        @standing(on_error="continue")
+        async def waits(ctx, hook_context):
+            await asyncio.sleep(0)
+            return HookResult.continue_with(modified_payload={"b": 2})
+
+        @standing(on_error="continue")
+        async def raises(ctx, hook_context):
+            raise asyncio.CancelledError
+
+        return await fired(raises, waits, payload={"a": 1})
+
+    task = asyncio.ensure_future(run())
+    await asyncio.sleep(0)
+    task.cancel()
+    assert (await task).outcome.payload == {"a": 1, "b": 2}

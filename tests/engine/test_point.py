@@ -1,0 +1,47 @@
+import pytest
+
+from hookline.errors import UsageError
+from hookline.point import Point, Scope, Status, point_named
+
+NAMES = [
+    "workspace.start",
+    "workspace.end",
+    "run.start",
+    "run.end",
+    "session.start",
+    "session.end",
+    "agent.start",
+    "agent.end",
+    "step.start",
+    "step.end",
+    "model.start",
+    "model.end",
+    "tool.start",
+    "tool.end",
+]
+
+
+def test_there_are_fourteen_points_in_the_order_of_a_life():
+    assert list(Point) == NAMES
+    assert list(Scope) == ["workspace", "run", "session", "agent", "step", "model", "tool"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_point_knows_its_scope_and_its_side(name):
+    point = point_named(name)
+    scope, _, side = name.partition(".")
+    assert (point.scope, point.is_start) == (Scope(scope), side == "start")
+    assert (Point.start_of if side == "start" else Point.end_of)(Scope(scope)) is point
+
+
+def test_what_end_hooks_are_told_is_one_of_the_words_of_the_design():
+    told = {"ok", "failed", "timed_out", "cancelled", "answered", "skipped"}
+    assert told <= set(Status)
+
+
+@pytest.mark.parametrize("name", ["tool.begin", "PreToolUse", "", "TOOL.START"])
+def test_an_unknown_point_is_told_with_all_that_are_known(name):
+    with pytest.raises(UsageError) as told:
+        point_named(name)
+    assert repr(name) in str(told.value)
+    assert all(known in str(told.value) for known in NAMES)
