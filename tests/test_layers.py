@@ -29,7 +29,7 @@ class Row(NamedTuple):
 ROWS = (
     Row("__main__ cli/ web/"),
     Row("adapters/ orchestrator/ kube/", siblings_apart=True),
-    Row("compose sdk"),
+    Row("compose sdk recovery testing/"),
     Row("dialects/ handlers/ runners/ agent/ journal/", siblings_apart=True),
     # Patterns are compiled at the edge, with libraries; the engine takes any predicate.
     Row("matching"),

@@ -125,7 +125,7 @@ class WorkflowContext:
         return plain(self)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Facts:
     """What is the same for every hook of one point; never changed once made."""
 
@@ -152,25 +152,25 @@ class Facts:
     def at(self, point: Point, status: Status | None = None, steps: tuple[Step, ...] | None = None) -> Facts:
         """The same facts at a point of their scope."""
         return Facts(
-            workflow_id=self.workflow_id,
-            point=point,
-            run_id=self.run_id,
-            scope_id=self.scope_id,
-            call_id=self.call_id,
-            attempt=self.attempt,
-            step=self.step,
-            agent=self.agent,
-            parents=self.parents,
-            session_id=self.session_id,
-            user_id=self.user_id,
-            agent_config=self.agent_config,
-            steps=self.steps if steps is None else steps,
-            current_tool=self.current_tool,
-            tool_kind=self.tool_kind,
-            status=status,
-            native=self.native,
-            workflow=self.workflow,
-            aliases=self.aliases if point.is_start else None,
+            self.workflow_id,
+            point,
+            self.run_id,
+            self.scope_id,
+            self.call_id,
+            self.attempt,
+            self.step,
+            self.agent,
+            self.parents,
+            self.session_id,
+            self.user_id,
+            self.agent_config,
+            self.steps if steps is None else steps,
+            self.current_tool,
+            self.tool_kind,
+            status,
+            self.native,
+            self.workflow,
+            self.aliases if point.is_start else None,
         )
 
 

@@ -16,7 +16,7 @@ HooklineError
 
 from __future__ import annotations
 
-from pathlib import Path
+from os import PathLike
 
 __all__ = [
     "AgentFailed",
@@ -46,7 +46,7 @@ class FileError(HooklineError):
     """A user's file is wrong; the message starts with where."""
 
     def __init__(
-        self, message: str, *, file: str | Path, line: int | None = None, key: str | None = None
+        self, message: str, *, file: str | PathLike[str], line: int | None = None, key: str | None = None
     ) -> None:
         place = f"{file}:{line}" if line is not None else f"{file}"
         super().__init__(f"{place}: {f'{key}: ' if key else ''}{message}")

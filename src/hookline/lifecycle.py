@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from hookline.context import Facts, HookContext, Step
 from hookline.errors import HookFailed, Refused, RunTimedOut, Skipped
-from hookline.journal import Begun, Decided, Ended, Owner, Question, Record, Verdict, VerdictKind
+from hookline.journal import Begun, Called, Decided, Ended, Owner, Question, Record, Verdict, VerdictKind
 from hookline.limit import GRACE
 from hookline.pipeline import Pipeline, Recorder
 from hookline.point import Point, Scope, Status
@@ -66,6 +66,10 @@ class Run:
         if self._deadline is None:
             self._deadline = time.monotonic() + self.end_grace
 
+    def resume(self) -> None:
+        """What was cancelled was only a part, a tool past its limit; the run goes on, and its ends have their time."""
+        self._deadline = None
+
     def grace_left(self) -> float | None:
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
@@ -77,7 +81,18 @@ class Run:
 class OpenScope:
     """One scope of a run, from before its start hooks to after its end hooks."""
 
-    __slots__ = ("_due", "_ended", "facts", "name", "outcome", "parent", "pipeline", "run", "scope")
+    __slots__ = (
+        "_due",
+        "_ended",
+        "_payload",
+        "facts",
+        "name",
+        "outcome",
+        "parent",
+        "pipeline",
+        "run",
+        "scope",
+    )
 
     def __init__(
         self,
@@ -96,8 +111,10 @@ class OpenScope:
         self.name = name
         self.parent = parent
         self.outcome: Outcome | None = None
-        self._due = scope in _HOLDS_ON_FAILED_START
+        # Left without having been entered here, it was entered by another process, and its end is due.
+        self._due = True
         self._ended = False
+        self._payload: Any = None
 
     async def enter(
         self,
@@ -112,14 +129,17 @@ class OpenScope:
 
         `permission` is why a person has to be asked, unless a hook allows it.
         """
+        self._due = self.scope in _HOLDS_ON_FAILED_START
+        self._payload = payload
         recorder = self.run.recorder
         if recorder.on:
             await recorder.write(self._begun(payload, declaration, source, owner))
         facts = self.facts.at(Point.start_of(self.scope))
         outcome = await self.pipeline.fire(HookContext.of(facts, payload, None))
-        if permission is not None and outcome.action is HookAction.CONTINUE:
+        if permission is not None and _needs_permission(outcome):
             asked = Reason("permission", HookAction.ASK, permission)
             outcome = outcome._replace(action=HookAction.ASK, reasons=(*outcome.reasons, asked))
+            self._note(facts, outcome, "needs permission")
         if outcome.action is HookAction.ASK:
             outcome = await self._settled(facts, outcome)
         self.outcome = outcome
@@ -143,13 +163,17 @@ class OpenScope:
             return outcome
         if self._due:
             facts = self.facts.at(Point.end_of(self.scope), status, steps)
-            payload = self.outcome.payload if self.outcome is not None else None
+            payload = self.outcome.payload if self.outcome is not None else self._payload
             try:
                 outcome = await self.pipeline.fire(HookContext.of(facts, payload, output))
                 if outcome.action is HookAction.ASK:
                     outcome = await self._settled(facts, outcome)
             except asyncio.CancelledError:
-                await self._write_end(Status.CANCELLED, output, "its end hooks were interrupted")
+                how = Status.CANCELLED if status in (Status.OK, Status.ANSWERED) else status
+                why = (
+                    f"{error}; its end hooks were interrupted" if error else "its end hooks were interrupted"
+                )
+                await self._write_end(how, output, why)
                 raise
         if outcome.action is HookAction.BLOCK and self.scope is Scope.AGENT and status is Status.OK:
             return outcome
@@ -186,6 +210,8 @@ class OpenScope:
             while ending.action is HookAction.BLOCK and again is not None and not self._ended:
                 output = await again(ending)
                 ending = await self.left(output, Status.OK, steps() if steps else None)
+            if not self._ended:
+                await self._write_end(Status.BLOCKED, ending.output, ending.reason)
             return ending
         except GeneratorExit:
             raise
@@ -264,7 +290,13 @@ class OpenScope:
     async def _finish(self, leaving: asyncio.Future[Outcome]) -> None:
         """Wait for end hooks, after a cancel within the grace limit; cancelled once more, they are ended."""
         try:
-            await asyncio.wait({leaving}, timeout=self.run.grace_left())
+            try:
+                await asyncio.wait({leaving}, timeout=self.run.grace_left())
+            except asyncio.CancelledError:
+                if self.run.grace_left() is None:
+                    self.run.interrupt()
+                    await asyncio.wait({leaving}, timeout=self.run.grace_left())
+                raise
         finally:
             if not leaving.done():
                 leaving.cancel()
@@ -294,22 +326,27 @@ class OpenScope:
         )
         verdict = await self._asked(question)
         settled = _after(verdict, outcome, is_start=is_start)
-        if self.run.recorder.on:
-            who = f" by {verdict.by}" if verdict.by else ""
-            self.run.recorder.note(
-                Decided(
-                    self.run.id,
-                    facts.scope_id,
-                    facts.point,
-                    time.time(),
-                    settled.action,
-                    settled.reasons,
-                    settled.payload if settled.changed else None,
-                    settled.output if settled.changed else None,
-                    f"{_PAST[verdict.kind]}{who}",
-                )
-            )
+        self._note(
+            facts, settled, f"{_PAST[verdict.kind]} by {verdict.by}" if verdict.by else _PAST[verdict.kind]
+        )
         return settled
+
+    def _note(self, facts: Facts, outcome: Outcome, note: str) -> None:
+        if not self.run.recorder.on:
+            return
+        self.run.recorder.note(
+            Decided(
+                self.run.id,
+                facts.scope_id,
+                facts.point,
+                time.time(),
+                outcome.action,
+                outcome.reasons,
+                outcome.payload if outcome.changed else None,
+                outcome.output if outcome.changed else None,
+                note,
+            )
+        )
 
     async def _asked(self, question: Question) -> Verdict:
         if self.run.approver is None:
@@ -359,7 +396,8 @@ def end_is_due(scope: Scope, start: HookAction) -> bool:
     """Whether a scope's end hooks have to run, by what its start hooks decided."""
     if start is HookAction.SKIP:
         return False
-    if start in (HookAction.FAIL, HookAction.BLOCK):
+    if start in (HookAction.FAIL, HookAction.BLOCK, HookAction.ASK):
+        # Where a person is still being asked, nothing has begun.
         return scope in _HOLDS_ON_FAILED_START
     return True
 
@@ -380,6 +418,8 @@ def owed(records: Iterable[Record]) -> list[Owed]:
     inhabited: set[str] = set()
     for record in records:
         key = record.scope_id
+        if isinstance(record, Called) and record.last:
+            record = Decided(record.run_id, key, record.point, record.at, HookAction.CONTINUE)
         if isinstance(record, Begun):
             begun[key] = record
             inhabited.add(record.parent_id or "")
@@ -390,7 +430,7 @@ def owed(records: Iterable[Record]) -> list[Owed]:
                 started[key] = record.action
             else:
                 starting.add(key)
-        elif key in begun and isinstance(record, Decided) and record.point == Point.end_of(begun[key].scope):
+        elif key in begun and isinstance(record, Decided) and _ends(record, begun[key].scope):
             ending.add(key)
 
     def due(key: str, scope: Scope) -> bool:
@@ -406,9 +446,22 @@ def owed(records: Iterable[Record]) -> list[Owed]:
     return [Owed(record, due(key, record.scope)) for key, record in reversed(begun.items())]
 
 
+def _ends(record: Decided, scope: Scope) -> bool:
+    """Whether the end hooks are through; an agent whose end was refused goes on, and its end comes again."""
+    refused = scope is Scope.AGENT and record.action is HookAction.BLOCK
+    return record.point == Point.end_of(scope) and not refused
+
+
 def new_run_id() -> str:
     """Short, typeable, and in the order of time."""
     return f"{_base36(int(time.time()))}-{secrets.token_hex(3)}"
+
+
+def _needs_permission(outcome: Outcome) -> bool:
+    """Whether it would run, and no hook has said that nobody needs to be asked."""
+    if outcome.action not in (HookAction.CONTINUE, HookAction.ASK) or outcome.answered:
+        return False
+    return all(reason.action is not HookAction.ALLOW for reason in outcome.reasons)
 
 
 _PAST = {VerdictKind.APPROVE: "approved", VerdictKind.REJECT: "rejected", VerdictKind.REWRITE: "rewritten"}

@@ -8,8 +8,9 @@ comes here only when a hook really waits. The walk stays in the caller's own tas
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from enum import Enum
 from typing import Any, Protocol
 
@@ -79,8 +80,7 @@ class Driver:
         self._walk = walk
         self._task = task
         self._loop = asyncio.get_running_loop()
-        # A cancellation that came during the first step (a signal) is still to be delivered: no old one.
-        self._before = task.cancelling() - bool(getattr(task, "_must_cancel", False))
+        self._before = _delivered(task)
         self._future: Any = None
         self._waiting: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -97,7 +97,7 @@ class Driver:
         """What came over the hook that has just ended, whatever it made of it; the next one starts afresh."""
         expired = self._expired
         self._disarm()
-        if self._task.cancelling() > self._before:
+        if _delivered(self._task) > self._before:
             return Interrupt.CANCELLED
         return Interrupt.EXPIRED if expired else None
 
@@ -156,9 +156,9 @@ class Driver:
     def _leave(self) -> None:
         """Walk away from a hook that will not end."""
         self._gives_up = False
-        cancelled = self._task.cancelling() > self._before
+        cancelled = self._task.cancelling() - self._cancels_inside() > self._before
         if not cancelled and not self._expired:
-            return  # a timeout or a task group inside the hook cancelled it, and took that back
+            return  # a timeout or a task group inside the hook cancelled it, which is the hook's own affair
         self._disarm()
         self._future = self._walk.give_up(Interrupt.CANCELLED if cancelled else Interrupt.EXPIRED)
 
@@ -174,8 +174,7 @@ class Driver:
 
         Before Python 3.13 the group itself does not, and it would look like somebody else's.
         """
-        inner: Any = self._walk.life
-        while inner is not None:
+        for inner in self._awaited():
             frame = getattr(inner, "cr_frame", None)
             if frame is not None and frame.f_code is asyncio.TaskGroup.__aexit__.__code__:
                 group, error = frame.f_locals["self"], frame.f_locals["exc"]
@@ -183,6 +182,27 @@ class Driver:
                 if group._parent_cancel_requested and not taken_back:
                     self._groups.append(group)
                     self._task.uncancel()
+
+    def _cancels_inside(self) -> int:
+        """Cancellations by timeouts and task groups that the hook is inside of; they take them back at their end.
+
+        What a suspended `async with` will leave by is on its frame's stack, where only the collector can see it.
+        """
+        held = [thing for inner in self._awaited() for thing in gc.get_referents(inner)]
+        left = [getattr(thing, "__self__", thing) for thing in held]
+        timeouts = {id(each) for each in left if isinstance(each, asyncio.Timeout) and each.expired()}
+        groups = {
+            id(each)
+            for each in left
+            if isinstance(each, asyncio.TaskGroup) and getattr(each, "_parent_cancel_requested", False)
+        }
+        return len(timeouts) + len(groups - {id(group) for group in self._groups})
+
+    def _awaited(self) -> Iterator[Any]:
+        """The walk's coroutine, what it awaits, what that awaits, and so on."""
+        inner: Any = self._walk.life
+        while inner is not None:
+            yield inner
             inner = getattr(inner, "cr_await", None) or getattr(inner, "gi_yieldfrom", None)
 
     def _wake(self, _settled: Any = None) -> None:
@@ -213,3 +233,11 @@ class Driver:
     def _give_up(self) -> None:
         self._gives_up = True
         self._wake()
+
+
+def _delivered(task: asyncio.Task[Any]) -> int:
+    """How often the task was cancelled, without what it will only hear of at its next wait.
+
+    Such a one came while a hook computed (a signal). It is not an old one, and told now it would be told twice.
+    """
+    return task.cancelling() - bool(getattr(task, "_must_cancel", False))

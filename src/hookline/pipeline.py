@@ -11,8 +11,8 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from types import CoroutineType
+from collections.abc import Callable, Generator, Iterable, Sequence
+from types import CoroutineType, coroutine
 from typing import Any, NamedTuple
 
 from hookline.context import Facts, Given, HookContext
@@ -91,7 +91,7 @@ class Pipeline:
 
     async def fire(self, context: HookContext) -> Outcome:
         """Call every hook that stands at the context's point; what their answers add up to."""
-        given = context.given
+        given = context._given  # pyright: ignore[reportPrivateUsage]
         facts, payload, output = given
         standing = self._at.get(facts.point)
         if standing is None:
@@ -114,14 +114,16 @@ class Pipeline:
 class _Walk:
     """Walks over the hooks of one point after another.
 
-    It is one coroutine that lives as long as its pipeline. Between two points it awaits itself, which hands the
-    walk to whoever took the last step; making it anew for every point would cost more than a hook does.
+    It is one coroutine that lives as long as its pipeline. Between two points it yields the walk itself to whoever
+    took the last step; making it anew for every point would cost more than a hook does.
     """
 
     __slots__ = (
         "_answers",
         "_changed",
         "_closing",
+        "_last",
+        "_noted",
         "_pipeline",
         "_started",
         "_told",
@@ -137,23 +139,21 @@ class _Walk:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self.given: Given
-        self.rest: Iterator[Hook]
+        self.rest: Any
         self.hook: Hook
         self.outcome: Outcome | None = None
         self.driver: Driver | None = None
         self._answers: list[tuple[str, HookResult]] = []
-        self._changed = self._closing = self._told = False
+        self._changed = self._closing = self._last = self._noted = self._told = False
         self._started = 0.0
         self._come_alive()
 
-    def __await__(self) -> Generator[_Walk, None, None]:
-        yield self
-
-    async def _walks(self) -> None:
+    @coroutine
+    def _walks(self) -> Generator[Any, Any, None]:
         pipeline, recording = self._pipeline, self._pipeline.recorder.on
         answer: Any
         while True:
-            await self
+            yield self
             given = self.given
             facts = given.facts
             workflow = facts.workflow
@@ -171,10 +171,10 @@ class _Walk:
                             continue
                         pipeline.matched.add(hook.name)
                     answer = hook.handler(workflow, view)
-                    if answer.__class__ is CoroutineType or (
-                        answer.__class__ is not HookResult and hasattr(answer, "__await__")
-                    ):
-                        answer = await answer
+                    if answer.__class__ is CoroutineType:
+                        answer = yield from answer
+                    elif answer.__class__ is not HookResult and hasattr(answer, "__await__"):
+                        answer = yield from answer.__await__()
                 except BaseException as exc:
                     answer = self._thrown(exc)
                 if self.driver is not None:
@@ -185,8 +185,11 @@ class _Walk:
                     given = self.given
                 elif recording:
                     self._note(hook, _UNCHANGED)
-            quiet = not recording and not self._answers and not self._changed
-            self.outcome = None if quiet else self._summed()
+            if self._answers or self._changed or (self._noted and not self._last):
+                self.outcome = self._summed()
+            else:
+                self.outcome = None
+                self._last = self._noted = self._told = False
 
     def step(self, error: BaseException | None = None) -> Any:
         return self.life.throw(error) if error is not None else self.life.send(None)
@@ -210,12 +213,14 @@ class _Walk:
         self._closing = True
         try:
             self.life.close()
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             pass  # the hook ignores even that, or fails over it; nobody runs it any more
 
     def _come_alive(self) -> None:
         self._closing = False
-        self.life = self._walks()
+        self.life: Any = self._walks()
         self.resume = self.life.send
         self.resume(None)
 
@@ -250,18 +255,24 @@ class _Walk:
         if self._pipeline.recorder.on:
             self._pipeline.recorder.note(_decided(facts, outcome))
         self._answers = []
-        self._changed = self._told = False
+        self._changed = self._last = self._noted = self._told = False
         return outcome
 
     def _note(self, hook: Hook, taken: _Taken) -> None:
-        """The record of one call; what was given stands in the first, the rest follows from the changes."""
+        """The record of one call.
+
+        What was given stands in the first that did more than let things go on; the rest follows from the changes.
+        """
         if not self._pipeline.recorder.on:
             return
         facts, payload, output = self.given
+        given = None
+        if taken is not _UNCHANGED and not self._told and not taken.silent:
+            given = payload if not isinstance(facts.point, Point) or facts.point.is_start else output
+            self._told = True
+        self._last = not (self._answers or self._changed or self.rest.__length_hint__() or taken.decides)
+        self._noted = True
         said = taken.said or taken.result
-        starts = not isinstance(facts.point, Point) or facts.point.is_start
-        given = None if self._told else payload if starts else output
-        self._told = True
         self._pipeline.recorder.note(
             Called(
                 facts.run_id,
@@ -280,6 +291,7 @@ class _Walk:
                 taken.note,
                 said.tell_model,
                 said.tell_user,
+                self._last,
             )
         )
 
@@ -295,6 +307,16 @@ class _Taken(NamedTuple):
     error: str | None = None
     note: str | None = None
     said: HookResult | None = None
+
+    @property
+    def decides(self) -> bool:
+        """Whether an outcome follows: it bears on that, or the walk ends here without one."""
+        return self.result is not CONTINUE or self.changed is not None or self.error_kind == "cancelled"
+
+    @property
+    def silent(self) -> bool:
+        """Whether there is nothing to tell of it."""
+        return not (self.decides or self.error_kind or self.note or self.said)
 
 
 _UNCHANGED = _Taken(CONTINUE)

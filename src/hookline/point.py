@@ -39,13 +39,15 @@ class Point(StrEnum):
     TOOL_START = "tool.start"
     TOOL_END = "tool.end"
 
-    @property
-    def scope(self) -> Scope:
-        return _SCOPES[self]
+    scope: Scope
+    is_start: bool
 
-    @property
-    def is_start(self) -> bool:
-        return self in _STARTS
+    def __new__(cls, value: str) -> Point:
+        point = str.__new__(cls, value)
+        point._value_ = value
+        point.scope = Scope(value.partition(".")[0])
+        point.is_start = value.endswith(".start")
+        return point
 
     @staticmethod
     def start_of(scope: Scope) -> Point:
@@ -69,8 +71,6 @@ class Status(StrEnum):
     LOST = "lost"
 
 
-_SCOPES = {point: Scope(point.partition(".")[0]) for point in Point}
-_STARTS = frozenset(point for point in Point if point.endswith(".start"))
 _START_OF = {point.scope: point for point in Point if point.is_start}
 _END_OF = {point.scope: point for point in Point if not point.is_start}
 

@@ -207,7 +207,7 @@ def add_up(
 ) -> Outcome:
     """The strictest wins (fail, block, skip, ask, then the rest); reasons and texts in declared order."""
     if not answers:
-        return Outcome(payload=payload, output=output, changed=changed)
+        return Outcome(HookAction.CONTINUE, payload, output, changed=changed)
     said = {result.action for _, result in answers}
     action = next(action for action in _STRICTEST_FIRST if action in said)
     last = answers[-1][1]

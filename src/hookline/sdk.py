@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hookline.agent.answer import AgentResult, StreamResult
-from hookline.agent.loop import INSIDE
+from hookline.agent.answer import AgentResult, Event, StreamResult
+from hookline.agent.loop import INSIDE, Inside
 from hookline.agent.models import Model
 from hookline.agent.models.named import model_named
 from hookline.agent.ready import ready_tool
-from hookline.agent.running import Running, Session, run_inside
+from hookline.agent.running import Running, RunningInside, Session
 from hookline.agent.spec import Spec
 from hookline.agent.stop import StopCondition
 from hookline.agent.structured import OutputSchema
@@ -134,14 +134,7 @@ class Agent:
                 source=source,
                 owner=owner,
             )
-            return await run_inside(
-                self._spec(),
-                inside,
-                input,
-                hooks=_live(hooks),
-                timeout=self._limit(timeout),
-                provider_kwargs=provider_kwargs,
-            )
+            return await self._running_inside(inside, hooks, timeout, provider_kwargs).answer(input)
         running = self._running(
             session_id=session_id,
             user_id=user_id,
@@ -184,18 +177,8 @@ class Agent:
                 approver=approver,
                 workspace=workspace,
             )
-            answering = run_inside(
-                self._spec(),
-                inside,
-                input,
-                hooks=_live(hooks),
-                timeout=self._limit(timeout),
-                emit=stream.emit,
-                provider_kwargs=provider_kwargs,
-            )
-            task = asyncio.ensure_future(answering)
-            inside.streams.add(task)
-            stream.follow(task)
+            within = self._running_inside(inside, hooks, timeout, provider_kwargs, stream.emit)
+            stream.follow(asyncio.ensure_future(within.in_task(input)))
             return stream
         running = self._running(
             session_id=session_id,
@@ -289,6 +272,23 @@ class Agent:
             timeout=self._limit(timeout),
             declaration=self._frozen(rest.get("source") or "", live) if run.recorder.on else None,
             **rest,
+        )
+
+    def _running_inside(
+        self,
+        inside: Inside,
+        hooks: Iterable[Hook | Callable[..., Any]],
+        timeout: float | None,
+        provider_kwargs: Mapping[str, Any],
+        emit: Callable[[Event], None] | None = None,
+    ) -> RunningInside:
+        return RunningInside(
+            spec=self._spec(),
+            inside=inside,
+            hooks=_live(hooks),
+            timeout=self._limit(timeout),
+            emit=emit,
+            provider_kwargs=provider_kwargs,
         )
 
     def _check_inside(self, **given: Any) -> None:

@@ -72,7 +72,9 @@ def _round(folder: Path, moment: float) -> bool:
 def _keeps_its_promise(records, lines, before) -> None:
     begun = {record.scope_id: record for record in records if isinstance(record, Begun)}
     ended = {record.scope_id for record in records if isinstance(record, Ended)}
-    called = {(record.point, record.scope_id, record.hook) for record in records if isinstance(record, Called)}
+    called = {
+        (record.point, record.scope_id, record.hook) for record in records if isinstance(record, Called)
+    }
     for line in lines:
         at, kind, *words = float(line[0]), *line[1:]
         if kind == "hook":

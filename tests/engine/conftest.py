@@ -1,10 +1,11 @@
 import pytest
 
 from hookline import lifecycle, limit
+from hookline.handlers import python
 
 
 @pytest.fixture
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """What ignores its cancellation is given up at once, not after a second."""
-    monkeypatch.setattr(limit, "GRACE", 0.02)
-    monkeypatch.setattr(lifecycle, "GRACE", 0.02)
+    for module in (limit, lifecycle, python):
+        monkeypatch.setattr(module, "GRACE", 0.02)

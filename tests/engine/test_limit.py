@@ -56,6 +56,36 @@ async def test_a_sync_hook_that_returns_something_to_await_is_under_its_limit_to
     assert seen.call.error == "ran past its limit of 0.05 s"
 
 
+async def test_a_sync_hook_whose_awaitable_ignores_its_cancellation_is_given_up(short_grace):
+    ended = asyncio.Event()
+
+    @hook(timeout=TINY, on_error="continue")
+    def stays(ctx, hook_context):
+        return swallows_it_always(ended)
+
+    seen = await fired(python_hook(stays, [Point.TOOL_START]), saying(HookResult.block("next")))
+    ended.set()
+    assert (seen.calls[0].error_kind, seen.outcome.reason) == ("timed_out", "next")
+
+
+async def test_a_sync_hook_that_returns_something_to_await_can_be_cancelled():
+    waiting, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def waits():
+        waiting.set()
+        try:
+            await forever()
+        finally:
+            cancelled.set()
+
+    hook_ = python_hook(lambda ctx, hook_context: waits(), [Point.TOOL_START])
+    firing = asyncio.ensure_future(fired(hook_))
+    await waiting.wait()
+    firing.cancel()
+    await asyncio.wait([firing])
+    assert (firing.cancelled(), cancelled.is_set()) == (True, True)
+
+
 async def test_a_sync_hook_that_returns_something_to_await_is_awaited():
     async def answers():
         await asyncio.sleep(0)
@@ -259,6 +289,104 @@ async def test_a_limit_inside_the_hook_does_not_end_the_hook_later(timeout, shor
     assert (await fired(goes_on)).outcome.reason == "done"
 
 
+async def slow_after_its_timeout():
+    try:
+        async with asyncio.timeout(0.001):
+            try:
+                await forever()
+            finally:
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        return
+
+
+async def slow_after_its_group_failed():
+    async def raises():
+        raise ValueError("inner")
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(raises())
+            try:
+                await forever()
+            finally:
+                await asyncio.sleep(0.1)
+    except* ValueError:
+        pass
+
+
+async def slow_task_of_a_group_that_failed():
+    async def slow():
+        try:
+            await forever()
+        finally:
+            await asyncio.sleep(0.1)
+
+    async def raises():
+        raise ValueError("inner")
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(slow())
+            await asyncio.sleep(0)
+            group.create_task(raises())
+    except* ValueError:
+        pass
+
+
+SLOW = [slow_after_its_timeout, slow_after_its_group_failed, slow_task_of_a_group_that_failed]
+
+
+@pytest.mark.parametrize("slow", SLOW, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("timeout", [60, None])
+async def test_what_a_hook_cancels_in_itself_may_take_its_time(slow, timeout, short_grace):
+    """Longer than a cancelled hook may take: it is not the hook that is cancelled, and nobody else either."""
+
+    @standing(timeout=timeout)
+    async def cleans_up(ctx, hook_context):
+        await slow()
+        return HookResult.block("done")
+
+    assert (await fired(cleans_up)).outcome.reason == "done"
+    assert asyncio.current_task().cancelling() == 0
+
+
+async def stuck_after_its_timeout(stuck):
+    async with asyncio.timeout(0.001):
+        while True:
+            try:
+                await forever()
+            except asyncio.CancelledError:
+                stuck.set()
+
+
+async def test_a_hook_that_ignores_its_own_timeout_is_given_up_at_its_limit(short_grace):
+    stuck = asyncio.Event()
+
+    @standing(timeout=TINY, on_error="continue")
+    async def ignores(ctx, hook_context):
+        await stuck_after_its_timeout(stuck)
+
+    assert (await fired(ignores)).call.error_kind == "timed_out"
+    assert stuck.is_set()
+    assert asyncio.current_task().cancelling() == 0
+
+
+@pytest.mark.parametrize("timeout", [60, None])
+async def test_a_hook_that_ignores_its_own_timeout_does_not_hold_up_a_cancelled_run(timeout, short_grace):
+    stuck = asyncio.Event()
+
+    @standing(timeout=timeout, on_error="continue")
+    async def ignores(ctx, hook_context):
+        await stuck_after_its_timeout(stuck)
+
+    firing = asyncio.ensure_future(fired(ignores))
+    await stuck.wait()
+    firing.cancel()
+    await asyncio.wait([firing])
+    assert firing.cancelled()
+
+
 async def test_a_hook_keeps_its_task_and_its_context_while_it_waits():
     who = contextvars.ContextVar("who")
     who.set("caller")
@@ -397,7 +525,8 @@ async def test_one_that_never_ends_does_not_hold_up_a_cancelled_run(swallow, sho
     ended.set()
 
 
-async def test_one_that_fails_even_when_given_up_is_given_up(short_grace):
+@pytest.mark.parametrize("error", [ValueError("on top"), SystemExit(1), asyncio.CancelledError()], ids=repr)
+async def test_one_that_fails_even_when_given_up_is_given_up(error, short_grace):
     @standing(timeout=TINY, on_error="continue")
     async def stubborn(ctx, hook_context):
         while True:
@@ -405,13 +534,28 @@ async def test_one_that_fails_even_when_given_up_is_given_up(short_grace):
                 await forever()
             except asyncio.CancelledError:
                 continue
-            finally:
-                if stop:
-                    raise ValueError("and this on top")
+            except GeneratorExit:
+                raise error from None
 
-    stop = []
-    asyncio.get_running_loop().call_later(TINY + 0.005, stop.append, True)
-    assert (await fired(stubborn)).call.error_kind == "timed_out"
+    seen = await fired(stubborn, saying(HookResult.block("next")))
+    assert [call.error_kind for call in seen.calls] == ["timed_out", None]
+    assert seen.outcome.reason == "next"
+
+
+async def test_one_that_ignores_even_its_closing_is_given_up(short_grace):
+    over = []
+
+    @standing(timeout=TINY, on_error="continue")
+    async def stubborn(ctx, hook_context):
+        while not over:
+            try:
+                await forever()
+            except BaseException:
+                continue
+
+    seen = await fired(stubborn, saying(HookResult.block("next")))
+    over.append(True)
+    assert [call.error_kind for call in seen.calls] == ["timed_out", None]
 
 
 # -- somebody else cancels ---------------------------------------------------------------------------------
@@ -522,6 +666,37 @@ async def test_a_cancellation_that_comes_during_the_first_step_is_not_lost():
     task = asyncio.ensure_future(run())
     await asyncio.wait([task])
     assert task.cancelled()
+
+
+@pytest.mark.parametrize("where", ["the same hook", "a later hook"])
+async def test_a_cancellation_that_comes_after_a_wait_comes_once(where):
+    """Delivered twice, it would pass for the second interrupt, which ends the end hooks."""
+
+    async def run():
+        task = asyncio.current_task()
+
+        @standing()
+        async def waits(ctx, hook_context):
+            await asyncio.sleep(0)
+            if where == "the same hook":
+                task.cancel()
+            return GO_ON
+
+        @standing()
+        async def computes(ctx, hook_context):
+            if where == "a later hook":
+                task.cancel()
+            return GO_ON
+
+        try:
+            await fired(waits, computes)
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+            return "cleaned up"
+        return "never cancelled"
+
+    assert await asyncio.ensure_future(run()) == "cleaned up"
 
 
 async def test_a_limit_around_the_run_is_not_the_hooks_limit():

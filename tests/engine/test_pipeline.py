@@ -617,7 +617,7 @@ async def test_each_call_and_the_outcome_are_recorded_in_order():
 
 @pytest.mark.parametrize("point", ENDS)
 async def test_at_an_end_it_is_the_output_that_is_on_record(point):
-    seen = await fired(saying(GO_ON), point=point, payload="in", output="out")
+    seen = await fired(saying(None, on_error="continue"), point=point, payload="in", output="out")
     assert seen.call.given == "out"
 
 
@@ -627,17 +627,39 @@ async def test_an_answer_is_on_record_as_one():
     assert seen.decided[0].output == {"a": 1}
 
 
-async def test_the_first_hook_that_was_called_has_what_was_given_on_record():
-    seen = await fired(
-        saying(GO_ON, match=matcher("ls")), saying(GO_ON, name="b"), payload={"a": 1}, current_tool="bash"
-    )
-    assert (seen.call.hook, seen.call.given) == ("b", {"a": 1})
+async def test_the_first_hook_that_did_something_has_what_was_given_on_record():
+    tells = R.continue_with(tell_user="x")
+    seen = await fired(saying(GO_ON), saying(tells), saying(tells), payload={"a": 1})
+    assert [call.given for call in seen.calls] == [None, {"a": 1}, None]
+
+
+@pytest.mark.parametrize(
+    ("hooks", "last", "outcomes"),
+    [
+        ([GO_ON], [True], 0),
+        ([GO_ON, GO_ON], [False, True], 0),
+        ([R.continue_with(tell_user="x"), GO_ON], [False, False], 1),
+        ([GO_ON, R.continue_with(modified_payload={"b": 1})], [False, False], 1),
+        ([GO_ON, R.block("no")], [False, False], 1),
+        ([GO_ON, None], [False, True], 0),
+    ],
+)
+async def test_where_all_hooks_only_let_things_go_on_the_last_call_stands_for_the_outcome(
+    hooks, last, outcomes
+):
+    seen = await fired(*(saying(each, on_error="continue") for each in hooks), payload={"a": 1})
+    assert ([call.last for call in seen.calls], len(seen.decided)) == (last, outcomes)
+
+
+async def test_a_call_after_which_the_others_did_not_fit_is_followed_by_an_outcome():
+    seen = await fired(saying(GO_ON), saying(GO_ON, match=matcher("ls")), current_tool="bash")
+    assert (seen.call.last, len(seen.decided)) == (False, 1)
 
 
 async def test_every_watcher_sees_every_record():
     one, other = [], []
     await Pipeline([saying(GO_ON)], Recorder(watchers=[one.append, other.append])).fire(context())
-    assert len(one) == 2
+    assert len(one) == 1
     assert one == other
 
 
@@ -648,7 +670,7 @@ async def test_a_watcher_that_raises_stops_no_hook_and_no_other_watcher(caplog):
     called, seen = [], []
     recorder = Recorder(watchers=[breaks, seen.append])
     await Pipeline([noting(called), noting(called)], recorder).fire(context(payload=1))
-    assert (called, len(seen)) == ([1, 1], 3)
+    assert (called, len(seen)) == ([1, 1], 2)
     assert "BrokenPipeError" in caplog.text
     assert len(caplog.records) == 1, "it is told once, and not watched with any more"
 
@@ -674,3 +696,145 @@ async def test_many_firings_of_one_pipeline_at_once_do_not_mix():
     pipeline = Pipeline([doubles, doubles])
     outcomes = await asyncio.gather(*(pipeline.fire(context(payload=number)) for number in range(50)))
     assert [outcome.payload for outcome in outcomes] == [number * 4 for number in range(50)]
+
+
+# -- one pipeline, many firings ----------------------------------------------------------------------------
+
+
+def by_payload(**doing):
+    """A hook that does what the payload names, and otherwise blocks with the payload as its reason."""
+
+    @standing(name="does", timeout=0.05)
+    async def does(ctx, hook_context):
+        what = hook_context.current_payload
+        return await doing[what]() if what in doing else R.block(what)
+
+    return does
+
+
+async def exits():
+    raise SystemExit(1)
+
+
+async def interrupts():
+    raise KeyboardInterrupt
+
+
+async def hangs():
+    await asyncio.Event().wait()
+
+
+async def swallows():
+    for _ in range(1000):
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            continue
+
+
+async def changes():
+    return R.continue_with(modified_payload="changed", tell_model="told")
+
+
+async def asks():
+    await asyncio.sleep(0)
+    return R.ask("sure?")
+
+
+EARLIER = [exits, interrupts, hangs, swallows, changes, asks]
+
+
+@pytest.mark.parametrize("earlier", EARLIER, ids=lambda each: each.__name__)
+async def test_nothing_of_one_firing_is_left_for_the_next(earlier, short_grace):
+    records = []
+    does = replace(by_payload(earlier=earlier), on_error=OnError.CONTINUE)
+    pipeline = Pipeline([does], Recorder(watchers=[records.append]))
+    for _ in range(2):
+        if earlier is interrupts:
+            with pytest.raises(KeyboardInterrupt):
+                await pipeline.fire(context(payload="earlier"))
+        else:
+            await pipeline.fire(context(payload="earlier"))
+        records.clear()
+        outcome = await pipeline.fire(context(payload="later"))
+        assert (outcome.action, outcome.reason, outcome.payload) == ("block", "later", "later")
+        assert (outcome.tell_model, outcome.changed, len(outcome.reasons)) == ((), False, 1)
+        call, decided = records
+        assert (call.given, call.error, decided.reasons) == ("later", None, outcome.reasons)
+
+
+async def test_after_a_cancelled_firing_the_next_goes_on():
+    waiting = asyncio.Event()
+
+    async def waits():
+        waiting.set()
+        await asyncio.Event().wait()
+
+    pipeline = Pipeline([saying(R.ask("kept?")), replace(by_payload(waits=waits), timeout=None)])
+    firing = asyncio.ensure_future(pipeline.fire(context(payload="waits")))
+    await waiting.wait()
+    firing.cancel()
+    await asyncio.wait([firing])
+    assert firing.cancelled()
+    outcome = await pipeline.fire(context(payload="later"))
+    assert [reason.text for reason in outcome.reasons] == ["kept?", "later"]
+
+
+async def test_a_firing_that_is_closed_while_its_hook_waits_closes_the_hook():
+    closed = []
+
+    async def waits():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            closed.append(True)
+
+    pipeline = Pipeline([by_payload(waits=waits)])
+    firing = pipeline.fire(context(payload="waits"))
+    firing.send(None)
+    firing.close()
+    assert closed == [True]
+    assert (await pipeline.fire(context(payload="later"))).reason == "later"
+
+
+async def test_a_hook_may_fire_the_pipeline_it_stands_in():
+    @standing("agent.start", "tool.start")
+    async def outer(ctx, hook_context):
+        if hook_context.point == "agent.start":
+            inner = await pipeline.fire(context("tool.start", payload="inner"))
+            await asyncio.sleep(0)
+            again = await pipeline.fire(context("tool.start", payload="again"))
+            return R.block(f"{inner.reason} {again.reason} {hook_context.current_payload}")
+        return R.block(f"<{hook_context.current_payload}>")
+
+    pipeline = Pipeline([outer])
+    assert (await pipeline.fire(context("agent.start", payload="outer"))).reason == "<inner> <again> outer"
+
+
+async def test_firings_of_one_pipeline_that_end_in_another_order_do_not_mix():
+    let_through = {name: asyncio.Event() for name in "abc"}
+
+    @standing()
+    async def waits(ctx, hook_context):
+        name = hook_context.current_payload
+        await let_through[name].wait()
+        return R.continue_with(modified_payload={"name": name}, tell_model=name)
+
+    pipeline = Pipeline([waits, saying(R.ask("?"))])
+    firings = {name: asyncio.ensure_future(pipeline.fire(context(payload=name))) for name in "abc"}
+    await asyncio.sleep(0)
+    for name in "cab":
+        let_through[name].set()
+        outcome = await firings[name]
+        assert (outcome.payload, outcome.tell_model, outcome.reason) == ({"name": name}, (name,), "?")
+
+
+def test_a_pipeline_outlives_its_loop():
+    async def waits():
+        await asyncio.sleep(0)
+        return R.block("waited")
+
+    pipeline = Pipeline([by_payload(waits=waits)])
+    for _ in range(3):
+        assert asyncio.run(pipeline.fire(context(payload="waits"))).reason == "waited"
+        assert asyncio.run(pipeline.fire(context(payload="later"))).reason == "later"

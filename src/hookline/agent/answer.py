@@ -73,6 +73,7 @@ class StreamResult:
         return self._texts()
 
     async def text(self) -> str:
+        """The whole text; raises where the run failed, for half an answer must not be taken for a whole one."""
         return "".join([piece async for piece in self._texts()])
 
     async def result(self) -> AgentResult:
@@ -89,8 +90,12 @@ class StreamResult:
         while (event := await self._queue.get()) is not None:
             yield event
         self._queue.put_nowait(None)
+        if self._task is not None and self._task.done() and not self._task.cancelled():
+            self._task.exception()  # the last event told of it
 
     async def _texts(self) -> AsyncIterator[str]:
         async for event in self._iterate():
             if event.type == "text_delta":
                 yield event.text
+        if self._task is not None and not self._task.cancelled():
+            await self._task

@@ -34,7 +34,7 @@ from hookline.plain import plain
 from hookline.point import Point, Scope, Status
 from hookline.result import HookAction, Outcome
 
-__all__ = ["INSIDE", "Inside", "Loop", "Message", "Seen"]
+__all__ = ["INSIDE", "Inside", "Loop", "Message", "Seen", "mapping"]
 
 Message = Mapping[str, Any]
 MODEL_REFUSALS = 3
@@ -44,10 +44,11 @@ STEP_REFUSALS = 3
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a run met: the hooks whose match fitted, and the tools that were called."""
+    """What a run met: the hooks of its agents, those whose match fitted, the tools called and their kinds."""
 
+    hooks: dict[str, Hook] = field(default_factory=dict[str, Hook])
     matched: set[str] = field(default_factory=set[str])
-    tools: set[str] = field(default_factory=set[str])
+    tools: dict[str, str | None] = field(default_factory=dict[str, str | None])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,9 @@ class Inside:
     seen: Seen
     attempt: int
     root_workflow_id: str
+    note: Callable[[str, str], None]
+    loop: asyncio.AbstractEventLoop
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
 
 
 INSIDE: ContextVar[Inside | None] = ContextVar("hookline_inside", default=None)
@@ -91,11 +95,15 @@ class Loop:
         self.steps: list[Step] = []
         self.notices: list[str] = []
         self.stopped_by: str | None = None
+        self._untold: list[str] = []
+        self._found: AgentResult | None = None
         self._emit = emit
         self._kwargs = provider_kwargs
         self._pipeline = Pipeline((*inside.hooks, *spec.hooks), self.run.recorder, inside.seen.matched)
         self._tools = spec.tools
+        inside.seen.hooks.update((hook.name, hook) for hook in self._pipeline.hooks)
         self._holds_model = self._may_change(Point.MODEL_END)
+        self._holds_step = self._may_change(Point.STEP_END)
         self._holds_answer = self._may_change(Point.AGENT_END)
         self._config = spec.config(provider_kwargs)
         self._workflow = spec.workflow(
@@ -122,8 +130,9 @@ class Loop:
 
         async def body(outcome: Outcome) -> AgentResult:
             self._tell("agent_start", data={"run_id": self.run.id})
-            self._kwargs = cast("dict[str, Any]", outcome.payload.get("provider_kwargs") or {})
-            self._take_input(outcome)
+            payload = mapping(outcome.payload, Point.AGENT_START)
+            self._kwargs = cast("dict[str, Any]", payload.get("provider_kwargs") or {})
+            self._take_input(outcome, payload)
             return await self._work(scope)
 
         async def again(ending: Outcome) -> AgentResult:
@@ -137,16 +146,23 @@ class Loop:
                 )
             self._note(ending)
             self.messages.append(_said("user", ending.reason or "This is not finished yet; go on."))
+            self._untold.extend(ending.tell_model)
             return await self._work(scope)
 
         ending = await scope.around(payload, body, again=again, steps=lambda: tuple(self.steps))
+        self._note(ending)
         if ending.action is HookAction.BLOCK:
             raise Refused(ending.reason or "refused", point=Point.AGENT_START, hook=ending.hook)
-        self._note(ending)
-        return self._final(ending)
+        started = scope.outcome
+        answered = started is not None and started.answered
+        if answered and started is not None:
+            self._take_input(started, mapping(started.payload, Point.AGENT_START))
+            self.messages.append(_said("assistant", as_text(plain(ending.output))))
+        self._untold.extend(ending.tell_model)
+        self._tell_untold()
+        return self._final(ending, answered=answered)
 
-    def _take_input(self, outcome: Outcome) -> None:
-        payload: dict[str, Any] = outcome.payload
+    def _take_input(self, outcome: Outcome, payload: Mapping[str, Any]) -> None:
         if payload.get("input") is None:
             raise AgentFailed("the hooks at agent.start left no 'input' in the payload")
         self._note(outcome)
@@ -155,11 +171,12 @@ class Loop:
             self.messages.extend(cast("list[Message]", given))
         else:
             self.messages.append(_said("user", as_text(given)))
-        self._tell_model(outcome)
+        self._untold.extend(outcome.tell_model)
 
     async def _work(self, scope: OpenScope) -> AgentResult:
         repaired = False
         refusals = 0
+        self.stopped_by = None
         while True:
             step = await self._step(scope, len(self.steps) + 1)
             if isinstance(step, Outcome):
@@ -174,8 +191,11 @@ class Loop:
             refusals = 0
             if step.tool_results:
                 self.stopped_by = await self._stopped()
-                if self.stopped_by is None:
-                    continue
+            goes_on = bool(step.tool_results) and self.stopped_by is None
+            if (self._holds_answer and goes_on) or (self._holds_step and not self._holds_answer):
+                self._say(step.content or "")
+            if goes_on:
+                continue
             result: Any = step.content
             if self.agent.output is not None and self.stopped_by is None:
                 try:
@@ -188,7 +208,7 @@ class Loop:
                         _said("user", f"{exc}. Answer again with JSON that fits the schema.")
                     )
                     continue
-            return AgentResult(
+            self._found = AgentResult(
                 agent_run_id=self.run.id,
                 result=result,
                 tool_results=tuple(found for each in self.steps for found in each.tool_results),
@@ -198,6 +218,7 @@ class Loop:
                 session_id=self.inside.session_id,
                 stopped_by=self.stopped_by,
             )
+            return self._found
 
     async def _stopped(self) -> str | None:
         context = StopConditionContext(list(self.steps), self.agent.id, self.run.id)
@@ -206,23 +227,22 @@ class Loop:
                 return str(condition)
         return None
 
-    def _final(self, ending: Outcome) -> AgentResult:
-        """The answer after the end hooks, in its own types again."""
+    def _final(self, ending: Outcome, *, answered: bool) -> AgentResult:
+        """The answer after the hooks, in its own types again."""
         result = ending.output
         if not isinstance(result, AgentResult):
-            result = AgentResult(
-                agent_run_id=self.run.id,
-                result=result,
-                total_steps=len(self.steps),
-                session_id=self.inside.session_id,
+            found = self._found or AgentResult(
+                agent_run_id=self.run.id, result=None, session_id=self.inside.session_id
             )
+            result = replace(found, result=result)
         schema = self.agent.output
-        if schema is not None and ending.changed:
+        if schema is not None and (ending.changed or answered):
             try:
                 result = replace(result, result=schema.check(result.result))
             except DoesNotFit as exc:
-                raise AgentFailed(f"a hook at agent.end changed the answer: {exc}") from None
-        if self._holds_answer and result.result is not None:
+                where = Point.AGENT_END if ending.changed else Point.AGENT_START
+                raise AgentFailed(f"a hook at {where} gave the answer: {exc}") from None
+        if (self._holds_answer or answered) and result.result is not None:
             self._say(as_text(plain(result.result)))
         return replace(result, notices=(*result.notices, *self.notices))
 
@@ -230,14 +250,16 @@ class Loop:
 
     async def _step(self, agent_scope: OpenScope, number: int) -> Step | Outcome:
         """One step, recorded; the refusal where its start was refused."""
-        scope = self._scope(Scope.STEP, agent_scope, name=f"step {number}", step=number)
+        self._tell_untold()
+        scope = self._scope(Scope.STEP, agent_scope, name=str(number), step=number)
         payload = {"step": number, "messages": list(self.messages)}
         self._tell("step_start", data={"step": number})
 
         async def body(outcome: Outcome) -> Step:
             self._note(outcome)
-            asked = outcome.payload.get("messages") if outcome.changed else None
-            messages = list(self.messages) if asked is None else list(cast("list[Message]", asked))
+            messages = (
+                _messages(outcome.payload, Point.STEP_START) if outcome.changed else list(self.messages)
+            )
             told = [_said("user", text) for text in outcome.tell_model]
             self.messages.extend(told)
             reply = await self._reply(scope, [*messages, *told])
@@ -255,6 +277,7 @@ class Loop:
 
         ending = await scope.around(payload, body, steps=lambda: tuple(self.steps))
         self._note(ending)
+        self._untold.extend(ending.tell_model)
         if ending.action is HookAction.BLOCK:
             self.messages.append(_said("user", f"This step was refused: {ending.reason}"))
             return ending
@@ -269,25 +292,34 @@ class Loop:
         """The model's answer; refused ones are told why and asked again."""
         refusals = 0
         while True:
-            ending = await self._model_call(step_scope, messages)
+            started, ending = await self._model_call(step_scope, messages)
             self._note(ending)
             if ending.action is not HookAction.BLOCK:
                 reply = _reply(ending.output)
-                held = self._holds_answer and not reply.tool_calls
-                if not held and (self._holds_model or self._holds_answer):
+                self.messages.extend(_said("user", text) for text in started.tell_model)
+                self._untold.extend(ending.tell_model)
+                if (
+                    (self._holds_model or started.answered)
+                    and not self._holds_step
+                    and not self._holds_answer
+                ):
                     self._say(reply.text or "")
                 return reply
             refusals += 1
+            at_start = started.action is HookAction.BLOCK
             if refusals > MODEL_REFUSALS:
+                what = "the call of the model" if at_start else "the model's answer"
                 raise Refused(
-                    f"the model's answer was refused {MODEL_REFUSALS} times, last: {ending.reason}",
-                    point=Point.MODEL_END,
+                    f"{what} was refused {MODEL_REFUSALS} times, last: {ending.reason}",
+                    point=Point.MODEL_START if at_start else Point.MODEL_END,
                     hook=ending.hook,
                 )
-            refusal = _said("user", f"Your answer was refused: {ending.reason}. Answer again.")
-            messages = [*messages, refusal]
+            what = "This request was refused" if at_start else "Your answer was refused"
+            refusal = _said("user", f"{what}: {ending.reason}. Answer again.")
+            messages = [*messages, refusal, *(_said("user", text) for text in ending.tell_model)]
 
-    async def _model_call(self, step_scope: OpenScope, messages: list[Message]) -> Outcome:
+    async def _model_call(self, step_scope: OpenScope, messages: list[Message]) -> tuple[Outcome, Outcome]:
+        """What the start hooks decided, and what the end hooks made of it."""
         scope = self._scope(Scope.MODEL, step_scope, name=f"{self.model.provider}/{self.model.name}")
         payload = {
             "messages": messages,
@@ -301,16 +333,17 @@ class Loop:
         async def body(outcome: Outcome) -> Reply:
             self._note(outcome)
             told = [_said("user", text) for text in outcome.tell_model]
-            self.messages.extend(told)
             return await self._asked(self._request(outcome.payload, told))
 
-        return await scope.around(payload, body)
+        ending = await scope.around(payload, body)
+        return scope.outcome or ending, ending
 
-    def _request(self, payload: dict[str, Any], told: list[Message]) -> Request:
+    def _request(self, given: Any, told: list[Message]) -> Request:
+        payload = mapping(given, Point.MODEL_START)
         known: list[str] = payload.get("tools") or []
         schema = self.agent.output
         return Request(
-            messages=(*payload["messages"], *told),
+            messages=(*_messages(payload, Point.MODEL_START), *told),
             system=payload.get("system"),
             tools=tuple(self._tools[name].spec for name in known if name in self._tools),
             output_schema=schema.json_schema if schema else None,
@@ -333,7 +366,7 @@ class Loop:
         raise AgentFailed(f"{self.model.provider}/{self.model.name} ended without an answer")
 
     def _heard(self, piece: TextDelta) -> None:
-        if not self._holds_model and not self._holds_answer:
+        if not self._holds_model and not self._holds_step and not self._holds_answer:
             self._say(piece.text)
 
     # -- the tools of a step -------------------------------------------------------------------------------
@@ -366,7 +399,6 @@ class Loop:
 
     async def _enter_tool(self, step_scope: OpenScope, each: _Called) -> None:
         call, tool = each.call, each.tool
-        self.inside.seen.tools.add(call.name)
         problem = None
         if tool is None:
             known = ", ".join(self._tools) or "none"
@@ -389,6 +421,7 @@ class Loop:
             each.status, each.output = Status.FAILED, {"error": problem}
             return
         each.scope = scope
+        self.inside.seen.tools[tool.id] = tool.kind
         permission = f"{tool.id} needs approval" if tool.approval == "always" else None
         outcome = await scope.enter(dict(call.arguments or {}), permission=permission)
         self._note(outcome)
@@ -424,8 +457,15 @@ class Loop:
         assert each.tool is not None
         assert each.scope is not None
         self._tell("tool_start", data={"id": each.call.id, "tool": each.call.name})
+        tasks = set[asyncio.Task[Any]]()
         INSIDE.set(
-            replace(self.inside, scope=each.scope, parents=(*self.inside.parents, self.agent.id)),
+            replace(
+                self.inside,
+                scope=each.scope,
+                parents=(*self.inside.parents, self.agent.id),
+                note=self._notice,
+                tasks=tasks,
+            ),
         )
         try:
             each.output = await each.tool(self._workflow, plain(each.arguments))
@@ -436,6 +476,7 @@ class Loop:
             each.status, each.output = each.scope.status_of(exc), {"error": str(exc)}
             raise
         except ToolTimedOut as exc:
+            self.run.resume()
             each.status, each.output = Status.TIMED_OUT, {"error": str(exc)}
         except asyncio.CancelledError:
             each.status, each.output = each.scope.status_of(asyncio.CancelledError()), {"error": "cancelled"}
@@ -443,6 +484,8 @@ class Loop:
         except Exception as exc:
             text = str(exc) if isinstance(exc, AgentFailed) else f"{type(exc).__name__}: {exc}"
             each.status, each.output = Status.FAILED, {"error": text}
+        finally:
+            await _ended(tasks)
 
     async def _leave_tools(self, begun: Sequence[_Called]) -> None:
         """Every end that is due, in call order, also after one of them failed the run."""
@@ -505,13 +548,18 @@ class Loop:
     def _may_change(self, point: Point) -> bool:
         return any(hook.mode is Mode.ENFORCE for hook in self._pipeline.at(point))
 
-    def _tell_model(self, outcome: Outcome) -> None:
-        self.messages.extend(_said("user", text) for text in outcome.tell_model)
+    def _tell_untold(self) -> None:
+        """What hooks said to the model since it was last asked; between a call and its result it has no place."""
+        self.messages.extend(_said("user", text) for text in self._untold)
+        self._untold.clear()
 
     def _note(self, outcome: Outcome) -> None:
         for text in outcome.tell_user:
-            self.notices.append(text)
-            self._tell("notice", text=text)
+            self._notice(self.agent.id, text)
+
+    def _notice(self, agent: str, text: str) -> None:
+        self.notices.append(text)
+        self.inside.note(agent, text)
 
     def _say(self, text: str) -> None:
         if text:
@@ -570,10 +618,40 @@ def _said(role: str, text: str) -> Message:
 def _assistant(reply: Reply) -> Message:
     message: dict[str, Any] = {"role": "assistant", "content": reply.text}
     if reply.tool_calls:
-        message["tool_calls"] = [
-            {"id": call.id, "name": call.name, "arguments": call.arguments or {}} for call in reply.tool_calls
-        ]
+        message["tool_calls"] = [_told_call(call) for call in reply.tool_calls]
     return message
+
+
+def _told_call(call: ToolCall) -> Message:
+    if call.arguments is None:
+        return {"id": call.id, "name": call.name, "arguments": None, "raw_arguments": call.raw_arguments}
+    return {"id": call.id, "name": call.name, "arguments": call.arguments}
+
+
+def mapping(payload: Any, point: Point) -> Mapping[str, Any]:
+    """The payload as the start hooks left it, which may be anything."""
+    if not isinstance(payload, Mapping):
+        kind = type(payload).__name__
+        raise AgentFailed(f"the hooks at {point} made the payload a {kind}; it must stay a mapping")
+    return cast("Mapping[str, Any]", payload)
+
+
+def _messages(payload: Any, point: Point) -> list[Message]:
+    messages = mapping(payload, point).get("messages")
+    if not isinstance(messages, list) or not all(
+        isinstance(each, Mapping) for each in cast("list[Any]", messages)
+    ):
+        raise AgentFailed(f"the hooks at {point} left no list of messages under 'messages' in the payload")
+    return list(cast("list[Message]", messages))
+
+
+async def _ended(tasks: set[asyncio.Task[Any]]) -> None:
+    """A tool that has ended leaves no agent at work behind it."""
+    left = [task for task in tasks if not task.done()]
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left)
 
 
 def _reply(output: Any) -> Reply:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ __all__ = ["READY", "ready_tool"]
 
 BASH_SECONDS = 120.0
 OUTPUT_BYTES = 64 * 1024
+READ_BYTES = 64 * 1024
+PIPE_BYTES = 1024 * 1024
 LISTED = 1000
 
 
@@ -32,27 +35,21 @@ async def _bash(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
     command, limit = _text(arguments, "command"), arguments.get("timeout", BASH_SECONDS)
     if not isinstance(limit, int | float) or isinstance(limit, bool) or not limit > 0:
         raise AgentFailed(f"timeout is {limit!r}; give seconds greater than 0")
-    process = await asyncio.create_subprocess_exec(
-        "bash",
-        "-c",
-        command,
-        cwd=_folder(ctx),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-    )
     kept = _Kept(OUTPUT_BYTES)
+    process, pipe = _started(command, _folder(ctx))
+    output = _Output(pipe, kept)
     try:
         async with asyncio.timeout(limit):
-            await _drain(process, kept)
-            code = await process.wait()
+            await _exited(process)
     except TimeoutError:
         raise AgentFailed(
-            f"the command ran past {limit:g} s and was ended; it had said: {kept.text()}"
+            f"the command ran past {limit:g} s and was ended; it had said: {output.text()}"
         ) from None
     finally:
         _end(process)
+        output.close()
+        await _exited(process)
+        code = process.wait()
     return {"exit_code": code, "output": kept.text()}
 
 
@@ -75,7 +72,7 @@ async def _write_file(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
 async def _edit_file(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
     path, old = _inside(ctx, _text(arguments, "path")), _text(arguments, "old")
     new = _text(arguments, "new")
-    text = await asyncio.to_thread(_read, path)
+    text = await asyncio.to_thread(_read, path, "strict")
     count = text.count(old) if old else 0
     if count != 1:
         raise AgentFailed(f"`old` stands {count} times in {arguments['path']}; it must stand exactly once")
@@ -183,33 +180,92 @@ class _Kept:
         return bytes(self._head + middle + self._tail).decode(errors="replace")
 
 
-async def _drain(process: asyncio.subprocess.Process, kept: _Kept) -> None:
-    # Waits for the process, not for the end of its output: a child it left behind may hold that open.
-    stream = process.stdout
-    assert stream is not None
-    ended = asyncio.ensure_future(process.wait())
+class _Output:
+    """Reads a pipe as it fills, and on closing what is in it by then; nobody waits for its end."""
+
+    def __init__(self, pipe: int, kept: _Kept) -> None:
+        os.set_blocking(pipe, False)
+        self._pipe = pipe
+        self._kept = kept
+        self._open = True
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(pipe, self._read)
+
+    def text(self) -> str:
+        self.close()
+        return self._kept.text()
+
+    def close(self) -> None:
+        if not self._open:
+            return
+        # No more than a pipe holds: a child that was left behind may write faster than we read.
+        for _ in range(PIPE_BYTES // READ_BYTES):
+            if not self._open or not self._read():
+                break
+        self._shut()
+
+    def _read(self) -> bool:
+        try:
+            piece = os.read(self._pipe, READ_BYTES)
+        except BlockingIOError:
+            return False
+        if piece:
+            self._kept.add(piece)
+        else:
+            self._shut()
+        return bool(piece)
+
+    def _shut(self) -> None:
+        if self._open:
+            self._open = False
+            self._loop.remove_reader(self._pipe)
+            os.close(self._pipe)
+
+
+def _started(command: str, folder: str) -> tuple[subprocess.Popen[bytes], int]:
+    """The command at work and the pipe with its output; asyncio's own would not be ended whole if cancelled here."""
+    ours, theirs = os.pipe()
     try:
-        while True:
-            reading = asyncio.ensure_future(stream.read(65536))
-            await asyncio.wait({reading, ended}, return_when=asyncio.FIRST_COMPLETED)
-            if not reading.done():
-                await asyncio.wait({reading}, timeout=0.05)
-            if not reading.done():
-                reading.cancel()
-                return
-            piece = reading.result()
-            if not piece:
-                return
-            kept.add(piece)
+        process = subprocess.Popen(
+            ["bash", "-c", command],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(ours)
+        raise
     finally:
-        ended.cancel()
+        os.close(theirs)
+    return process, ours
 
 
-def _end(process: asyncio.subprocess.Process) -> None:
-    """End what the command left in its group."""
+async def _exited(process: subprocess.Popen[bytes]) -> None:
+    """Returns when it has; until it is waited for, its number and its group are nobody else's."""
+    loop = asyncio.get_running_loop()
+    exited: asyncio.Future[None] = loop.create_future()
+    watched = os.pidfd_open(process.pid)
+
+    def settle() -> None:
+        loop.remove_reader(watched)
+        if not exited.done():
+            exited.set_result(None)
+
+    loop.add_reader(watched, settle)
+    try:
+        await exited
+    finally:
+        loop.remove_reader(watched)
+        os.close(watched)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End what is in its group."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):
         pass
 
 
@@ -222,7 +278,10 @@ def _root(ctx: WorkflowContext) -> Path:
 
 
 def _listed(folder: Path, glob: str, root: Path) -> list[str]:
-    found = sorted(folder.glob(glob))
+    if not folder.is_dir():
+        raise AgentFailed(f"there is no folder {folder.name!r} there")
+    # A pattern may go through a link that leads out.
+    found = sorted(path for path in folder.glob(glob) if path.parent.resolve().is_relative_to(root))
     names = [f"{path.relative_to(root)}{'/' if path.is_dir() else ''}" for path in found[:LISTED]]
     return names if len(found) <= LISTED else [*names, f"... {len(found) - LISTED} more"]
 
@@ -235,15 +294,21 @@ def _inside(ctx: WorkflowContext, name: str) -> Path:
     return path
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, errors: str = "replace") -> str:
     if not path.is_file():
         raise AgentFailed(f"there is no file {path.name!r} there")
-    return path.read_text(errors="replace")
+    try:
+        # Line ends as they are: what is read is what `old` of an edit is compared with.
+        with path.open(encoding="utf-8", errors=errors, newline="") as file:
+            return file.read()
+    except UnicodeDecodeError as exc:
+        raise AgentFailed(f"{path.name!r} is not UTF-8 text: {exc}") from None
 
 
 def _write(path: Path, content: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.write(content)
 
 
 def _text(arguments: dict[str, Any], name: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from hookline.context import Step
 from hookline.errors import UsageError
+from hookline.point import Status
 
 __all__ = [
     "ExecutedToolConfig",
@@ -127,8 +128,9 @@ def max_tokens(context: StopConditionContext, config: MaxTokensConfig) -> bool:
 
 @stop_condition
 def executed_tool(context: StopConditionContext, config: ExecutedToolConfig) -> bool:
-    """Every named tool was called."""
-    called = {result.tool_name for step in context.steps for result in step.tool_results}
+    """Every named tool was called; a call that was refused is none."""
+    results = (result for step in context.steps for result in step.tool_results)
+    called = {result.tool_name for result in results if result.status != Status.BLOCKED}
     return set(config.tool_names) <= called
 
 
@@ -142,6 +144,8 @@ def has_text(context: StopConditionContext, config: HasTextConfig) -> bool:
 def _made(name: str, kind: type[C], given: dict[str, Any]) -> C:
     try:
         return kind(**given)
+    except UsageError:
+        raise
     except TypeError:
         known = (
             ", ".join(field.name for field in fields(cast("Any", kind)))

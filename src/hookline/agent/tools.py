@@ -84,9 +84,12 @@ def tool(
         raise UsageError(f"approval is {approval!r}; known: {', '.join(APPROVALS)}")
 
     def make(target: Callable[..., Any]) -> Tool:
+        name = getattr(target, "__name__", None)
+        if name is None:
+            raise UsageError(f"tool {target!r} has no name and no parameters of its own; give a function")
         shape = _shape(target)
         return Tool(
-            id=id or target.__name__,
+            id=id or name,
             description=description or inspect.getdoc(target) or "",
             parameters=shape.schema(),
             body=_body(target, shape),

@@ -11,6 +11,7 @@ from typing import Any, cast
 from hookline.context import HookContext, WorkflowContext
 from hookline.errors import HookBroke, UsageError
 from hookline.hook import Handler, Hook, check_signature, name_of, options_of, source_of
+from hookline.limit import GRACE
 from hookline.matching import matcher
 from hookline.point import Point, Scope
 from hookline.result import HookResult
@@ -73,11 +74,14 @@ def _in_thread(function: Callable[..., Any], timeout: float | None) -> Handler:
 
 
 async def _in_time(answer: Awaitable[HookResult], timeout: float | None) -> HookResult:
-    limit = asyncio.timeout(timeout)
+    """Awaited in a task of its own: nothing of it has begun here, and if it will not end, it can be left."""
+    task = asyncio.ensure_future(answer)
     try:
-        async with limit:
-            return await answer
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        raise HookBroke(f"ran past its limit of {timeout:g} s", kind="timed_out") from None
+        await asyncio.wait({task}, timeout=timeout)
+        if task.done():
+            return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=GRACE)
+    raise HookBroke(f"ran past its limit of {timeout:g} s", kind="timed_out")

@@ -56,7 +56,11 @@ class Begun(NamedTuple):
 
 
 class Called(NamedTuple):
-    """One hook was called. `given` is left out where it is what the hook before it left behind."""
+    """One hook was called.
+
+    `given` is left out where the hook only let things go on (the scope's own record has it) and where it is what
+    the hook before it left behind. `last`: none of the point's hooks did more than that, so no outcome follows.
+    """
 
     run_id: str
     scope_id: str
@@ -67,27 +71,28 @@ class Called(NamedTuple):
     action: HookAction
     reason: str | None
     given: Any
-    changed: Any
-    mode: str
-    error_kind: str | None
-    error: str | None
-    note: str | None
-    tell_model: str | None
-    tell_user: str | None
+    changed: Any = None
+    mode: str = "enforce"
+    error_kind: str | None = None
+    error: str | None = None
+    note: str | None = None
+    tell_model: str | None = None
+    tell_user: str | None = None
+    last: bool = False
 
 
 class Decided(NamedTuple):
-    """What followed at a point that had hooks."""
+    """What followed at a point, where its hooks did more than let things go on."""
 
     run_id: str
     scope_id: str
     point: Point | str
     at: float
     action: HookAction
-    reasons: tuple[Reason, ...]
-    payload: Any
-    output: Any
-    note: str | None
+    reasons: tuple[Reason, ...] = ()
+    payload: Any = None
+    output: Any = None
+    note: str | None = None
 
 
 class Ended(NamedTuple):

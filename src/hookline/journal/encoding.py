@@ -28,16 +28,43 @@ MASKED = "__masked__"
 class Encoding:
     """How one journal writes what it is given."""
 
-    __slots__ = ("cap", "mask", "payloads")
+    __slots__ = ("_names", "cap", "mask", "payloads")
 
     def __init__(self, mask: Mask, *, payloads: bool = True, cap: int = CAP) -> None:
         self.mask = mask
         self.payloads = payloads
         self.cap = cap
+        self._names: dict[str, str] = {}
 
     def record(self, record: Record) -> str:
         if not self.payloads:
             record = _without_payloads(record)
+        kind = record.__class__
+        text = None
+        if kind is Called:
+            text = self._quiet_call(cast("Called", record))
+        elif kind is Decided and record[4:] == _QUIET_OUTCOME:
+            text = _quiet_outcome(cast("Decided", record))
+        return text or self._whole(record)
+
+    def _quiet_call(self, record: Called) -> str | None:
+        """A hook that only let things go on, which most do: written out by hand, in half the time."""
+        if (
+            record[6:16] != _QUIET_CALL
+            or record.point.__class__ is not Point
+            or not record.scope_id.isalnum()
+        ):
+            return None
+        name = self._names.get(record.hook)
+        if name is None:
+            name = self._names[record.hook] = self.text_json(record.hook)
+        last = "true" if record.last else "false"
+        return (
+            f'["call","{record.scope_id}","{_WORD[record.point]}",{name},{record.at!r},{record.seconds!r},'
+            f'"continue",null,null,null,"enforce",null,null,null,null,null,{last}]'
+        )
+
+    def _whole(self, record: Record) -> str:
         text = dumped((_KIND[type(record)], *record[1:]))
         # Four bytes are the most that a character takes.
         if text is None or len(text) * 4 > self.cap or self.mask.suspects(text):
@@ -90,6 +117,16 @@ class Encoding:
             return text
         masked = json.loads(text)
         return _word({**masked, MASKED: True} if isinstance(masked, dict) else {MASKED: True})
+
+
+def _quiet_outcome(record: Decided) -> str | None:
+    if record.point.__class__ is not Point or not record.scope_id.isalnum():
+        return None
+    return f'["outcome","{record.scope_id}","{_WORD[record.point]}",{record.at!r},"continue"]'
+
+
+_QUIET_CALL = (HookAction.CONTINUE, None, None, None, "enforce", None, None, None, None, None)
+_QUIET_OUTCOME = (HookAction.CONTINUE, *Decided._field_defaults.values())
 
 
 def _as_it_is(_encoding: Encoding, value: Any) -> str:
@@ -161,7 +198,7 @@ def _called(
 
 
 def _decided(
-    run_id: str, scope_id: str, point: str, at: float, action: str, reasons: Any, *rest: Any
+    run_id: str, scope_id: str, point: str, at: float, action: str, reasons: Any = (), *rest: Any
 ) -> Decided:
     return Decided(run_id, scope_id, _point(point), at, HookAction(action), _reasons(reasons), *rest)
 
@@ -177,6 +214,7 @@ _MAKERS: Mapping[str, Callable[..., Record]] = {
     "end": _ended,
 }
 _POINTS: Mapping[str, Point] = {point.value: point for point in Point}
+_WORD: Mapping[str, str] = {point: point.value for point in Point}
 
 
 def _point(word: str) -> Point | str:
