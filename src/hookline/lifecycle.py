@@ -39,7 +39,7 @@ class Approver(Protocol):
 class Run:
     """One run: its id, its record, who answers its questions, its scratch space."""
 
-    __slots__ = ("_deadline", "_ids", "approver", "end_grace", "id", "limit", "recorder", "state")
+    __slots__ = ("_deadline", "_ids", "approver", "end_grace", "hurried", "id", "limit", "recorder", "state")
 
     def __init__(
         self,
@@ -55,6 +55,8 @@ class Run:
         self.end_grace = end_grace
         self.state: dict[str, Any] = {}
         self.limit: asyncio.Timeout | None = None
+        self.hurried = False
+        """Interrupted a second time: no more end hooks."""
         self._ids = itertools.count(1)
         self._deadline: float | None = None
 
@@ -161,7 +163,9 @@ class OpenScope:
         outcome = Outcome(output=output)
         if self._ended:
             return outcome
-        if self._due:
+        if self._due and self.run.hurried and self.pipeline.at(Point.end_of(self.scope)):
+            error = f"{error}; its end hooks did not run" if error else "its end hooks did not run"
+        elif self._due:
             facts = self.facts.at(Point.end_of(self.scope), status, steps)
             payload = self.outcome.payload if self.outcome is not None else self._payload
             try:
@@ -296,6 +300,8 @@ class OpenScope:
                 if self.run.grace_left() is None:
                     self.run.interrupt()
                     await asyncio.wait({leaving}, timeout=self.run.grace_left())
+                else:
+                    self.run.hurried = True
                 raise
         finally:
             if not leaving.done():

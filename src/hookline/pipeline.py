@@ -13,13 +13,14 @@ import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Sequence
 from types import CoroutineType, coroutine
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from hookline.context import Facts, Given, HookContext
 from hookline.errors import HookBroke, UsageError
 from hookline.hook import Hook, Mode, OnError, settled_on_error
 from hookline.journal import Begun, Called, Decided, Ended, Journal, Record
 from hookline.limit import Driver, Interrupt
+from hookline.plain import strictly_plain
 from hookline.point import Point
 from hookline.result import CONTINUE, HookAction, HookResult, Outcome, add_up, ends_the_walk, fault, merged
 
@@ -68,7 +69,7 @@ class Recorder:
 class Pipeline:
     """The hooks that hold for one agent in one run, by point."""
 
-    __slots__ = ("_at", "_idle", "hooks", "matched", "recorder")
+    __slots__ = ("_at", "_idle", "hooks", "matched", "matching", "recorder")
 
     def __init__(
         self, hooks: Sequence[Hook], recorder: Recorder | None = None, matched: set[str] | None = None
@@ -76,18 +77,21 @@ class Pipeline:
         self.hooks = tuple(hooks)
         self.recorder = recorder or Recorder()
         self.matched = set[str]() if matched is None else matched
-        self._at: dict[Point | str, tuple[Hook, ...]] = {}
+        at: dict[Point | str, list[Hook]] = {}
+        self.matching: list[Hook] = []
+        """Those that are only for some tools."""
+        for hook in self.hooks:
+            if hook.match is not None:
+                self.matching.append(hook)
+            if hook.mode is not Mode.OFF:
+                for point in hook.points:
+                    at.setdefault(point, []).append(hook)
+        self._at = {point: tuple(standing) for point, standing in at.items()}
         self._idle: list[_Walk] = []
 
     def at(self, point: Point | str) -> tuple[Hook, ...]:
         """The hooks that stand at a point, in order; those that are off left out."""
-        standing = self._at.get(point)
-        if standing is None:
-            standing = tuple(
-                hook for hook in self.hooks if point in hook.points and hook.mode is not Mode.OFF
-            )
-            self._at[point] = standing
-        return standing
+        return self._at.get(point, ())
 
     async def fire(self, context: HookContext) -> Outcome:
         """Call every hook that stands at the context's point; what their answers add up to."""
@@ -95,8 +99,6 @@ class Pipeline:
         facts, payload, output = given
         standing = self._at.get(facts.point)
         if standing is None:
-            standing = self.at(facts.point)
-        if not standing:
             return Outcome(HookAction.CONTINUE, payload, output)
         walk = self._idle.pop() if self._idle else _Walk(self)
         walk.given = given
@@ -172,9 +174,9 @@ class _Walk:
                         pipeline.matched.add(hook.name)
                     answer = hook.handler(workflow, view)
                     if answer.__class__ is CoroutineType:
-                        answer = yield from answer
+                        answer = yield from cast("Generator[Any, Any, Any]", answer)
                     elif answer.__class__ is not HookResult and hasattr(answer, "__await__"):
-                        answer = yield from answer.__await__()
+                        answer = yield from cast("Generator[Any, Any, Any]", answer.__await__())
                 except BaseException as exc:
                     answer = self._thrown(exc)
                 if self.driver is not None:
@@ -242,6 +244,9 @@ class _Walk:
     def _take(self, hook: Hook, taken: _Taken) -> bool:
         """Let an answer count; whether it ends the walk."""
         self._note(hook, taken)
+        if taken.error is not None and not self._pipeline.recorder.watchers:
+            facts = self.given.facts
+            logger.warning("%s: hook %s at %s broke: %s", facts.run_id, hook.name, facts.point, taken.error)
         if taken.changed is not None:
             self.given = Given(self.given.facts, taken.payload, taken.output)
             self._changed = True
@@ -369,6 +374,7 @@ def _accepted(view: HookContext, result: HookResult) -> _Taken:
         output = merged("modified_output", output, result.modified_output, replace=result.replace)
         return _Taken(result, payload, output, changed=result.modified_output)
     if result.action is HookAction.ANSWER:
+        strictly_plain(result.output, "answer(output)")
         return _Taken(result, payload, output, note="answered in its place")
     field = None if view.untouched else view.changed_in_place
     if field is None:

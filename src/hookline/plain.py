@@ -69,10 +69,18 @@ def _opened(value: Any, again: Callable[[Any], Any], other: Callable[[Any], Any]
     if isinstance(value, Mapping):
         return again(dict(cast("Mapping[Any, Any]", value)))
     if hasattr(_type(value), "model_dump"):
-        return again(value.model_dump())
+        return again(_dumped(value))
     if is_dataclass(value) and not isinstance(value, type):
         return again({field.name: getattr(value, field.name) for field in fields(value)})
     return other(value)
+
+
+def _dumped(model: Any) -> Any:
+    try:
+        return model.model_dump(mode="json")
+    except Exception:
+        # A field that JSON has nothing for; a hook that only looks must not die of it.
+        return model.model_dump()
 
 
 def copied(value: Any) -> Any:

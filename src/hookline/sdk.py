@@ -97,6 +97,8 @@ class Agent:
         self.on_tool_end = functions("on_tool_end", on_tool_end)
         self._model: Model | None = None
         self._sessions: dict[str, Session] = {}
+        self._lists: list[list[Callable[..., Any]]] | None = None
+        self._hooks: tuple[Hook, ...] = ()
         self.hooks()
 
     async def run(
@@ -218,11 +220,16 @@ class Agent:
 
     def hooks(self) -> tuple[Hook, ...]:
         """Its own hooks, live, point by point in declared order."""
-        return tuple(
-            python_hook(function, [point])
-            for keyword, point in KEYWORDS.items()
-            for function in functions(keyword, getattr(self, keyword))
-        )
+        lists = [functions(keyword, getattr(self, keyword)) for keyword in KEYWORDS]
+        if lists != self._lists:
+            points = KEYWORDS.values()
+            self._hooks = tuple(
+                python_hook(function, [point])
+                for point, given in zip(points, lists, strict=True)
+                for function in given
+            )
+            self._lists = lists
+        return self._hooks
 
     def declaration(self, source: str = "") -> Declaration:
         """What it says, as pure data: for `explain`, and for the record of a run."""

@@ -35,6 +35,8 @@ def test_logs_tell_what_a_hook_was_given_and_said(hookline):
     assert "said: block: nothing is deleted" in shown
     everything = [json.loads(line) for line in hookline("logs", "last", "--json").stdout.splitlines()]
     assert [call["hook"] for call in everything] == ["log", "stop_if_bad", "no_rm", "log"]
+    assert [call["given"]["input"] for call in everything[:2]] == ["x", "x"]
+    assert everything[3]["given"]["result"] == "kept it"
 
 
 @pytest.mark.parametrize(

@@ -838,3 +838,14 @@ def test_a_pipeline_outlives_its_loop():
     for _ in range(3):
         assert asyncio.run(pipeline.fire(context(payload="waits"))).reason == "waited"
         assert asyncio.run(pipeline.fire(context(payload="later"))).reason == "later"
+
+
+async def test_a_hook_that_broke_is_told_in_the_log_where_nobody_watches(caplog):
+    await Pipeline([saying(None, name="mute", on_error="continue")]).fire(context())
+    assert "hook mute at tool.start broke: returned None" in caplog.text
+
+
+async def test_an_answer_that_json_cannot_carry_is_broke():
+    seen = await fired(saying(R.answer({"a": object()})))
+    assert (seen.outcome.action, seen.call.error_kind) == ("fail", "bad_answer")
+    assert "answer(output)['a'] is object" in seen.call.error

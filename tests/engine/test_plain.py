@@ -1,3 +1,4 @@
+import datetime
 import threading
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
@@ -153,3 +154,14 @@ def test_a_changed_dataclass_is_a_dataclass_again():
 @pytest.mark.parametrize("original", [None, "a", 1, {"a": 1}, [1], City(name="Oslo")], ids=str)
 def test_what_is_no_mapping_takes_the_place_of_anything(original):
     assert like(original, "new") == "new"
+
+
+class Meeting(BaseModel):
+    at: datetime.datetime
+
+
+def test_a_model_whose_fields_json_has_other_words_for_can_be_handed_back():
+    meeting = Meeting(at=datetime.datetime(2026, 1, 2, 3, 4))
+    seen = plain(meeting)
+    assert seen == {"at": "2026-01-02T03:04:00"}
+    assert like(meeting, strictly_plain(seen, "x")) == meeting

@@ -85,6 +85,7 @@ class Loop:
         streaming: bool,
         emit: Callable[[Event], None] | None,
         provider_kwargs: Mapping[str, Any],
+        pipeline: Pipeline | None = None,
     ) -> None:
         self.agent = spec
         self.model = spec.model
@@ -99,9 +100,11 @@ class Loop:
         self._found: AgentResult | None = None
         self._emit = emit
         self._kwargs = provider_kwargs
-        self._pipeline = Pipeline((*inside.hooks, *spec.hooks), self.run.recorder, inside.seen.matched)
+        self._pipeline = pipeline or Pipeline(
+            (*inside.hooks, *spec.hooks), self.run.recorder, inside.seen.matched
+        )
         self._tools = spec.tools
-        inside.seen.hooks.update((hook.name, hook) for hook in self._pipeline.hooks)
+        inside.seen.hooks.update((hook.name, hook) for hook in self._pipeline.matching)
         self._holds_model = self._may_change(Point.MODEL_END)
         self._holds_step = self._may_change(Point.STEP_END)
         self._holds_answer = self._may_change(Point.AGENT_END)

@@ -117,7 +117,7 @@ class Running:
             if session.lasts:
                 if session.scope is None:
                     await self._open(session, parent, pipeline)
-                return await self._work(parent, before)
+                return await self._work(parent, pipeline, before)
             scope = OpenScope(
                 self.run, pipeline, Scope.SESSION, self._facts(), name=session.id, parent=parent
             )
@@ -128,7 +128,7 @@ class Running:
                 nonlocal found
                 self._note(outcome)
                 session.told = outcome.tell_model
-                found = await self._work(scope, before)
+                found = await self._work(scope, pipeline, before)
                 return found
 
             ending = await scope.around({"session_id": session.id}, body)
@@ -146,7 +146,7 @@ class Running:
         self._note(outcome)
         session.scope, session.told = scope, outcome.tell_model
 
-    async def _work(self, parent: OpenScope, before: Outcome) -> AgentResult:
+    async def _work(self, parent: OpenScope, pipeline: Pipeline, before: Outcome) -> AgentResult:
         session = self.session
         inside = Inside(
             run=self.run,
@@ -172,6 +172,7 @@ class Running:
             streaming=self.streaming,
             emit=self.emit,
             provider_kwargs=self.provider_kwargs,
+            pipeline=pipeline,
         )
         result = await loop.answer(mapping(before.payload, Point.RUN_START).get("input"))
         session.messages = loop.messages

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import getpass
 import os
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -12,11 +13,13 @@ from rich.table import Table
 from hookline.cli.terminal import found_run, open_journal, out, print_json, secrets_of, show, value_of
 from hookline.cli.tree import Tree, duration, moment
 from hookline.errors import UsageError
-from hookline.journal import Called, Record, Verdict, VerdictKind
+from hookline.hook import Mode
+from hookline.journal import Begun, Called, Ended, Record, Verdict, VerdictKind
 from hookline.journal.masking import Mask
 from hookline.journal.owner import alive
 from hookline.journal.sqlite import KEEP_BYTES, KEEP_DAYS
 from hookline.plain import plain
+from hookline.result import merged
 
 __all__ = ["approve", "logs", "prune", "reject", "rewrite", "runs"]
 
@@ -65,7 +68,7 @@ def logs(
     """What each hook of a run was given, and what it said."""
     with open_journal() as journal:
         records = journal.records(found_run(journal, run))
-    called = [record for record in records if isinstance(record, Called)]
+    called = list(_with_given(records))
     wanted = [record for record in called if not hook or record.hook == hook]
     if hook and not wanted:
         names = ", ".join(dict.fromkeys(record.hook for record in called)) or "none"
@@ -143,6 +146,23 @@ def _answer(run: str, verdict: Verdict) -> int:
     if len(pending) > 1:
         out.print(f"{len(pending) - 1} more questions of this run are waiting")
     return 0
+
+
+def _with_given(records: list[Record]) -> Iterator[Called]:
+    """Every call with what it was given, also where the record leaves that to its scope and to earlier changes."""
+    began = {record.scope_id: record.payload for record in records if isinstance(record, Begun)}
+    ended = {record.scope_id: record.output for record in records if isinstance(record, Ended)}
+    now: dict[tuple[str, str], Any] = {}
+    for record in records:
+        if not isinstance(record, Called):
+            continue
+        place = (record.scope_id, str(record.point))
+        scope = began if str(record.point).endswith(".start") else ended
+        given = record.given if record.given is not None else now.get(place, scope.get(record.scope_id))
+        yield record._replace(given=given)
+        now[place] = given
+        if record.changed is not None and record.mode == Mode.ENFORCE:
+            now[place] = merged("changed", given, record.changed)
 
 
 def _show_run(records: list[Record], *, json: bool) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json as jsonlib
 import os
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -162,8 +162,9 @@ def _event(loaded: Loaded, point: Point, tool: str, payload: str, output: str, s
     given: Any = _value(payload) if payload else {}
     if point.scope in (Scope.AGENT, Scope.RUN) and not isinstance(given, dict):
         given = {"input": given}
-    if point.scope is Scope.AGENT and "input" in given:
-        given = {"prompt": given["input"], **given}
+    if point.scope is Scope.AGENT and isinstance(given, dict) and "input" in given:
+        known = cast("dict[str, Any]", given)
+        given = {"prompt": known["input"], **known}
     ended = None if point.is_start else Status(status)
     return _context(loaded, point, tool or None, given, _value(output) if output else None, ended)
 

@@ -1,0 +1,58 @@
+"""hookline beside what it set out to reach; said, never enforced."""
+
+from collections.abc import Iterator
+from typing import Any
+
+HOOK_TARGET = 1.5
+POINT_TARGET = 15.0
+IMPORT_TARGET = 1.5
+ON_THE_LOOP, THREADED = ("agent's tool hooks", 1000), ("sync, in a thread", 10)
+
+
+def verdicts(results: dict[str, Any]) -> list[str]:
+    rows = {
+        (peer["name"], row["case"], row["hooks"]): row
+        for peer in results["peers"]
+        for row in peer["rows"]
+        if "error" not in row
+    }
+    found: list[str] = []
+    for n in (1, 10):
+        if row := rows.get(("hookline", "async", n)):
+            what = f"an async hook, {n} at a point"
+            found.append(verdict(what, row["ratio_same"], HOOK_TARGET, "a bare loop over the same hook"))
+    if row := rows.get(("hookline", "async, recorded", 1)):
+        ratio = round(row["us_per_point"] / row["us_bare_point"], 2)
+        found.append(verdict("a point with one hook, record included", ratio, POINT_TARGET, "the bare loop"))
+    for line in results["imports"]:
+        if line["statement"] == "import hookline" and "error" not in line:
+            found.append(verdict("import hookline", line["ratio"], IMPORT_TARGET, "import asyncio"))
+    for peer, theirs in steady(results):
+        if peer == "hookline":
+            continue
+        if row := rows.get(("hookline", *(THREADED if theirs["threaded"] else ON_THE_LOOP))):
+            found.append(beside(row["ratio"], peer, theirs))
+    return found
+
+
+def steady(results: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each framework's cases in its own loop, at the largest number of hooks: its steadiest figure and its best."""
+    for peer in results["peers"]:
+        largest = {row["case"]: row for row in peer["rows"] if row["group"] == "loop" and row.get("hooks")}
+        yield from ((peer["name"], row) for row in largest.values())
+
+
+def verdict(what: str, ratio: float, target: float, scale: str) -> str:
+    return (
+        f"{what}: {ratio} times {scale}, target {target} or less: {'held' if ratio <= target else 'MISSED'}"
+    )
+
+
+def beside(ours: float, peer: str, theirs: dict[str, Any]) -> str:
+    said = [theirs["note"], "" if theirs["limited"] else "no time limit on a hook"]
+    noted = "; ".join(text for text in said if text)
+    name = f"{peer}, {theirs['case']}" + (f" ({noted})" if noted else "")
+    if not theirs["clear"]:
+        return f"{name}: too noisy to compare"
+    word = "ahead of" if ours < theirs["ratio"] else "BEHIND"
+    return f"{word} {name}: {ours} against {theirs['ratio']} times the bare loop"
