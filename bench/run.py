@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from agents import agent_costs
 from environments import NotInstalled, interpreter, last_line
 from imports import import_costs
+from many import agent_costs
 from peers import PEERS, Peer
 from table import as_markdown, as_text
 

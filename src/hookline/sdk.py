@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hookline.agent.answer import AgentResult, Event, StreamResult
-from hookline.agent.loop import INSIDE, Inside
+from hookline.agent.inside import INSIDE, Inside
 from hookline.agent.models import Model
 from hookline.agent.models.named import model_named
 from hookline.agent.ready import ready_tool

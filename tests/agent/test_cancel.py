@@ -169,7 +169,9 @@ async def test_a_second_cancel_ends_the_end_hook_that_is_at_work() -> None:
         return CONTINUE
 
     records: list[Any] = []
-    task = asyncio.ensure_future(hanging.agent(on_end=[never_done]).run("hi", watch=[records.append]))
+    later = Seen()
+    agent = hanging.agent(on_end=[never_done], **later.everywhere("on_run_end"))
+    task = asyncio.ensure_future(agent.run("hi", watch=[records.append]))
     await hanging.begun.wait()
     task.cancel()
     await at_work.wait()
@@ -180,6 +182,12 @@ async def test_a_second_cancel_ends_the_end_hook_that_is_at_work() -> None:
     assert ended == ["ended"]
     (called,) = [record for record in records if isinstance(record, Called)]
     assert called.error_kind == "cancelled"
+    assert later.points == []
+    assert [str(record.error) for record in records if isinstance(record, Ended)][-3:] == [
+        "CancelledError; its end hooks were interrupted",
+        "CancelledError",
+        "CancelledError; its end hooks did not run",
+    ]
 
 
 def running(agent: Agent, *, end_grace: float) -> Running:

@@ -24,9 +24,10 @@ LONGEST = 1.2
 
 @pytest.mark.parametrize("rounds", [4, pytest.param(50, marks=pytest.mark.real)])
 @pytest.mark.timeout(600)
-def test_a_killed_run_leaves_a_clean_journal_that_knows_what_is_owed(tmp_path, rounds):
+def test_a_killed_run_leaves_a_clean_journal_that_knows_what_is_owed(tmp_path, rounds, capsys):
     seed = int(os.environ.get("HOOKLINE_SEED") or random.randrange(1 << 32))
-    print(f"HOOKLINE_SEED={seed}")
+    with capsys.disabled():
+        print(f"\nHOOKLINE_SEED={seed} ({rounds} rounds)")
     moments = random.Random(seed)
     killed = sum(_round(tmp_path / str(number), moments.uniform(0, LONGEST)) for number in range(rounds))
     assert killed, "no victim was still alive when it was to be killed"

@@ -13,64 +13,32 @@ agent.end                                             refused: the reason is the
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from hookline.agent.answer import AgentResult, Event
+from hookline.agent.calls import Calls
+from hookline.agent.inside import Inside, Message
 from hookline.agent.models import Reply, Request, TextDelta
 from hookline.agent.spec import Spec
 from hookline.agent.stop import StopConditionContext
 from hookline.agent.structured import DoesNotFit, as_text
-from hookline.agent.tools import Tool, ToolTimedOut
-from hookline.context import Facts, Step, ToolCall, ToolResult, Usage
-from hookline.errors import AgentFailed, HookFailed, Refused, RunTimedOut, Skipped
-from hookline.hook import Hook, Mode
-from hookline.lifecycle import OpenScope, Run
+from hookline.agent.tools import Tool
+from hookline.context import Facts, Step, ToolCall, Usage
+from hookline.errors import AgentFailed, Refused
+from hookline.hook import Mode
+from hookline.lifecycle import OpenScope
 from hookline.pipeline import Pipeline
 from hookline.plain import plain
-from hookline.point import Point, Scope, Status
+from hookline.point import Point, Scope
 from hookline.result import HookAction, Outcome
 
-__all__ = ["INSIDE", "Inside", "Loop", "Message", "Seen", "mapping"]
+__all__ = ["Loop", "mapping"]
 
-Message = Mapping[str, Any]
 MODEL_REFUSALS = 3
 END_REFUSALS = 8
 STEP_REFUSALS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What a run met: the hooks of its agents, those whose match fitted, the tools called and their kinds."""
-
-    hooks: dict[str, Hook] = field(default_factory=dict[str, Hook])
-    matched: set[str] = field(default_factory=set[str])
-    tools: dict[str, str | None] = field(default_factory=dict[str, str | None])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inside:
-    """Where in a run we are; an agent that is started here belongs to it."""
-
-    run: Run
-    hooks: tuple[Hook, ...]
-    scope: OpenScope
-    parents: tuple[str, ...]
-    workspace: str | None
-    session_id: str | None
-    user_id: str | None
-    seen: Seen
-    attempt: int
-    root_workflow_id: str
-    note: Callable[[str, str], None]
-    loop: asyncio.AbstractEventLoop
-    tasks: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
-
-
-INSIDE: ContextVar[Inside | None] = ContextVar("hookline_inside", default=None)
 
 
 class Loop:
@@ -97,6 +65,7 @@ class Loop:
         self.notices: list[str] = []
         self.stopped_by: str | None = None
         self._untold: list[str] = []
+        self._cut = False
         self._found: AgentResult | None = None
         self._emit = emit
         self._kwargs = provider_kwargs
@@ -109,7 +78,7 @@ class Loop:
         self._holds_step = self._may_change(Point.STEP_END)
         self._holds_answer = self._may_change(Point.AGENT_END)
         self._config = spec.config(provider_kwargs)
-        self._workflow = spec.workflow(
+        self.workflow = spec.workflow(
             run_id=self.run.id,
             root=inside.root_workflow_id,
             nested=bool(inside.parents),
@@ -132,7 +101,7 @@ class Loop:
         refusals = 0
 
         async def body(outcome: Outcome) -> AgentResult:
-            self._tell("agent_start", data={"run_id": self.run.id})
+            self.tell("agent_start", data={"run_id": self.run.id})
             payload = mapping(outcome.payload, Point.AGENT_START)
             self._kwargs = cast("dict[str, Any]", payload.get("provider_kwargs") or {})
             self._take_input(outcome, payload)
@@ -147,13 +116,13 @@ class Loop:
                     point=Point.AGENT_END,
                     hook=ending.hook,
                 )
-            self._note(ending)
+            self.note(ending)
             self.messages.append(_said("user", ending.reason or "This is not finished yet; go on."))
             self._untold.extend(ending.tell_model)
             return await self._work(scope)
 
         ending = await scope.around(payload, body, again=again, steps=lambda: tuple(self.steps))
-        self._note(ending)
+        self.note(ending)
         if ending.action is HookAction.BLOCK:
             raise Refused(ending.reason or "refused", point=Point.AGENT_START, hook=ending.hook)
         started = scope.outcome
@@ -168,7 +137,7 @@ class Loop:
     def _take_input(self, outcome: Outcome, payload: Mapping[str, Any]) -> None:
         if payload.get("input") is None:
             raise AgentFailed("the hooks at agent.start left no 'input' in the payload")
-        self._note(outcome)
+        self.note(outcome)
         given = payload["input"]
         if isinstance(given, list):
             self.messages.extend(cast("list[Message]", given))
@@ -219,7 +188,7 @@ class Loop:
                 usage=sum((each.usage for each in self.steps), Usage()),
                 result_schema=self.agent.output.name if self.agent.output else None,
                 session_id=self.inside.session_id,
-                stopped_by=self.stopped_by,
+                stopped_by=self.stopped_by or ("max_output_tokens" if self._cut else None),
             )
             return self._found
 
@@ -256,30 +225,32 @@ class Loop:
         self._tell_untold()
         scope = self._scope(Scope.STEP, agent_scope, name=str(number), step=number)
         payload = {"step": number, "messages": list(self.messages)}
-        self._tell("step_start", data={"step": number})
+        self.tell("step_start", data={"step": number})
 
         async def body(outcome: Outcome) -> Step:
-            self._note(outcome)
+            self.note(outcome)
             messages = (
                 _messages(outcome.payload, Point.STEP_START) if outcome.changed else list(self.messages)
             )
             told = [_said("user", text) for text in outcome.tell_model]
             self.messages.extend(told)
             reply = await self._reply(scope, [*messages, *told])
+            self._cut = reply.stop_reason == "length"
             self.messages.append(_assistant(reply))
-            results = await self._call_tools(scope, reply.tool_calls) if reply.tool_calls else ()
+            made = await Calls(self, scope).made(reply.tool_calls)
+            self.messages.extend(each.message() for each in made)
             step = Step(
                 step=number,
                 content=reply.text,
                 tool_calls=reply.tool_calls,
-                tool_results=results,
+                tool_results=tuple(each.result() for each in made),
                 usage=reply.usage,
             )
             self.steps.append(step)
             return step
 
         ending = await scope.around(payload, body, steps=lambda: tuple(self.steps))
-        self._note(ending)
+        self.note(ending)
         self._untold.extend(ending.tell_model)
         if ending.action is HookAction.BLOCK:
             self.messages.append(_said("user", f"This step was refused: {ending.reason}"))
@@ -296,7 +267,7 @@ class Loop:
         refusals = 0
         while True:
             started, ending = await self._model_call(step_scope, messages)
-            self._note(ending)
+            self.note(ending)
             if ending.action is not HookAction.BLOCK:
                 reply = _reply(ending.output)
                 self.messages.extend(_said("user", text) for text in started.tell_model)
@@ -334,7 +305,7 @@ class Loop:
         }
 
         async def body(outcome: Outcome) -> Reply:
-            self._note(outcome)
+            self.note(outcome)
             told = [_said("user", text) for text in outcome.tell_model]
             return await self._asked(self._request(outcome.payload, told))
 
@@ -361,7 +332,7 @@ class Loop:
         async for piece in self.model.stream(request):
             if isinstance(piece, Reply):
                 for call in piece.tool_calls:
-                    self._tell(
+                    self.tell(
                         "tool_call", data={"id": call.id, "tool": call.name, "arguments": call.arguments}
                     )
                 return piece
@@ -371,145 +342,6 @@ class Loop:
     def _heard(self, piece: TextDelta) -> None:
         if not self._holds_model and not self._holds_step and not self._holds_answer:
             self._say(piece.text)
-
-    # -- the tools of a step -------------------------------------------------------------------------------
-
-    async def _call_tools(self, step_scope: OpenScope, calls: Sequence[ToolCall]) -> tuple[ToolResult, ...]:
-        entered = [_Called(call, self._tools.get(call.name)) for call in calls]
-        try:
-            for each in entered:
-                await self._enter_tool(step_scope, each)
-        except BaseException as exc:
-            for each in entered:
-                if each.scope is not None:
-                    await each.scope.drop(f"not run: {exc}")
-            raise
-        begun = [each for each in entered if each.runs or each.status is Status.ANSWERED]
-        try:
-            await self._bodies([each for each in begun if each.runs])
-        except BaseException as exc:
-            for each in begun:
-                if each.scope is not None:
-                    await each.scope.left_after(exc, output=each.output, status=each.status)
-            raise
-        await self._leave_tools(begun)
-        results = tuple(each.result() for each in entered)
-        self.messages.extend(
-            {"role": "tool", "tool_call_id": each.call.id, "name": each.call.name, "content": each.content()}
-            for each in entered
-        )
-        return results
-
-    async def _enter_tool(self, step_scope: OpenScope, each: _Called) -> None:
-        call, tool = each.call, each.tool
-        problem = None
-        if tool is None:
-            known = ", ".join(self._tools) or "none"
-            problem = f"there is no tool {call.name!r}; the tools are: {known}"
-        elif call.arguments is None:
-            problem = f"the arguments of {call.name} are not a JSON object: {call.raw_arguments[:200]!r}"
-        scope = self._scope(
-            Scope.TOOL,
-            step_scope,
-            name=call.name,
-            tool=call.name,
-            tool_kind=tool.kind if tool else None,
-            call_id=call.id,
-            hooks=problem is None,
-        )
-        if tool is None or problem is not None:
-            # It can never run, so nothing is before or after it; the record still has it, and the model is told.
-            await scope.enter(call.raw_arguments)
-            await scope.leave({"error": problem}, Status.FAILED, error=problem)
-            each.status, each.output = Status.FAILED, {"error": problem}
-            return
-        each.scope = scope
-        self.inside.seen.tools[tool.id] = tool.kind
-        permission = f"{tool.id} needs approval" if tool.approval == "always" else None
-        outcome = await scope.enter(dict(call.arguments or {}), permission=permission)
-        self._note(outcome)
-        each.told.extend(outcome.tell_model)
-        each.arguments = outcome.payload
-        if outcome.action is HookAction.BLOCK:
-            each.status, each.output = Status.BLOCKED, {"error": f"refused: {outcome.reason}"}
-            await scope.leave(each.output, Status.BLOCKED, error=outcome.reason)
-        elif outcome.answered and outcome.action is HookAction.ANSWER:
-            each.status, each.output = Status.ANSWERED, outcome.output
-        else:
-            scope.raise_if_over(outcome, Point.TOOL_START)
-            each.runs = True
-
-    async def _bodies(self, running: Sequence[_Called]) -> None:
-        """The tools together. One that ends the run takes the others with it."""
-        if not running:
-            return
-        tasks = [asyncio.ensure_future(self._body(each)) for each in running]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            for task in tasks:
-                if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-                    raise error
-        finally:
-            left = [task for task in tasks if not task.done()]
-            for task in left:
-                task.cancel()
-            if left:
-                await asyncio.wait(left)
-
-    async def _body(self, each: _Called) -> None:
-        assert each.tool is not None
-        assert each.scope is not None
-        self._tell("tool_start", data={"id": each.call.id, "tool": each.call.name})
-        tasks = set[asyncio.Task[Any]]()
-        INSIDE.set(
-            replace(
-                self.inside,
-                scope=each.scope,
-                parents=(*self.inside.parents, self.agent.id),
-                note=self._notice,
-                tasks=tasks,
-            ),
-        )
-        try:
-            each.output = await each.tool(self._workflow, plain(each.arguments))
-            each.status = Status.OK
-        except Refused as exc:
-            each.status, each.output = Status.BLOCKED, {"error": f"refused: {exc.reason}"}
-        except (HookFailed, Skipped, RunTimedOut) as exc:
-            each.status, each.output = each.scope.status_of(exc), {"error": str(exc)}
-            raise
-        except ToolTimedOut as exc:
-            self.run.resume()
-            each.status, each.output = Status.TIMED_OUT, {"error": str(exc)}
-        except asyncio.CancelledError:
-            each.status, each.output = each.scope.status_of(asyncio.CancelledError()), {"error": "cancelled"}
-            raise
-        except Exception as exc:
-            text = str(exc) if isinstance(exc, AgentFailed) else f"{type(exc).__name__}: {exc}"
-            each.status, each.output = Status.FAILED, {"error": text}
-        finally:
-            await _ended(tasks)
-
-    async def _leave_tools(self, begun: Sequence[_Called]) -> None:
-        """Every end that is due, in call order, also after one of them failed the run."""
-        failure: HookFailed | None = None
-        for each in begun:
-            assert each.scope is not None
-            try:
-                ending = await each.scope.left(each.output, each.status)
-            except HookFailed as exc:
-                failure = failure or exc
-                continue
-            self._note(ending)
-            each.output = ending.output
-            each.told.extend(ending.tell_model)
-            if ending.action is HookAction.BLOCK and ending.reason:
-                each.told.append(ending.reason)
-            self._tell(
-                "tool_finish", data={"id": each.call.id, "tool": each.call.name, "status": str(each.status)}
-            )
-        if failure is not None:
-            raise failure
 
     # -- small things --------------------------------------------------------------------------------------
 
@@ -542,11 +374,23 @@ class Loop:
             steps=tuple(self.steps),
             current_tool=tool,
             tool_kind=tool_kind,
-            workflow=self._workflow,
+            workflow=self.workflow,
             aliases=aliases,
         )
         pipeline = self._pipeline if hooks else Pipeline((), self.run.recorder)
         return OpenScope(self.run, pipeline, scope, facts, name=name, parent=parent)
+
+    def call_scope(self, step: OpenScope, call: ToolCall, tool: Tool | None, *, hooks: bool) -> OpenScope:
+        """The scope of one tool call; without hooks where it can never run."""
+        return self._scope(
+            Scope.TOOL,
+            step,
+            name=call.name,
+            tool=call.name,
+            tool_kind=tool.kind if tool else None,
+            call_id=call.id,
+            hooks=hooks,
+        )
 
     def _may_change(self, point: Point) -> bool:
         return any(hook.mode is Mode.ENFORCE for hook in self._pipeline.at(point))
@@ -556,62 +400,21 @@ class Loop:
         self.messages.extend(_said("user", text) for text in self._untold)
         self._untold.clear()
 
-    def _note(self, outcome: Outcome) -> None:
+    def note(self, outcome: Outcome) -> None:
         for text in outcome.tell_user:
-            self._notice(self.agent.id, text)
+            self.notice(self.agent.id, text)
 
-    def _notice(self, agent: str, text: str) -> None:
+    def notice(self, agent: str, text: str) -> None:
         self.notices.append(text)
         self.inside.note(agent, text)
 
     def _say(self, text: str) -> None:
         if text:
-            self._tell("text_delta", text=text)
+            self.tell("text_delta", text=text)
 
-    def _tell(self, type: str, *, text: str = "", data: Mapping[str, Any] | None = None) -> None:
+    def tell(self, type: str, *, text: str = "", data: Mapping[str, Any] | None = None) -> None:
         if self._emit is not None:
             self._emit(Event(type=type, agent=self.agent.id, text=text, data=data or {}))
-
-
-class _Called:
-    """One call of a step on its way: asked for, entered, run, left."""
-
-    __slots__ = ("arguments", "call", "output", "runs", "scope", "status", "told", "tool")
-
-    def __init__(self, call: ToolCall, tool: Tool | None) -> None:
-        self.call = call
-        self.tool = tool
-        self.scope: OpenScope | None = None
-        self.arguments: Any = None
-        self.runs = False
-        self.status = Status.CANCELLED
-        self.output: Any = {"error": "cancelled"}
-        self.told: list[str] = []
-
-    @property
-    def failed(self) -> bool:
-        return self.status not in (Status.OK, Status.ANSWERED)
-
-    def result(self) -> ToolResult:
-        return ToolResult(
-            tool_call_id=self.call.id,
-            tool_name=self.call.name,
-            status=str(self.status),
-            result=self.output,
-            error=_error(self.output) if self.failed else None,
-        )
-
-    def content(self) -> str:
-        """What the model is told: the result, then what hooks added."""
-        shown = _error(self.output) if self.failed else as_text(plain(self.output))
-        return "\n".join([f"Error: {shown}" if self.failed else shown, *self.told])
-
-
-def _error(output: Any) -> str:
-    shown = plain(output)
-    if isinstance(shown, dict) and "error" in shown:
-        return str(cast("dict[str, Any]", shown)["error"])
-    return as_text(shown)
 
 
 def _said(role: str, text: str) -> Message:
@@ -646,15 +449,6 @@ def _messages(payload: Any, point: Point) -> list[Message]:
     ):
         raise AgentFailed(f"the hooks at {point} left no list of messages under 'messages' in the payload")
     return list(cast("list[Message]", messages))
-
-
-async def _ended(tasks: set[asyncio.Task[Any]]) -> None:
-    """A tool that has ended leaves no agent at work behind it."""
-    left = [task for task in tasks if not task.done()]
-    for task in left:
-        task.cancel()
-    if left:
-        await asyncio.wait(left)
 
 
 def _reply(output: Any) -> Reply:

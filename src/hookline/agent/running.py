@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hookline.agent.answer import AgentResult, Event
-from hookline.agent.loop import INSIDE, Inside, Loop, Message, Seen, mapping
+from hookline.agent.inside import INSIDE, Inside, Message, Seen
+from hookline.agent.loop import Loop, mapping
 from hookline.agent.spec import Spec
 from hookline.agent.tools import ToolTimedOut
 from hookline.context import Facts

@@ -251,7 +251,7 @@ def _notes(loaded: Loaded, hooks: list[Hook]) -> list[str]:
     held = [
         hook.name
         for hook in hooks
-        if hook.mode is Mode.ENFORCE and hook.points & {Point.MODEL_END, Point.AGENT_END}
+        if hook.mode is Mode.ENFORCE and hook.points & {Point.MODEL_END, Point.STEP_END, Point.AGENT_END}
     ]
     if not held:
         return []

@@ -1,0 +1,229 @@
+"""The tool calls of one step: all starts in call order, the bodies together, all ends in call order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, cast
+
+from hookline.agent.inside import INSIDE, Inside, Message
+from hookline.agent.spec import Spec
+from hookline.agent.structured import as_text
+from hookline.agent.tools import Tool, ToolTimedOut
+from hookline.context import ToolCall, ToolResult, WorkflowContext
+from hookline.errors import AgentFailed, HookFailed, Refused, RunTimedOut, Skipped
+from hookline.lifecycle import OpenScope
+from hookline.plain import plain
+from hookline.point import Point, Status
+from hookline.result import HookAction, Outcome
+
+__all__ = ["Called", "Calls"]
+
+
+class Host(Protocol):
+    """The agent at work whose calls these are."""
+
+    agent: Spec
+    inside: Inside
+    workflow: WorkflowContext
+
+    def call_scope(self, step: OpenScope, call: ToolCall, tool: Tool | None, *, hooks: bool) -> OpenScope: ...
+
+    def note(self, outcome: Outcome) -> None: ...
+
+    def notice(self, agent: str, text: str) -> None: ...
+
+    def tell(self, type: str, *, text: str = "", data: Mapping[str, Any] | None = None) -> None: ...
+
+
+class Calls:
+    """Makes the calls that a model asked for in one step."""
+
+    def __init__(self, host: Host, step: OpenScope) -> None:
+        self._host = host
+        self._step = step
+        self._tools = host.agent.tools
+
+    async def made(self, calls: Sequence[ToolCall]) -> list[Called]:
+        """Every call of a step, entered, run and left."""
+        entered = [Called(call, self._tools.get(call.name)) for call in calls]
+        try:
+            for each in entered:
+                await self._enter(each)
+        except BaseException as exc:
+            for each in entered:
+                if each.scope is not None:
+                    await each.scope.drop(f"not run: {exc}")
+            raise
+        begun = [each for each in entered if each.runs or each.status is Status.ANSWERED]
+        try:
+            await self._bodies([each for each in begun if each.runs])
+        except BaseException as exc:
+            for each in begun:
+                if each.scope is not None:
+                    await each.scope.left_after(exc, output=each.output, status=each.status)
+            raise
+        await self._leave(begun)
+        return entered
+
+    async def _enter(self, each: Called) -> None:
+        call, tool = each.call, each.tool
+        problem = None
+        if tool is None:
+            known = ", ".join(self._tools) or "none"
+            problem = f"there is no tool {call.name!r}; the tools are: {known}"
+        elif call.arguments is None:
+            problem = f"the arguments of {call.name} are not a JSON object: {call.raw_arguments[:200]!r}"
+        scope = self._host.call_scope(self._step, call, tool, hooks=problem is None)
+        if tool is None or problem is not None:
+            # It can never run, so nothing is before or after it; the record still has it, and the model is told.
+            await scope.enter(call.raw_arguments)
+            await scope.leave({"error": problem}, Status.FAILED, error=problem)
+            each.status, each.output = Status.FAILED, {"error": problem}
+            return
+        each.scope = scope
+        self._host.inside.seen.tools[tool.id] = tool.kind
+        permission = f"{tool.id} needs approval" if tool.approval == "always" else None
+        outcome = await scope.enter(dict(call.arguments or {}), permission=permission)
+        self._host.note(outcome)
+        each.told.extend(outcome.tell_model)
+        each.arguments = outcome.payload
+        if outcome.action is HookAction.BLOCK:
+            each.status, each.output = Status.BLOCKED, {"error": f"refused: {outcome.reason}"}
+            await scope.leave(each.output, Status.BLOCKED, error=outcome.reason)
+        elif outcome.answered and outcome.action is HookAction.ANSWER:
+            each.status, each.output = Status.ANSWERED, outcome.output
+        else:
+            scope.raise_if_over(outcome, Point.TOOL_START)
+            each.runs = True
+
+    async def _bodies(self, running: Sequence[Called]) -> None:
+        """The tools together. One that ends the run takes the others with it."""
+        if not running:
+            return
+        tasks = [asyncio.ensure_future(self._body(each)) for each in running]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in tasks:
+                if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                    raise error
+        finally:
+            left = [task for task in tasks if not task.done()]
+            for task in left:
+                task.cancel()
+            if left:
+                await asyncio.wait(left)
+
+    async def _body(self, each: Called) -> None:
+        assert each.tool is not None
+        assert each.scope is not None
+        self._host.tell("tool_start", data={"id": each.call.id, "tool": each.call.name})
+        tasks = set[asyncio.Task[Any]]()
+        INSIDE.set(
+            replace(
+                self._host.inside,
+                scope=each.scope,
+                parents=(*self._host.inside.parents, self._host.agent.id),
+                note=self._host.notice,
+                tasks=tasks,
+            ),
+        )
+        try:
+            each.output = await each.tool(self._host.workflow, plain(each.arguments))
+            each.status = Status.OK
+        except Refused as exc:
+            each.status, each.output = Status.BLOCKED, {"error": f"refused: {exc.reason}"}
+        except (HookFailed, Skipped, RunTimedOut) as exc:
+            each.status, each.output = each.scope.status_of(exc), {"error": str(exc)}
+            raise
+        except ToolTimedOut as exc:
+            self._host.inside.run.resume()
+            each.status, each.output = Status.TIMED_OUT, {"error": str(exc)}
+        except asyncio.CancelledError:
+            each.status, each.output = each.scope.status_of(asyncio.CancelledError()), {"error": "cancelled"}
+            raise
+        except Exception as exc:
+            text = str(exc) if isinstance(exc, AgentFailed) else f"{type(exc).__name__}: {exc}"
+            each.status, each.output = Status.FAILED, {"error": text}
+        finally:
+            await _ended(tasks)
+
+    async def _leave(self, begun: Sequence[Called]) -> None:
+        """Every end that is due, in call order, also after one of them failed the run."""
+        failure: HookFailed | None = None
+        for each in begun:
+            assert each.scope is not None
+            try:
+                ending = await each.scope.left(each.output, each.status)
+            except HookFailed as exc:
+                failure = failure or exc
+                continue
+            self._host.note(ending)
+            each.output = ending.output
+            each.told.extend(ending.tell_model)
+            if ending.action is HookAction.BLOCK and ending.reason:
+                each.told.append(ending.reason)
+            self._host.tell(
+                "tool_finish", data={"id": each.call.id, "tool": each.call.name, "status": str(each.status)}
+            )
+        if failure is not None:
+            raise failure
+
+
+class Called:
+    """One call of a step on its way: asked for, entered, run, left."""
+
+    __slots__ = ("arguments", "call", "output", "runs", "scope", "status", "told", "tool")
+
+    def __init__(self, call: ToolCall, tool: Tool | None) -> None:
+        self.call = call
+        self.tool = tool
+        self.scope: OpenScope | None = None
+        self.arguments: Any = None
+        self.runs = False
+        self.status = Status.CANCELLED
+        self.output: Any = {"error": "cancelled"}
+        self.told: list[str] = []
+
+    @property
+    def failed(self) -> bool:
+        return self.status not in (Status.OK, Status.ANSWERED)
+
+    def result(self) -> ToolResult:
+        return ToolResult(
+            tool_call_id=self.call.id,
+            tool_name=self.call.name,
+            status=str(self.status),
+            result=self.output,
+            error=_error(self.output) if self.failed else None,
+        )
+
+    def message(self) -> Message:
+        return {
+            "role": "tool",
+            "tool_call_id": self.call.id,
+            "name": self.call.name,
+            "content": self.content(),
+        }
+
+    def content(self) -> str:
+        """What the model is told: the result, then what hooks added."""
+        shown = _error(self.output) if self.failed else as_text(plain(self.output))
+        return "\n".join([f"Error: {shown}" if self.failed else shown, *self.told])
+
+
+def _error(output: Any) -> str:
+    shown = plain(output)
+    if isinstance(shown, dict) and "error" in shown:
+        return str(cast("dict[str, Any]", shown)["error"])
+    return as_text(shown)
+
+
+async def _ended(tasks: set[asyncio.Task[Any]]) -> None:
+    """A tool that has ended leaves no agent at work behind it."""
+    left = [task for task in tasks if not task.done()]
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left)
