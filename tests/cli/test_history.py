@@ -62,7 +62,7 @@ def test_last_without_any_run_is_told(hookline):
 def test_prune_drops_old_runs(hookline):
     hookline("run", "agent.py", "x")
     assert hookline("prune").stdout == "0 runs dropped\n"
-    assert hookline("prune", "--days", "0").stdout == "1 runs dropped\n"
+    assert hookline("prune", "--days", "0").stdout == "1 run dropped\n"
     assert "no runs yet" in hookline("runs").stdout
 
 

@@ -110,7 +110,7 @@ def prune(
     if json:
         print_json({"pruned": gone})
     else:
-        out.print(f"{gone} runs dropped")
+        out.print("1 run dropped" if gone == 1 else f"{gone} runs dropped")
     return 0
 
 

@@ -51,7 +51,8 @@ def check(
     else:
         for text in found:
             out.print(text)
-        out.print(f"{len(found)} problems" if found else f"{', '.join(files)}: nothing wrong")
+        count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
+        out.print(count if found else f"{', '.join(files)}: nothing wrong")
     return 2 if found else 0
 
 

@@ -5,10 +5,12 @@ Live progress and `hookline runs RUN` are the same lines, made of the same recor
 
 from __future__ import annotations
 
+import textwrap
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
+from hookline.hook import Mode
 from hookline.journal import Begun, Called, Decided, Ended, Record
 from hookline.journal.masking import Mask
 from hookline.point import Point, Scope, Status
@@ -49,6 +51,7 @@ class Tree:
         self._width = width
         self._depth: dict[str, int] = {}
         self._began: dict[str, Begun] = {}
+        self._told: set[str] = set()
 
     def lines(self, record: Record) -> Iterator[Line]:
         if isinstance(record, Begun):
@@ -57,7 +60,8 @@ class Tree:
             yield from self._called(record)
         elif isinstance(record, Decided):
             if record.note:
-                yield self._line(self._depth.get(record.scope_id, 0) + 1, f"note   {record.note}", "yellow")
+                depth = self._depth.get(record.scope_id, 0) + 1
+                yield from self._wrapped(depth, f"note   {record.note}", "yellow")
         else:
             yield from self._ended(record)
 
@@ -77,27 +81,30 @@ class Tree:
     def _called(self, record: Called) -> Iterator[Line]:
         depth = self._depth.get(record.scope_id, 0) + 1
         word = str(record.point).partition(".")[2] if isinstance(record.point, Point) else str(record.point)
-        said, style = self._said(record)
+        said, style, whole = self._said(record)
         begun = self._began.get(record.scope_id)
         tool = f" ({begun.name})" if begun is not None and begun.scope is Scope.TOOL and word == "end" else ""
-        yield self._line(depth, f"{word:<5}  {record.hook}{tool}  {duration(record.seconds)}{said}", style)
+        text = f"{word:<5}  {record.hook}{tool}  {duration(record.seconds)}{said}"
+        yield from self._wrapped(depth, text, style) if whole else [self._line(depth, text, style)]
         for label, text in (("tells the model", record.tell_model), ("tells you", record.tell_user)):
             if text:
-                yield self._line(depth + 1, f"{label}: {self._mask.text(text)}", "cyan")
+                yield from self._wrapped(depth + 1, f"{label}: {self._mask.text(text)}", "cyan")
 
-    def _said(self, record: Called) -> tuple[str, str]:
+    def _said(self, record: Called) -> tuple[str, str, bool]:
+        """What a hook said, how it looks, and whether every word of it matters."""
         if record.error is not None:
             follows = "" if record.action is HookAction.CONTINUE else f", so it {_PAST[record.action]}"
-            return f"  broke: {self._mask.text(record.error)}{follows}", "bold magenta"
+            return f"  broke: {self._mask.text(record.error)}{follows}", "bold magenta", True
         note = f"  ({record.note})" if record.note else ""
         if record.action is not HookAction.CONTINUE:
             reason = f": {self._mask.text(record.reason)}" if record.reason else ""
-            verb = str(record.action) if record.mode == "observe" else _PAST[record.action]
-            return f"  {verb}{reason}{note}", "yellow" if record.mode == "observe" else _STYLE[record.action]
+            observes = record.mode == Mode.OBSERVE
+            verb = str(record.action) if observes else _PAST[record.action]
+            return f"  {verb}{reason}{note}", "yellow" if observes else _STYLE[record.action], True
         if record.changed is not None:
             what = "input" if str(record.point).endswith("start") else "output"
-            return f"  changed the {what}: {self._short(record.changed)}{note}", "yellow"
-        return note, "yellow" if note else "dim"
+            return f"  changed the {what}: {self._short(record.changed)}{note}", "yellow", False
+        return note, "yellow" if note else "dim", True
 
     def _ended(self, record: Ended) -> Iterator[Line]:
         begun = self._began.pop(record.scope_id, None)
@@ -106,7 +113,10 @@ class Tree:
             return
         took = f"  {duration(record.at - begun.at)}" if begun is not None else ""
         ok = record.status in (Status.OK, Status.ANSWERED, Status.SKIPPED)
-        error = f"  {self._mask.text(record.error)}" if record.error and not ok else ""
+        # What went wrong is told once, where it did; around that only that it did.
+        tells = record.error is not None and record.error not in self._told and not ok
+        error = f"  {self._mask.text(record.error)}" if tells and record.error else ""
+        self._told.add(record.error or "")
         shown = f"  {self._short(record.output)}" if record.scope is Scope.TOOL and ok else ""
         tool = f"{begun.name} " if begun is not None and record.scope is Scope.TOOL else ""
         yield self._line(depth + 1, f"= {tool}{record.status}{took}{error}{shown}", "green" if ok else "red")
@@ -114,6 +124,19 @@ class Tree:
     def _short(self, value: Any) -> str:
         text = self._mask.text(value) if isinstance(value, str) else self._mask.json(value)
         return " ".join(text.split())
+
+    def _wrapped(self, depth: int, text: str, style: str) -> Iterator[Line]:
+        indent = "  " * depth
+        for line in textwrap.wrap(
+            text,
+            max(self._width, len(indent) + 30),
+            initial_indent=indent,
+            subsequent_indent=f"{indent}       ",
+            break_long_words=False,
+            break_on_hyphens=False,
+            drop_whitespace=True,
+        ):
+            yield Line(line, style)
 
     def _line(self, depth: int, text: str, style: str) -> Line:
         whole = f"{'  ' * depth}{' '.join(text.splitlines())}"
