@@ -1,8 +1,5 @@
 """openai-agents: the Runner with a scripted model; RunHooks and tool guardrails."""
 
-from agents.models.interface import Model
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
-
 from agents import (
     Agent,
     ModelResponse,
@@ -16,6 +13,9 @@ from agents import (
     tool_input_guardrail,
     tool_output_guardrail,
 )
+from agents.models.interface import Model
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+
 from measure import UP_TO_1000, Case, measure
 from timing import Run
 
