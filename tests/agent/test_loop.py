@@ -63,6 +63,7 @@ async def test_all_scopes_nest_and_every_point_is_met_in_order() -> None:
     assert {context.status for context in seen.contexts if context.point.endswith("start")} == {None}
 
 
+@pytest.mark.rule("design 1.6")
 async def test_tools_of_a_step_have_all_their_starts_then_run_together_then_all_their_ends_in_call_order() -> (
     None
 ):
@@ -105,6 +106,7 @@ async def test_tools_of_a_step_have_all_their_starts_then_run_together_then_all_
     ]
 
 
+@pytest.mark.rule("design 1.6")
 async def test_a_fail_at_one_tool_start_means_that_none_of_the_steps_tools_runs() -> None:
     ran: list[str] = []
     seen = Seen()
@@ -136,6 +138,7 @@ async def test_a_fail_at_one_tool_start_means_that_none_of_the_steps_tools_runs(
     assert [record.status for record in tools] == ["cancelled", "failed"]
 
 
+@pytest.mark.rule("design 1.6")
 async def test_all_tool_ends_run_also_when_the_first_of_them_fails_the_run() -> None:
     seen = Seen()
     with pytest.raises(HookFailed, match="bad result"):

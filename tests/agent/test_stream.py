@@ -76,6 +76,7 @@ async def test_a_piece_is_out_before_the_model_has_finished() -> None:
     assert (await stream.result()).result == "first second"
 
 
+@pytest.mark.rule("design 1.7")
 @pytest.mark.parametrize("keyword", REDACTING)
 async def test_text_is_held_back_while_a_hook_may_change_it_and_then_said_once_as_changed(
     keyword: str,
@@ -101,6 +102,7 @@ async def test_text_beside_tool_calls_is_held_and_said_in_its_place(keyword: str
     assert await pieces(agent) == ["looking", "done"]
 
 
+@pytest.mark.rule("design 1.7")
 @pytest.mark.parametrize("keyword", REDACTING)
 @pytest.mark.parametrize("how", [{"observe": True}, {"mode": "off"}])
 async def test_a_hook_that_only_observes_or_is_off_holds_nothing(keyword: str, how: dict[str, Any]) -> None:
@@ -111,6 +113,7 @@ async def test_a_hook_that_only_observes_or_is_off_holds_nothing(keyword: str, h
     assert await pieces(speaking(**{keyword: [watcher]})) == PIECES
 
 
+@pytest.mark.rule("design 1.7")
 @pytest.mark.parametrize(
     "keyword", ["on_model_start", "on_tool_end", "on_run_end", "on_session_end", "on_start"]
 )
@@ -125,6 +128,7 @@ async def test_an_answer_refused_at_model_end_is_never_said() -> None:
     assert await pieces(speaking({"stream": PIECES}, "fine", on_model_end=[refuse])) == ["fine"]
 
 
+@pytest.mark.rule("design 1.7")
 async def test_an_answer_refused_at_agent_end_is_never_said() -> None:
     refuse = answering(
         lambda at: HookResult.block("no") if "secret" in at.current_output["result"] else CONTINUE
