@@ -3,6 +3,7 @@
 Each command is shown as you would type it.
 """
 
+import json
 import os
 import shlex
 import subprocess
@@ -13,6 +14,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 AGENT = f"{os.path.relpath(HERE / 'polos' / 'release.py')}:assistant"
+CODER = os.path.relpath(HERE / "guards" / "coder.py")
+GUARDS = os.path.relpath(HERE / "guards" / "hookline.yaml")
 HOOKLINE = [sys.executable, "-m", "hookline"]
 
 
@@ -28,11 +31,15 @@ def main() -> int:
         heading("What a guard would say, with no agent at all")
         command = '{"command": "git push -f origin main"}'
         fourth = shown(env, "try", "tool.start", AGENT, "--tool", "bash", "--input", command)
-    expected = (0, 0, 1, 1)
-    if (first, second, third, fourth) != expected:
-        print(f"\nthe demo went wrong: exit codes {(first, second, third, fourth)}, expected {expected}")
+        heading("One file of hooks, commands among them, around another agent")
+        fifth = shown(env, "run", CODER, "tidy up", "--hooks", GUARDS)
+        heading("The same file, when Claude Code asks")
+        sixth = asked(env, "git push --force origin main")
+    codes, expected = (first, second, third, fourth, fifth, sixth), (0, 0, 1, 1, 0, 0)
+    if codes != expected:
+        print(f"\nthe demo went wrong: exit codes {codes}, expected {expected}")
         return 1
-    print("\nThat is all. The hooks are in examples/polos/release.py; README.md says where to read on.")
+    print("\nThat is all. The hooks are in examples/; README.md says where to read on.")
     return 0
 
 
@@ -48,6 +55,24 @@ def approved_run(env: dict[str, str], question: str) -> int:
             shown(env, "approve", "last")
         time.sleep(0.1)
     return running.returncode
+
+
+def asked(env: dict[str, str], command: str) -> int:
+    """What Claude Code would write to its hook before a call, and what it reads back."""
+    event = {
+        "session_id": "demo",
+        "transcript_path": "",
+        "cwd": os.getcwd(),
+        "hook_event_name": "PreToolUse",
+        "tool_name": "Bash",
+        "tool_input": {"command": command},
+        "tool_use_id": "toolu_1",
+    }
+    arguments = ["answer", "PreToolUse", "--file", GUARDS]
+    print(f"$ echo '{json.dumps(event)}' | hookline {shlex.join(arguments)}", flush=True)
+    return subprocess.run(
+        [*HOOKLINE, *arguments], env=env, input=json.dumps(event).encode(), check=False
+    ).returncode
 
 
 def waiting(env: dict[str, str]) -> bool:

@@ -29,10 +29,12 @@ class Row(NamedTuple):
 ROWS = (
     Row("__main__ cli/ web/"),
     Row("adapters/ orchestrator/ kube/", siblings_apart=True),
-    Row("compose sdk recovery testing/"),
+    Row("compose attaching sdk recovery testing/"),
     Row("dialects/ handlers/ runners/ agent/ journal/", siblings_apart=True),
-    # Patterns are compiled at the edge, with libraries; the engine takes any predicate.
-    Row("matching"),
+    # Hooks like anybody's: they know the engine and nothing else of ours.
+    Row("guards/"),
+    # Patterns are compiled, and files read with their lines, at the edge; the engine takes any predicate.
+    Row("matching lines"),
     Row("pipeline lifecycle", engine=True),
     # `journal` and `runners` without a slash: the protocols, which stand in the packages' own files.
     Row("hook declaration journal runner runners", engine=True),

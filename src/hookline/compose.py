@@ -6,17 +6,20 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from hookline.agent.tools import Tool
+from hookline.attaching import SUFFIXES, Attached, attached
 from hookline.context import Facts
-from hookline.declaration import Declaration
+from hookline.declaration import Declaration, HookDeclaration
 from hookline.errors import FileError, HooklineError
 from hookline.handlers.python import python_hook
 from hookline.hook import Hook, Matcher, Mode, options_of
+from hookline.runners import Runner
 from hookline.sdk import Agent
 
 __all__ = ["Loaded", "load", "load_hooks", "problems"]
@@ -54,8 +57,13 @@ def load(target: str) -> Loaded:
     return Loaded(agent=agent, declaration=agent.declaration(source), source=source)
 
 
-def load_hooks(target: str) -> list[Hook]:
-    """The hooks of a hook file: every function in it that says its points with `@hook(on=...)`."""
+def load_hooks(target: str, runner: Runner) -> Attached:
+    """The hooks of a hook file: `hookline.yaml`, a `.claude/settings.json`, or Python functions with `@hook(on=...)`."""
+    path = Path(target)
+    if path.suffix in SUFFIXES:
+        if not path.is_file():
+            raise FileError("there is no such file", file=path)
+        return attached(path, runner, _function)
     module, where, name = _imported(target)
     found: list[Hook] = []
     for key, value in vars(module).items():
@@ -66,7 +74,23 @@ def load_hooks(target: str) -> list[Hook]:
         raise FileError(
             f"there is {which} in it that says its points; write @hook(on='tool.start')", file=where
         )
-    return found
+    return Attached(found, [], [])
+
+
+def _function(declared: HookDeclaration) -> Callable[..., Any]:
+    """The function that an entry's `python:` names."""
+    params = declared.params
+    module, _, _ = _imported(f"{params.get('file') or params['module']}:{params['function']}")
+    function = getattr(module, params["function"], None)
+    file, _, line = declared.source.rpartition(":")
+    if not callable(function):
+        raise FileError(
+            f"there is no function {params['function']!r} in {params.get('file') or params['module']}",
+            file=file or declared.source,
+            line=int(line) if line.isdigit() else None,
+            key="python",
+        )
+    return function
 
 
 def _imported(target: str) -> tuple[ModuleType, str, str]:

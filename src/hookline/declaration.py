@@ -21,7 +21,8 @@ class HookDeclaration:
     points: tuple[Point | str, ...]
     kind: str
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    match: str | None = None
+    match: str | tuple[str, ...] | None = None
+    when: Mapping[str, Any] | None = None
     timeout: float | None = DEFAULT_TIMEOUT
     on_error: OnError | None = None
     mode: Mode = Mode.ENFORCE

@@ -109,7 +109,7 @@ class ModelFailed(AgentFailed):
 class HookBroke(HooklineError):
     """A hook that did not do its job, which is not a hook that said no.
 
-    `kind` is one word for the record: raised, timed_out, bad_answer, not_started, wrong_point.
+    `kind` is one word for the record: raised, timed_out, bad_answer, not_started, wrong_point, exit.
     """
 
     def __init__(self, message: str, *, kind: str = "raised") -> None:

@@ -275,6 +275,7 @@ def test_a_declaration_is_plain_data_all_the_way_down():
         "kind": "command",
         "params": {"command": ["x"]},
         "match": None,
+        "when": None,
         "timeout": 60.0,
         "on_error": "block",
         "mode": "enforce",

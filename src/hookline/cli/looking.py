@@ -6,10 +6,13 @@ import asyncio
 import json as jsonlib
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 
+from hookline.attaching import SUFFIXES
+from hookline.cli.running import hooks_of
 from hookline.cli.terminal import found_run, open_journal, out, print_json, secrets_of, show
 from hookline.cli.tree import Tree
 from hookline.compose import Loaded, load, load_hooks, problems
@@ -21,6 +24,8 @@ from hookline.journal.masking import Mask
 from hookline.pipeline import Pipeline, Recorder
 from hookline.point import Point, Scope, Status, point_named
 from hookline.result import HookAction, Outcome
+from hookline.runners import Runner
+from hookline.runners.local import LocalRunner
 
 __all__ = ["check", "explain", "try_"]
 
@@ -38,11 +43,18 @@ def check(
     more: list[Hook] = []
     for each in hooks or []:
         try:
-            more += load_hooks(each)
+            attached = load_hooks(each, LocalRunner())
         except HooklineError as exc:
             found.append(str(exc))
+            continue
+        more += attached.hooks
+        found += [*map(str, attached.problems), *attached.notes]
     for file in files:
         try:
+            if Path(file).suffix in SUFFIXES:
+                attached = load_hooks(file, LocalRunner())
+                found += [*map(str, attached.problems), *attached.notes]
+                continue
             found += problems(load(file), more)
         except HooklineError as exc:
             found.append(str(exc))
@@ -63,8 +75,9 @@ def explain(
 ) -> int:
     """Say which hooks run where, in which order, with what limits, from which source."""
     loaded = load(file)
-    rows = list(_rows(loaded, _all_hooks(loaded, hooks)))
-    notes = _notes(loaded, _all_hooks(loaded, hooks))
+    live = _all_hooks(loaded, hooks, LocalRunner())
+    rows = list(_rows(loaded, live))
+    notes = _notes(loaded, live)
     if json:
         print_json({"declaration": loaded.declaration.to_dict(), "hooks": rows, "notes": notes})
         return 0
@@ -100,7 +113,8 @@ def try_(
 ) -> int:
     """Say what the hooks would decide for one made-up event, with no agent; exit 1 if it is refused."""
     loaded = load(file)
-    live = _all_hooks(loaded, hooks)
+    runner = LocalRunner()
+    live = _all_hooks(loaded, hooks, runner)
     wanted = None if point == "all" else point_named(point)
     if from_:
         with open_journal() as journal:
@@ -113,12 +127,23 @@ def try_(
     else:
         events = [_event(loaded, wanted, tool, input, output, status)]
     mask = Mask(secrets_of(os.environ))
-    outcomes = asyncio.run(_fired(live, events, mask, json=json))
+    outcomes = asyncio.run(_fired(live, events, mask, runner, json=json))
     refused = any(each.action in (HookAction.FAIL, HookAction.BLOCK) for each in outcomes)
     return 1 if refused else 0
 
 
-async def _fired(hooks: list[Hook], events: list[HookContext], mask: Mask, *, json: bool) -> list[Outcome]:
+async def _fired(
+    hooks: list[Hook], events: list[HookContext], mask: Mask, runner: Runner, *, json: bool
+) -> list[Outcome]:
+    try:
+        return await _all_fired(hooks, events, mask, json=json)
+    finally:
+        await runner.close()
+
+
+async def _all_fired(
+    hooks: list[Hook], events: list[HookContext], mask: Mask, *, json: bool
+) -> list[Outcome]:
     outcomes: list[Outcome] = []
     for event in events:
         calls: list[Record] = []
@@ -219,8 +244,8 @@ def _value(text: str) -> Any:
         return text
 
 
-def _all_hooks(loaded: Loaded, files: list[str] | None) -> list[Hook]:
-    return [*(hook for each in files or [] for hook in load_hooks(each)), *loaded.agent.hooks()]
+def _all_hooks(loaded: Loaded, files: list[str] | None, runner: Runner) -> list[Hook]:
+    return [*hooks_of(files, runner), *loaded.agent.hooks()]
 
 
 def _rows(loaded: Loaded, hooks: list[Hook]) -> Iterable[dict[str, Any]]:

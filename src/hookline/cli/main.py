@@ -7,7 +7,8 @@ import sys
 import typer
 from rich.text import Text
 
-from hookline.cli import history, looking, running
+from hookline.cli import history, installing, looking, running
+from hookline.cli.answering import answering
 from hookline.cli.terminal import err
 from hookline.errors import FileError, HooklineError, JournalError, RunEnded, UsageError
 
@@ -34,12 +35,19 @@ for name, command in {
     "reject": history.reject,
     "rewrite": history.rewrite,
     "prune": history.prune,
+    "init": installing.init,
+    "install": installing.install,
+    "uninstall": installing.uninstall,
+    "trust": installing.trust,
 }.items():
     app.command(name)(command)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Exit 0 done or skipped, 1 failed or refused, 2 wrong use or wrong file, 130 interrupted."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == ["answer"]:
+        sys.exit(answering(words[1:]))
     try:
         code = app(args=arguments, standalone_mode=False)
     except (UsageError, FileError, JournalError) as exc:

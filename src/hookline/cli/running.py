@@ -26,14 +26,17 @@ from hookline.cli.terminal import (
 from hookline.cli.tree import Tree
 from hookline.compose import load, load_hooks
 from hookline.errors import FileError, Skipped, UsageError
+from hookline.hook import Hook
 from hookline.journal import Journal, Record
 from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
 from hookline.lifecycle import Approver
 from hookline.plain import plain
 from hookline.recovery import recover
+from hookline.runners import Runner
+from hookline.runners.local import LocalRunner
 
-__all__ = ["run"]
+__all__ = ["hooks_of", "run"]
 
 
 def run(
@@ -62,7 +65,8 @@ def run(
     """Run an agent with all its hooks."""
     _set_environment(env or [], env_file)
     loaded = load(file)
-    more = [hook for each in hooks or [] for hook in load_hooks(each)]
+    runner = LocalRunner()
+    more = hooks_of(hooks, runner)
     if model:
         loaded.agent.provider, _, loaded.agent.model = model.partition("/")
     given = sys.stdin.read() if input == "-" else input
@@ -96,11 +100,29 @@ def run(
                 return 0
             finally:
                 await loaded.agent.close()
+                await runner.close()
             shown = plain(answer)
             _say(json, {"record": "result", **shown}, as_text(plain(answer.result)))
             return 0
 
         return _interruptible(main)
+
+
+def hooks_of(files: list[str] | None, runner: Runner) -> list[Hook]:
+    """The hooks of every file. A wrong entry of ours is a guard that would be off, so nothing runs then;
+    of a foreign file only that entry is dropped, as its own tool would, and it is told."""
+    found: list[Hook] = []
+    for file in files or []:
+        attached = load_hooks(file, runner)
+        for text in (*map(str, attached.problems), *attached.notes):
+            err.print(text, style="yellow")
+        if attached.problems and not file.endswith(".json"):
+            count = len(attached.problems)
+            raise UsageError(
+                f"{file} has {'a mistake' if count == 1 else f'{count} mistakes'}; nothing was run"
+            )
+        found += attached.hooks
+    return found
 
 
 def _interruptible(main: Callable[[], Any]) -> int:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from hookline.context import HookContext, WorkflowContext
 from hookline.errors import HookBroke, UsageError
-from hookline.hook import Handler, Hook, check_signature, name_of, options_of, source_of
+from hookline.hook import Handler, Hook, HookOptions, check_signature, name_of, options_of, source_of
 from hookline.limit import GRACE
 from hookline.matching import matcher
 from hookline.point import Point, Scope
@@ -22,10 +22,15 @@ __all__ = ["is_async", "python_hook"]
 _threads = Threads()
 
 
-def python_hook(function: Callable[..., Any], points: Iterable[Point] = ()) -> Hook:
-    """A live hook of a function, with what `@hook(...)` said of it; `points` are where it was attached."""
+def python_hook(
+    function: Callable[..., Any], points: Iterable[Point] = (), options: HookOptions | None = None
+) -> Hook:
+    """A live hook of a function, with what `@hook(...)` said of it; `points` are where it was attached.
+
+    `options` take the place of what `@hook(...)` said, where a file says it instead.
+    """
     check_signature(function)
-    options = options_of(function)
+    options = options or options_of(function)
     name = options.name or name_of(function)
     standing = frozenset(points) or frozenset(options.on)
     source = source_of(function)

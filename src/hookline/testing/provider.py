@@ -120,7 +120,9 @@ class FakeProvider:
         self.close()
 
     def _answer(self, line: _Line, received: Received) -> None:
-        wire = next((wire for ending, wire in WIRES.items() if received.path.endswith(ending)), None)
+        wire = next(
+            (wire for ending, wire in WIRES.items() if received.path.partition("?")[0].endswith(ending)), None
+        )
         if wire is None:
             line.send_json(
                 404, {"error": {"message": f"unknown path {received.path}", "type": "not_found_error"}}

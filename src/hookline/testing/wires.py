@@ -217,6 +217,8 @@ class Messages:
             return "messages: the first message must use the 'user' role"
         asked: set[str] = set()
         for number, message in enumerate(messages):
+            if message["role"] == "system" and "anthropic-beta" in headers:
+                continue  # Claude Code puts them between the others, and the API takes that from it
             if message["role"] not in ("user", "assistant"):
                 return f"messages.{number}: unexpected role {message['role']!r}"
             blocks = _blocks(message.get("content"))

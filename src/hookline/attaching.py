@@ -1,0 +1,209 @@
+"""Hook files made live: what a file declares, with the handler of each kind and the runner its processes need."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from hookline.context import HookContext, WorkflowContext
+from hookline.declaration import HookDeclaration
+from hookline.dialects import native
+from hookline.dialects.claude import settings
+from hookline.dialects.claude.events import NAMES, event_of
+from hookline.dialects.claude.payload import encode, variables
+from hookline.dialects.claude.reading import decode
+from hookline.dialects.condition import condition
+from hookline.errors import FileError
+from hookline.handlers.command import command_handler
+from hookline.handlers.given import context_json
+from hookline.handlers.http import http_handler
+from hookline.handlers.python import python_hook
+from hookline.handlers.shell import shell_handler
+from hookline.hook import Handler, Hook, Matcher, OnError, options_of
+from hookline.lines import text_of
+from hookline.matching import matcher
+from hookline.point import Point
+from hookline.result import CONTINUE, HookResult
+from hookline.runners import Ending, Runner
+
+__all__ = ["SUFFIXES", "Attached", "attached"]
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+class Attached(NamedTuple):
+    """The hooks of a file, what is wrong with the entries that are not among them, and what is only odd."""
+
+    hooks: list[Hook]
+    problems: list[FileError]
+    notes: list[str]
+
+
+def attached(
+    file: Path, runner: Runner, function: Callable[[HookDeclaration], Callable[..., Any]]
+) -> Attached:
+    """The hooks of a `hookline.yaml` or a `.claude/settings.json`. `function` finds the one that `python:` names."""
+    found: native.Found | settings.Declared
+    notes: list[str] = []
+    if file.suffix == ".json":
+        found = settings.declared(text_of(file), file)
+        declared, repeated = settings.once(found.hooks)
+        notes = [*found.declaration.notes, *repeated]
+    else:
+        found = native.read(file)
+        declared = found.hooks
+    hooks: list[Hook] = []
+    problems = list(found.problems)
+    for each in declared:
+        try:
+            hooks.append(_live(each, runner, function))
+        except FileError as exc:
+            problems.append(exc)
+    return Attached(hooks, problems, notes)
+
+
+def _live(
+    declared: HookDeclaration, runner: Runner, function: Callable[[HookDeclaration], Callable[..., Any]]
+) -> Hook:
+    foreign = "event" in declared.params
+    if declared.kind == "python":
+        target = function(declared)
+        own = options_of(target)
+        # What the file says stands for what the function says of itself; where it is silent, that holds.
+        options = replace(
+            own,
+            match=own.match if declared.match is None else None,
+            timeout=declared.timeout,
+            mode=declared.mode,
+            name=declared.name,
+        )
+        made = python_hook(target, cast("Any", declared.points), options)
+    else:
+        made = Hook(
+            name=declared.name,
+            points=frozenset(declared.points),
+            handler=_HANDLERS[declared.kind](declared, runner),
+            kind=declared.kind,
+            timeout=declared.timeout,
+            mode=declared.mode,
+            limits_itself=True,
+        )
+    return replace(
+        made,
+        handler=_asked_when(_conditions(declared), made.handler),
+        match=settings.selector(declared) if foreign else _match(declared.match) or made.match,
+        match_text=_match_text(declared.match) or made.match_text,
+        on_error=declared.on_error,
+        source=declared.source,
+        defaults=_CLAUDE_DEFAULTS if foreign else native.DEFAULTS,
+    )
+
+
+def _command(declared: HookDeclaration, runner: Runner) -> Handler:
+    params = declared.params
+    argv = params.get("argv") or ["sh", "-c", params["command"]]
+    return command_handler(
+        argv,
+        runner,
+        encode=_written,
+        decode=_read,
+        env=_environment(declared),
+        cwd=params.get("cwd"),
+        timeout=declared.timeout,
+        background_keep=params.get("background") == "keep",
+    )
+
+
+def _shell(declared: HookDeclaration, runner: Runner) -> Handler:
+    params = declared.params
+    return shell_handler(
+        params["script"],
+        runner,
+        env=_environment(declared),
+        cwd=params.get("cwd"),
+        timeout=declared.timeout,
+        background_keep=params.get("background") == "keep",
+    )
+
+
+def _http(declared: HookDeclaration, _runner: Runner) -> Handler:
+    params = declared.params
+    return http_handler(
+        params["url"],
+        encode=_written,
+        decode=lambda ending, context: _read(ending, context, reads_text=False),
+        headers=params.get("headers"),
+        variables=params.get("variables") or params.get("allowedEnvVars") or (),
+        timeout=declared.timeout,
+    )
+
+
+_HANDLERS: Mapping[str, Callable[[HookDeclaration, Runner], Handler]] = {
+    "command": _command,
+    "shell": _shell,
+    "http": _http,
+}
+_CLAUDE_DEFAULTS: Mapping[Point, OnError] = dict.fromkeys(Point, OnError.CONTINUE)
+"""Their protocol's own rule: what breaks lets things go on. It is on record, and shown."""
+
+
+def _written(context: HookContext) -> bytes:
+    """As Claude Code would write it; at points that Claude Code does not have, the context as it is."""
+    point = context.facts.point
+    return (
+        encode(context, cwd=os.getcwd()) if point in NAMES or "." not in str(point) else context_json(context)
+    )
+
+
+def _read(ending: Ending, context: HookContext, *, reads_text: bool = True) -> HookResult:
+    point = context.facts.point
+    if isinstance(point, Point) and point not in NAMES:
+        # Where Claude Code has no event, a start is read like one before a tool, an end like one after it.
+        event = "PreToolUse" if point.is_start else "PostToolUse"
+    else:
+        event = event_of(context.facts)
+    code = ending.exit_code if ending.exit_code is not None else 1
+    return decode(event, code, ending.stdout.content, ending.stderr.content, reads_text=reads_text)
+
+
+def _environment(declared: HookDeclaration) -> dict[str, str] | None:
+    params = declared.params
+    theirs = variables(params["event"], os.getcwd()) if "event" in params else {}
+    return {**os.environ, **theirs, **params.get("env", {})}
+
+
+def _match(wanted: str | tuple[str, ...] | None) -> Matcher | None:
+    if wanted is None:
+        return None
+    fits = [matcher(each) for each in ([wanted] if isinstance(wanted, str) else wanted)]
+    return lambda facts: any(each(facts) for each in fits)
+
+
+def _match_text(wanted: str | tuple[str, ...] | None) -> str | None:
+    return wanted if wanted is None or isinstance(wanted, str) else ", ".join(wanted)
+
+
+def _conditions(declared: HookDeclaration) -> list[Callable[[HookContext], bool]]:
+    found: list[Callable[[HookContext], bool]] = []
+    if declared.when is not None:
+        found.append(condition(declared.when))
+    rule = declared.params.get("if")
+    if rule is not None:
+        found.append(
+            lambda context: settings.applies(rule, context.current_tool or "", context.given.payload)
+        )
+    return found
+
+
+def _asked_when(conditions: list[Callable[[HookContext], bool]], handler: Handler) -> Handler:
+    """The handler, asked only where every condition is met, so that no process starts for what is not its own."""
+    if not conditions:
+        return handler
+
+    def concerned(ctx: WorkflowContext | None, hook_context: HookContext, /) -> Any:
+        return handler(ctx, hook_context) if all(met(hook_context) for met in conditions) else CONTINUE
+
+    return concerned

@@ -1,0 +1,104 @@
+"""What Claude Code, Codex, Gemini CLI and kagent call their tools: the kind of each and the keys of its input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+__all__ = ["TOOLS", "ForeignTool", "kind_of", "tool_named"]
+
+
+class ForeignTool(NamedTuple):
+    """`keys` names the input's keys by what they hold: command, path, content, pattern, url, query, prompt."""
+
+    kind: str
+    keys: Mapping[str, str] = {}
+
+
+def _file(kind: str, path: str = "file_path", **others: str) -> ForeignTool:
+    return ForeignTool(kind, {"path": path, **others})
+
+
+_OTHER = ForeignTool("other")
+_MCP = ForeignTool("mcp")
+_SHELL = ForeignTool("shell", {"command": "command"})
+
+_CLAUDE: Mapping[str, ForeignTool] = {
+    "Bash": _SHELL,
+    "PowerShell": _SHELL,
+    "BashOutput": ForeignTool("shell"),
+    "KillShell": ForeignTool("shell"),
+    "Monitor": _SHELL,
+    "Read": _file("read"),
+    "NotebookRead": _file("read", "notebook_path"),
+    "Write": _file("write", content="content"),
+    "Edit": _file("write", content="new_string"),
+    "MultiEdit": _file("write"),
+    "NotebookEdit": _file("write", "notebook_path", content="new_source"),
+    "Glob": _file("search", "path", pattern="pattern"),
+    "Grep": _file("search", "path", pattern="pattern"),
+    "LS": _file("search", "path"),
+    "WebFetch": ForeignTool("web", {"url": "url", "prompt": "prompt"}),
+    "WebSearch": ForeignTool("web", {"query": "query"}),
+    "Task": ForeignTool("agent", {"prompt": "prompt"}),
+    "Agent": ForeignTool("agent", {"prompt": "prompt"}),
+    "ListMcpResourcesTool": _MCP,
+    "ReadMcpResourceTool": _MCP,
+}
+
+TOOLS: Mapping[str, Mapping[str, ForeignTool]] = {
+    "claude": _CLAUDE,
+    # Codex shows its shell to hooks as Bash and its patches as apply_patch; older versions used their own names.
+    "codex": {
+        "Bash": _SHELL,
+        "shell": _SHELL,
+        "local_shell": _SHELL,
+        "exec_command": ForeignTool("shell", {"command": "cmd"}),
+        "write_stdin": ForeignTool("shell", {"content": "chars"}),
+        "apply_patch": ForeignTool("write", {"content": "command"}),
+        "Write": ForeignTool("write", {"content": "command"}),
+        "Edit": ForeignTool("write", {"content": "command"}),
+        "read_file": _file("read"),
+        "view_image": _file("read", "path"),
+        "list_dir": _file("search", "dir_path"),
+        "grep_files": _file("search", "path", pattern="pattern"),
+        "web_search": ForeignTool("web", {"query": "query"}),
+        "spawn_agent": ForeignTool("agent", {"prompt": "message"}),
+        "Agent": ForeignTool("agent", {"prompt": "message"}),
+    },
+    "gemini": {
+        "run_shell_command": _SHELL,
+        "read_file": _file("read"),
+        "read_many_files": ForeignTool("read", {"pattern": "include"}),
+        "write_file": _file("write", content="content"),
+        "replace": _file("write", content="new_string"),
+        "list_directory": _file("search", "dir_path"),
+        "glob": _file("search", "dir_path", pattern="pattern"),
+        "search_file_content": _file("search", "dir_path", pattern="pattern"),
+        "grep_search": _file("search", "dir_path", pattern="pattern"),
+        "web_fetch": ForeignTool("web", {"prompt": "prompt"}),
+        "google_web_search": ForeignTool("web", {"query": "query"}),
+        "codebase_investigator": ForeignTool("agent", {"prompt": "objective"}),
+    },
+    "kagent": {
+        "bash": _SHELL,
+        "shell_exec": _SHELL,
+        "read_file": _file("read"),
+        "write_file": _file("write", content="content"),
+        "edit_file": _file("write", content="new_string"),
+    },
+}
+"""By caller, then by the tool's own name."""
+
+_MCP_PREFIX = {"claude": "mcp__", "codex": "mcp__", "gemini": "mcp_", "kagent": "mcp__"}
+
+
+def tool_named(name: str, as_: str = "claude") -> ForeignTool:
+    """What is known about a tool; one that nobody knows is of kind `other`."""
+    if name.startswith(_MCP_PREFIX[as_]):
+        return _MCP
+    return TOOLS[as_].get(name, _OTHER)
+
+
+def kind_of(name: str, as_: str = "claude") -> str:
+    return tool_named(name, as_).kind

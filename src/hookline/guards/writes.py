@@ -1,0 +1,300 @@
+"""no_writes_outside: a write must end inside the workspace, wherever `..`, `~`, links and `cd` lead.
+
+For tools that write files the path is resolved and compared. For shell text it is best effort: what the text shows is
+refused, what is only known when it runs passes. A sandbox is what really holds a shell.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+from urllib.parse import unquote, urlsplit
+
+from hookline.context import HookContext, WorkflowContext
+from hookline.guards.commands import FOLDERS, asked
+from hookline.guards.shell import Command, Word, read, word_of
+from hookline.hook import hook
+from hookline.result import CONTINUE, HookResult
+
+__all__ = ["no_writes_outside", "no_writes_outside_of", "shell_targets", "written_paths"]
+
+_MATCH = "kind:write|shell"
+LONGEST = 131_072
+
+
+# Not inline: resolving asks the file system, which may take its time.
+@hook(on="tool.start", match=_MATCH, name="no_writes_outside")
+def no_writes_outside(ctx: WorkflowContext | None, hook_context: HookContext) -> HookResult:
+    """Blocks a write that ends outside the run's workspace."""
+    return _answer(hook_context, (_workspace(ctx),))
+
+
+def no_writes_outside_of(
+    *roots: str | os.PathLike[str],
+) -> Callable[[WorkflowContext | None, HookContext], HookResult]:
+    """`no_writes_outside` for folders you name; the workspace is one of them only if you name none."""
+
+    @hook(on="tool.start", match=_MATCH, name="no_writes_outside")
+    def guard(ctx: WorkflowContext | None, hook_context: HookContext) -> HookResult:
+        base = _workspace(ctx)
+        named = tuple(os.path.join(base, os.path.expanduser(root)) for root in roots)
+        return _answer(hook_context, named or (base,), base)
+
+    return guard
+
+
+def _answer(hook_context: HookContext, roots: Sequence[str], base: str | None = None) -> HookResult:
+    payload = hook_context.current_payload
+    base = base or roots[0]
+    if hook_context.tool_kind == "shell":
+        folder = _folder(payload, base)
+        paths = [path for command in asked(payload) for path in shell_targets(command, folder)]
+    else:
+        paths = list(written_paths(payload))
+    real = [os.path.realpath(root) for root in roots]
+    for path in paths:
+        reason = _outside(path, base, real)
+        if reason is not None:
+            return HookResult.block(f"no writes outside: {reason}")
+    return CONTINUE
+
+
+def _workspace(ctx: WorkflowContext | None) -> str:
+    return (ctx.workspace if ctx is not None else None) or os.getcwd()
+
+
+def _folder(payload: Any, base: str) -> str:
+    given: Mapping[str, Any] = cast("Mapping[str, Any]", payload) if isinstance(payload, Mapping) else {}
+    named = next((given[key] for key in FOLDERS if isinstance(given.get(key), str)), "")
+    return os.path.join(base, os.path.expanduser(named))
+
+
+def _outside(path: str, base: str, roots: Sequence[str]) -> str | None:
+    try:
+        real = os.path.realpath(os.path.join(base, os.path.expanduser(path)))
+    except ValueError as exc:
+        return f"{path!r} is no path ({exc})"
+    if any(real == root or real.startswith(root.rstrip("/") + "/") for root in roots):
+        return None
+    shown = path if path == real else f"{path} (which is {real})"
+    return f"{shown} is not in {' or '.join(roots)}"
+
+
+_A_PATH = re.compile(
+    r"(?:^|_)(?:path|file|filename|filepath|dest|destination|target|folder|directory|dir|uri)s?(?:$|_)"
+)
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_NO_PATH = frozenset({"file_text", "file_content", "file_contents", "file_type", "file_size", "path_type"})
+_PATCHES = frozenset({"input", "patch", "diff", "command"})
+_PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+?)\r?$", re.MULTILINE)
+_UNIFIED = re.compile(r"^(?:\+\+\+|---) (?:[ab]/)?([^\t\r\n]+)", re.MULTILINE)
+
+
+def written_paths(payload: Any) -> Iterator[str]:
+    """The paths in the input of a tool that writes: by the names of its keys, and those inside a patch."""
+    if isinstance(payload, Mapping):
+        for key, value in cast("Mapping[Any, Any]", payload).items():
+            name = _CAMEL.sub("_", str(key)).lower()
+            yield from _values(name, value)
+    elif isinstance(payload, list):
+        for item in cast("list[Any]", payload):
+            yield from written_paths(item)
+
+
+def _values(name: str, value: Any) -> Iterator[str]:
+    for item in cast("list[Any]", value) if isinstance(value, list) else [value]:
+        if not isinstance(item, str):
+            yield from written_paths(item)
+        elif name in _PATCHES:
+            yield from _PATCHED.findall(item)
+            yield from (path for path in _UNIFIED.findall(item) if path != "/dev/null")
+        elif item and _A_PATH.search(name) and name not in _NO_PATH:
+            yield _local(item)
+
+
+def _local(path: str) -> str:
+    return unquote(urlsplit(path).path) if path.lower().startswith("file:") else path
+
+
+# Programs, and which of their words they write to.
+_ALL = frozenset(["tee", "touch", "mkdir", "rm", "rmdir", "truncate", "unlink", "shred", "mv"])
+_LAST = frozenset(["cp", "install", "ln", "rsync", "scp"])
+_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "cp": ("-t", "--target-directory"),
+    "mv": ("-t", "--target-directory"),
+    "install": ("-t", "--target-directory"),
+    "ln": ("-t", "--target-directory"),
+    "curl": ("-o", "--output", "--output-dir"),
+    "wget": ("-O", "--output-document", "-P", "--directory-prefix"),
+    "sort": ("-o", "--output"),
+    "tar": ("-C", "--directory"),
+    "unzip": ("-d",),
+}
+_TAKES_VALUE = {
+    "truncate": ("-s", "--size"),
+    "install": ("-m", "-o", "-g"),
+    "mkdir": ("-m",),
+    "touch": ("-d", "-t", "-r"),
+}
+_WRAPPERS = frozenset(
+    [
+        "sudo",
+        "doas",
+        "env",
+        "command",
+        "builtin",
+        "exec",
+        "nohup",
+        "nice",
+        "time",
+        "timeout",
+        "stdbuf",
+        "setsid",
+        "xargs",
+    ]
+)
+_SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh"])
+_DEVICES = re.compile(r"/dev/(?:null|stdout|stderr|stdin|tty|zero|fd/\d+)|/proc/self/fd/\d+")
+_DEEPEST = 5
+
+
+def shell_targets(command: str | Sequence[str], base: str, depth: int = 0) -> list[str]:
+    """The paths that a shell text or an argument list shows it writes to, absolute or from `base`."""
+    if isinstance(command, str):
+        command = command[:LONGEST]
+        variables = {"HOME": os.path.expanduser("~"), "PWD": base}
+        commands = read(command).commands
+        known = {name: word.text for each in commands for name, word in each.assigned if word.known}
+        commands = _filled(command, {**variables, **known})
+    else:
+        commands = (Command(words=tuple(map(word_of, command))),)
+    folders: dict[tuple[int, ...], str | None] = {(): base}
+    found: list[str] = []
+    for each in commands:
+        folder = _standing(folders, each.group)
+        words = _unwrapped(each.words)
+        if words and words[0].text in ("cd", "pushd"):
+            folders[each.group] = _moved(folder, words)
+            continue
+        for target in [*_redirected(each), *_named(words)]:
+            path = _path(target, folder)
+            if path is not None:
+                found.append(path)
+        if depth < _DEEPEST:
+            found += [
+                path for text in _texts(words) for path in shell_targets(text, folder or base, depth + 1)
+            ]
+    return found
+
+
+def _filled(text: str, variables: Mapping[str, str]) -> tuple[Command, ...]:
+    """The commands with the known variables in place; others stay holes, for an empty one would be a wrong path."""
+    names = {match[1] for match in re.finditer(r"\$\{?([A-Za-z_]\w*)", text)}
+    from_outside = {name: "\ue000" for name in names if name not in variables}
+    return read(text, {**from_outside, **variables}).commands
+
+
+def _standing(folders: Mapping[tuple[int, ...], str | None], group: tuple[int, ...]) -> str | None:
+    while group not in folders:
+        group = group[:-1]
+    return folders[group]
+
+
+def _moved(folder: str | None, words: Sequence[Word]) -> str | None:
+    target = next((word for word in words[1:] if not word.text.startswith("-") or word.text == "-"), None)
+    if target is None:
+        return os.path.expanduser("~")
+    return None if target.text == "-" else _path(target, folder)
+
+
+def _path(word: Word, folder: str | None) -> str | None:
+    """Where a word leads, or None where that is not known, or nothing is kept there."""
+    text = word.text
+    if not text or not word.known or _DEVICES.fullmatch(text):
+        return None
+    if text.startswith("~") and word.kinds[:1] != "q":
+        text = os.path.expanduser(text)
+    elif text.startswith("~"):
+        text = f"./{text}"
+    if os.path.isabs(text):
+        return text
+    return os.path.join(folder, text) if folder is not None else None
+
+
+def _redirected(command: Command) -> Iterator[Word]:
+    for redirect in command.redirects:
+        text = redirect.target.text
+        if ">" in redirect.sign and not (redirect.sign == ">&" and (text.isdigit() or text.startswith("-"))):
+            yield redirect.target
+
+
+def _named(words: Sequence[Word]) -> Iterator[Word]:
+    if not words:
+        return
+    name = words[0].text.rpartition("/")[2]
+    options = _OPTIONS.get(name, ())
+    yield from _given_to(words, options)
+    if name == "dd":
+        yield from (word.after(3) for word in words[1:] if word.text.startswith("of="))
+    plain = list(_plain(words[1:], (*options, *_TAKES_VALUE.get(name, ()))))
+    if name == "sed" and any(re.match(r"-[nErsuz]*i|--in-place", word.text) for word in words[1:]):
+        yield from plain[1:]
+    if name in _ALL:
+        yield from plain
+    elif name in _LAST and len(plain) > 1:
+        yield from (word for word in plain[-1:] if not re.match(r"[\w.@-]+:", word.text))
+
+
+def _given_to(words: Sequence[Word], options: Iterable[str]) -> Iterator[Word]:
+    for at, word in enumerate(words):
+        for option in options:
+            if word.text == option and at + 1 < len(words):
+                yield words[at + 1]
+            elif option.startswith("--") and word.text.startswith(f"{option}="):
+                yield word.after(len(option) + 1)
+            elif not option.startswith("--") and word.text.startswith(option) and word.text != option:
+                yield word.after(len(option))
+
+
+def _plain(words: Sequence[Word], options: Iterable[str]) -> Iterator[Word]:
+    """The words that are neither options nor their values."""
+    taking = frozenset(options)
+    skipped = only = False
+    for word in words:
+        if skipped:
+            skipped = False
+        elif word.text == "--" and not only:
+            only = True
+        elif only or not word.text.startswith("-") or word.text == "-":
+            yield word
+        else:
+            skipped = word.text in taking
+
+
+def _unwrapped(words: Sequence[Word]) -> Sequence[Word]:
+    """Without sudo, env and the like in front, and without their options."""
+    at = 0
+    while at < len(words) and words[at].text.rpartition("/")[2] in _WRAPPERS:
+        at += 1
+        while at < len(words) and _is_option(words[at].text):
+            at += 1
+    return words[at:]
+
+
+def _is_option(text: str) -> bool:
+    return text.startswith("-") or "=" in text or text.rstrip("smh").isdigit()
+
+
+def _texts(words: Sequence[Word]) -> list[str]:
+    """The shell text that a shell or eval is given."""
+    if not words:
+        return []
+    name = words[0].text.rpartition("/")[2]
+    if name == "eval":
+        return [" ".join(word.text for word in words[1:])]
+    if name not in _SHELLS:
+        return []
+    at = next((at for at, word in enumerate(words) if re.fullmatch(r"-[a-z]*c[a-z]*", word.text)), None)
+    return [word.text for word in words[at + 1 :] if not word.text.startswith("-")][:1] if at else []

@@ -1,0 +1,258 @@
+"""Hooks that are URLs: the same JSON is posted, and only a 2xx with a JSON object is an answer.
+
+It is `http.client` in a thread of ours: one POST needs no library, and the base stays small. Proxies of the environment are
+not used, and a redirect is followed only where it keeps the POST (307, 308) and stays at the same host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+from hookline.context import HookContext, WorkflowContext
+from hookline.errors import HookBroke, UsageError
+from hookline.handlers.given import context_json
+from hookline.hook import DEFAULT_TIMEOUT, Handler
+from hookline.result import HookResult
+from hookline.runners import OUTPUT_CAP, Ending, Output
+from hookline.threads import Threads
+
+__all__ = ["http_handler"]
+
+_threads = Threads()
+_MOST_REDIRECTS = 5
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_OURS = frozenset({"host", "content-length", "transfer-encoding", "connection"})
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def http_handler(
+    url: str,
+    *,
+    decode: Callable[[Ending, HookContext], HookResult],
+    encode: Callable[[HookContext], bytes] = context_json,
+    headers: Mapping[str, str] | None = None,
+    variables: Collection[str] = (),
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = DEFAULT_TIMEOUT,
+    cap: int = OUTPUT_CAP,
+) -> Handler:
+    """A handler that posts to `url`; its hook is declared `limits_itself`.
+
+    `$NAME` or `${NAME}` in a header's value is that variable of `env` (None: of ours), and only those that
+    `variables` names may be used. The answer is decoded as that of a command that exited with 0 would be.
+    """
+    target = _checked(url)
+    fields = dict(headers or {})
+    _check_headers(fields, variables)
+
+    async def handler(_ctx: WorkflowContext | None, hook_context: HookContext, /) -> HookResult:
+        sent = {"Accept": "application/json", "Content-Type": "application/json"}
+        sent |= _filled(fields, os.environ if env is None else env)
+        call = _Call(target, encode(hook_context), sent, timeout, cap)
+        try:
+            body = await _threads.call(call.answer, timeout=timeout)
+        except HookBroke as exc:
+            call.give_up()
+            if exc.kind == "timed_out":
+                raise HookBroke(f"{url} ran past its limit of {timeout:g} s", kind="timed_out") from None
+            raise
+        except asyncio.CancelledError:
+            call.give_up()
+            raise
+        return decode(Ending(exit_code=0, stdout=Output(head=body, total=len(body))), hook_context)
+
+    return handler
+
+
+class _Call:
+    """One POST with its redirects, made in a thread; `give_up` is called from the loop and ends it there."""
+
+    def __init__(
+        self, target: SplitResult, body: bytes, headers: Mapping[str, str], timeout: float | None, cap: int
+    ) -> None:
+        self._target = target
+        self._body = body
+        self._headers = headers
+        # The limit is kept outside, for the whole; this only sees to it that the thread ends some time.
+        self._patience = None if timeout is None else timeout + 1
+        self._cap = cap
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._given_up = False
+
+    def answer(self) -> bytes:
+        target = self._target
+        for _ in range(_MOST_REDIRECTS + 1):
+            connection = self._connection(target)
+            try:
+                self._connect(connection, target)
+                body = self._exchanged(connection, target)
+            finally:
+                self._socket = None
+                connection.close()
+            if isinstance(body, bytes):
+                return body
+            target = body
+        raise HookBroke(
+            f"{_shown(self._target)} redirects more than {_MOST_REDIRECTS} times", kind="bad_answer"
+        )
+
+    def give_up(self) -> None:
+        with self._lock:
+            self._given_up = True
+            if self._socket is not None:
+                _shut(self._socket)
+
+    def _connection(self, target: SplitResult) -> HTTPConnection:
+        host = target.hostname or ""
+        if target.scheme == "https":
+            return HTTPSConnection(host, target.port, timeout=self._patience, context=_tls())
+        return HTTPConnection(host, target.port, timeout=self._patience)
+
+    def _connect(self, connection: HTTPConnection, target: SplitResult) -> None:
+        try:
+            connection.connect()
+        except OSError as exc:
+            raise HookBroke(
+                f"could not start: {_shown(target)} was not reached: {exc}", kind="not_started"
+            ) from exc
+        with self._lock:
+            self._socket = connection.sock
+            if self._given_up:
+                _shut(connection.sock)
+
+    def _exchanged(self, connection: HTTPConnection, target: SplitResult) -> bytes | SplitResult:
+        """The body of the answer, or where it sends us."""
+        path = (target.path or "/") + (f"?{target.query}" if target.query else "")
+        try:
+            connection.request("POST", path, self._body, dict(self._headers))
+            # Closed by itself: one that says its connection ends with it is no longer the connection's.
+            with connection.getresponse() as response:
+                return self._read(response, target)
+        except (OSError, HTTPException) as exc:
+            said = f"{exc}" or type(exc).__name__
+            raise HookBroke(f"{_shown(target)} did not answer whole: {said}", kind="bad_answer") from exc
+
+    def _read(self, response: HTTPResponse, target: SplitResult) -> bytes | SplitResult:
+        if 300 <= response.status < 400:
+            return _redirected(target, response)
+        if not 200 <= response.status < 300:
+            said = response.read1(400).decode("utf-8", "replace").strip()
+            raise HookBroke(
+                f"{_shown(target)} answered {response.status} {response.reason}{f': {said}' if said else ''}",
+                kind="bad_answer",
+            )
+        return self._json_body(response, target)
+
+    def _json_body(self, response: HTTPResponse, target: SplitResult) -> bytes:
+        body = response.read(self._cap + 1)
+        if len(body) > self._cap:
+            raise HookBroke(f"{_shown(target)} answered with more than {self._cap} bytes", kind="bad_answer")
+        if response.length:
+            raise HookBroke(f"{_shown(target)} broke off in its answer", kind="bad_answer")
+        try:
+            value: Any = json.loads(body)
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            kind = response.getheader("Content-Type") or "no content type"
+            raise HookBroke(
+                f"{_shown(target)} answered {response.status} ({kind}), and not with a JSON object",
+                kind="bad_answer",
+            )
+        return body
+
+
+def _redirected(target: SplitResult, response: HTTPResponse) -> SplitResult:
+    place = response.getheader("Location") or ""
+    to = urlsplit(urljoin(target.geturl(), place))
+    if place and response.status in (307, 308) and _origin(to) == _origin(target):
+        return to
+    raise HookBroke(
+        f"{_shown(target)} answered {response.status} and redirects to {place[:200]!r};"
+        " only a 307 or 308 to the same host is followed",
+        kind="bad_answer",
+    )
+
+
+def _origin(target: SplitResult) -> tuple[str, str | None, int | None]:
+    try:
+        return target.scheme, target.hostname, target.port or _DEFAULT_PORTS.get(target.scheme)
+    except ValueError:
+        return "", None, None
+
+
+def _checked(url: str) -> SplitResult:
+    try:
+        target = urlsplit(url)
+        port = target.port
+    except ValueError as exc:
+        raise UsageError(f"{url!r} is no URL: {exc}") from None
+    if target.scheme not in _DEFAULT_PORTS or not target.hostname or port == 0:
+        raise UsageError(f"{url!r} is no URL to post to; write http://host/path or https://host/path")
+    if target.username is not None:
+        raise UsageError("a URL with a password in it is not used; give it as a header from a variable")
+    if re.search(r"[^!-~]", url):
+        raise UsageError(f"{url!r} has characters that a URL cannot have; write them as %XX")
+    return target
+
+
+def _check_headers(headers: Mapping[str, str], variables: Collection[str]) -> None:
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name) or name.lower() in _OURS:
+            raise UsageError(f"{name!r} is no header that can be set")
+        for match in _VARIABLE.finditer(value):
+            wanted = match[1] or match[2]
+            if wanted not in variables:
+                raise UsageError(
+                    f"header {name} uses ${wanted}, which is not among the variables named for it"
+                )
+
+
+def _filled(headers: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
+    """The headers with their variables; no value is ever shown in an error."""
+    filled: dict[str, str] = {}
+    for name, value in headers.items():
+        absent = [match[1] or match[2] for match in _VARIABLE.finditer(value)]
+        absent = [wanted for wanted in absent if not env.get(wanted)]
+        if absent:
+            raise HookBroke(
+                f"could not start: header {name} needs the variable {absent[0]}, which is not set",
+                kind="not_started",
+            )
+        filled[name] = _VARIABLE.sub(lambda match: env[match[1] or match[2]], value)
+        if not filled[name].isprintable() or not filled[name].isascii():
+            raise HookBroke(
+                f"could not start: header {name} would hold a line break or another character it cannot have",
+                kind="not_started",
+            )
+    return filled
+
+
+def _shown(target: SplitResult) -> str:
+    """The URL without its query, which may hold a secret."""
+    return target._replace(query="", fragment="").geturl()
+
+
+def _shut(sock: socket.socket) -> None:
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()
