@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from commands import command_costs
 from environments import NotInstalled, interpreter, last_line
 from imports import import_costs
 from many import agent_costs
@@ -33,6 +34,7 @@ arms its timer only when the hook waits. `bench/README.md` says how it is done.
 FULL_SECONDS, QUICK_SECONDS = 36.0, 6.0
 DISPATCH_SHARE = 0.4  # without a loop around it, a figure is steady much sooner
 FULL_IMPORTS, QUICK_IMPORTS = 25, 8
+FULL_COMMANDS, QUICK_COMMANDS = 300, 60
 PEER_LIMIT = 300
 
 
@@ -50,6 +52,7 @@ def main() -> int:
         "peers": found,
         "imports": imports(options),
         "agents": agents(options),
+        "commands": commands(options),
     }
     if not options.only:
         write(results)
@@ -138,6 +141,13 @@ def agents(options: argparse.Namespace) -> list[dict[str, Any]]:
         return []
     tell("many agents at once")
     return agent_costs()
+
+
+def commands(options: argparse.Namespace) -> list[dict[str, Any]]:
+    if options.only and "hookline" not in options.only:
+        return []
+    tell("command hooks")
+    return command_costs(QUICK_COMMANDS if options.quick else FULL_COMMANDS)
 
 
 def environment() -> dict[str, str]:

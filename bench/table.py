@@ -41,6 +41,11 @@ def as_text(results: dict[str, Any]) -> str:
         f"{'  ' + str(line['agents']):<{LABEL}}{line['ms_each']:>{CELL * 2}}{line['kib_each']:>{CELL * 2}}"
         for line in results["agents"]
     ]
+    lines += ["", f"{'Command hooks':<{LABEL}}{'ms':>{CELL + 3}}{'times':>{CELL * 2}}"]
+    lines += [
+        f"{'  ' + line['what']:<{LABEL}}{line['ms']:>{CELL + 3}}{line['ratio']:>{CELL * 2}} {line['scale']}"
+        for line in results["commands"]
+    ]
     lines += [
         "",
         *(fill(note, WIDTH, initial_indent="- ", subsequent_indent="  ") for note in notes(results)),
@@ -64,6 +69,11 @@ def as_markdown(results: dict[str, Any]) -> str:
     lines += [
         f"| {line['agents']} | {line['ms_each']} | {line['ratio']} | {line['kib_each']} |"
         for line in results["agents"]
+    ]
+    lines += ["", "## Command hooks", "", "| | ms | times | |", "|---|---:|---:|---|"]
+    lines += [
+        f"| {line['what']} | {line['ms']} | {line['ratio']} | {line['scale']} |"
+        for line in results["commands"]
     ]
     lines += ["", *(f"- {note}" for note in notes(results)), ""]
     return "\n".join(lines)

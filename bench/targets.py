@@ -6,6 +6,7 @@ from typing import Any
 HOOK_TARGET = 1.5
 POINT_TARGET = 15.0
 IMPORT_TARGET = 1.5
+COMMAND_TARGETS = {"a command": 1.3, "a Python command, warm": 0.167}
 ON_THE_LOOP, THREADED = ("agent's tool hooks", 1000), ("sync, in a thread", 10)
 
 
@@ -27,6 +28,9 @@ def verdicts(results: dict[str, Any]) -> list[str]:
     for line in results["imports"]:
         if line["statement"] == "import hookline" and "error" not in line:
             found.append(verdict("import hookline", line["ratio"], IMPORT_TARGET, "import asyncio"))
+    for line in results["commands"]:
+        if line["what"] in COMMAND_TARGETS:
+            found.append(verdict(line["what"], line["ratio"], COMMAND_TARGETS[line["what"]], line["scale"]))
     for peer, theirs in steady(results):
         if peer == "hookline":
             continue

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -22,12 +23,15 @@ from hookline.handlers.given import context_json
 from hookline.handlers.http import http_handler
 from hookline.handlers.python import python_hook
 from hookline.handlers.shell import shell_handler
-from hookline.hook import Handler, Hook, Matcher, OnError, options_of
+from hookline.hook import Handler, Hook, Matcher, Mode, OnError, options_of
 from hookline.lines import text_of
 from hookline.matching import matcher
 from hookline.point import Point
 from hookline.result import CONTINUE, HookResult
 from hookline.runners import Ending, Runner
+from hookline.runners.local import LocalRunner
+from hookline.runners.lookup import missing_script
+from hookline.runners.warm import WarmRunner
 
 __all__ = ["SUFFIXES", "Attached", "attached"]
 
@@ -35,11 +39,15 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 
 class Attached(NamedTuple):
-    """The hooks of a file, what is wrong with the entries that are not among them, and what is only odd."""
+    """The hooks of a file, what is wrong with the entries that are not among them, and what is only odd.
+
+    `doubts` are about hooks that are right and would still not guard anything here, as far as can be seen.
+    """
 
     hooks: list[Hook]
     problems: list[FileError]
     notes: list[str]
+    doubts: list[str]
 
 
 def attached(
@@ -56,13 +64,31 @@ def attached(
         found = native.read(file)
         declared = found.hooks
     hooks: list[Hook] = []
+    doubts: list[str] = []
     problems = list(found.problems)
     for each in declared:
         try:
             hooks.append(_live(each, runner, function))
         except FileError as exc:
             problems.append(exc)
-    return Attached(hooks, problems, notes)
+        doubts += [f"{each.source}: hook {each.name}: {doubt}" for doubt in _doubts(each)]
+    return Attached(hooks, problems, notes, doubts)
+
+
+def _doubts(declared: HookDeclaration) -> Iterator[str]:
+    if declared.mode is not Mode.ENFORCE:
+        yield f"its mode is {declared.mode}, so it refuses nothing"
+    argv = declared.params.get("argv")
+    if declared.kind == "command" and argv:
+        cwd = declared.params.get("cwd") or declared.params.get("folder")
+        absent = missing_script(argv, cwd, os.environ)
+        if absent is None and shutil.which(argv[0], path=os.environ.get("PATH")) is None:
+            place = Path(cwd or ".") / argv[0]
+            absent = (
+                None if "/" in argv[0] and os.access(place, os.X_OK) else f"there is no program {argv[0]!r}"
+            )
+        if absent is not None:
+            yield f"it could not start: {absent}"
 
 
 def _live(
@@ -105,6 +131,8 @@ def _live(
 def _command(declared: HookDeclaration, runner: Runner) -> Handler:
     params = declared.params
     argv = params.get("argv") or ["sh", "-c", params["command"]]
+    if params.get("warm") == "fork" and isinstance(runner, LocalRunner):
+        runner = WarmRunner(runner, preload=params.get("preload", ()))
     return command_handler(
         argv,
         runner,

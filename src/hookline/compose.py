@@ -74,15 +74,16 @@ def load_hooks(target: str, runner: Runner) -> Attached:
         raise FileError(
             f"there is {which} in it that says its points; write @hook(on='tool.start')", file=where
         )
-    return Attached(found, [], [])
+    return Attached(found, [], [], [])
 
 
 def _function(declared: HookDeclaration) -> Callable[..., Any]:
     """The function that an entry's `python:` names."""
     params = declared.params
-    module, _, _ = _imported(f"{params.get('file') or params['module']}:{params['function']}")
-    function = getattr(module, params["function"], None)
     file, _, line = declared.source.rpartition(":")
+    place = f"{params.get('file') or params['module']}:{params['function']}"
+    module, _, _ = _imported(place, Path(file or declared.source).resolve().parent)
+    function = getattr(module, params["function"], None)
     if not callable(function):
         raise FileError(
             f"there is no function {params['function']!r} in {params.get('file') or params['module']}",
@@ -93,8 +94,11 @@ def _function(declared: HookDeclaration) -> Callable[..., Any]:
     return function
 
 
-def _imported(target: str) -> tuple[ModuleType, str, str]:
-    """The module that `target` names, how to name it again, and the attribute asked for, if any."""
+def _imported(target: str, folder: Path | None = None) -> tuple[ModuleType, str, str]:
+    """The module that `target` names, how to name it again, and the attribute asked for, if any.
+
+    A module by name is looked for beside the file that names it, else where we stand, and where Python looks.
+    """
     place, _, name = target.rpartition(":") if ":" in target else (target, "", "")
     path = Path(place)
     if path.suffix == ".py" or path.exists():
@@ -102,7 +106,7 @@ def _imported(target: str) -> tuple[ModuleType, str, str]:
     if "/" in place or "\\" in place:
         raise FileError("there is no such file", file=place)
     try:
-        sys.path.insert(0, str(Path.cwd()))
+        sys.path.insert(0, str(folder or Path.cwd()))
         return importlib.import_module(place), place, name
     except ModuleNotFoundError as exc:
         if exc.name == place.partition(".")[0]:

@@ -43,6 +43,7 @@ def hide(ctx, c):
 def asked(hookline):
     (hookline.folder / "hookline.yaml").write_text(GUARDED)
     (hookline.folder / "guard.py").write_text(GUARD)
+    hookline("trust")
 
     def ask(*words, stdin=None, **changes):
         event = {**EVENT, "cwd": str(hookline.folder), **changes}

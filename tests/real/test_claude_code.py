@@ -73,6 +73,12 @@ class Project:
         self.home.mkdir()
         (self.folder / "hookline.yaml").write_text(FILE)
         (self.folder / "mine.py").write_text(MINE)
+        subprocess.run(
+            [sys.executable, "-m", "hookline", "trust"],
+            cwd=self.folder,
+            env={**os.environ, "HOOKLINE_HOME": str(self.home / "hookline")},
+            check=True,
+        )
         settings = {
             "hooks": {event: self._hook(event) for event in ("PreToolUse", "PostToolUse", "UserPromptSubmit")}
         }

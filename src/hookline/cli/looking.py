@@ -48,12 +48,12 @@ def check(
             found.append(str(exc))
             continue
         more += attached.hooks
-        found += [*map(str, attached.problems), *attached.notes]
+        found += [*map(str, attached.problems), *attached.notes, *attached.doubts]
     for file in files:
         try:
             if Path(file).suffix in SUFFIXES:
                 attached = load_hooks(file, LocalRunner())
-                found += [*map(str, attached.problems), *attached.notes]
+                found += [*map(str, attached.problems), *attached.notes, *attached.doubts]
                 continue
             found += problems(load(file), more)
         except HooklineError as exc:

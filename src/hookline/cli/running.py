@@ -121,6 +121,13 @@ def hooks_of(files: list[str] | None, runner: Runner) -> list[Hook]:
             raise UsageError(
                 f"{file} has {'a mistake' if count == 1 else f'{count} mistakes'}; nothing was run"
             )
+        for hook in attached.hooks:
+            twin = next((other for other in found if other.name == hook.name), None)
+            if twin is not None:
+                err.print(
+                    f"hook {hook.name} is in {twin.source} and in {hook.source}; it runs twice",
+                    style="yellow",
+                )
         found += attached.hooks
     return found
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from hookline.context import HookContext, WorkflowContext
 from hookline.guards.commands import asked
-from hookline.guards.shell import HOLE, Command, Word, read, word_of
+from hookline.guards.shell import HOLE, Command, Word, names, read, word_of
 from hookline.hook import hook
 from hookline.result import CONTINUE, HookResult
 
@@ -83,106 +83,27 @@ DEEPEST = 8
 MOST_PROGRAMS = 20
 PASSES = 3
 
-SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash"])
+SHELLS = names("sh bash dash zsh ksh mksh ash fish rbash")
 GITS = frozenset({"git", "hub"})
 PUSHES = frozenset({"push", "send-pack", "http-push"})
 DASHED = {f"git-{name}": name for name in PUSHES}
 # They only show or compare their words.
-TEXTS = frozenset(
-    [
-        "echo",
-        "printf",
-        "grep",
-        "egrep",
-        "fgrep",
-        "rg",
-        "ag",
-        "ack",
-        "cat",
-        "man",
-        "which",
-        "whereis",
-        "type",
-        "help",
-        "test",
-        "[",
-        "[[",
-        ":",
-        "true",
-        "false",
-        "touch",
-        "mkdir",
-        "ls",
-        "head",
-        "tail",
-        "wc",
-        "sed",
-        "jq",
-        "cd",
-        "case",
-        "for",
-        "select",
-        "alias",
-        "export",
-        "declare",
-        "typeset",
-        "local",
-        "readonly",
-        "set",
-        "read",
-    ]
+TEXTS = names(
+    "echo printf grep egrep fgrep rg ag ack cat man which whereis type help test [ [[ : true false "
+    "touch mkdir ls head tail wc sed jq cd case for select alias export declare typeset local "
+    "readonly set read"
 )
 # They run a text that they are given in one word.
-RUNS_TEXT = frozenset(
-    [
-        "ssh",
-        "su",
-        "script",
-        "watch",
-        "parallel",
-        "env",
-        "trap",
-        "flock",
-        "tmux",
-        "screen",
-        "nix-shell",
-        "unbuffer",
-    ]
-)
+RUNS_TEXT = names("ssh su sudo doas script watch parallel env trap flock tmux screen nix-shell unbuffer")
 CODE = re.compile(r"(?:python|perl|ruby|node|nodejs|php|deno|bun|lua|awk|gawk|osascript|tclsh|pwsh)[\d.]*")
 IN_CODE = re.compile(
     r"\bgit\b[^\n]{0,80}?\b(?:push|send-pack)\b[^\n]{0,80}?(?:--force|--mirror|--delete|--prune|[\"'\s]-\w{0,4}[fd]|[\"'\s]\+)"
 )
 # They give variables and functions what is run later.
-NAMES = frozenset(
-    [
-        "set",
-        "for",
-        "read",
-        "export",
-        "declare",
-        "typeset",
-        "local",
-        "readonly",
-        "mapfile",
-        "readarray",
-        "printf",
-        "select",
-    ]
-)
-GIT_RUNS = frozenset(["submodule", "bisect", "rebase", "for-each-repo", "filter-branch"])
-TAKES_VALUE = frozenset(
-    [
-        "-C",
-        "-c",
-        "--git-dir",
-        "--work-tree",
-        "--namespace",
-        "--exec-path",
-        "--super-prefix",
-        "--config-env",
-        "--attr-source",
-    ]
+NAMES = names("set for read export declare typeset local readonly mapfile readarray printf select")
+GIT_RUNS = names("submodule bisect rebase for-each-repo filter-branch")
+TAKES_VALUE = names(
+    "-C -c --git-dir --work-tree --namespace --exec-path --super-prefix --config-env --attr-source"
 )
 _PUSH = re.compile(r"\bpush\b")
 _SIGNS = re.compile(r"\\\n|['\"\\\ue000]")

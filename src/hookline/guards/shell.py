@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-__all__ = ["HOLE", "Command", "Redirect", "Script", "Word", "read", "word_of"]
+__all__ = ["HOLE", "Command", "Redirect", "Script", "Word", "names", "read", "word_of"]
 
 HOLE = "\ue000"
 """Stands in a word for what cannot be known."""
@@ -101,6 +101,11 @@ def read(text: str, variables: Mapping[str, str] | None = None, *, depth: int = 
     return Script(commands=tuple(reader.found), fault=reader.fault, holes=reader.holes)
 
 
+def names(words: str) -> frozenset[str]:
+    """The names in a text; a long table reads better so."""
+    return frozenset(words.split())
+
+
 def word_of(text: str) -> Word:
     """A word of an argument list, which no shell has touched."""
     return Word(text, _QUOTED * len(text))
@@ -137,9 +142,7 @@ class _Draft:
 
 
 # Words that only give a command its place; what follows them is the command.
-_PLACES = frozenset(
-    ["!", "if", "then", "else", "elif", "while", "until", "do", "{", "}", "fi", "done", "esac"]
-)
+_PLACES = names("! if then else elif while until do { } fi done esac")
 _PLAIN = re.compile(r"[\w./:=,@%+-]+")
 _IN_QUOTES = re.compile(r'[^"\\$`\ue000]+')
 _IN_BRACES = re.compile(r"[^}\"'\\$`\ue000]+")

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from hookline.context import HookContext, WorkflowContext
 from hookline.guards.commands import FOLDERS, asked
-from hookline.guards.shell import Command, Word, read, word_of
+from hookline.guards.shell import Command, Word, names, read, word_of
 from hookline.hook import hook
 from hookline.result import CONTINUE, HookResult
 
@@ -119,8 +119,8 @@ def _local(path: str) -> str:
 
 
 # Programs, and which of their words they write to.
-_ALL = frozenset(["tee", "touch", "mkdir", "rm", "rmdir", "truncate", "unlink", "shred", "mv"])
-_LAST = frozenset(["cp", "install", "ln", "rsync", "scp"])
+_ALL = names("tee touch mkdir rm rmdir truncate unlink shred mv")
+_LAST = names("cp install ln rsync scp")
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "cp": ("-t", "--target-directory"),
     "mv": ("-t", "--target-directory"),
@@ -138,24 +138,8 @@ _TAKES_VALUE = {
     "mkdir": ("-m",),
     "touch": ("-d", "-t", "-r"),
 }
-_WRAPPERS = frozenset(
-    [
-        "sudo",
-        "doas",
-        "env",
-        "command",
-        "builtin",
-        "exec",
-        "nohup",
-        "nice",
-        "time",
-        "timeout",
-        "stdbuf",
-        "setsid",
-        "xargs",
-    ]
-)
-_SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh"])
+_WRAPPERS = names("sudo doas env command builtin exec nohup nice time timeout stdbuf setsid xargs")
+_SHELLS = names("sh bash dash zsh ksh")
 _DEVICES = re.compile(r"/dev/(?:null|stdout|stderr|stdin|tty|zero|fd/\d+)|/proc/self/fd/\d+")
 _DEEPEST = 5
 

@@ -355,7 +355,7 @@ class LocalRunner:
             self._watcher = None
 
 
-class popened:  # noqa: N801 - a Start, and named like one
+class popened:
     """A child of ours, by Popen."""
 
     __slots__ = ("_popen", "pid", "pidfd")

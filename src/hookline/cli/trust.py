@@ -1,0 +1,139 @@
+"""Which hook files the user has approved: each by its place and its content, with the local files that it names.
+
+`hookline answer` runs what it finds in a folder that may be somebody else's, so it asks here first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from hookline.declaration import HookDeclaration
+from hookline.errors import FileError
+from hookline.journal.place import default_path
+
+__all__ = ["FILE", "approve", "distrusted", "nearest", "remember", "remembered", "written"]
+
+FILE = "hookline.yaml"
+_SUFFIXES = frozenset({".py", ".sh", ".bash", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua"})
+
+
+def nearest(start: Path) -> Path | None:
+    """The `hookline.yaml` in a folder, or the next one above it."""
+    folder = start.absolute()
+    return next((each / FILE for each in (folder, *folder.parents) if (each / FILE).is_file()), None)
+
+
+def approve(file: Path, hooks: tuple[HookDeclaration, ...], environ: Mapping[str, str]) -> list[str]:
+    """From now on this content is the user's own word; returns the names of the other files that it covers."""
+    full = file.resolve()
+    names = [full.name, *sorted(set(_named(full.parent, hooks)) - {full.name})]
+    content = {name: _digest(full.parent / name) for name in names}
+    store = _store(environ)
+    remember(store, {**remembered(store), str(full): content})
+    return [name for name in names[1:] if content[name]]
+
+
+def distrusted(file: Path, environ: Mapping[str, str]) -> str | None:
+    """Why a file that was found must not run yet; None if it may."""
+    full = file.resolve()
+    content = remembered(_store(environ)).get(str(full))
+    if not content:
+        return "is not approved; look at it"
+    changed = [name for name, digest in content.items() if _digest(full.parent / name) != digest]
+    return f"{', '.join(changed)} changed since it was approved; look at it" if changed else None
+
+
+def remembered(store: Path) -> dict[str, Any]:
+    """What one of hookline's own small JSON files holds, by the path of the user's file."""
+    try:
+        value: Any = json.loads(store.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as exc:
+        raise FileError(
+            f"cannot be read: {exc}; remove it, and approve your files again", file=store
+        ) from exc
+    if not isinstance(value, dict) or not all(
+        isinstance(each, dict) for each in cast("dict[str, Any]", value).values()
+    ):
+        raise FileError("is not hookline's; remove it, and approve your files again", file=store)
+    return cast("dict[str, Any]", value)
+
+
+def remember(store: Path, value: Mapping[str, Any]) -> None:
+    try:
+        store.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as exc:
+        raise FileError(f"cannot be written: {exc.strerror}", file=store) from exc
+    written(store, json.dumps(value, indent=2).encode() + b"\n", mode=0o600)
+
+
+def written(file: Path, content: bytes, *, mode: int | None = None) -> None:
+    """Whole or not at all; a link stays a link, and the mode stays unless one is given."""
+    full = file.resolve()
+    beside = full.with_name(f".{full.name}.{os.getpid()}.new")
+    try:
+        if mode is None and full.exists():
+            mode = full.stat().st_mode & 0o7777
+        with open(beside, "xb") as opened:
+            if mode is not None:
+                os.fchmod(opened.fileno(), mode)
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.replace(beside, full)
+    except OSError as exc:
+        raise FileError(f"cannot be written: {exc.strerror}", file=file) from exc
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _store(environ: Mapping[str, str]) -> Path:
+    return default_path(environ).with_name("trusted.json")
+
+
+def _named(folder: Path, hooks: tuple[HookDeclaration, ...]) -> Iterator[str]:
+    """The code in the folder that the hooks name, also what is not there (yet), as names from the folder."""
+    for hook in hooks:
+        start = Path(hook.params.get("cwd") or folder)
+        for word in _words(hook):
+            full = Path(os.path.realpath(start / word))
+            # Interpreters and other programs of the machine change with it, and are not the repository's.
+            if full.is_relative_to(folder) and not os.path.isdir(full) and _is_code(full):
+                yield str(full.relative_to(folder))
+
+
+def _words(hook: HookDeclaration) -> list[str]:
+    params = hook.params
+    if hook.kind == "python":
+        module = str(params.get("module", "")).replace(".", "/")
+        return [params["file"]] if "file" in params else [f"{module}.py", f"{module}/__init__.py"]
+    if hook.kind == "command":
+        return list(params["argv"])
+    if hook.kind != "shell":
+        return []
+    try:
+        return shlex.split(params["script"], comments=True)
+    except ValueError:
+        return str(params["script"]).split()
+
+
+def _is_code(file: Path) -> bool:
+    """Not what a hook only reads or writes: its own log would take its approval away."""
+    return file.suffix in _SUFFIXES or (os.path.isfile(file) and os.access(file, os.X_OK))
+
+
+def _digest(file: Path) -> str | None:
+    if not os.path.isfile(file):
+        return None
+    try:
+        with open(file, "rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+    except OSError as exc:
+        raise FileError(f"cannot be read: {exc.strerror}", file=file) from exc

@@ -1,0 +1,365 @@
+"""Python commands without the start of an interpreter: each call is a fresh fork of one that is warm.
+
+A server for each interpreter and what it preloads belongs to a LocalRunner and ends with it. The fork has the call's
+arguments, folder, environment and pipes, and a session of its own; limit, cancel, output and what is left behind are
+the LocalRunner's, as with any other process. The server keeps an ended fork until we ask how it ended.
+
+What cannot be warm is started cold, and the log says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from hookline.runners import Ending, Order, tagged
+from hookline.runners.local import LocalRunner, Pipes, Started, Status, popened
+
+__all__ = ["WarmRunner"]
+
+logger = logging.getLogger(__name__)
+
+_SERVER = str(Path(__file__).with_name("warm_server.py"))
+_READY = 30.0
+"""Seconds that a server has to load what it was told."""
+_ANSWER = 5.0
+"""Seconds that it has to fork. It does nothing else, so one that needs longer is broken."""
+_INLINE = 32768
+"""Bytes of a request that go into one message of the socket; a longer one goes as a file."""
+_ROOM = 24
+_PYTHON = re.compile(r"python(\d(\.\d+)?)?")
+_SAME_OPTIONS = frozenset({"-u", "-B", "-E", "-s"})
+"""Options that a server is simply started with."""
+_READ_AT_START = re.compile(r"(PYTHON|LC_|LANG|LD_|MALLOC_|OPENSSL_).*|TZ|HOME|PATH")
+"""Variables that an interpreter reads once: calls that differ in one do not share a server."""
+
+
+class WarmRunner:
+    """Runs Python commands by fork, with the places, limits and tags of a LocalRunner, which also closes it."""
+
+    def __init__(self, local: LocalRunner, *, preload: Sequence[str] = ()) -> None:
+        self._local = local
+        self._preload = tuple(preload)
+        self._said: set[str] = set()
+
+    async def run(self, order: Order) -> Ending:
+        command = _python_command(order)
+        if isinstance(command, str):
+            return await self._cold(order, command)
+        fixed = {name: order.env[name] for name in order.env if _READ_AT_START.fullmatch(name)}
+        cwd = order.cwd if "PYTHONPATH" in fixed else None
+        key = (command.interpreter, command.options, self._preload, cwd, *sorted(fixed.items()))
+        try:
+            server = self._local.belonging(
+                key, lambda: _Server(self._local, command, self._preload, order.env, cwd)
+            )
+        except OSError as exc:
+            return await self._cold(order, f"nothing can be started: {exc}")
+        trouble = await server.ready()
+        if trouble is not None:
+            return await self._cold(order, trouble)
+
+        def start(order: Order, env: Mapping[str, str], number: str, pipes: Pipes) -> Started:
+            return server.forked(order, command, env, number, pipes)
+
+        return await self._local.run(order, start)
+
+    async def close(self) -> None:
+        await self._local.close()
+
+    async def _cold(self, order: Order, reason: str) -> Ending:
+        if reason not in self._said:
+            self._said.add(reason)
+            logger.warning("%s is started cold: %s", order.argv[0] if order.argv else "a command", reason)
+        return await self._local.run(order)
+
+
+class _Command(NamedTuple):
+    """A Python command: `way` is script, m or c, and `target` what is run that way."""
+
+    interpreter: str
+    options: tuple[str, ...]
+    way: str
+    target: str
+    rest: tuple[str, ...]
+
+
+def _python_command(order: Order) -> _Command | str:
+    """What is to be run by which interpreter, or why that cannot be warm."""
+    argv = list(order.argv)
+    if argv and not _PYTHON.fullmatch(os.path.basename(argv[0])):
+        argv = _behind_shebang(order)
+    if not argv:
+        return "it is no Python script"
+    interpreter = _found(argv.pop(0), order)
+    if interpreter is None:
+        return "its interpreter is not there"
+    options: list[str] = []
+    while argv and argv[0] in _SAME_OPTIONS:
+        options.append(argv.pop(0))
+    way = "script"
+    if argv and argv[0] in ("-m", "-c"):
+        way = argv.pop(0)[1:]
+    elif argv and argv[0].startswith("-"):
+        return f"the option {argv[0]} needs an interpreter of its own"
+    if not argv:
+        return "it names no script"
+    target, *rest = argv
+    if way == "script" and not _readable(os.path.join(order.cwd or os.getcwd(), target)):
+        return f"{target!r} is no source file"
+    return _Command(interpreter, tuple(options), way, target, tuple(rest))
+
+
+def _behind_shebang(order: Order) -> list[str]:
+    """The command as the system would make it from a script's first line; nothing where that is not Python."""
+    script = _found(order.argv[0], order)
+    if script is None:
+        return []
+    try:
+        with open(script, "rb") as file:
+            line = file.readline(256)
+    except OSError:
+        return []
+    words = os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
+    if len(words) == 2 and os.path.basename(words[0]) == "env":
+        words.pop(0)
+    if len(words) != 1 or not _PYTHON.fullmatch(os.path.basename(words[0])):
+        return []
+    return [words[0], order.argv[0] if "/" in order.argv[0] else script, *order.argv[1:]]
+
+
+def _found(program: str, order: Order) -> str | None:
+    if "/" in program:
+        program = os.path.join(order.cwd or os.getcwd(), program)
+    return shutil.which(program, path=order.env.get("PATH", os.defpath))
+
+
+def _readable(path: str) -> bool:
+    return os.path.isfile(path) and os.access(path, os.R_OK) and not path.endswith((".pyc", ".pyz", ".zip"))
+
+
+class _Server:
+    """One warm interpreter. One that died is started again; one that could not load stays what it is."""
+
+    def __init__(
+        self,
+        local: LocalRunner,
+        command: _Command,
+        preload: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str | None,
+    ) -> None:
+        self._local = local
+        self._argv = [command.interpreter, *command.options, _SERVER]
+        self._preload = preload
+        # The room behind its own number is where each fork writes that of its call.
+        self._env = {**env, tagged.VARIABLE: local.tag("0").ljust(len(local.tag("0")) + _ROOM, ".")}
+        self._cwd = cwd or "/"
+        self._lock = asyncio.Lock()
+        self._calls: socket.socket | None = None
+        self._words: socket.socket | None = None
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._noise = -1
+        self._last_noise = b""
+        self._heard: asyncio.Future[None] | None = None
+        self._is_ready = False
+        self._trouble: str | None = None
+
+    async def ready(self) -> str | None:
+        """Wait until it has loaded what it was told; why it cannot be used, if so."""
+        if self._is_ready and self._popen is not None:
+            if self._popen.poll() is None:
+                return None
+            self.close()
+        async with self._lock:
+            if self._trouble is None and not self._is_ready:
+                try:
+                    if self._words is None:
+                        self._begin()
+                    self._trouble = await self._word()
+                except OSError as exc:
+                    self._trouble = f"its warm interpreter could not start: {exc}"
+                self._is_ready = self._trouble is None
+                if self._trouble is not None:
+                    self.close()
+        return self._trouble
+
+    def forked(
+        self, order: Order, command: _Command, env: Mapping[str, str], number: str, pipes: Pipes
+    ) -> Started:
+        request = _request(order, command, env, number)
+        try:
+            self._send(request, pipes)
+            word, rest, fds = _received(self._calls)
+            if word == b"failed":
+                raise OSError(int(rest), os.strerror(int(rest)))
+        except (BrokenPipeError, ConnectionResetError):
+            # It has died without reading that, so nothing runs yet.
+            logger.warning("the warm interpreter is gone; this call is started cold")
+            self.close()
+            return popened(order, env, number, pipes)
+        except TimeoutError as exc:
+            self.close()
+            tagged.end_carriers(f"{self._local.mark}{number}:".encode())
+            raise OSError("its warm interpreter did not answer") from exc
+        return _Forked(self, int(rest), fds[0], number)
+
+    def status(self, number: str) -> Status:
+        try:
+            if self._words is None:
+                return None, None
+            self._words.send(number.encode())
+            word, rest, _ = _received(self._words)
+        except OSError:
+            self.close()
+            return None, None
+        if word == b"exit":
+            return int(rest), None
+        return None, int(rest) if word == b"signal" else None
+
+    def close(self) -> None:
+        self._is_ready = False
+        if self._heard is not None and not self._heard.done():
+            self._heard.get_loop().call_soon(_settle, self._heard)
+        self._unlisten()
+        for each in (self._calls, self._words):
+            if each is not None:
+                each.close()
+        self._calls = self._words = None
+        if self._noise >= 0:
+            os.close(self._noise)
+            self._noise = -1
+        if self._popen is not None:
+            self._popen.kill()
+            self._popen.wait()
+            self._popen = None
+
+    def _begin(self) -> None:
+        self._calls, calls = _pair()
+        self._words, words = _pair()
+        self._noise, loud = os.pipe()
+        os.set_blocking(self._noise, False)
+        # Its own input and outputs are pipes, as a hook's are, so that what Python made of them is right in a fork.
+        with calls, words:
+            fds = [calls.fileno(), words.fileno()]
+            try:
+                self._popen = subprocess.Popen(
+                    [*self._argv, self._local.mark, *map(str, fds), *self._preload],
+                    stdin=subprocess.PIPE,
+                    stdout=loud,
+                    stderr=loud,
+                    cwd=self._cwd,
+                    env=self._env,
+                    pass_fds=fds,
+                    start_new_session=True,
+                )
+            finally:
+                os.close(loud)
+        if self._popen.stdin is not None:
+            self._popen.stdin.close()
+
+    async def _word(self) -> str | None:
+        """What is wrong with it, once it says whether it is ready."""
+        if self._words is None:
+            return "it is closed"
+        loop = asyncio.get_running_loop()
+        self._heard = loop.create_future()
+        loop.add_reader(self._words, _settle, self._heard)
+        loop.add_reader(self._noise, self._drain)
+        try:
+            async with asyncio.timeout(_READY):
+                await self._heard
+        except TimeoutError:
+            return f"its warm interpreter was not ready after {_READY:g} s"
+        finally:
+            self._unlisten()
+        try:
+            word, rest, _ = _received(self._words)
+        except OSError:
+            self._drain()
+            last = self._last_noise.decode("utf-8", "replace").strip().splitlines()[-1:]
+            return ": ".join(["its warm interpreter ended at once", *last])
+        return None if word == b"ready" else rest.decode("utf-8", "replace")
+
+    def _unlisten(self) -> None:
+        heard, self._heard = self._heard, None
+        if heard is None or heard.get_loop().is_closed():
+            return
+        if self._words is not None:
+            heard.get_loop().remove_reader(self._words)
+        heard.get_loop().remove_reader(self._noise)
+
+    def _drain(self) -> None:
+        try:
+            part = os.read(self._noise, 65536)
+        except OSError:
+            return
+        self._last_noise = (self._last_noise + part)[-2000:]
+        if not part and self._heard is not None:
+            self._heard.get_loop().remove_reader(self._noise)
+
+    def _send(self, request: bytes, pipes: Pipes) -> None:
+        if self._calls is None:
+            raise BrokenPipeError
+        if len(request) <= _INLINE:
+            socket.send_fds(self._calls, [b"fork\0" + request], list(pipes))
+            return
+        with os.fdopen(os.memfd_create("hookline"), "wb") as file:
+            file.write(request)
+            file.flush()
+            socket.send_fds(self._calls, [b"large\0"], [*pipes, file.fileno()])
+
+
+class _Forked:
+    """A child of the server, which keeps it until it is asked how it ended."""
+
+    __slots__ = ("_number", "_server", "pid", "pidfd")
+
+    def __init__(self, server: _Server, pid: int, pidfd: int, number: str) -> None:
+        self._server = server
+        self.pid = pid
+        self.pidfd = pidfd
+        self._number = number
+
+    def reap(self) -> Status:
+        return self._server.status(self._number)
+
+
+def _request(order: Order, command: _Command, env: Mapping[str, str], number: str) -> bytes:
+    if order.cwd is not None and not os.path.isdir(order.cwd):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), order.cwd)
+    words = [command.target, *command.rest]
+    variables = [f"{name}={value}" for name, value in env.items() if name != tagged.VARIABLE]
+    whole = [number, command.way, order.cwd or os.getcwd(), env[tagged.VARIABLE], f"{len(words)}"]
+    fields = [os.fsencode(field) for field in (*whole, *words, *variables)]
+    if any(b"\0" in field for field in fields):
+        raise ValueError("embedded null byte")
+    return b"\0".join(fields)
+
+
+def _settle(heard: asyncio.Future[None]) -> None:
+    if not heard.done():
+        heard.set_result(None)
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.settimeout(_ANSWER)
+    return ours, theirs
+
+
+def _received(sock: socket.socket | None) -> tuple[bytes, bytes, list[int]]:
+    message, fds, _, _ = socket.recv_fds(sock, 4096, 1) if sock is not None else (b"", [], 0, None)
+    if not message:
+        raise BrokenPipeError("it has ended")
+    word, _, rest = message.partition(b"\0")
+    return word, rest, fds

@@ -1,0 +1,117 @@
+"""Every way a guard can be off is said: in the terminal, in the journal, and by `check` where it can be known."""
+
+import json
+import sys
+
+import pytest
+
+AGENT = """
+from hookline import Agent, Scripted
+turn = {"tools": [{"name": "bash", "arguments": {"command": "echo hi"}}]}
+agent = Agent(id="coder", tools=["bash"], model=Scripted([turn, "done"]))
+"""
+
+
+@pytest.fixture
+def guarded(hookline):
+    (hookline.folder / "coder.py").write_text(AGENT)
+
+    def write(*keys, name="hookline.yaml", on="tool.start"):
+        lines = ["hooks:", "  - name: guard", f"    on: {on}", *(f"    {key}" for key in keys)]
+        (hookline.folder / name).write_text("\n".join(lines).replace("PYTHON", sys.executable))
+        return hookline
+
+    return write
+
+
+def flat(text):
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("keys", "said", "checked"),
+    [
+        (["command: ./nowhere"], "broke: could not start", "it could not start"),
+        (["command: [PYTHON, gone.py]"], "broke: could not start", "gone.py"),
+        (["command: [PYTHON, -c, 'exit(1)']"], "broke: exited with 1", None),
+        (["shell: sleep 60", "timeout: 0.3"], "broke: ran past its limit of 0.3 s", None),
+        (["command: [PYTHON, -c, 'print(\"{half\")']"], "broke: ", None),
+        (["shell: exit 1", "mode: observe"], "broke: exited with 1", "its mode is observe"),
+    ],
+)
+def test_a_guard_that_breaks_says_so_everywhere(guarded, keys, said, checked):
+    hookline = guarded(*keys)
+    done = hookline("run", "coder.py", "x", "--hooks", "hookline.yaml")
+    assert said in flat(done.stderr)
+    assert said in flat(hookline("runs", "last").stdout)
+    if checked is not None:
+        found = hookline("check", "hookline.yaml")
+        assert found.returncode == 2
+        assert checked in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (["match: '('", "shell: 'true'"], "hookline.yaml:4: hooks[0].match"),
+        (["mtch: bash", "shell: 'true'"], "hookline.yaml:4: hooks[0].mtch: unknown key; did you mean match?"),
+    ],
+)
+def test_a_file_that_is_wrong_runs_nothing(guarded, keys, said):
+    hookline = guarded(*keys)
+    done = hookline("run", "coder.py", "x", "--hooks", "hookline.yaml")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "no runs yet" in hookline("runs").stdout
+    assert said in hookline("check", "hookline.yaml").stdout
+
+
+def test_a_misspelt_point_runs_nothing(guarded):
+    hookline = guarded("shell: 'true'", on="tool.strat")
+    done = hookline("run", "coder.py", "x", "--hooks", "hookline.yaml")
+    assert done.returncode == 2
+    assert "did you mean tool.start?" in done.stderr
+    assert "did you mean tool.start?" in hookline("check", "hookline.yaml").stdout
+
+
+def test_a_misspelt_event_of_a_foreign_file_is_told(guarded):
+    hookline = guarded("shell: 'true'")
+    hooks = {"PreTolUse": [{"hooks": [{"type": "command", "command": "true"}]}]}
+    (hookline.folder / "settings.json").write_text(json.dumps({"hooks": hooks}))
+    done = hookline("run", "coder.py", "x", "--hooks", "settings.json")
+    assert "did you mean 'PreToolUse'?" in done.stderr
+    assert "did you mean 'PreToolUse'?" in hookline("check", "settings.json").stdout
+
+
+def test_a_file_that_is_not_there_runs_nothing(guarded):
+    hookline = guarded("shell: 'true'")
+    done = hookline("run", "coder.py", "x", "--hooks", "gone.yaml")
+    assert done.returncode == 2
+    assert "gone.yaml: there is no such file" in done.stderr
+    assert "gone.yaml: there is no such file" in hookline("check", "gone.yaml").stdout
+
+
+def test_a_match_that_fits_nothing_is_told(guarded):
+    hookline = guarded("match: bsh", "shell: 'true'")
+    done = hookline("run", "coder.py", "x", "--hooks", "hookline.yaml")
+    said = "hook guard: match 'bsh' fitted no tool call of this run (bash)"
+    assert said in flat(done.stderr)
+    assert said in flat(hookline("runs", "last").stdout)
+    checked = hookline("check", "coder.py", "--hooks", "hookline.yaml")
+    assert "fits no tool of coder; its tools: bash" in checked.stdout
+
+
+def test_a_guard_that_is_switched_off_is_told(guarded):
+    hookline = guarded("shell: exit 1", "mode: off")
+    done = hookline("run", "coder.py", "x", "--hooks", "hookline.yaml")
+    assert done.returncode == 0
+    assert "guard" not in done.stderr
+    assert "its mode is off, so it refuses nothing" in hookline("check", "hookline.yaml").stdout
+    assert "off" in hookline("explain", "coder.py", "--hooks", "hookline.yaml").stdout
+
+
+def test_the_same_hook_in_two_files_is_told(guarded):
+    guarded("shell: 'true'", name="other.yaml")
+    hookline = guarded("shell: 'true'")
+    done = hookline("run", "coder.py", "x", "--hooks", "hookline.yaml", "--hooks", "other.yaml")
+    assert "hook guard is in hookline.yaml:2 and in other.yaml:2; it runs twice" in flat(done.stderr)
