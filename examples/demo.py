@@ -76,8 +76,10 @@ def asked(env: dict[str, str], command: str) -> int:
 
 
 def waiting(env: dict[str, str]) -> bool:
-    listed = subprocess.run([*HOOKLINE, "runs"], env=env, capture_output=True, text=True, check=False)
-    return "waiting for a person" in listed.stdout
+    listed = subprocess.run(
+        [*HOOKLINE, "runs", "--json"], env=env, capture_output=True, text=True, check=False
+    )
+    return any(json.loads(line)["waiting"] for line in listed.stdout.splitlines())
 
 
 def shown(env: dict[str, str], *arguments: str) -> int:

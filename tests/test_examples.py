@@ -17,7 +17,9 @@ def environ(tmp_path):
     return {**keep, "HOOKLINE_HOME": str(tmp_path), "COLUMNS": "100"}
 
 
-def test_the_demo_shows_hooks_at_every_level_doing_something(environ):
+@pytest.mark.parametrize("columns", ["80", "100"])
+def test_the_demo_shows_hooks_at_every_level_doing_something(environ, columns):
+    environ["COLUMNS"] = columns
     done = subprocess.run(
         [sys.executable, "examples/demo.py"],
         cwd=ROOT,
@@ -29,6 +31,8 @@ def test_the_demo_shows_hooks_at_every_level_doing_something(environ):
         check=False,
     )
     assert done.returncode == 0, done.stdout
+    if columns == "80":
+        return  # what is long is cut there; that it comes to its end is what is asked
     for said in (
         "hide_addresses  ",
         'changed the input: {"input":"Release 1.4 and tell [address]"}',

@@ -265,7 +265,7 @@ agent = Agent(id="asks", model=Scripted(script), tools=[publish], on_tool_start=
 def test_another_terminal_answers_a_question(hookline, words, answer):
     (hookline.folder / "asks.py").write_text(ASKS)
     process = hookline.start("run", "asks.py", "x", "--ask", "journal")
-    while "waiting for a person" not in hookline("runs").stdout:
+    while " waiting" not in hookline("runs").stdout:
         assert process.poll() is None, process.stderr.read()
     said = hookline(*words)
     out, err = process.communicate()

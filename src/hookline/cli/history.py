@@ -41,7 +41,7 @@ def runs(
         pending = {question.run_id for question in journal.questions()}
     if json:
         for row in rows:
-            print_json(plain(row))
+            print_json({**plain(row), "waiting": row.run_id in pending})
         return 0
     if not rows:
         out.print('no runs yet; `hookline run agent.py:name "question"` makes one')
@@ -53,7 +53,7 @@ def runs(
         held = row.owner is not None and alive(row.owner)
         status = str(row.status) if row.status else ("running" if held else "broken off")
         if row.run_id in pending:
-            status = "waiting for a person"
+            status = "waiting"
         took = duration(row.ended - row.began) if row.ended else ""
         table.add_row(row.run_id, row.name, moment(row.began), took, str(row.calls), status)
     out.print(table)
