@@ -30,7 +30,7 @@ ROWS = (
     Row("__main__ cli/ web/"),
     Row("adapters/ orchestrator/ kube/", siblings_apart=True),
     Row("compose attaching sdk recovery testing/"),
-    Row("dialects/ handlers/ runners/ agent/ journal/", siblings_apart=True),
+    Row("dialects/ handlers/ runners/ agent/ journal/ images/", siblings_apart=True),
     # Hooks like anybody's: they know the engine and nothing else of ours.
     Row("guards/"),
     # Patterns are compiled, and files read with their lines, at the edge; the engine takes any predicate.

@@ -1,0 +1,1 @@
+"""Images of hooks: from a reference to a folder, safely."""
