@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from hookline.errors import AgentFailed
 
-__all__ = ["AgentSession", "CodingAgent", "Place", "Told", "Tokens", "TurnFailed"]
+__all__ = ["AgentSession", "CodingAgent", "Place", "Tokens", "Told", "TurnFailed"]
 
 
 class TurnFailed(AgentFailed):
