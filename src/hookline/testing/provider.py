@@ -133,7 +133,9 @@ class FakeProvider:
         except (ScriptRanOut, UsageError) as exc:
             line.send_json(400, wire.error(400, str(exc)))
             return
-        complaint = _complaint(wire, received) or expected(answer.turn, received.body["messages"][-1])
+        complaint = _complaint(wire, received) or expected(
+            answer.turn, (received.body.get("messages") or received.body["input"])[-1]
+        )
         if complaint:
             line.send_json(400, wire.error(400, complaint))
             return

@@ -1,4 +1,4 @@
-"""The two protocols that model providers are spoken to in, from their side: a turn in, the words of the wire out."""
+"""The three protocols that model providers are spoken to in, from their side: a turn in, the words of the wire out."""
 
 from __future__ import annotations
 
@@ -237,6 +237,73 @@ class Messages:
         return {"input_tokens": answer.turn.usage.input_tokens, "output_tokens": output_tokens}
 
 
+class Responses(Chat):
+    """OpenAI's responses, which Codex speaks; its errors are those of chat completions."""
+
+    def events(self, answer: Answer, body: Mapping[str, Any]) -> Iterator[bytes]:
+        yield _event("response.created", response={"id": self._id(answer)})
+        for index, item in enumerate(self._items(answer)):
+            yield _event("response.output_item.added", output_index=index, item=item)
+            if item["type"] == "message":
+                for piece in answer.turn.pieces:
+                    yield _event(
+                        "response.output_text.delta", item_id=item["id"], output_index=index, delta=piece
+                    )
+            yield _event("response.output_item.done", output_index=index, item=item)
+        yield _event("response.completed", response=self.whole(answer))
+
+    def no_events(self, answer: Answer, body: Mapping[str, Any]) -> Iterator[bytes]:
+        return self.events(replace(answer, turn=Turn(usage=answer.turn.usage), calls=()), body)
+
+    def whole(self, answer: Answer) -> dict[str, Any]:
+        return {**self.nothing(answer), "output": self._items(answer)}
+
+    def nothing(self, answer: Answer) -> dict[str, Any]:
+        usage = answer.turn.usage
+        return {
+            "id": self._id(answer),
+            "object": "response",
+            "status": "completed",
+            "model": answer.model,
+            "output": [],
+            "usage": {
+                "input_tokens": usage.input_tokens,
+                "input_tokens_details": {"cached_tokens": 0},
+                "output_tokens": usage.output_tokens,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": usage.total_tokens,
+            },
+        }
+
+    def complaint(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
+        asked: set[str] = set()
+        answered: set[str] = set()
+        items: list[Any] = body.get("input") or []
+        for item in items:
+            kind = item.get("type", "message")
+            if kind.endswith("_call_output"):
+                answered.add(item["call_id"])
+            elif kind.endswith("_call") and "call_id" in item:
+                asked.add(item["call_id"])
+        if asked != answered:
+            return f"No tool output found for function calls {sorted(asked ^ answered)}"
+        return None if items else "'input' is empty"
+
+    def _items(self, answer: Answer) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = []
+        if answer.turn.pieces:
+            text: dict[str, Any] = {"type": "output_text", "text": answer.text, "annotations": []}
+            message = {"type": "message", "id": f"msg_{answer.number}", "role": "assistant"}
+            items.append({**message, "status": "completed", "content": [text]})
+        for call in answer.calls:
+            named = {"type": "function_call", "id": f"fc_{call.id}", "call_id": call.id, "name": call.name}
+            items.append({**named, "arguments": call.raw_arguments, "status": "completed"})
+        return items
+
+    def _id(self, answer: Answer) -> str:
+        return f"resp_{answer.number}"
+
+
 CHAT_ERRORS: Mapping[int, tuple[str, str | None]] = {
     401: ("invalid_request_error", "invalid_api_key"),
     404: ("invalid_request_error", "model_not_found"),
@@ -254,7 +321,11 @@ MESSAGES_ERRORS = {
 }
 
 # By the end of the path, since each provider puts its own before it.
-WIRES: Mapping[str, Wire] = {"/chat/completions": Chat(), "/v1/messages": Messages()}
+WIRES: Mapping[str, Wire] = {
+    "/chat/completions": Chat(),
+    "/v1/messages": Messages(),
+    "/v1/responses": Responses(),
+}
 
 
 def _sse(value: Any, event: str | None = None) -> bytes:
