@@ -79,6 +79,7 @@ class Running:
     turns: int = 0
     tokens: Tokens = Tokens()
     ending: str | None = None
+    stalled: bool = False
     clean: bool = False
 
 
@@ -239,6 +240,7 @@ class Stop:
     id: str
     generation: int
     why: str
+    outcome: str = "cancelled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -410,9 +412,9 @@ def _ticked(state: State, event: Ticked) -> Next:
             continue
         silent = event.now - each.heard
         if silent > event.rules.stall_after:
-            why = f"stalled: nothing was heard of it for {silent:.0f} s"
-            running[id] = replace(each, ending=why)
-            actions.append(Stop(id=id, generation=each.generation, why=why))
+            why = f"nothing was heard of it for {silent:.0f} s"
+            running[id] = replace(each, ending=why, stalled=True)
+            actions.append(Stop(id=id, generation=each.generation, why=why, outcome="stalled"))
     due = (
         () if state.stopping else tuple(id for id, each in state.retries.items() if _is_due(each, event.now))
     )
@@ -447,9 +449,8 @@ def _finish(state: State, event: Finish) -> Next:
     each = state.running.get(event.id)
     if each is None or each.generation != event.generation:
         return state, []
-    stalled = each.ending is not None and each.ending.startswith("stalled")
-    outcome = "stalled" if stalled else event.outcome
-    error = each.ending if stalled else event.error
+    outcome = "stalled" if each.stalled else event.outcome
+    error = each.ending if each.stalled else event.error
     seconds = max(event.now - each.since, 0.0)
     ended = Finished(issue=each.issue, outcome=outcome, error=error, at=event.now, seconds=seconds)
     state = replace(
@@ -460,7 +461,7 @@ def _finish(state: State, event: Finish) -> Next:
     )
     if each.clean:
         return _cleaning(state, each.issue)
-    if state.stopping or (each.ending is not None and not stalled):
+    if state.stopping or (each.ending is not None and not each.stalled):
         return state, []
     if outcome == "input_required":
         parked = Parked(issue=each.issue, why=error or "its agent asks for a person", since=event.now)

@@ -1,0 +1,80 @@
+"""What a service works with: the workspaces of its root, and the agent that its file names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hookline.dialects.symphony import Workflow
+from hookline.errors import HooklineError
+from hookline.orchestrator.agents import CodingAgent, Told, TurnFailed
+# builtin
+from hookline.orchestrator.agents.codex import CodexAgent
+# command
+from hookline.orchestrator.attempt import Site, Stop, attempt, outcome_of, removed
+from hookline.orchestrator.issue import Issue
+from hookline.orchestrator.service import Ended, rules_of
+from hookline.orchestrator.state import eligible
+from hookline.orchestrator.trackers import Tracker
+from hookline.orchestrator.trackers.known import tracker_of as tracker_named
+from hookline.orchestrator.workspace import workspace_key
+
+__all__ = ["SiteWorker", "agent_of", "tracker_of"]
+
+
+class SiteWorker:
+    """Works at one site. `agent` makes the agent of a workflow."""
+
+    def __init__(self, site: Site, agent: Callable[[Workflow], CodingAgent]) -> None:
+        self._site = site
+        self._agent = agent
+
+    async def attempt(
+        self,
+        workflow: Workflow,
+        tracker: Tracker,
+        issue: Issue,
+        number: int | None,
+        tell: Callable[[Told], None],
+        halt: Stop,
+    ) -> Ended:
+        async def refresh(before: Issue) -> Issue | None:
+            found = await tracker.by_ids([before.id])
+            return found[0] if found else None
+
+        rules = rules_of(workflow)
+        try:
+            await attempt(
+                self._site,
+                issue,
+                self._agent(workflow),
+                refresh=refresh,
+                wanted=lambda found: eligible(found, rules),
+                number=number,
+                tell=tell,
+                stop=halt,
+            )
+        except HooklineError as exc:
+            return Ended(outcome=outcome_of(exc, halt), error=self._site.mask.text(str(exc), 2000))
+        return Ended(outcome="ok")
+
+    async def remove(self, workflow: Workflow, issue: Issue) -> None:
+        workspace = self._site.root.find(workspace_key(issue.identifier))
+        if workspace is not None:
+            await removed(self._site, workspace, issue)
+
+    async def workspaces(self) -> frozenset[str]:
+        return frozenset(each.identifier for each in self._site.root.listed())
+
+    def path(self, identifier: str) -> str:
+        return os.path.join(self._site.root.path, workspace_key(identifier))
+
+
+def tracker_of(workflow: Workflow, env: Mapping[str, str]) -> Tracker:
+    """The tracker that a workflow names."""
+    tracker = workflow.tracker
+    return tracker_named(
+        tracker.kind or "", tracker.provider, env, Path(workflow.folder), tracker.terminal_states
+    )
