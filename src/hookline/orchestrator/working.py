@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from hookline.dialects.symphony import Workflow
 from hookline.errors import HooklineError
-from hookline.orchestrator.agents import CodingAgent, Told, TurnFailed
-# builtin
+from hookline.hook import Hook
+from hookline.journal import Journal
+from hookline.orchestrator.agents import CodingAgent, Told
+from hookline.orchestrator.agents.builtin import BuiltinAgent
 from hookline.orchestrator.agents.codex import CodexAgent
-# command
+from hookline.orchestrator.agents.command import CommandAgent
 from hookline.orchestrator.attempt import Site, Stop, attempt, outcome_of, removed
 from hookline.orchestrator.issue import Issue
 from hookline.orchestrator.service import Ended, rules_of
@@ -21,7 +22,7 @@ from hookline.orchestrator.trackers import Tracker
 from hookline.orchestrator.trackers.known import tracker_of as tracker_named
 from hookline.orchestrator.workspace import workspace_key
 
-__all__ = ["SiteWorker", "agent_of", "tracker_of"]
+__all__ = ["SiteWorker", "agent_of", "secret_names", "tracker_of"]
 
 
 class SiteWorker:
@@ -77,4 +78,34 @@ def tracker_of(workflow: Workflow, env: Mapping[str, str]) -> Tracker:
     tracker = workflow.tracker
     return tracker_named(
         tracker.kind or "", tracker.provider, env, Path(workflow.folder), tracker.terminal_states
+    )
+
+
+def secret_names(workflow: Workflow, env: Mapping[str, str]) -> frozenset[str]:
+    """The variables with the tracker's secrets, which neither hooks nor agents are given."""
+    return tracker_of(workflow, env).secret_names
+
+
+def agent_of(
+    workflow: Workflow,
+    secrets: frozenset[str] = frozenset(),
+    hooks: tuple[Hook, ...] = (),
+    journal: Journal | None = None,
+) -> CodingAgent:
+    """The agent that a workflow names. `hooks` stand around what the built-in one does."""
+    agent, codex = workflow.agent, workflow.codex
+    if agent.kind == "command":
+        return CommandAgent(argv=agent.command, silence=codex.turn_timeout)
+    if agent.kind == "builtin":
+        return BuiltinAgent(
+            model=agent.model, tools=agent.tools, silence=codex.turn_timeout, hooks=hooks, journal=journal
+        )
+    return CodexAgent(
+        command=codex.command,
+        approval_policy=codex.approval_policy or "never",
+        thread_sandbox=codex.thread_sandbox or "workspace-write",
+        turn_sandbox_policy=codex.turn_sandbox_policy,
+        turn_timeout=codex.turn_timeout,
+        read_timeout=codex.read_timeout,
+        secret_names=secrets,
     )

@@ -1,0 +1,249 @@
+"""`hookline serve`: works on the issues of a tracker until it is stopped, and shows what goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from hookline.cli.running import hooks_of
+from hookline.cli.terminal import err, open_journal, print_json, secrets_of
+from hookline.dialects.symphony import workflow_file
+from hookline.journal.masking import Mask
+from hookline.journal.owner import owner
+from hookline.journal.place import default_path
+from hookline.orchestrator.api import serving
+from hookline.orchestrator.attempt import Site, recovered
+from hookline.orchestrator.hooks import Outputs
+from hookline.orchestrator.reloading import Watched
+from hookline.orchestrator.service import Service
+from hookline.orchestrator.working import SiteWorker, agent_of, secret_names, tracker_of
+from hookline.orchestrator.workspace import Root
+from hookline.pipeline import Recorder
+from hookline.runners.local import LocalRunner
+
+__all__ = ["serve"]
+
+REFRESH = 0.5
+"""Seconds between two pictures of the state."""
+_LOG_SIZE, _LOG_FILES = 10 * 1024 * 1024, 5
+_SHOWN = 8
+
+
+def serve(
+    file: Annotated[str, typer.Argument(help="WORKFLOW.md [default: the one in this folder]")] = "",
+    hooks: Annotated[list[str] | None, typer.Option(help="a file with more hooks, for every attempt")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="serve the state over HTTP here; 0 is any free port")
+    ] = None,
+    strict: Annotated[bool, typer.Option(help="refuse what is otherwise only warned about")] = False,
+    json: Annotated[bool, typer.Option("--json", help="the state as JSON lines on standard output")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="only warnings")] = False,
+) -> int:
+    """Work on the issues of a tracker until stopped: each in a workspace of its own, with its hooks."""
+    path = workflow_file(file or None, Path.cwd())
+    mask = Mask(secrets_of(os.environ))
+    notes = _Notes()
+    live = err.is_terminal and not json and not quiet
+    _log(mask, notes, live=live, quiet=quiet)
+    watched = Watched(
+        path,
+        os.environ,
+        strict=strict,
+        told=logging.getLogger("hookline.orchestrator").warning,
+        check=_checked,
+    )
+    show = _Picture(notes, watched) if live else print_json if json else None
+    with open_journal() as journal, Root(watched.workflow.root) as root:
+        runner = LocalRunner(cap=_processes(watched))
+        names = secret_names(watched.workflow, os.environ)
+        more = tuple(hooks_of(hooks, runner))
+        site = Site(
+            current=lambda: watched.workflow,
+            root=root,
+            runner=runner,
+            environ=dict(os.environ),
+            recorder=Recorder(journal),
+            secret_names=names,
+            mask=mask,
+            outputs=Outputs(default_path(os.environ).parent / "outputs"),
+            owner=owner(),
+            hooks=more,
+        )
+        worker = SiteWorker(site, lambda workflow: agent_of(workflow, names, more, journal))
+        return asyncio.run(_served(watched, site, worker, runner, port, show))
+
+
+async def _served(
+    watched: Watched,
+    site: Site,
+    worker: SiteWorker,
+    runner: LocalRunner,
+    port: int | None,
+    show: Callable[[dict[str, Any]], None] | None,
+) -> int:
+    changed = asyncio.Event()
+    service = Service(watched, lambda workflow: tracker_of(workflow, os.environ), worker, changed=changed.set)
+    _on_signals(service)
+    try:
+        for line in await recovered(site):
+            logging.getLogger(__name__).warning("what a killed service left could not be finished: %s", line)
+        async with _api(watched, service, port), _shown(service, changed, show):
+            await service.run()
+    finally:
+        await runner.close()
+    return 0
+
+
+@asynccontextmanager
+async def _api(watched: Watched, service: Service, port: int | None) -> AsyncGenerator[None, None]:
+    server = watched.workflow.server
+    wanted = server.port if port is None else port
+    if wanted is None:
+        yield
+        return
+    async with serving(
+        server.host, wanted, state=service.snapshot, issue=service.issue, refresh=service.refresh
+    ) as bound:
+        err.print(f"the state is at http://{server.host}:{bound}/api/v1/state")
+        yield
+
+
+@asynccontextmanager
+async def _shown(
+    service: Service, changed: asyncio.Event, show: Callable[[dict[str, Any]], None] | None
+) -> AsyncGenerator[None, None]:
+    """A picture after every change, not more often than people can look, and one at the end."""
+    if show is None:
+        yield
+        return
+
+    async def pictures() -> None:
+        while True:
+            await changed.wait()
+            changed.clear()
+            show(service.snapshot())
+            await asyncio.sleep(REFRESH)
+
+    task = asyncio.ensure_future(pictures())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        show(service.snapshot())
+        closing = getattr(show, "close", None)
+        if closing is not None:
+            closing()
+
+
+def _on_signals(service: Service) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, service.stop)
+
+
+def _checked(workflow: Any) -> None:
+    """What a service of this workflow would need at once: its tracker can be made, and so can its agent."""
+    names = secret_names(workflow, os.environ)
+    tracker_of(workflow, os.environ)
+    agent_of(workflow, names)
+
+
+def _processes(watched: Watched) -> int:
+    """Hooks are limited by the attempts that there may be; a cap below that would let a hook that hangs hold others."""
+    return max(64, 2 * watched.workflow.agent.max_concurrent_agents)
+
+
+class _Notes(logging.Handler):
+    """The last lines of the log, for the picture."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines = [*self.lines, f"{_clock(record.created)} {record.getMessage()}"][-_SHOWN:]
+
+
+def _log(mask: Mask, notes: _Notes, *, live: bool, quiet: bool) -> None:
+    """All of it in files beside the journal, masked; on the terminal too, where no picture is shown."""
+    folder = default_path(os.environ).parent / "logs"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kept = RotatingFileHandler(folder / "serve.log", maxBytes=_LOG_SIZE, backupCount=_LOG_FILES)
+    form = logging.Formatter("time=%(asctime)s level=%(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S%z")
+    ours = logging.getLogger("hookline")
+    ours.setLevel(logging.INFO)
+    handlers: list[logging.Handler] = [notes, kept]
+    if not live:
+        shown = logging.StreamHandler(sys.stderr)
+        shown.setLevel(logging.WARNING if quiet else logging.INFO)
+        handlers.append(shown)
+    for handler in handlers:
+        handler.addFilter(lambda record: _masked(record, mask))
+        handler.setFormatter(form)
+        ours.addHandler(handler)
+
+
+def _masked(record: logging.LogRecord, mask: Mask) -> bool:
+    record.msg, record.args = mask.text(record.getMessage()), None
+    return True
+
+
+class _Picture:
+    """The state on a terminal, drawn over the last one."""
+
+    def __init__(self, notes: _Notes, watched: Watched) -> None:
+        self._notes = notes
+        self._watched = watched
+        self._live = Live(console=err, auto_refresh=False, transient=False)
+        self._live.start()
+
+    def __call__(self, state: dict[str, Any]) -> None:
+        self._live.update(_drawn(state, self._notes.lines, self._watched.file), refresh=True)
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+def _drawn(state: dict[str, Any], lines: list[str], file: str) -> RenderableType:
+    counts = state["counts"]
+    head = Text(
+        f"{file}: {counts['running']} running, {counts['retrying']} waiting, {counts['blocked']} blocked",
+        style="bold",
+    )
+    table = Table(box=None, pad_edge=False, expand=False)
+    for column in ("issue", "now", "what"):
+        table.add_column(column, overflow="ellipsis", no_wrap=True)
+    for each in state["running"]:
+        now = "stopping" if each["stopping"] else f"running, turn {each['turn_count'] + 1}"
+        table.add_row(each["issue_identifier"], now, each["last_message"] or "")
+    for each in state["blocked"]:
+        table.add_row(each["issue_identifier"], "blocked", each["error"] or "")
+    for each in state["retrying"]:
+        table.add_row(each["issue_identifier"], f"waits until {each['due_at'][11:19]}", each["error"] or "")
+    for each in state["finished"][-5:]:
+        table.add_row(each["issue_identifier"], each["outcome"], each["error"] or f"{each['seconds']:.1f} s")
+    parts: list[RenderableType] = [head, table]
+    if state["configuration_error"]:
+        parts.append(Text(str(state["configuration_error"]), style="red"))
+    parts += [Text(line, style="dim", overflow="ellipsis", no_wrap=True) for line in lines]
+    return Group(*parts)
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))
