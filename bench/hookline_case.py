@@ -49,6 +49,14 @@ async def noop(ctx: Any, hook_context: Any) -> HookResult:
     return HookResult.continue_with()
 
 
+GO_ON = HookResult.continue_with()
+
+
+async def bare_noop(ctx: Any, hook_context: Any) -> HookResult:
+    """As little as a hook of ours can do, beside peers whose hooks return None; None would be an error here."""
+    return GO_ON
+
+
 def inline_noop(ctx: Any, hook_context: Any) -> HookResult:
     return HookResult.continue_with()
 
@@ -81,30 +89,34 @@ async def add(x: int) -> int:
     return x + 1
 
 
-def agent(n: int) -> Run:
+def agent(function: Function) -> Callable[[int], Run]:
     """The built-in agent, with hooks before and after its tool: its own loop, as the frameworks have theirs."""
 
     def turn(request: Any) -> Any:
         calls = sum(message["role"] == "assistant" for message in request.messages) < TURNS
         return {"tools": [{"name": "add", "arguments": {"x": 1}}]} if calls else "done"
 
-    made = Agent(
-        id="bench",
-        model=Scripted([turn], repeat=True),
-        tools=[add],
-        on_tool_start=[noop] * n,
-        on_tool_end=[noop] * n,
-    )
+    def make(n: int) -> Run:
+        made = Agent(
+            id="bench",
+            model=Scripted([turn], repeat=True),
+            tools=[add],
+            on_tool_start=[function] * n,
+            on_tool_end=[function] * n,
+        )
 
-    async def run(calls: int) -> None:
-        for _ in range(calls // TURNS):
-            await made.run("go")
+        async def run(calls: int) -> None:
+            for _ in range(calls // TURNS):
+                await made.run("go")
 
-    return run
+        return run
+
+    return make
 
 
 CASES = (
     Case("async", with_hooks(noop), (noop,), DISPATCH, limited=True),
+    Case("async, one result for all", with_hooks(bare_noop), (bare_noop,), DISPATCH, limited=True),
     Case(
         "async, recorded",
         with_hooks(noop, recorded=True),
@@ -123,7 +135,15 @@ CASES = (
         limited=True,
         threaded=True,
     ),
-    Case("agent's tool hooks", agent, (noop,), hooks=UP_TO_1000, step=TURNS, limited=True),
+    Case("agent's tool hooks", agent(noop), (noop,), hooks=UP_TO_1000, step=TURNS, limited=True),
+    Case(
+        "agent's tool hooks, one result",
+        agent(bare_noop),
+        (bare_noop,),
+        hooks=UP_TO_1000,
+        step=TURNS,
+        limited=True,
+    ),
 )
 
 if __name__ == "__main__":

@@ -148,7 +148,8 @@ def notes(results: dict[str, Any]) -> list[str]:
     found = [
         "The bare loop sets a limit on every hook and arms its timer only when a hook waits; it is measured in each"
         " peer's own process.",
-        "A hook of hookline returns a result, and making that is in its figure; the others' hooks return nothing.",
+        "A hook of hookline has to return a result, and making that is in its figure; None, which most others' hooks"
+        " return, would be an error. In the rows with one result for all it is made beforehand: like for like.",
         "CPU time, lowest of many interleaved rounds. A hook costs (time with N - time with none) / (N * events);"
         " `noise` where the two halves of the rounds disagree by half of that or more.",
     ]

@@ -12,6 +12,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Sequence
+from sys import getrefcount
 from types import CoroutineType, coroutine
 from typing import Any, NamedTuple, cast
 
@@ -30,6 +31,17 @@ logger = logging.getLogger(__name__)
 _clock = time.perf_counter
 _new = HookContext.__new__
 _GROUP: type[BaseException] = BaseExceptionGroup
+# Names of our own for what every point needs: looking up a member of an enum takes as long as half a hook.
+_GO_ON, _OFF = HookAction.CONTINUE, Mode.OFF
+
+
+def _held_once() -> int:
+    held = object()
+    return getrefcount(held)
+
+
+_NOBODY_ELSE = _held_once()
+"""What is counted for a thing that only one variable refers to; Python versions count differently."""
 
 
 class Recorder:
@@ -83,11 +95,11 @@ class Pipeline:
         for hook in self.hooks:
             if hook.match is not None:
                 self.matching.append(hook)
-            if hook.mode is not Mode.OFF:
+            if hook.mode is not _OFF:
                 for point in hook.points:
                     at.setdefault(point, []).append(hook)
         self._at = {point: tuple(standing) for point, standing in at.items()}
-        self._idle: list[_Walk] = []
+        self._idle: _Walk | None = None
 
     def at(self, point: Point | str) -> tuple[Hook, ...]:
         """The hooks that stand at a point, in order; those that are off left out."""
@@ -99,9 +111,11 @@ class Pipeline:
         facts, payload, output = given
         standing = self._at.get(facts.point)
         if standing is None:
-            return Outcome(HookAction.CONTINUE, payload, output)
-        walk = self._idle.pop() if self._idle else _Walk(self)
+            return Outcome(_GO_ON, payload, output)
+        walk, self._idle = self._idle or _Walk(self), None
         walk.given = given
+        walk.view = context if context._seen is None else None  # pyright: ignore[reportPrivateUsage]
+        del context  # the walk hands it on if nobody else has it
         walk.rest = iter(standing)
         future = walk.resume(None)
         if future is not walk:
@@ -109,8 +123,8 @@ class Pipeline:
             await walk.driver.drive(future)
             walk.driver = None
         # A walk that an exception came out of is at its end, and does not get here.
-        self._idle.append(walk)
-        return walk.outcome or Outcome(HookAction.CONTINUE, payload, output)
+        self._idle = walk
+        return walk.outcome or Outcome(_GO_ON, payload, output)
 
 
 class _Walk:
@@ -136,11 +150,13 @@ class _Walk:
         "outcome",
         "rest",
         "resume",
+        "view",
     )
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self.given: Given
+        self.view: HookContext | None = None
         self.rest: Any
         self.hook: Hook
         self.outcome: Outcome | None = None
@@ -159,12 +175,15 @@ class _Walk:
             given = self.given
             facts = given.facts
             workflow = facts.workflow
+            view, self.view = self.view, None
             for hook in self.rest:
                 self.hook = hook
-                # HookContext.of, written out: this loop is what every hook pays for.
-                view = _new(HookContext)
-                view._given = given  # pyright: ignore[reportPrivateUsage]
-                view._seen = None  # pyright: ignore[reportPrivateUsage]
+                # What nobody looked into or kept is as good as new, and making one costs as much as calling a hook.
+                if view is None or getrefcount(view) != _NOBODY_ELSE:
+                    # HookContext.of, written out: this loop is what every hook pays for.
+                    view = _new(HookContext)
+                    view._given = given  # pyright: ignore[reportPrivateUsage]
+                    view._seen = None  # pyright: ignore[reportPrivateUsage]
                 if recording:
                     self._started = _clock()
                 try:
@@ -174,7 +193,7 @@ class _Walk:
                         pipeline.matched.add(hook.name)
                     answer = hook.handler(workflow, view)
                     if answer.__class__ is CoroutineType:
-                        answer = yield from cast("Generator[Any, Any, Any]", answer)
+                        answer = yield from answer  # pyright: ignore[reportUnknownVariableType]
                     elif answer.__class__ is not HookResult and hasattr(answer, "__await__"):
                         answer = yield from cast("Generator[Any, Any, Any]", answer.__await__())
                 except BaseException as exc:
@@ -184,14 +203,15 @@ class _Walk:
                 if answer is not CONTINUE or view._seen is not None:  # pyright: ignore[reportPrivateUsage]
                     if self._take(hook, _taken(hook, view, answer)):
                         break
-                    given = self.given
+                    given, view = self.given, None
                 elif recording:
                     self._note(hook, _UNCHANGED)
             if self._answers or self._changed or (self._noted and not self._last):
                 self.outcome = self._summed()
             else:
                 self.outcome = None
-                self._last = self._noted = self._told = False
+                if self._noted:
+                    self._last = self._noted = self._told = False
 
     def step(self, error: BaseException | None = None) -> Any:
         return self.life.throw(error) if error is not None else self.life.send(None)
