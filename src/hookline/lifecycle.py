@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
+from hookline.atonce import begun
 from hookline.context import Facts, HookContext, Step
 from hookline.errors import HookFailed, Refused, RunTimedOut, Skipped
 from hookline.journal import Begun, Called, Decided, Ended, Owner, Question, Record, Verdict, VerdictKind
@@ -28,6 +29,10 @@ END_GRACE = 10.0
 """Seconds that the end hooks of a run may take, all together, after it was cancelled."""
 
 _HOLDS_ON_FAILED_START = frozenset({Scope.RUN, Scope.SESSION})
+_RUN_AGAIN = frozenset({Scope.RUN, Scope.WORKSPACE})
+"""Scopes whose end hooks the next start runs after a crash."""
+LEAVING = "x.hookline.leaving"
+"""Where it is on record that end hooks begin: after a crash they are known to run a second time."""
 
 
 class Approver(Protocol):
@@ -168,6 +173,7 @@ class OpenScope:
         elif self._due:
             facts = self.facts.at(Point.end_of(self.scope), status, steps)
             payload = self.outcome.payload if self.outcome is not None else self._payload
+            self._mark_leaving()
             try:
                 outcome = await self.pipeline.fire(HookContext.of(facts, payload, output))
                 if outcome.action is HookAction.ASK:
@@ -230,14 +236,9 @@ class OpenScope:
         if not self._due or not self.pipeline.at(end):
             ending = await leaving
         else:
-            task = asyncio.ensure_future(leaving)
-            try:
-                ending = await asyncio.shield(task)
-            except asyncio.CancelledError:
-                if not task.cancelled():
-                    self.run.interrupt()
-                    await self._finish(task)
-                raise
+            ending = begun(leaving)
+            if isinstance(ending, asyncio.Task):
+                ending = await self._waited_for(ending)
         self.raise_if_over(ending, end)
         return ending
 
@@ -291,6 +292,16 @@ class OpenScope:
             return Status.CANCELLED
         return Status.FAILED
 
+    async def _waited_for(self, leaving: asyncio.Task[Outcome]) -> Outcome:
+        """What end hooks that wait decide; cancelled meanwhile, they have their grace."""
+        try:
+            return await asyncio.shield(leaving)
+        except asyncio.CancelledError:
+            if not leaving.cancelled():
+                self.run.interrupt()
+                await self._finish(leaving)
+            raise
+
     async def _finish(self, leaving: asyncio.Future[Outcome]) -> None:
         """Wait for end hooks, after a cancel within the grace limit; cancelled once more, they are ended."""
         try:
@@ -309,6 +320,13 @@ class OpenScope:
                 await asyncio.wait({leaving}, timeout=2 * GRACE)
         if leaving.done() and not leaving.cancelled():
             leaving.exception()  # an end hook that fails does not hide why the scope is being left
+
+    def _mark_leaving(self) -> None:
+        journal = self.run.recorder.journal
+        if journal is None or self.scope not in _RUN_AGAIN or not self.pipeline.at(Point.end_of(self.scope)):
+            return
+        journal.note(Decided(self.run.id, self.facts.scope_id, LEAVING, time.time(), HookAction.CONTINUE))
+        journal.flush()
 
     async def _write_end(self, status: Status, output: Any, error: str | None) -> None:
         self._ended = True
@@ -409,10 +427,14 @@ def end_is_due(scope: Scope, start: HookAction) -> bool:
 
 
 class Owed(NamedTuple):
-    """A scope that was begun and never ended. `due`: its end hooks have not run and should."""
+    """A scope that was begun and never ended. `due`: its end hooks have not run to their end, and should.
+
+    `again`: they had begun when the record broke off, so some of them may run a second time.
+    """
 
     begun: Begun
     due: bool
+    again: bool = False
 
 
 def owed(records: Iterable[Record]) -> list[Owed]:
@@ -421,6 +443,7 @@ def owed(records: Iterable[Record]) -> list[Owed]:
     started: dict[str, HookAction] = {}
     starting: set[str] = set()
     ending: set[str] = set()
+    leaving: set[str] = set()
     inhabited: set[str] = set()
     for record in records:
         key = record.scope_id
@@ -431,6 +454,8 @@ def owed(records: Iterable[Record]) -> list[Owed]:
             inhabited.add(record.parent_id or "")
         elif isinstance(record, Ended):
             begun.pop(key, None)
+        elif record.point == LEAVING:
+            leaving.add(key)
         elif key in begun and record.point == Point.start_of(begun[key].scope):
             if isinstance(record, Decided):
                 started[key] = record.action
@@ -449,7 +474,7 @@ def owed(records: Iterable[Record]) -> list[Owed]:
         # Nothing decided and nothing inside: while its start hooks were at work it had not begun.
         return key not in starting and scope is not Scope.WORKSPACE
 
-    return [Owed(record, due(key, record.scope)) for key, record in reversed(begun.items())]
+    return [Owed(record, due(key, record.scope), key in leaving) for key, record in reversed(begun.items())]
 
 
 def _ends(record: Decided, scope: Scope) -> bool:

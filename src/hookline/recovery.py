@@ -9,15 +9,16 @@ from typing import NamedTuple
 from hookline.context import Facts
 from hookline.errors import HooklineError
 from hookline.hook import Hook
-from hookline.journal import Begun, Ended, Journal, Owner, Record
+from hookline.journal import Ended, Journal, Owner, Record
 from hookline.journal.owner import alive
-from hookline.lifecycle import OpenScope, Run, owed
+from hookline.lifecycle import OpenScope, Owed, Run, owed
 from hookline.pipeline import Pipeline, Recorder
 from hookline.point import Scope, Status
 
 __all__ = ["Recovered", "recover"]
 
 LOST = "lost: the process that held this run is gone"
+AGAIN = f"{LOST}; its end hooks had begun, and were run again"
 _RUN_AGAIN = frozenset({Scope.RUN, Scope.WORKSPACE})
 
 
@@ -57,12 +58,13 @@ async def recover(
                     break
                 if not row.source:
                     problem = "it was started from Python code, so its end hooks cannot be found again"
-            ran += await _ended(recorder, item.begun, hooks)
+            ran += await _ended(recorder, item, hooks)
         found.append(Recovered(row.run_id, row.name, ran, problem))
     return found
 
 
-async def _ended(recorder: Recorder, begun: Begun, hooks: tuple[Hook, ...]) -> int:
+async def _ended(recorder: Recorder, item: Owed, hooks: tuple[Hook, ...]) -> int:
+    begun = item.begun
     run = Run(id=begun.run_id, recorder=recorder)
     if not hooks:
         await recorder.write(
@@ -81,5 +83,6 @@ async def _ended(recorder: Recorder, begun: Begun, hooks: tuple[Hook, ...]) -> i
     )
     pipeline = Pipeline(hooks, recorder)
     scope = OpenScope(run, pipeline, begun.scope, facts, name=begun.name)
-    await scope.leave({"error": LOST}, Status.LOST, error=LOST)
+    why = AGAIN if item.again else LOST
+    await scope.leave({"error": why}, Status.LOST, error=why)
     return len(pipeline.at(f"{begun.scope}.end"))
