@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hookline.agent.answer import AgentResult, Event, StreamResult
 from hookline.agent.inside import INSIDE, Inside
@@ -15,6 +15,7 @@ from hookline.agent.models import Model
 from hookline.agent.models.named import model_named
 from hookline.agent.ready import ready_tool
 from hookline.agent.running import Running, RunningInside, Session
+from hookline.agent.server import McpServer
 from hookline.agent.spec import Spec
 from hookline.agent.stop import StopCondition
 from hookline.agent.structured import OutputSchema
@@ -28,6 +29,9 @@ from hookline.hook import Hook
 from hookline.journal import Journal, Owner, Record
 from hookline.lifecycle import Approver, Run
 from hookline.pipeline import Recorder
+
+if TYPE_CHECKING:
+    from hookline.agent.mcp import Servers
 
 __all__ = ["Agent"]
 
@@ -74,7 +78,7 @@ class Agent:
         self.model = model
         self.description = description
         self.system_prompt = system_prompt
-        self.tools = _tools(tools)
+        self.tools, self.servers = _tools(tools)
         self.temperature = temperature
         self.top_p = top_p
         self.max_output_tokens = max_output_tokens
@@ -95,8 +99,13 @@ class Agent:
         self.on_model_end = functions("on_model_end", on_model_end)
         self.on_tool_start = functions("on_tool_start", on_tool_start)
         self.on_tool_end = functions("on_tool_end", on_tool_end)
+        # What a file gives that has no keyword: hooks made elsewhere, its variables, what it declares besides.
+        self.attached: tuple[Hook, ...] = ()
+        self.environ: Mapping[str, str] | None = None
+        self.written: Declaration | None = None
         self._model: Model | None = None
         self._sessions: dict[str, Session] = {}
+        self._in_use: dict[asyncio.AbstractEventLoop, Servers] = {}
         self._lists: list[list[Callable[..., Any]]] | None = None
         self._hooks: tuple[Hook, ...] = ()
         self.hooks()
@@ -205,9 +214,12 @@ class Agent:
             await session.close()
 
     async def close(self) -> None:
-        """Close every session and the model's connections."""
+        """Close every session, the MCP servers and the model's connections."""
         for session_id in list(self._sessions):
             await self.close_session(session_id)
+        servers = self._in_use.pop(asyncio.get_running_loop(), None)
+        if servers is not None:
+            await servers.close()
         if self._model is not None:
             await self._model.close()
             self._model = None
@@ -229,11 +241,12 @@ class Agent:
                 for function in given
             )
             self._lists = lists
-        return self._hooks
+        return (*self.attached, *self._hooks) if self.attached else self._hooks
 
     def declaration(self, source: str = "") -> Declaration:
         """What it says, as pure data: for `explain`, and for the record of a run."""
-        return Declaration(format="polos", source=source, agent=self._declared(), timeout=self.timeout)
+        written = self.written or Declaration(format="polos", source=source)
+        return replace(written, source=source, agent=self._declared(), timeout=self.timeout)
 
     def as_tool(self) -> Tool:
         """The agent as a tool of another: its scopes nest inside that tool call."""
@@ -330,7 +343,20 @@ class Agent:
             top_p=self.top_p,
             max_output_tokens=self.max_output_tokens,
             provider_base_url=self.provider_base_url,
+            listed=self._listed if self.servers else None,
         )
+
+    async def _listed(self) -> Mapping[str, Tool]:
+        """The tools of its MCP servers, which are opened here and stay open until the agent is closed."""
+        from hookline.agent.mcp import Servers
+        from hookline.runners.piped import piped
+
+        loop = asyncio.get_running_loop()
+        if loop not in self._in_use:
+            # What was opened on a loop that is gone has ended with it.
+            self._in_use = {each: used for each, used in self._in_use.items() if not each.is_closed()}
+            self._in_use[loop] = Servers(self.servers, piped)
+        return await self._in_use[loop].tools(each.id for each in self.tools)
 
     def live_model(self) -> Model:
         """Its model, made on first use; an unknown provider or a missing key is told here."""
@@ -338,7 +364,10 @@ class Agent:
             return self.model
         if self._model is None:
             self._model = model_named(
-                self.provider, self.model, base_url=self.provider_base_url, environ=os.environ
+                self.provider,
+                self.model,
+                base_url=self.provider_base_url,
+                environ=os.environ if self.environ is None else self.environ,
             )
         return self._model
 
@@ -349,7 +378,7 @@ class Agent:
             provider=self.provider if isinstance(model, str) else model.provider,
             model=model if isinstance(model, str) else model.name,
             system_prompt=self.system_prompt,
-            tools=tuple(each.id for each in self.tools),
+            tools=(*(each.id for each in self.tools), *(f"mcp:{each.name}" for each in self.servers)),
             hooks=tuple(_declared(each) for each in self.hooks()),
         )
 
@@ -366,9 +395,15 @@ def _conditions(given: StopCondition | Iterable[StopCondition]) -> tuple[StopCon
     return conditions
 
 
-def _tools(given: Iterable[Any]) -> tuple[Tool, ...]:
+def _tools(given: Iterable[Any]) -> tuple[tuple[Tool, ...], tuple[McpServer, ...]]:
     made: dict[str, Tool] = {}
+    servers: dict[str, McpServer] = {}
     for item in given:
+        if isinstance(item, McpServer):
+            if item.name in servers:
+                raise UsageError(f"two MCP servers are called {item.name!r}")
+            servers[item.name] = item
+            continue
         if isinstance(item, str):
             each = ready_tool(item)
         elif isinstance(item, Tool):
@@ -379,12 +414,13 @@ def _tools(given: Iterable[Any]) -> tuple[Tool, ...]:
             each = tool(item)
         else:
             raise UsageError(
-                f"tools has {item!r}; each is a function, a Tool, an Agent or the name of a ready tool"
+                f"tools has {item!r}; each is a function, a Tool, an Agent, an McpServer"
+                " or the name of a ready tool"
             )
         if each.id in made:
             raise UsageError(f"two tools are called {each.id!r}")
         made[each.id] = each
-    return tuple(made.values())
+    return tuple(made.values()), tuple(servers.values())
 
 
 def _declared(hook: Hook) -> HookDeclaration:

@@ -163,11 +163,12 @@ class Running:
             note=self._notice,
             loop=asyncio.get_running_loop(),
         )
+        spec = await self.spec.whole()
         told = (*session.told, *before.tell_model)
         history = [*session.messages, *({"role": "user", "content": text} for text in told)]
         session.told = ()
         loop = Loop(
-            self.spec,
+            spec,
             inside,
             history=history,
             streaming=self.streaming,
@@ -294,23 +295,25 @@ class RunningInside:
         return result
 
     async def _limited(self, given: Any) -> AgentResult:
-        loop = Loop(
-            self.spec,
+        limit = asyncio.timeout(self.timeout)
+        try:
+            async with limit:
+                return await self._loop(await self.spec.whole()).answer(given)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            self.inside.run.resume()
+            raise ToolTimedOut(f"the agent {self.spec.id} ran past its limit of {self.timeout:g} s") from None
+
+    def _loop(self, spec: Spec) -> Loop:
+        return Loop(
+            spec,
             replace(self.inside, hooks=(*self.inside.hooks, *self.hooks)),
             history=(),
             streaming=self.emit is not None,
             emit=self.emit,
             provider_kwargs=self.provider_kwargs,
         )
-        limit = asyncio.timeout(self.timeout)
-        try:
-            async with limit:
-                return await loop.answer(given)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            self.inside.run.resume()
-            raise ToolTimedOut(f"the agent {self.spec.id} ran past its limit of {self.timeout:g} s") from None
 
     def _tell(self, type: str, text: str = "") -> None:
         if self.emit is not None:

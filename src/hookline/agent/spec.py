@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hookline.agent.models import Model
@@ -21,7 +21,7 @@ DEFAULT_MAX_STEPS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """One agent: its model, its tools, its hooks, when it stops."""
+    """One agent: its model, its tools, its hooks, when it stops. `listed` gives the tools that servers have now."""
 
     id: str
     model: Model
@@ -34,6 +34,13 @@ class Spec:
     top_p: float | None = None
     max_output_tokens: int | None = None
     provider_base_url: str | None = None
+    listed: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None
+
+    async def whole(self) -> Spec:
+        """With the tools of its servers, which are asked for them here."""
+        if self.listed is None:
+            return self
+        return replace(self, tools={**self.tools, **await self.listed()}, listed=None)
 
     def conditions(self) -> tuple[StopCondition, ...]:
         """Its stop conditions, with a cap on the steps if none of them is one."""
