@@ -1,6 +1,7 @@
 """no_force_push: every spelling that must be caught, and what must pass."""
 
 import subprocess
+import sys
 
 import pytest
 from hypothesis import example, given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from hookline import Agent, HookAction, HookContext, Scripted
 from hookline.guards import no_force_push, no_force_push_unless
 from hookline.guards.pushes import objection
+from hookline.guards.shell import LONGEST, MOST_STEPS, Work
 
 FORCED = [
     # plain
@@ -417,7 +419,95 @@ LONG = {
 @pytest.mark.parametrize("command", LONG.values(), ids=LONG.keys())
 def test_a_long_command_is_judged_in_the_end(command):
     objection(command[:120_000])
-    objection(command)
+    assert len(command) <= LONGEST or "to be read in full" in objection(command)
+
+
+# Texts whose reading once took more and more for each further character.
+GREEDY = {
+    "an alias of itself": 'alias a="a;a;a;a;a";a',
+    "an alias of itself, often": 'alias a="a a";' + "a;" * 60_000,
+    "an alias in git": "git " + "-c alias.a=b " * 9_000,
+    "aliases and git": "git config "
+    + " ".join(f"alias.a{n} b" for n in range(4_000))
+    + ";"
+    + "git x;" * 10_000,
+    "a mirror that is none": "GIT_CONFIG_COUNT=" + "remote." * 18_000,
+    "substitutions in one word": "$(a)" * 30_000,
+    "the output of echoes": "eval " + "$(echo a) " * 13_000,
+    "splits and substitutions": 'a="' + "x " * 3_000 + '";eval ' + "$a" * 8 + "$(echo b)" * 5_000,
+    "back ticks": "`a`" * 40_000,
+    "braces": "{a,b}" * 26_000,
+    "wrapped": "sudo " + "git x " * 21_000,
+    "echoes for a shell": "echo 'a b';" * 11_000 + "echo|sh",
+    "evals of evals": 'eval \'eval "eval a";' * 5_000,
+    "values of values": "".join(f"a{n}=$a{n + 1}$a{n + 1};" for n in range(7_000)),
+}
+
+
+def operations(command: str, steps: int = MOST_STEPS) -> int:
+    """How many lines of the guards' own code a decision takes, whatever machine it is on."""
+    count = 0
+
+    def trace(frame, event, argument):
+        nonlocal count
+        if "guards" not in frame.f_code.co_filename:
+            return None
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        objection(command, work=Work(steps))
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("command", GREEDY.values(), ids=GREEDY.keys())
+def test_no_text_takes_more_than_a_decision_may_take(command):
+    """A step is a few lines of code, so that steps that are counted hold for the time that nobody measures here."""
+    steps = 10_000
+    assert operations(command[:LONGEST], steps) < 30 * steps
+
+
+@pytest.mark.parametrize(
+    "piece", ["a;", "$(a)", "`a`", "$a ", "git x;", "sudo x;", "<(a) ", "{a,b} ", "x=$y;", "'a' "]
+)
+def test_twice_the_text_takes_at_most_about_twice_the_work(piece):
+    once, twice = operations(piece * 400), operations(piece * 800)
+    assert twice < 2.3 * once
+
+
+def test_the_steps_of_one_call_are_counted_over_all_its_commands():
+    one = "a $b;" * 1_500
+    assert objection(one) is None
+    answer = no_force_push(None, context({"commands": [one] * 100}))
+    assert (answer.action, "to be read in full" in answer.reason) == (HookAction.BLOCK, True)
+
+
+@pytest.mark.parametrize("spelling", ["git push -f", "g${x}it pu${x}sh -f", "ls", "$a$b"])
+@pytest.mark.parametrize(
+    "filling", ["#" * LONGEST, "a;" * 70_000, "x=$y;" * 26_000], ids=["long", "often", "values"]
+)
+def test_what_is_not_read_to_its_end_is_never_let_through(spelling, filling):
+    assert objection(f"{filling}\n{spelling}") is not None
+    assert objection(["sh", "-c", f"{filling}\n{spelling}"]) is not None
+
+
+ORDINARY = {
+    "a large file": "cat > f <<'EOF'\n" + "an ordinary line with $x and `y`, it's fine\n" * 2_500 + "EOF\n",
+    "a large program": "python3 - <<'EOF'\n" + "print('git push', x)\n" * 5_000 + "EOF\n",
+    "a long script": "set -e\n" + 'mkdir -p "$D/b" && cp -r src "$D/y" | tee -a log.txt\n' * 500,
+    "many words": "rm -f " + "build/object-file.o " * 6_000,
+}
+
+
+@pytest.mark.parametrize("command", ORDINARY.values(), ids=ORDINARY.keys())
+def test_what_people_write_is_read_in_full(command):
+    assert objection(command) is None
+    assert objection(f"{command}\ngit push -f") is not None
+    assert "overwrites" in objection(f"{command}\ngit push -f")
 
 
 @given(st.text(max_size=60) | st.text("git push-f'\"\\$(){}`|;&<>\n#=", max_size=60))

@@ -247,9 +247,15 @@ LONG = {
 
 
 @pytest.mark.parametrize("command", LONG.values(), ids=LONG.keys())
-def test_a_long_command_is_judged_in_the_end(command):
-    shell_targets(command[:120_000], "/work")
-    shell_targets(command, "/work")
+def test_what_is_too_long_to_be_read_in_full_is_refused_and_never_let_through(command):
+    for text in (command[:120_000] + "\n> /etc/passwd", command):
+        answer = no_writes_outside(standing(Path("/work")), context({"command": text}, "shell"))
+        assert answer.action == "block"
+
+
+def test_a_large_file_in_a_command_is_read_in_full():
+    text = "cat > f <<'EOF'\n" + "an ordinary line with $x and `y`, it's fine\n" * 2_500 + "EOF\n"
+    assert shell_targets(text, "/work") == ["/work/f"]
 
 
 def standing(workspace: Path) -> WorkflowContext:
@@ -260,3 +266,24 @@ def context(payload, kind) -> HookContext:
     return HookContext(
         workflow_id="w", point="tool.start", current_tool="t", tool_kind=kind, current_payload=payload
     )
+
+
+PATCH = "*** Begin Patch\n*** Add File: a.txt\n+x\n*** Update File: ../b.txt\n*** Move to: /etc/c\n*** End Patch\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"apply_patch <<'EOF'\n{PATCH}EOF\n",
+        f"apply_patch '{PATCH}'",
+        ["apply_patch", PATCH],
+        f"bash -c \"apply_patch <<'EOF'\n{PATCH}EOF\n\"",
+    ],
+    ids=["here-document", "argument", "list", "inner shell"],
+)
+def test_a_patch_that_a_shell_is_given_names_its_files(command):
+    assert shell_targets(command, "/work") == ["/work/a.txt", "/work/../b.txt", "/etc/c"]
+
+
+def test_a_patch_is_one_only_for_the_program_that_applies_it():
+    assert shell_targets(f"cat <<'EOF'\n{PATCH}EOF\n", "/work") == []

@@ -15,7 +15,7 @@ from typing import Any
 
 from hookline.context import HookContext, WorkflowContext
 from hookline.guards.commands import asked
-from hookline.guards.shell import HOLE, Command, Word, names, read, word_of
+from hookline.guards.shell import HOLE, LONGEST, Command, TooMuch, Word, Work, names, read, word_of
 from hookline.hook import hook
 from hookline.result import CONTINUE, HookResult
 
@@ -41,17 +41,14 @@ def no_force_push_unless(
     return guard
 
 
-def objection(command: str | Sequence[str], *, lease: bool = False, delete: bool = False) -> str | None:
-    """Why this shell text or argument list must not run, or None where nothing speaks against it."""
-    rules = _Rules(lease=lease, delete=delete)
-    if sum(map(len, command)) > LONGEST:
-        plain = _SIGNS.sub("", command if isinstance(command, str) else " ".join(command))
-        told = "git" in plain or "push" in plain
-        return f"the command has more than {LONGEST} characters and mentions git" if told else None
-    if isinstance(command, str):
-        return _of_text(command.replace(HOLE, "?").replace("\r\n", "\n"), rules)
-    words = tuple(word_of(word.replace(HOLE, "?")) for word in command)
-    return _of_commands((Command(words=words),), rules)
+def objection(
+    command: str | Sequence[str], *, lease: bool = False, delete: bool = False, work: Work | None = None
+) -> str | None:
+    """Why this shell text or argument list must not run, or None where nothing speaks against it.
+
+    `work` is what the decision may take; a command that takes more is too long to be read in full, and refused.
+    """
+    return _objection(command, _Rules(lease=lease, delete=delete, work=work or Work()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +59,7 @@ class _Rules:
     delete: bool = False
     depth: int = 0
     named: bool = False
+    work: Work = field(default_factory=Work)
     git_aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     shell_aliases: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -70,20 +68,34 @@ class _Rules:
 
 
 def _answer(hook_context: HookContext, rules: _Rules) -> HookResult:
+    # The steps are counted over all that one call is asked to run.
+    rules = replace(rules, work=Work())
     for command in asked(hook_context.current_payload):
-        reason = objection(command, lease=rules.lease, delete=rules.delete)
+        reason = _objection(command, rules)
         if reason is not None:
             return HookResult.block(f"no force-push: {reason}")
     return CONTINUE
 
 
-# No shell on Linux takes a longer text as an argument.
-LONGEST = 131_072
+def _objection(command: str | Sequence[str], rules: _Rules) -> str | None:
+    try:
+        if sum(map(len, command)) > LONGEST:
+            raise TooMuch
+        if isinstance(command, str):
+            return _of_text(command.replace(HOLE, "?").replace("\r\n", "\n"), rules)
+        rules.work.spend(len(command))
+        words = tuple(word_of(word.replace(HOLE, "?")) for word in command)
+        return _of_commands((Command(words=words),), rules)
+    except TooMuch as exc:
+        return str(exc)
+
+
 DEEPEST = 8
 MOST_PROGRAMS = 20
 PASSES = 3
 
 SHELLS = names("sh bash dash zsh ksh mksh ash fish rbash")
+RUNS_FILE = SHELLS | {"source", "."}
 GITS = frozenset({"git", "hub"})
 PUSHES = frozenset({"push", "send-pack", "http-push"})
 DASHED = {f"git-{name}": name for name in PUSHES}
@@ -96,9 +108,11 @@ TEXTS = names(
 # They run a text that they are given in one word.
 RUNS_TEXT = names("ssh su sudo doas script watch parallel env trap flock tmux screen nix-shell unbuffer")
 CODE = re.compile(r"(?:python|perl|ruby|node|nodejs|php|deno|bun|lua|awk|gawk|osascript|tclsh|pwsh)[\d.]*")
-IN_CODE = re.compile(
-    r"\bgit\b[^\n]{0,80}?\b(?:push|send-pack)\b[^\n]{0,80}?(?:--force|--mirror|--delete|--prune|[\"'\s]-\w{0,4}[fd]|[\"'\s]\+)"
-)
+PUSH_IN_CODE = re.compile(r"\b(?:push|send-pack)\b")
+GIT_IN_CODE = re.compile(r"\bgit\b")
+FORCE_IN_CODE = re.compile(r"--force|--mirror|--delete|--prune|[\"'\s]-\w{0,4}[fd]|[\"'\s]\+")
+# So far from the word push is looked for git before it, and for what forces after it.
+NEAR = 80
 # They give variables and functions what is run later.
 NAMES = names("set for read export declare typeset local readonly mapfile readarray printf select")
 GIT_RUNS = names("submodule bisect rebase for-each-repo filter-branch")
@@ -107,7 +121,7 @@ TAKES_VALUE = names(
 )
 _PUSH = re.compile(r"\bpush\b")
 _SIGNS = re.compile(r"\\\n|['\"\\\ue000]")
-_MIRROR = re.compile(r"remote\..*\.(?:push|mirror)", re.DOTALL | re.IGNORECASE)
+_MIRROR = re.compile(r"remote\..*\.(?:push|mirror)", re.DOTALL)
 
 _DANGERS = {
     "--force-with-lease": "lease",
@@ -130,7 +144,7 @@ _SAID = {
 def _of_text(text: str, rules: _Rules) -> str | None:
     if rules.depth > DEEPEST:
         return "the command is nested too deep to be understood" if _mentions(text) else None
-    script = read(text)
+    script = read(text, work=rules.work)
     reason = _of_commands(script.commands, rules)
     if reason is None and script.fault and _mentions(text):
         reason = f"the command mentions push and cannot be understood ({script.fault})"
@@ -141,7 +155,7 @@ def _of_text(text: str, rules: _Rules) -> str | None:
         if reason is not None or (values and known == values):
             break
         values = known
-        script = read(text, values)
+        script = read(text, values, work=rules.work)
         reason = _of_commands(script.commands, rules)
     return reason
 
@@ -160,6 +174,7 @@ def _given_names(command: Command) -> Iterable[tuple[str, Word]]:
 
 
 def _of_commands(commands: Sequence[Command], rules: _Rules) -> str | None:
+    rules.work.spend(1 + 2 * len(commands) + _size(rules))
     rules = replace(
         rules,
         named=rules.named or any(map(_names_push, commands)),
@@ -173,11 +188,22 @@ def _of_commands(commands: Sequence[Command], rules: _Rules) -> str | None:
     return _of_fed(commands, rules)
 
 
+def _size(rules: _Rules) -> int:
+    """What it takes to hand the aliases on."""
+    return (len(rules.git_aliases) + len(rules.shell_aliases)) // 16
+
+
 def _of_command(command: Command, rules: _Rules) -> str | None:
     for name, value in command.assigned:
-        if name.startswith("GIT_CONFIG") and ("alias." in value.bare or _MIRROR.search(value.bare)):
+        if name.startswith("GIT_CONFIG") and ("alias." in value.bare or _names_mirror(value.bare.lower())):
             return f"{name} changes what git push does"
     return _of_words(command.words, rules, command)
+
+
+def _names_mirror(text: str) -> bool:
+    """Whether a setting of _MIRROR stands anywhere in it; a search for that pattern would begin at each `remote.`."""
+    at = text.find("remote.")
+    return at >= 0 and any(text.find(end, at + 7) >= 0 for end in (".push", ".mirror"))
 
 
 def _of_words(words: Sequence[Word], rules: _Rules, command: Command | None = None) -> str | None:
@@ -224,6 +250,7 @@ def _of_wrapped(words: Sequence[Word], rules: _Rules, command: Command | None) -
     if len(runners) > MOST_PROGRAMS:
         return "the command names git or a shell too often to be understood"
     for at in runners:
+        rules.work.spend(1 + len(words) // 4)
         reason = _of_program(words[at:], rules, command)
         if reason is None and _program(words[at]) in GITS and _adds_words(words[:at]):
             reason = _of_more(words[at + 1 :])
@@ -263,6 +290,8 @@ def _of_unknown(words: Sequence[Word], rules: _Rules) -> str | None:
 
 def _of_inner(words: Sequence[Word], rules: _Rules) -> str | None:
     """The output of a command is run; where it is an echo, that is known."""
+    # All words that one text split into have its commands.
+    rules.work.spend(sum(len(word.inner) for word in words))
     return _first(
         (text for word in words for inner in word.inner for text in _output(inner)),
         lambda text: _of_text(text, rules.deeper()),
@@ -292,9 +321,24 @@ def _bodies(command: Command | None) -> list[str]:
 def _of_code(words: Sequence[Word], command: Command | None) -> str | None:
     texts = [word.text for word in words[1:]]
     texts += _bodies(command)
-    if any(IN_CODE.search(text) for text in texts):
+    if any(map(_forces_in_code, texts)):
         return f"the code that {words[0].text} is given would force a git push"
     return None
+
+
+def _forces_in_code(text: str) -> bool:
+    """Whether git, push and what forces stand near one another in a line. Each push is looked at alone, so that a
+    long text takes as long as it has pushes."""
+    for push in PUSH_IN_CODE.finditer(text):
+        start, end = push.span()
+        before = text[max(0, start - NEAR - 4) : start].rpartition("\n")[2]
+        # A little more, for what forces may begin at the last place where it counts.
+        after = text[end : end + NEAR + 10]
+        forces = FORCE_IN_CODE.search(after)
+        near = forces is not None and forces.start() <= NEAR and "\n" not in after[: forces.start()]
+        if near and GIT_IN_CODE.search(before):
+            return True
+    return False
 
 
 def _of_fed(commands: Sequence[Command], rules: _Rules) -> str | None:
@@ -307,7 +351,7 @@ def _of_fed(commands: Sequence[Command], rules: _Rules) -> str | None:
             said.update(earlier for earlier in range(at) if not files[earlier][1])
             break
     for at, command in enumerate(commands):
-        runs = bool(command.words) and (_program(command.words[0]) in SHELLS | {"source", "."})
+        runs = bool(command.words) and _program(command.words[0]) in RUNS_FILE
         for word in command.words if runs else command.words[:1]:
             if runs or "/" in word.text:
                 earlier = written.get(_program_name(word.text), at)
@@ -334,6 +378,7 @@ def _output(command: Command) -> Iterable[str]:
 
 
 def _of_git(words: Sequence[Word], rules: _Rules) -> str | None:
+    rules.work.spend(1 + _size(rules))
     aliases = dict(rules.git_aliases)
     at = 0
     while at < len(words) and words[at].start.startswith("-"):

@@ -12,14 +12,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-__all__ = ["HOLE", "Command", "Redirect", "Script", "Word", "names", "read", "word_of"]
+__all__ = [
+    "HOLE",
+    "LONGEST",
+    "Command",
+    "Redirect",
+    "Script",
+    "TooMuch",
+    "Word",
+    "Work",
+    "names",
+    "read",
+    "word_of",
+]
 
 HOLE = "\ue000"
 """Stands in a word for what cannot be known."""
 
+# No shell on Linux takes a longer text as an argument.
+LONGEST = 131_072
 DEEPEST = 25
 MOST_BRACED = 64
 MOST_FILLED_IN = 200_000
+MOST_STEPS = 200_000
+"""What one decision may take: a step is one sign, one word or one command, read or looked at."""
+
+# Looking at so many characters takes as long as a step.
+_CHARACTERS_A_STEP = 16
 
 # What a character of a word is: quoted, bare, a hole in quotes, a hole that may become several words.
 _QUOTED, _BARE, _HELD, _OPEN, _SPLIT = "q", "b", "H", "h", " "
@@ -91,9 +110,39 @@ class Script:
     holes: bool = False
 
 
-def read(text: str, variables: Mapping[str, str] | None = None, *, depth: int = 0) -> Script:
-    """The commands of a text. With `variables`, those are filled in and all others are empty."""
-    reader = _Reader(text, variables, depth)
+class TooMuch(Exception):
+    """A command that is too long to be read in full. Who asked is waiting, so that is refused, and never let through."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the command is too long, or nested too often, to be read in full; write it to a file or in parts"
+        )
+
+
+class Work:
+    """Counts the steps of one decision, over every text that it reads."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, steps: int = MOST_STEPS) -> None:
+        self.left = steps
+
+    def spend(self, steps: int = 1) -> None:
+        self.left -= steps
+        if self.left < 0:
+            raise TooMuch
+
+
+def read(
+    text: str, variables: Mapping[str, str] | None = None, *, depth: int = 0, work: Work | None = None
+) -> Script:
+    """The commands of a text. With `variables`, those are filled in and all others are empty.
+
+    TooMuch where that takes more steps than `work` has left.
+    """
+    work = work or Work()
+    work.spend(1 + len(text) // _CHARACTERS_A_STEP)
+    reader = _Reader(text, variables, depth, work)
     try:
         reader.commands(_Frame(), closed_by=None)
     except _Unreadable as exc:
@@ -173,8 +222,9 @@ _EXPANDS = re.compile(r"[\\$`]")
 class _Reader:
     """Goes over a text once, from left to right."""
 
-    def __init__(self, text: str, variables: Mapping[str, str] | None, depth: int) -> None:
+    def __init__(self, text: str, variables: Mapping[str, str] | None, depth: int, work: Work) -> None:
         self.text = text
+        self.work = work
         self.at = 0
         self.variables = variables
         self.depth = depth
@@ -193,6 +243,7 @@ class _Reader:
             raise _Unreadable("it is nested too deep")
         text, size = self.text, len(self.text)
         while self.at < size:
+            self.work.spend()
             letter = text[self.at]
             if letter in " \t":
                 self.at += 1
@@ -259,6 +310,7 @@ class _Reader:
 
     def _end(self, frame: _Frame) -> None:
         if frame.words or frame.assigned or frame.redirects:
+            self.work.spend(2)
             made = Command(
                 words=tuple(frame.words),
                 assigned=tuple(frame.assigned),
@@ -324,9 +376,10 @@ class _Reader:
                 self._expansions(redirect.body)
 
     def _expansions(self, body: str) -> None:
-        inner = _Reader(body, self.variables, self.depth)
+        inner = _Reader(body, self.variables, self.depth, self.work)
         draft = _Draft()
         while (sign := _EXPANDS.search(body, inner.at)) is not None:
+            self.work.spend()
             inner.at = sign.start()
             if sign[0] == "\\":
                 inner.at += 2
@@ -345,6 +398,7 @@ class _Reader:
             self.at += 1
             self._substitution(draft, quoted=True)
         while self.at < size:
+            self.work.spend()
             plain = _PLAIN.match(text, self.at)
             if plain is not None:
                 draft.put(plain[0], _BARE)
@@ -369,7 +423,7 @@ class _Reader:
                 self._backticks(draft, quoted=False)
             else:
                 self._bare(draft, letter)
-        return _words(draft)
+        return _words(draft, self.work)
 
     def _bare(self, draft: _Draft, letter: str) -> None:
         if letter == HOLE:
@@ -389,6 +443,7 @@ class _Reader:
         draft.put("", _QUOTED)
         self.at += 1
         while self.at < size:
+            self.work.spend()
             plain = _IN_QUOTES.match(text, self.at)
             if plain is not None:
                 draft.put(plain[0], _QUOTED)
@@ -459,7 +514,7 @@ class _Reader:
                 break
             end += 1
         inside = re.sub(r'\\([`$\\"])' if quoted else r"\\([`$\\])", r"\1", self.text[self.at + 1 : end])
-        inner = read(inside, self.variables, depth=self.depth)
+        inner = read(inside, self.variables, depth=self.depth, work=self.work)
         self.found += inner.commands
         self.fault = self.fault or inner.fault
         draft.inner += inner.commands
@@ -475,6 +530,7 @@ class _Reader:
             raise _Unreadable("it is nested too deep")
         self.at += 2
         while self.at < size and text[self.at] != "}":
+            self.work.spend()
             plain = _IN_BRACES.match(text, self.at)
             if plain is not None:
                 inside.put(plain[0], _QUOTED)
@@ -513,6 +569,7 @@ class _Reader:
             # Values that hold values grow without end.
             value = HOLE
         for piece in re.split(r"(\s+|\ue000)", value):
+            self.work.spend()
             if piece == HOLE:
                 self._hole(draft, quoted=quoted)
             elif piece.strip() or quoted:
@@ -536,7 +593,7 @@ def _ansi(found: re.Match[str]) -> str:
     return _ANSI_LETTERS.get(found[6], found[6])
 
 
-def _words(draft: _Draft) -> list[Word]:
+def _words(draft: _Draft, work: Work) -> list[Word]:
     text, kinds, inner = "".join(draft.pieces), "".join(draft.kinds), tuple(draft.inner)
     if not text:
         # Nothing at all, as of an empty variable, is no word; '' is one.
@@ -549,18 +606,22 @@ def _words(draft: _Draft) -> list[Word]:
         else [len(text)]
     ):
         if end > start:
-            words += _unbraced(Word(text[start:end], kinds[start:end], inner))
+            work.spend()
+            words += _unbraced(Word(text[start:end], kinds[start:end], inner), work)
         start = end + 1
     return words
 
 
-def _unbraced(word: Word) -> list[Word]:
+def _unbraced(word: Word, work: Work) -> list[Word]:
     """`{a,b}` as the words it becomes."""
     done: list[Word] = []
     waiting = [word]
     while waiting:
         this = waiting.pop()
-        span = _brace(this) if "{" in this.text else None
+        span = None
+        if "{" in this.text:
+            work.spend(1 + len(this.text) // 4)  # each character is looked at by itself
+            span = _brace(this)
         if span is None:
             done.append(this)
             continue

@@ -14,14 +14,13 @@ from urllib.parse import unquote, urlsplit
 
 from hookline.context import HookContext, WorkflowContext
 from hookline.guards.commands import FOLDERS, asked
-from hookline.guards.shell import Command, Word, names, read, word_of
+from hookline.guards.shell import LONGEST, Command, TooMuch, Word, Work, names, read, word_of
 from hookline.hook import hook
 from hookline.result import CONTINUE, HookResult
 
 __all__ = ["no_writes_outside", "no_writes_outside_of", "shell_targets", "written_paths"]
 
 _MATCH = "kind:write|shell"
-LONGEST = 131_072
 
 
 # Not inline: resolving asks the file system, which may take its time.
@@ -49,8 +48,11 @@ def _answer(hook_context: HookContext, roots: Sequence[str], base: str | None = 
     payload = hook_context.current_payload
     base = base or roots[0]
     if hook_context.tool_kind == "shell":
-        folder = _folder(payload, base)
-        paths = [path for command in asked(payload) for path in shell_targets(command, folder)]
+        folder, work = _folder(payload, base), Work()
+        try:
+            paths = [path for command in asked(payload) for path in shell_targets(command, folder, work)]
+        except TooMuch as exc:
+            return HookResult.block(f"no writes outside: {exc}")
     else:
         paths = list(written_paths(payload))
     real = [os.path.realpath(root) for root in roots]
@@ -144,15 +146,23 @@ _DEVICES = re.compile(r"/dev/(?:null|stdout|stderr|stdin|tty|zero|fd/\d+)|/proc/
 _DEEPEST = 5
 
 
-def shell_targets(command: str | Sequence[str], base: str, depth: int = 0) -> list[str]:
-    """The paths that a shell text or an argument list shows it writes to, absolute or from `base`."""
+def shell_targets(
+    command: str | Sequence[str], base: str, work: Work | None = None, depth: int = 0
+) -> list[str]:
+    """The paths that a shell text or an argument list shows it writes to, absolute or from `base`.
+
+    TooMuch where the text is too long to be read in full.
+    """
+    work = work or Work()
     if isinstance(command, str):
-        command = command[:LONGEST]
+        if len(command) > LONGEST:
+            raise TooMuch
         variables = {"HOME": os.path.expanduser("~"), "PWD": base}
-        commands = read(command).commands
+        commands = read(command, work=work).commands
         known = {name: word.text for each in commands for name, word in each.assigned if word.known}
-        commands = _filled(command, {**variables, **known})
+        commands = _filled(command, {**variables, **known}, work)
     else:
+        work.spend(len(command))
         commands = (Command(words=tuple(map(word_of, command))),)
     folders: dict[tuple[int, ...], str | None] = {(): base}
     found: list[str] = []
@@ -166,18 +176,30 @@ def shell_targets(command: str | Sequence[str], base: str, depth: int = 0) -> li
             path = _path(target, folder)
             if path is not None:
                 found.append(path)
+        found += _patched(each, words, folder)
         if depth < _DEEPEST:
             found += [
-                path for text in _texts(words) for path in shell_targets(text, folder or base, depth + 1)
+                path
+                for text in _texts(words)
+                for path in shell_targets(text, folder or base, work, depth + 1)
             ]
     return found
 
 
-def _filled(text: str, variables: Mapping[str, str]) -> tuple[Command, ...]:
+def _patched(command: Command, words: Sequence[Word], folder: str | None) -> list[str]:
+    """The files of a patch that a shell gives to Codex's apply_patch, as an argument or as its input."""
+    if not words or words[0].text.rpartition("/")[2] not in ("apply_patch", "applypatch"):
+        return []
+    given = [word.text for word in words[1:]]
+    given += [each.body or each.target.text for each in command.redirects if each.sign.startswith("<<")]
+    return [os.path.join(folder or "", path) for text in given for path in _PATCHED.findall(text)]
+
+
+def _filled(text: str, variables: Mapping[str, str], work: Work) -> tuple[Command, ...]:
     """The commands with the known variables in place; others stay holes, for an empty one would be a wrong path."""
     names = {match[1] for match in re.finditer(r"\$\{?([A-Za-z_]\w*)", text)}
     from_outside = {name: "\ue000" for name in names if name not in variables}
-    return read(text, {**from_outside, **variables}).commands
+    return read(text, {**from_outside, **variables}, work=work).commands
 
 
 def _standing(folders: Mapping[tuple[int, ...], str | None], group: tuple[int, ...]) -> str | None:
