@@ -18,9 +18,9 @@ from hookline.dialects.claude.payload import encode, variables
 from hookline.dialects.claude.reading import decode
 from hookline.dialects.condition import condition
 from hookline.errors import FileError
+from hookline.handlers.background import Background
 from hookline.handlers.command import command_handler
 from hookline.handlers.given import context_json
-from hookline.handlers.http import http_handler
 from hookline.handlers.python import python_hook
 from hookline.handlers.shell import shell_handler
 from hookline.hook import Handler, Hook, Matcher, Mode, OnError, options_of
@@ -66,13 +66,28 @@ def attached(
     hooks: list[Hook] = []
     doubts: list[str] = []
     problems = list(found.problems)
+    background = Background(runner) if any(each.params.get("async") for each in declared) else None
     for each in declared:
         try:
-            hooks.append(_live(each, runner, function))
+            made = _live(each, runner, function)
+            if background is not None and each.params.get("async"):
+                made = _async(made, each, runner, background)
+            hooks.append(made)
         except FileError as exc:
             problems.append(exc)
         doubts += [f"{each.source}: hook {each.name}: {doubt}" for doubt in _doubts(each)]
+        notes += _cold(each, runner)
+    if background is not None:
+        hooks.append(_end_of_async(file, background))
     return Attached(hooks, problems, notes, doubts)
+
+
+def _cold(declared: HookDeclaration, runner: Runner) -> Iterator[str]:
+    if declared.params.get("warm") == "fork" and not isinstance(runner, LocalRunner):
+        yield (
+            f"{declared.source}: hook {declared.name}: warm: fork is for processes of this machine;"
+            f" in {type(runner).__name__} each call starts cold"
+        )
 
 
 def _doubts(declared: HookDeclaration) -> Iterator[str]:
@@ -128,6 +143,27 @@ def _live(
     )
 
 
+def _async(made: Hook, declared: HookDeclaration, runner: Runner, background: Background) -> Hook:
+    """The hook, begun and not waited for; what it says is observed at most."""
+    conditions = _conditions(declared)
+    unlimited = _HANDLERS[declared.kind](replace(declared, timeout=None), runner)
+    limited = _HANDLERS[declared.kind](declared, runner)
+    handler = background.handler(declared.name, unlimited, limited)
+    return replace(made, handler=_asked_when(conditions, handler), timeout=None, mode=Mode.OBSERVE)
+
+
+def _end_of_async(file: Path, background: Background) -> Hook:
+    return Hook(
+        name=f"the end of async hooks ({file.name})",
+        points=frozenset({Point.RUN_END}),
+        handler=background.end,
+        kind="background",
+        timeout=None,
+        on_error=OnError.CONTINUE,
+        source=str(file),
+    )
+
+
 def _command(declared: HookDeclaration, runner: Runner) -> Handler:
     params = declared.params
     argv = params.get("argv") or ["sh", "-c", params["command"]]
@@ -158,6 +194,8 @@ def _shell(declared: HookDeclaration, runner: Runner) -> Handler:
 
 
 def _http(declared: HookDeclaration, _runner: Runner) -> Handler:
+    from hookline.handlers.http import http_handler  # slow to load, and few files need it
+
     params = declared.params
     return http_handler(
         params["url"],

@@ -1,18 +1,19 @@
-"""Patterns for tool names, compiled once: RE2 where it can, the `regex` module with a limit where it cannot."""
+"""Patterns, compiled once: by RE2 where it can, by the `regex` module with a limit where it cannot."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import re2  # pyright: ignore[reportMissingTypeStubs]
-import regex
 
-from hookline.context import Facts
 from hookline.errors import UsageError
-from hookline.hook import Matcher
 
-__all__ = ["TOOL_KINDS", "matcher", "pattern"]
+if TYPE_CHECKING:
+    from hookline.context import Facts
+    from hookline.hook import Matcher
+
+__all__ = ["TOOL_KINDS", "matcher", "pattern", "search"]
 
 TOOL_KINDS = ("shell", "read", "write", "search", "web", "mcp", "agent", "other")
 REGEX_SECONDS = 0.05
@@ -41,17 +42,37 @@ def matcher(text: str) -> Matcher:
 
 
 def pattern(text: str) -> Callable[[str], bool]:
-    """Whether a name fits the pattern as a whole."""
+    """Whether a name fits the pattern as a whole; TimeoutError where nobody knows in time."""
+    return _asking(text, "fullmatch", "match ")
+
+
+def search(text: str) -> Callable[[str], bool]:
+    """Whether the pattern is found anywhere in a text; TimeoutError where nobody knows in time."""
+    return _asking(text, "search")
+
+
+def _asking(text: str, how: str, where: str = "") -> Callable[[str], bool]:
     try:
-        compiled: Any = _re2.compile(text, _quiet)
-        return lambda name: compiled.fullmatch(name) is not None
-    except _re2.error:
+        ask: Any = getattr(_re2.compile(text, _quiet), how)
+        return lambda name: ask(_encodable(name)) is not None
+    except (_re2.error, UnicodeEncodeError):
         pass
+    import regex  # slow to load, and few patterns need it
+
     try:
-        backtracking = regex.compile(text)
+        slowly: Any = getattr(regex.compile(text), how)
     except regex.error as exc:
-        raise UsageError(f"match {text!r} is not a valid pattern: {exc}") from exc
-    return lambda name: backtracking.fullmatch(name, timeout=REGEX_SECONDS) is not None
+        raise UsageError(f"{where}{text!r} is not a valid pattern: {exc}") from exc
+    return lambda name: slowly(name, timeout=REGEX_SECONDS) is not None
+
+
+def _encodable(text: str) -> str:
+    """Half a surrogate pair, which JSON can carry and UTF-8 cannot, becomes U+FFFD: RE2 reads UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "".join("\ufffd" if "\ud800" <= letter <= "\udfff" else letter for letter in text)
+    return text
 
 
 def _kinds(text: str) -> frozenset[str]:

@@ -1,6 +1,7 @@
 """Hook files attached to a run with `--hooks`: `hookline.yaml` and `.claude/settings.json`."""
 
 import json
+import os
 import sys
 
 import pytest
@@ -159,3 +160,90 @@ def test_explain_and_try_know_the_hooks_of_a_file(hookline, folder):
     tried = hookline("try", "tool.start", "coder.py", "--hooks", "hookline.yaml", *event)
     assert tried.returncode == 1
     assert "block: no force" in tried.stdout
+
+
+def asynchronous(folder, until="true", **events):
+    """A settings file whose hooks are async: an event, and the commands that stand there.
+
+    One hook is not: it keeps the run from ending before what is waited for has come.
+    """
+    groups = {
+        event: [{"hooks": [{"type": "command", "command": each, "async": True} for each in commands]}]
+        for event, commands in events.items()
+    }
+    waiting = {"type": "command", "command": f"until {until}; do sleep 0.05; done"}
+    groups["Stop"] = [{"hooks": [waiting]}]
+    (folder / "settings.json").write_text(json.dumps({"hooks": groups}, indent=1))
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_an_async_hook_refuses_nothing_and_is_on_record_with_its_end(hookline, folder):
+    (folder / "slow.sh").write_text(f"{sys.executable} guard.py; echo >> ended")
+    commands = ["sh slow.sh", "echo >> ended; exit 3"]
+    asynchronous(folder, "[ -f ended ] && [ $(wc -l < ended) -ge 4 ]", PreToolUse=commands)
+    done = hookline("run", "coder.py", "x", "--hooks", "settings.json")
+    assert done.returncode == 0, done.stderr
+    assert "blocked" not in done.stderr
+    # Nobody waited, so the order is not known.
+    assert sorted((folder / "guarded").read_text().splitlines()) == ["echo hi", "git push --force"]
+    logged = " ".join(hookline("logs", "last").stdout.split())
+    assert logged.count("sh slow.sh (async) at tool.start") == 2
+    assert "sh slow.sh (async): said block, which does not count: no force" in logged
+    assert "sh slow.sh (async): ended well" in logged
+    assert "exit 3 (async): broke: exited with 3; 0 lets its answer be read, 2 refuses (2 times)" in logged
+    # What ended well is on record, what did not is told too.
+    told = " ".join(done.stderr.split()).partition("tells you: ")[2]
+    assert "exited with 3" in told
+    assert "ended well" not in told
+
+
+def test_an_async_hook_that_goes_on_is_ended_with_the_run_and_nobody_waits_for_it(hookline, folder):
+    asynchronous(folder, "[ -s begun ]", UserPromptSubmit=["echo $$ > begun; exec sleep 1000"])
+    done = hookline("run", "coder.py", "x", "--hooks", "settings.json")
+    assert done.returncode == 0, done.stderr
+    assert not is_alive(int((folder / "begun").read_text()))
+    assert "(async): was still going on and was ended with the run" in " ".join(done.stderr.split())
+
+
+def test_many_async_hooks_that_go_on_keep_no_place_from_the_others(hookline, folder):
+    asynchronous(folder, UserPromptSubmit=[f"exec sleep {1000 + each}" for each in range(12)])
+    written(folder, "hooks: [{name: guard, on: tool.start, command: [PYTHON, guard.py]}]")
+    done = hookline("run", "coder.py", "x", "--hooks", "settings.json", "--hooks", "hookline.yaml")
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stderr.split())
+    assert "blocked: no force" in said
+    assert said.count("was never started: 4 others were going on until the run ended") == 8
+
+
+def test_explain_says_that_nobody_waits_for_an_async_hook(hookline, folder):
+    asynchronous(folder, PreToolUse=["./log"])
+    shown = " ".join(hookline("explain", "coder.py", "--hooks", "settings.json").stdout.split())
+    assert (
+        "PreToolUse: ./log (async) (command), no limit, if it breaks: continue,"
+        " observe only: its verdict does not count" in shown
+    )
+    assert "run.end 1. the end of async hooks (settings.json)" in shown
+
+
+def test_where_a_foreign_agent_asks_an_async_hook_is_waited_for_and_refuses_nothing(hookline, folder):
+    asynchronous(folder, PreToolUse=[f"sleep 0.2; {sys.executable} guard.py"])
+    event = {
+        "session_id": "s",
+        "transcript_path": "",
+        "cwd": str(folder),
+        "hook_event_name": "PreToolUse",
+        "tool_name": "Bash",
+        "tool_input": {"command": "git push --force"},
+        "tool_use_id": "t",
+    }
+    done = hookline("answer", "--file", "settings.json", stdin=json.dumps(event))
+    assert (done.returncode, done.stdout) == (0, "")
+    assert (folder / "guarded").read_text() == "git push --force\n"
+    assert "would have said block" in hookline("logs", "last").stdout

@@ -4,6 +4,7 @@ The fixtures are what Claude Code 2.1.325 wrote to a hook's stdin, one file an e
 """
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -14,16 +15,20 @@ from hookline.context import Facts, HookContext
 from hookline.dialects.claude.answering import answer
 from hookline.dialects.claude.events import CALLERS, EVENTS, event_of, point_of
 from hookline.dialects.claude.payload import context_of, encode, filled, native_of, read, variables
-from hookline.dialects.claude.reading import TEXT_LIMIT, decode
+from hookline.dialects.claude.reading import JOURNAL_KEEPS, TEXT_LIMIT, decode
 from hookline.dialects.claude.settings import applies, declared, once, selector, whole_pattern
 from hookline.errors import HookBroke, UsageError
 from hookline.hook import Hook, OnError
+from hookline.journal import Called
+from hookline.journal.encoding import CAP
+from hookline.journal.memory import MemoryJournal
 from hookline.matching import pattern
-from hookline.pipeline import Pipeline
+from hookline.pipeline import Pipeline, Recorder
 from hookline.point import Point, Status
 from hookline.result import CONTINUE, HookAction, HookResult, Outcome, add_up, fault
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "claude-code"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "claude-code-rules.md"
 FIXTURES = {file.stem: json.loads(file.read_text("utf-8")) for file in sorted(FOLDER.glob("stdin/*.json"))}
 BASH = FIXTURES["PreToolUse.bash"]
 
@@ -38,6 +43,10 @@ def said(event, **answer):
 def own(event, **specific):
     """An answer with nothing but the event's own part."""
     return said(event, hookSpecificOutput={"hookEventName": event, **specific})
+
+
+def own_answer(event, **specific):
+    return {"hookSpecificOutput": {"hookEventName": event, **specific}}
 
 
 def broke(event, code, out, err=b""):
@@ -669,6 +678,146 @@ def test_rule_12_ours_differs_more_is_cut_with_a_note_and_not_put_in_a_file():
     assert "10,001" in told
 
 
+LONG = ("A hook's long text, in numbered words: " + " ".join(map(str, range(3000))))[: TEXT_LIMIT + 1]
+TOO_LONG = "é" * JOURNAL_KEEPS
+ENDINGS = {
+    "plain text": ("SessionStart", str),
+    "context": ("PreToolUse", lambda text: json.dumps(own_answer("PreToolUse", additionalContext=text))),
+}
+
+
+@rule("claude 12")
+@pytest.mark.parametrize("way", ENDINGS)
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [(LONG, "the whole is in the journal"), (TOO_LONG, "its first 65,536 bytes are in the journal")],
+    ids=["long", "too long"],
+)
+async def test_rule_12_ours_differs_what_was_cut_is_in_the_journal(way, text, kept):
+    event, made = ENDINGS[way]
+    result = decode(event, 0, made(text).encode())
+    assert kept in result.tell_model
+    journal = MemoryJournal()
+    hook = Hook(name="h", points=frozenset({point_of(event)}), handler=lambda ctx, context: result)
+    context = HookContext(workflow_id="w", point=point_of(event), run_id="r", current_payload={})
+    outcome = await Pipeline([hook], Recorder(journal)).fire(context)
+    assert (outcome.action, outcome.reasons, outcome.tell_model) == ("continue", (), (result.tell_model,))
+    called = next(each for each in journal.records("r") if isinstance(each, Called))
+    stored = called.reason if text is LONG else called.reason.partition(" ... (cut")[0]
+    assert text.startswith(stored)
+    assert len(stored.encode()) == min(len(text.encode()), JOURNAL_KEEPS)
+
+
+def test_a_text_is_kept_as_long_as_the_journal_keeps_one():
+    assert JOURNAL_KEEPS == CAP
+
+
+@rule("claude 12")
+@pytest.mark.parametrize(
+    ("event", "answer"),
+    [
+        ("PreToolUse", {"permissionDecision": "deny"}),
+        ("PreToolUse", {"permissionDecision": "ask"}),
+        ("Stop", {}),
+    ],
+)
+def test_rule_12_ours_differs_beside_a_verdict_the_rest_is_not_kept_and_that_is_said(event, answer):
+    result = own(event, additionalContext=LONG, **answer)
+    assert "the rest is not kept" in (result.tell_model or result.error_message)
+
+
+IDLE = {
+    "SessionStart": {
+        "initialUserMessage": "hi",
+        "sessionTitle": "t",
+        "watchPaths": ["/a"],
+        "reloadSkills": True,
+    },
+    "UserPromptSubmit": {"sessionTitle": "t", "suppressOriginalPrompt": True},
+    "PostToolUse": {"classifierContext": "c"},
+    "PermissionDenied": {"retry": True},
+    "CwdChanged": {"watchPaths": ["/a"]},
+    "FileChanged": {"watchPaths": ["/a"]},
+    "PreToolUse": {"permissionDecisionReason": "so"},
+}
+
+
+@rule("claude 10")
+@pytest.mark.parametrize(("event", "key"), [(event, key) for event, keys in IDLE.items() for key in keys])
+def test_rule_10_ours_differs_a_field_without_effect_here_is_told(event, key):
+    result = own(event, **{key: IDLE[event][key]})
+    assert result.action == "continue"
+    assert result.tell_user.startswith(f"accepted without effect: {key} (")
+
+
+@rule("claude 10")
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ({"terminalSequence": "\a"}, ["terminalSequence"]),
+        ({"async": True, "asyncTimeout": 5}, ["async", "asyncTimeout"]),
+        ({"stopReason": "why"}, ["stopReason"]),
+        ({"reason": "why"}, ["reason"]),
+        ({"continue": True, "stopReason": "why", "systemMessage": "hello"}, ["hello", "stopReason"]),
+    ],
+)
+def test_rule_10_ours_differs_so_is_one_at_the_top_beside_what_has_an_effect(answer, told):
+    said_to_user = said("PreToolUse", **answer).tell_user
+    assert [word for word in told if word not in said_to_user] == []
+
+
+@rule("claude 10")
+def test_rule_10_same_a_verdict_beside_a_field_without_effect_counts():
+    permission = {"behavior": "allow", "updatedPermissions": []}
+    result = own("PermissionRequest", decision=permission)
+    assert (result.action, "updatedPermissions" in result.tell_user) == ("allow", True)
+    refused = said("PreToolUse", decision="block", reason="no", terminalSequence="\a")
+    assert (refused.action, refused.reason, "terminalSequence" in refused.tell_user) == ("block", "no", True)
+
+
+@rule("claude 3")
+def test_rule_3_same_every_field_that_an_event_reads_has_an_effect_or_is_told():
+    samples = {
+        **{key: value for keys in IDLE.values() for key, value in keys.items()},
+        "content": {"x": 1},
+        "permissionDecision": "deny",
+        "updatedInput": {"a": 1},
+        "additionalContext": "c",
+        "updatedToolOutput": "o",
+        "updatedMCPToolOutput": "o",
+        "decision": {"behavior": "deny"},
+        "displayContent": "d",
+        "action": "decline",
+        "worktreePath": "/w",
+    }
+    for event, known in EVENTS.items():
+        for key in known.reads:
+            assert own(event, **{key: samples[key]}) != CONTINUE, (event, key)
+
+
+def test_what_follows_a_first_line_that_goes_async_is_no_answer():
+    result = decode("PreToolUse", 0, b'{"async": true}\n{"decision": "approve"}\nsome log\n')
+    assert result.action == "continue"
+    assert "it was waited for" in result.tell_user
+    assert broke("PreToolUse", 0, b'{"async": false}\n{"decision": "approve"}\n')
+
+
+def test_nobody_waits_for_an_async_hook_and_what_it_cannot_have_is_noted():
+    handlers = [
+        command("a", **{"async": True}),
+        command("b", **{"async": True, "timeout": 5}),
+        command("c", asyncRewake=True, onFailure="block"),
+    ]
+    found = settings({"PreToolUse": [{"hooks": handlers}]})
+    assert [hook.name for hook in found.hooks] == [f"PreToolUse: {each} (async)" for each in "abc"]
+    assert all(hook.params["async"] for hook in found.hooks)
+    assert found.hooks[2].on_error == OnError.CONTINUE
+    noted = "\n".join(found.declaration.notes)
+    assert "a timeout is not kept for an async hook" in noted
+    assert "asyncRewake wakes no agent here" in noted
+    assert "onFailure does nothing for an async hook" in noted
+
+
 @rule("claude 13")
 @statement("KA21", "KA22", "KA40")
 @pytest.mark.parametrize(
@@ -1061,6 +1210,62 @@ def test_every_rule_has_a_test_that_names_it_and_says_same_or_differs():
     assert named == {f"claude {number}" for number in range(1, 26)}
     for test in tests:
         assert "_same_" in test.__name__ or "_ours_differs_" in test.__name__, test.__name__
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        '"permissions": {"allow": 1, "allow": 2}',
+        '"permissions"\n: {}',
+        f'"env": {{"{"K" * 2000}": "x"}}',
+        '"env": {"A": "\x7f"}',
+        '"env": {"A": "\\ud800"}',
+        f'"other": {"[" * 150}{"]" * 150}',
+    ],
+    ids=["a key twice", "a colon on the next line", "a long key", "DEL", "half a pair", "deep"],
+)
+def test_what_only_another_part_of_the_file_has_costs_no_hook(beside):
+    hooks = json.dumps({"PreToolUse": [{"hooks": [command("a")]}]})
+    found = declared(f'{{{beside},\n\n"hooks": {hooks}}}', "settings.json")
+    assert found.problems == ()
+    line = 3 + beside.count("\n")
+    assert [(hook.params["command"], hook.source) for hook in found.hooks] == [("a", f"settings.json:{line}")]
+
+
+def differing():
+    """The tests that show how ours differs, by the number of each rule that they name."""
+    found = {number: [] for number in range(1, 26)}
+    for name, test in globals().items():
+        marks = getattr(test, "pytestmark", ()) if "_ours_differs_" in name else ()
+        for mark in marks:
+            for told in mark.args if mark.name == "rule" else ():
+                found[int(told.removeprefix("claude "))].append(name)
+    return found
+
+
+def test_the_page_says_of_each_rule_what_its_tests_say():
+    page = PAGE.read_text("utf-8")
+    rows = re.findall(r"^\| (\d+) \| .+ \| (same|ours differs) \|$", page, re.MULTILINE)
+    said = {int(number): word for number, word in rows}
+    assert len(rows) == 25
+    assert said == {number: "ours differs" if tests else "same" for number, tests in differing().items()}
+
+
+def test_the_page_gives_a_reason_for_each_difference_and_names_its_tests():
+    parts = re.findall(
+        r"^\*\*([\d, ]+)\.\*\* (.*?)(?=^\*\*|^## )", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    named = {}
+    for numbers, text in parts:
+        reason, *tests = re.split(r"^- ", text, flags=re.MULTILINE)
+        assert len(reason.split()) > 8, numbers
+        for number in numbers.split(", "):
+            named[int(number)] = {test.strip().strip("`") for test in tests}
+    for number, tests in differing().items():
+        missing = set(tests) - named.get(number, set())
+        assert not missing, f"rule {number}: the page does not name {missing}"
+    everything = {test for tests in named.values() for test in tests}
+    assert everything == {test for tests in differing().values() for test in tests}
 
 
 def test_each_caller_has_its_own_events():

@@ -1,10 +1,12 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hookline.context import Facts
 from hookline.errors import UsageError
 from hookline.handlers.python import python_hook
 from hookline.hook import hook
-from hookline.matching import TOOL_KINDS, matcher, pattern
+from hookline.matching import TOOL_KINDS, matcher, pattern, search
 from hookline.point import Point
 from hookline.result import HookResult
 from tests.engine.making import fired, noting, saying
@@ -66,6 +68,48 @@ def test_an_unknown_kind_is_told_with_all_that_are_known(text):
 def test_what_is_no_pattern_is_told(text):
     with pytest.raises(UsageError, match="is not a valid pattern"):
         pattern(text)
+
+
+HALVES = ["\ud800", "bash\udfff", "\udc00\ud800x", "mcp__\udcff__read"]
+"""JSON can carry half a surrogate pair, and a model can make one up; UTF-8 has no word for it."""
+
+
+@pytest.mark.parametrize("name", HALVES)
+@pytest.mark.parametrize("text", ["bash", ".*", "[a-z_\ud800]+", r"(?!rm).*", r"(.)\1", "\ud800"])
+def test_half_a_character_in_a_name_or_a_pattern_is_no_error(text, name):
+    assert pattern(text)(name) in (True, False)
+    assert search(text)(name) in (True, False)
+    assert matcher(text)(facts(name)) is pattern(text)(name)
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_half_a_character_is_one_character_that_no_name_has(name):
+    assert pattern(".*")(name)
+    assert pattern(f".{{{len(name)}}}")(name)
+    assert not pattern("[ -~]*")(name)
+
+
+@given(
+    text=st.text(alphabet=st.characters()), name=st.text(alphabet=st.characters(categories=["Cs", "L", "P"]))
+)
+def test_any_pattern_and_any_name_are_answered_or_told(text, name):
+    for make in (pattern, search):
+        try:
+            made = make(text)
+        except UsageError:
+            continue
+        try:
+            assert made(name) in (True, False)
+        except TimeoutError:
+            pass  # the machine may be busy
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "found"),
+    [("push", "git push -f", True), ("^push", "git push", False), (r"(?<!-)-f", "git push -f", True)],
+)
+def test_a_search_finds_the_pattern_anywhere(text, known, found):
+    assert search(text)(known) is found
 
 
 def test_a_catastrophic_pattern_gives_up_instead_of_hanging():

@@ -6,19 +6,20 @@ and inside a field they combine tests. The rules stand in docs/reference/hooklin
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from hookline.context import HookContext
 from hookline.errors import UsageError
 from hookline.lines import Trail, Wrong, key_of
 from hookline.plain import plain
 from hookline.point import Point, Scope, Status
 
+if TYPE_CHECKING:
+    from hookline.context import HookContext
+
 __all__ = ["FIELDS", "Condition", "check_condition", "condition", "meant"]
 
-Condition = Callable[[HookContext], bool]
+Condition = Callable[["HookContext"], bool]
 Test = Callable[[Any], bool]
 
 FIELDS: Mapping[str, Callable[[HookContext], Any]] = {
@@ -39,7 +40,6 @@ _ONLY_AT: Mapping[str, tuple[str, Callable[[Point], bool]]] = {
 }
 _KINDS = ("shell", "read", "write", "search", "web", "mcp", "agent", "other")
 _VOCABULARY: Mapping[str, tuple[str, ...]] = {"status": tuple(Status), "kind": _KINDS}
-_REGEX_SECONDS = 0.05
 _MISSING = object()
 
 
@@ -73,6 +73,8 @@ def check_condition(data: Any, points: Iterable[Point | str]) -> None:
 
 def meant(word: str, known: Iterable[str]) -> str:
     """`; did you mean ...?` for a near miss, else the list of what is known."""
+    import difflib  # only for a message; `hookline answer` must start quickly
+
     words = list(known)
     near = difflib.get_close_matches(word.lower(), words, n=1, cutoff=0.7)
     near = near or [each for each in words if len(word) > 2 and each.startswith(word.lower())]
@@ -109,6 +111,8 @@ def _part(key: str, value: Any, trail: Trail) -> Condition:
 
 def _check_field(key: str, root: str, rest: list[str], trail: Trail) -> None:
     if root not in FIELDS:
+        import difflib
+
         near = difflib.get_close_matches(root, FIELDS, n=1, cutoff=0.7)
         right = ".".join([near[0], *rest]) if near else f"input.{key}"
         raise Wrong(
@@ -280,40 +284,22 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _search(text: str, trail: Trail) -> Callable[[str], bool]:
-    """Whether the pattern is found anywhere: by RE2 where it can, by the `regex` module with a limit where not."""
-    # Imported when there is a pattern: most conditions have none, and both are slow to load.
-    import re2  # pyright: ignore[reportMissingTypeStubs]
-    import regex
+    """Whether the pattern is found anywhere; _Undecided where it takes too long over a text."""
+    # Imported when there is a pattern: most conditions have none, and what compiles one is slow to load.
+    from hookline.matching import search
 
-    linear: Any = re2
-    quiet = linear.Options()
-    quiet.log_errors = False
     try:
-        compiled = linear.compile(text, quiet)
-        return lambda known: compiled.search(_encodable(known)) is not None
-    except linear.error:
-        pass
-    try:
-        backtracking = regex.compile(text)
-    except regex.error as exc:
-        raise Wrong(f"{text!r} is not a valid pattern: {exc}", trail) from exc
+        find = search(text)
+    except UsageError as exc:
+        raise Wrong(str(exc), trail) from exc
 
-    def search(known: str) -> bool:
+    def found(known: str) -> bool:
         try:
-            return backtracking.search(known, timeout=_REGEX_SECONDS) is not None
+            return find(known)
         except TimeoutError:
             raise _Undecided from None
 
-    return search
-
-
-def _encodable(text: str) -> str:
-    """Half a surrogate pair, which JSON can carry and UTF-8 cannot, becomes a question mark."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text
+    return found
 
 
 def _text(wanted: Any, word: str, trail: Trail) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from hookline.context import Facts
 from hookline.errors import UsageError
 from hookline.point import Point, Status
+
+if TYPE_CHECKING:
+    from hookline.context import Facts
 
 __all__ = [
     "CALLERS",

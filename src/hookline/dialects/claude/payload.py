@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from hookline.context import Facts, HookContext, WorkflowContext
 from hookline.dialects.claude.events import CALLERS, EVENTS, event_of, known_caller, meant, point_of
 from hookline.dialects.claude.tools import kind_of
 from hookline.errors import UsageError
 from hookline.plain import plain
 from hookline.point import Point, Status
 
-__all__ = ["context_of", "encode", "filled", "native_of", "read", "variables"]
+if TYPE_CHECKING:
+    from hookline.context import Facts, HookContext
+
+__all__ = ["context_of", "encode", "filled", "native_of", "read", "told_by", "variables"]
 
 MAIN_AGENT = {"claude": "claude-code", "codex": "codex", "gemini": "gemini-cli", "kagent": "kagent"}
 """What the agent itself is called in a context, where the payload does not name it."""
@@ -38,6 +40,16 @@ def read(stdin: bytes) -> Json:
 
 def context_of(payload: Json, *, as_: str = "claude") -> HookContext:
     """What a foreign agent's event says, in our words; `native` keeps the payload word for word."""
+    from hookline.context import HookContext, WorkflowContext  # slow to load; most events need none
+
+    told = told_by(payload, as_)
+    folder = _text(payload.get("cwd"))
+    workflow = WorkflowContext(workflow_id=as_, session_id=told["session_id"], workspace=folder)
+    return HookContext(workflow=workflow, **told)
+
+
+def told_by(payload: Json, as_: str = "claude") -> Json:
+    """The same by the names of a context's fields, but for its workflow."""
     event = _event_in(payload, as_)
     point = point_of(event, as_)
     tool = _text(payload.get("tool_name"))
@@ -45,22 +57,21 @@ def context_of(payload: Json, *, as_: str = "claude") -> HookContext:
     session = _text(payload.get("session_id"))
     status = _status_in(payload, event, point)
     given, output = _values_in(payload, point, event)
-    return HookContext(
-        workflow_id=as_,
-        point=point,
-        call_id=_text(payload.get("tool_use_id")),
-        agent=agent,
-        parents=parents,
-        session_id=session,
-        current_tool=tool,
-        tool_kind=kind_of(tool, as_) if tool else None,
-        status=status,
-        native=payload,
-        workflow=WorkflowContext(workflow_id=as_, session_id=session, workspace=_text(payload.get("cwd"))),
-        aliases={"prompt": "input"} if point is Point.AGENT_START else None,
-        current_payload=given,
-        current_output=output,
-    )
+    return {
+        "workflow_id": as_,
+        "point": point,
+        "call_id": _text(payload.get("tool_use_id")),
+        "agent": agent,
+        "parents": parents,
+        "session_id": session,
+        "current_tool": tool,
+        "tool_kind": kind_of(tool, as_) if tool else None,
+        "status": status,
+        "native": payload,
+        "aliases": {"prompt": "input"} if point is Point.AGENT_START else None,
+        "current_payload": given,
+        "current_output": output,
+    }
 
 
 def native_of(context: HookContext) -> Json | None:

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from hookline.dialects.claude.events import EVENTS, NAMES, Event, meant
@@ -17,6 +18,9 @@ __all__ = ["TEXT_LIMIT", "decode"]
 
 TEXT_LIMIT = 10_000
 """Characters of one hook's text that reach the model whole."""
+
+JOURNAL_KEEPS = 65_536
+"""Bytes of one text that the journal keeps."""
 
 DEEPEST = 100
 _SHOWN_OF_LONG_TEXT = 2_000
@@ -82,6 +86,27 @@ _PERMISSIONS = {
     "ask": HookAction.ASK,
     "allow": HookAction.ALLOW,
 }
+_WITHOUT_EFFECT: Mapping[str, str] = {
+    "async": "it was waited for; put it in the settings",
+    "terminalSequence": "there is no terminal of its own here to write to",
+    "asyncTimeout": "a hook is put in the background by `async` in the settings",
+    "classifierContext": "there is no classifier here",
+    "retry": "what was refused is not tried again here",
+    "sessionTitle": "a session has no title here",
+    "suppressOriginalPrompt": "a refused prompt stays on record here",
+    "initialUserMessage": "a session begins with what the agent is asked here",
+    "watchPaths": "no file is watched here",
+    "reloadSkills": "there are no skills here",
+    "updatedPermissions": "no permission is kept for later here",
+}
+"""What is right to say and changes nothing, and why; whoever says it is told."""
+_BESIDE: Mapping[str, tuple[str, ...]] = {
+    "stopReason": ("continue",),
+    "reason": ("decision", "permissionDecision", "continue"),
+    "permissionDecisionReason": ("permissionDecision",),
+    "content": ("action",),
+}
+"""What is read only beside one of these."""
 _ASKS_FOR_PERMISSION = ("PreToolUse", "PermissionRequest", "PreModelSwitch")
 _STRICTEST_FIRST = (HookAction.FAIL, HookAction.BLOCK, HookAction.ASK, HookAction.ALLOW)
 _FOREIGN_VERDICTS = frozenset({"permission", "cancel", "block", "blocked", "deny", "denied", "behavior"})
@@ -114,6 +139,8 @@ def decode(
     if exit_code != 0:
         return _after_failure(name, exit_code, stdout, said)
     text = _strict(stdout)
+    if _goes_async(text):
+        return HookResult.continue_with(tell_user=_TOO_LATE)
     answer = _object_in(text)
     if answer is not None:
         return _meaning(name, answer)
@@ -161,8 +188,26 @@ def _plain(at: Event, text: str) -> HookResult:
             raise _bad("printed no path; the last line of stdout must be the worktree's folder")
         return HookResult.answer(lines[-1].strip())
     if at.text == "context" and text:
-        return HookResult.continue_with(tell_model=_capped(text))
+        return _whole_on_record(HookResult.continue_with(tell_model=_capped(text)), text)
     return CONTINUE
+
+
+_TOO_LATE = (
+    'accepted without effect: {"async": true} in the first line (it was waited for, and what it said after that'
+    " does not count; put async in the settings)"
+)
+
+
+def _goes_async(text: str) -> bool:
+    """Whether a first line sends the hook to the background; what comes after that line is no answer any more."""
+    line, _, more = text.partition("\n")
+    if not more or not line.startswith("{") or '"async"' not in line:
+        return False
+    try:
+        value: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return cast("Json", value).get("async") is True
 
 
 def _object_in(text: str) -> Json | None:
@@ -239,10 +284,40 @@ def _once_each(pairs: list[tuple[str, Any]]) -> Json:
 
 def _meaning(name: str, answer: Json) -> HookResult:
     """What a well-formed object says at this event."""
-    at = EVENTS[name]
     _check_types(answer, _TOP, "")
     specific = _specific(name, answer)
     _check_keys(name, answer)
+    result = _verdict(name, answer, specific)
+    result = _whole_on_record(result, specific.get("additionalContext") or "")
+    idle = _without_effect(answer, specific)
+    return replace(result, tell_user=_joined(result.tell_user, idle)) if idle else result
+
+
+def _without_effect(answer: Json, specific: Json) -> str | None:
+    behavior = cast("Json", specific.get("decision", {}))
+    whole = answer | specific | behavior
+    said = [
+        f"{key} ({_WITHOUT_EFFECT[key]})"
+        for key in whole
+        if key in _WITHOUT_EFFECT and whole[key] is not False
+    ]
+    for key, others in _BESIDE.items():
+        if key in whole and all(whole.get(other) in (None, True) for other in others):
+            said.append(f"{key} (it is read only beside {' or '.join(others)})")
+    return f"accepted without effect: {'; '.join(said)}" if said else None
+
+
+def _whole_on_record(result: HookResult, text: str) -> HookResult:
+    """A text that is cut stands whole in the record of a hook that lets things go on; a verdict has its reason there."""
+    if len(text) <= TEXT_LIMIT or result.action is not HookAction.CONTINUE or result.tell_model is None:
+        return result
+    size = len(text.encode("utf-8", "replace"))
+    kept = "the whole is" if size <= JOURNAL_KEEPS else f"its first {JOURNAL_KEEPS:,} bytes are"
+    return replace(result, tell_model=_capped(text, f"; {kept} in the journal"), error_message=text)
+
+
+def _verdict(name: str, answer: Json, specific: Json) -> HookResult:
+    at = EVENTS[name]
     user = answer.get("systemMessage")
     context = specific.get("additionalContext")
     context = _capped(context) if context else None
@@ -423,12 +498,12 @@ def _near(word: str, known: Iterable[str], cutoff: float) -> list[str]:
     return get_close_matches(word, list(known), n=1, cutoff=cutoff)
 
 
-def _capped(text: str) -> str:
+def _capped(text: str, kept: str = "; the rest is not kept") -> str:
     if len(text) <= TEXT_LIMIT:
         return text
     return (
         f"{text[:_SHOWN_OF_LONG_TEXT]}\n[cut: a hook's text may have {TEXT_LIMIT:,} characters,"
-        f" this has {len(text):,}; the whole is in the journal]"
+        f" this has {len(text):,}{kept}]"
     )
 
 

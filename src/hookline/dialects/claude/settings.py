@@ -340,7 +340,7 @@ class _File:
             _command(known) if kind == "command" else _request(known)
         )
         params |= self._conditions(event, path, known)
-        name = f"{event}: {_name(params)}"
+        name = f"{event}: {_name(params)}{' (async)' if 'async' in params else ''}"
         self.hooks.append(
             HookDeclaration(
                 name=name,
@@ -373,9 +373,22 @@ class _File:
         for key in ("async", "asyncRewake"):
             if known.get(key, False) not in (True, False):
                 raise UsageError(f"{key} is {_kind(known[key])}; it must be true or false")
-        if known.get("async") is True or known.get("asyncRewake") is True:
+        if self._is_async(known):
             found["async"] = True
+            self._tell_of_async(path, known)
         return found
+
+    def _tell_of_async(self, path: Path, known: Json) -> None:
+        if known.get("asyncRewake") is True:
+            self.notes.append(
+                f"{self._place((*path, 'asyncRewake'))}: asyncRewake wakes no agent here; the hook runs as with"
+                " async, and what it says is only on record"
+            )
+        if "timeout" in known:
+            self.notes.append(
+                f"{self._place((*path, 'timeout'))}: a timeout is not kept for an async hook, which ends with the"
+                " run at the latest"
+            )
 
     def _timeout(self, event: str, path: Path, known: Json) -> float:
         if "timeout" not in known:
@@ -400,11 +413,15 @@ class _File:
             raise UsageError(f"onFailure is {wanted!r}; known: block")
         if wanted != "block":
             return OnError.CONTINUE
-        if event in _NEVER_BLOCKS or known.get("async") is True:
+        if event in _NEVER_BLOCKS or self._is_async(known):
             what = "an async hook" if event not in _NEVER_BLOCKS else event
             self.notes.append(f"{self._place((*path, 'onFailure'))}: onFailure does nothing for {what}")
             return OnError.CONTINUE
         return OnError.BLOCK
+
+    @staticmethod
+    def _is_async(known: Json) -> bool:
+        return known.get("async") is True or known.get("asyncRewake") is True
 
     def _odd_keys(self, path: Path, known: Json, keys: frozenset[str]) -> None:
         for key in known:
@@ -487,6 +504,8 @@ def _meant_tool(name: str) -> str | None:
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
+# Not by `lines`: that reads JSON as YAML, which refuses some of it (a colon on the next line, half a surrogate pair), and
+# a key that comes twice anywhere. Claude Code reads such a file, so its guards must not be lost here.
 def _places(text: str) -> tuple[dict[Path, int], list[tuple[Path, int]]]:
     """The line of each value of a JSON text known to be right, by its path; and the keys that come twice."""
     starts = [0, *(found.end() for found in re.finditer("\n", text))]

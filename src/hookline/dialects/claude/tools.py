@@ -48,7 +48,8 @@ _CLAUDE: Mapping[str, ForeignTool] = {
 
 TOOLS: Mapping[str, Mapping[str, ForeignTool]] = {
     "claude": _CLAUDE,
-    # Codex shows its shell to hooks as Bash and its patches as apply_patch; older versions used their own names.
+    # Codex 0.166 shows exec_command to hooks as Bash, and a patch as apply_patch with the patch under `command`; older
+    # versions used their own names. It asks no hook about write_stdin and web_search.
     "codex": {
         "Bash": _SHELL,
         "shell": _SHELL,
@@ -63,7 +64,11 @@ TOOLS: Mapping[str, Mapping[str, ForeignTool]] = {
         "list_dir": _file("search", "dir_path"),
         "grep_files": _file("search", "path", pattern="pattern"),
         "web_search": ForeignTool("web", {"query": "query"}),
+        "list_mcp_resources": _MCP,
+        "list_mcp_resource_templates": _MCP,
+        "read_mcp_resource": ForeignTool("mcp", {"url": "uri"}),
         "spawn_agent": ForeignTool("agent", {"prompt": "message"}),
+        "send_input": ForeignTool("agent", {"prompt": "message"}),
         "Agent": ForeignTool("agent", {"prompt": "message"}),
     },
     "gemini": {
