@@ -12,6 +12,7 @@ HooklineError
  |         +-- ModelFailed   the model provider did not answer usefully
  +-- HookBroke           a hook did not do its job: raised, hung, answered rubbish; on_error decides what follows
  +-- JournalError        the record could not be kept or read
+ +-- ImageError          a hook image could not be fetched, or is not safe to unpack
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = [
     "HookBroke",
     "HookFailed",
     "HooklineError",
+    "ImageError",
     "JournalError",
     "ModelFailed",
     "Refused",
@@ -119,3 +121,7 @@ class HookBroke(HooklineError):
 
 class JournalError(HooklineError):
     """The journal cannot be opened, read or written; the message says which file and why."""
+
+
+class ImageError(HooklineError):
+    """A hook image cannot be had as it was asked for; nothing of it is used."""

@@ -1,0 +1,342 @@
+"""Images on this machine: a plain folder, an OCI layout (a folder or a tar), and what `docker save` writes."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat
+import tarfile
+import zlib
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Protocol, cast
+
+from hookline.errors import ImageError
+from hookline.images.landing import Landing
+from hookline.images.manifest import (
+    Descriptor,
+    Index,
+    chosen,
+    diff_ids,
+    digest_of,
+    json_object,
+    manifest_or_index,
+)
+from hookline.images.reference import LOCAL
+from hookline.images.sources import (
+    LARGEST_TEXT,
+    Described,
+    Found,
+    Image,
+    Order,
+    Source,
+    check_platform,
+    local_path,
+)
+from hookline.images.unpacking import Unpacking, unpacked
+
+__all__ = ["local_source"]
+
+_CHUNK = 256 * 1024
+_MOST_LINKS = 8
+_WHAT_THERE_IS = (
+    "an image here is a folder of hooks, an OCI layout (oci-layout, index.json, blobs/),"
+    " or a tar of skopeo or docker save"
+)
+
+
+@contextmanager
+def local_source(
+    text: str, order: Order, *, base: Path, home: str | None, tag: str | None
+) -> Generator[Source]:
+    """What a path names; `tag` is taken where the text itself has none and there is an image of that name."""
+    prefix = next((prefix for prefix in LOCAL if text.startswith(prefix)), "")
+    rest = text.removeprefix(prefix)
+    path = local_path(rest, base, home)
+    wanted = _Wanted(tag, False)
+    if prefix in ("oci:", "oci-archive:", "docker-archive:") and not path.exists() and ":" in rest:
+        rest, _, tag = rest.partition(":")
+        path = local_path(rest, base, home)
+        wanted = _Wanted(tag, True)
+    if not path.exists():
+        raise ImageError(f"there is no {str(path)!r}; {_WHAT_THERE_IS}")
+    if path.is_dir():
+        yield _in_folder(prefix, path, order, wanted)
+        return
+    with _Archive.opened(path, order) as files:
+        yield _in_archive(prefix, path, files, order, wanted)
+
+
+def _in_folder(prefix: str, path: Path, order: Order, wanted: _Wanted) -> Source:
+    if prefix in ("oci-archive:", "docker-archive:"):
+        raise ImageError(f"{str(path)!r} is a folder, and {prefix} is for a tar; use oci: for a layout")
+    is_layout = (path / "oci-layout").is_file()
+    if prefix == "oci:" and not is_layout:
+        raise ImageError(f"{str(path)!r} is no OCI layout: it has no file oci-layout")
+    if is_layout and prefix != "dir:":
+        return Described(_Layout(_Folder(path), str(path), wanted, order), order)
+    version = path / "version"
+    if version.is_file() and version.read_bytes()[:64].startswith(b"Directory Transport Version"):
+        raise ImageError(f"{str(path)!r} is what skopeo writes for dir:, with layers still packed; use oci:")
+    return _Plain(path)
+
+
+def _in_archive(prefix: str, path: Path, files: _Archive, order: Order, wanted: _Wanted) -> Source:
+    if prefix in ("oci:", "dir:"):
+        raise ImageError(f"{str(path)!r} is a file, and {prefix} is for a folder; use oci-archive:")
+    if prefix != "docker-archive:" and files.has("index.json"):
+        return Described(_Layout(files, str(path), wanted, order), order)
+    if prefix != "oci-archive:" and files.has("manifest.json"):
+        return _DockerSave(files, str(path), wanted, order)
+    raise ImageError(f"{str(path)!r} is a tar without index.json and manifest.json; {_WHAT_THERE_IS}")
+
+
+class _Wanted(NamedTuple):
+    """The tag of an image among others; where it is not `strict`, the only one there is will do."""
+
+    tag: str | None
+    strict: bool
+
+    def fits(self, name: str) -> bool:
+        return self.tag is not None and (name == self.tag or name.endswith((f":{self.tag}", f"/{self.tag}")))
+
+
+class _Plain:
+    """A folder with the hooks themselves in it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.resolve()
+
+    def digest(self) -> None:
+        return None
+
+    def unpack(self, into: Unpacking) -> Image:
+        into.copy(self._path)
+        return Image()
+
+
+class _Files(Protocol):
+    def open(self, name: str) -> IO[bytes]:
+        """A file of the image's own, to read; FileNotFoundError where there is none."""
+        ...
+
+
+class _Layout:
+    """An OCI layout, wherever its files are."""
+
+    def __init__(self, files: _Files, path: str, wanted: _Wanted, order: Order) -> None:
+        self.label = f"{path}:{wanted.tag}" if wanted.strict else path
+        self._path = path
+        self._files = files
+        self._wanted = wanted
+        self._order = order
+
+    def known(self) -> None:
+        return None
+
+    def top(self) -> Found:
+        what = f"index.json of {self._path}"
+        index = manifest_or_index(_text(self._files, "index.json", what), what)
+        if not isinstance(index, Index):
+            raise ImageError(f"{what} is no index")
+        descriptor = self._picked(index)
+        content = _text(self._files, _blob(descriptor), f"manifest {descriptor.digest} of {self.label}")
+        found = digest_of(content, descriptor.digest)
+        if found != descriptor.digest:
+            raise ImageError(
+                f"manifest of {self.label} has the wrong digest {found}, not {descriptor.digest}"
+            )
+        return Found(digest=descriptor.digest, content=content, media_type=descriptor.media_type)
+
+    def save(self, descriptor: Descriptor, to: Landing) -> None:
+        with _found(self._files, _blob(descriptor), to.what) as file:
+            while chunk := file.read(_CHUNK):
+                self._order.check()
+                to.write(chunk)
+
+    def _picked(self, index: Index) -> Descriptor:
+        items = tuple(item for item in index.manifests if item.named and self._wanted.fits(item.named))
+        tags = sorted({item.named for item in index.manifests if item.named})
+        if not items and not self._wanted.strict and len(tags) < 2:
+            items = index.manifests
+        if not items:
+            raise ImageError(
+                f"{self._path!r} has {', '.join(tags) or 'no image with a name'}; name one as oci:{self._path}:TAG"
+            )
+        return (
+            items[0] if len(items) == 1 else chosen(Index(manifests=items), self._order.platform, self.label)
+        )
+
+
+class _DockerSave:
+    """What `docker save` writes: a configuration, and layers that it knows by their unpacked digests."""
+
+    def __init__(self, files: _Archive, label: str, wanted: _Wanted, order: Order) -> None:
+        self._files = files
+        self._order = order
+        self._label = label
+        self._entry = _saved(_text(files, "manifest.json", f"manifest.json of {label}"), label, wanted)
+        self._config = _text(files, self._entry["Config"], f"configuration of {label}")
+
+    def digest(self) -> str:
+        """That of the configuration, which docker calls the image's id."""
+        return digest_of(self._config)
+
+    def unpack(self, into: Unpacking) -> Image:
+        check_platform(self._config, self._order.platform, self._label)
+        digests = diff_ids(self._config, f"configuration of {self._label}")
+        layers: list[str] = self._entry["Layers"]
+        if len(digests) != len(layers):
+            raise ImageError(
+                f"manifest.json of {self._label} lists {len(layers)} layers,"
+                f" and the image's configuration {len(digests)}"
+            )
+        for name, diff_id in zip(layers, digests, strict=True):
+            what = f"layer {name} of {self._label}"
+            with _found(self._files, name, what) as file:
+                into.layer(file, what, diff_id)
+        return Image(layers=tuple({"diff_id": diff_id} for diff_id in digests))
+
+
+class _Folder:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def open(self, name: str) -> IO[bytes]:
+        # Without waiting: a pipe in its place would be waited for without end.
+        fd = os.open(self._path / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = open(fd, "rb")  # noqa: SIM115
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            file.close()
+            raise FileNotFoundError(name)
+        return file
+
+
+class _Archive:
+    """A tar of which single files are read."""
+
+    def __init__(self, tar: tarfile.TarFile, members: dict[str, tarfile.TarInfo]) -> None:
+        self._tar = tar
+        self._members = members
+
+    @classmethod
+    @contextmanager
+    def opened(cls, path: Path, order: Order) -> Generator[_Archive]:
+        with ExitStack() as stack:
+            try:
+                file = stack.enter_context(_flat(path, order))
+                tar = stack.enter_context(tarfile.TarFile(fileobj=file, mode="r"))
+                files = cls(tar, dict(_listed(tar, order)))
+            except ImageError as exc:
+                raise ImageError(f"{str(path)!r}: {exc}") from exc
+            except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error) as exc:
+                raise ImageError(f"{str(path)!r} cannot be read as a tar: {exc}; {_WHAT_THERE_IS}") from exc
+            yield files
+
+    def has(self, name: str) -> bool:
+        return name in self._members
+
+    def open(self, name: str) -> IO[bytes]:
+        member = self._member(name)
+        file = self._tar.extractfile(member) if member is not None and member.isreg() else None
+        if file is None:
+            raise FileNotFoundError(name)
+        return file
+
+    def _member(self, name: str) -> tarfile.TarInfo | None:
+        """Docker once wrote a layer that it had already as a link to that one."""
+        member = self._members.get(name)
+        for _ in range(_MOST_LINKS):
+            if member is None or not (member.issym() or member.islnk()):
+                return member
+            folder = posixpath.dirname(name) if member.issym() else ""
+            name = posixpath.normpath(posixpath.join(folder, member.linkname))
+            member = self._members.get(name)
+        return None
+
+
+def _listed(tar: tarfile.TarFile, order: Order) -> Iterator[tuple[str, tarfile.TarInfo]]:
+    for number, member in enumerate(tar):
+        order.check()
+        if number >= order.limits.entries:
+            raise ImageError(f"has more than {order.limits.entries} entries")
+        yield posixpath.normpath(member.name), member
+
+
+@contextmanager
+def _flat(path: Path, order: Order) -> Generator[IO[bytes]]:
+    """A tar that can be read anywhere: the file itself, or what was packed in it."""
+    with _Folder(path.parent).open(path.name) as file, unpacked(file) as source:
+        if source is file:
+            yield file
+            return
+        with (order.room / "archive").open("w+b") as flat:
+            size = 0
+            while chunk := source.read(_CHUNK):
+                order.check()
+                size += len(chunk)
+                if size > order.limits.size:
+                    raise ImageError(f"unpacks to more than {order.limits.size} bytes")
+                flat.write(chunk)
+            flat.seek(0)
+            yield flat
+
+
+@contextmanager
+def _found(files: _Files, name: str, what: str) -> Generator[IO[bytes]]:
+    try:
+        file = files.open(name)
+    except OSError as exc:
+        raise ImageError(f"{what} is missing: there is no {name}") from exc
+    with file:
+        try:
+            yield file
+        except tarfile.TarError as exc:
+            raise ImageError(f"{what} is cut off: {exc}") from exc
+
+
+def _text(files: _Files, name: str, what: str) -> bytes:
+    with _found(files, name, what) as file:
+        content = file.read(LARGEST_TEXT + 1)
+    if len(content) > LARGEST_TEXT:
+        raise ImageError(f"{what} has more than {LARGEST_TEXT} bytes")
+    return content
+
+
+def _blob(descriptor: Descriptor) -> str:
+    return "blobs/" + descriptor.digest.replace(":", "/")
+
+
+def _saved(content: bytes, label: str, wanted: _Wanted) -> dict[str, Any]:
+    """The entry of manifest.json that is wanted."""
+    what = f"manifest.json of {label}"
+    listed: Any = json_object(b'{"images": %s}' % content, what)["images"]
+    entries = cast("list[Any]", listed) if isinstance(listed, list) else []
+    found = {_tags(entry): entry for entry in entries if _is_saved(entry)}
+    fitting = [tags for tags in found if any(map(wanted.fits, tags))]
+    if not fitting and not wanted.strict:
+        fitting = list(found)
+    if len(fitting) == 1:
+        return found[fitting[0]]
+    names = ", ".join(sorted(name for tags in found for name in tags)) or "none with a name"
+    raise ImageError(
+        f"{what} must name one image, with Config and Layers; it has: {names}; name one as docker-archive:PATH:TAG"
+    )
+
+
+def _tags(entry: dict[str, Any]) -> tuple[str, ...]:
+    tags: Any = entry.get("RepoTags")
+    return tuple(str(tag) for tag in cast("list[Any]", tags)) if isinstance(tags, list) else ()
+
+
+def _is_saved(entry: Any) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    item = cast("dict[str, Any]", entry)
+    layers = item.get("Layers")
+    return (
+        isinstance(item.get("Config"), str)
+        and isinstance(layers, list)
+        and all(isinstance(name, str) for name in cast("list[Any]", layers))
+    )

@@ -1,0 +1,458 @@
+"""Images in a registry: the few GETs of the distribution API, with `http.client` in the fetching thread.
+
+Credentials are looked up when a registry asks for them, and go to that registry and to the token server that it names,
+never along a redirect to another host. Plain HTTP is for this machine, and for hosts that were named for it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import ssl
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from ipaddress import ip_address
+from typing import Any, TypeVar, cast
+from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
+
+from hookline.errors import ImageError
+from hookline.images.credentials import Login, login
+from hookline.images.landing import Landing
+from hookline.images.manifest import ACCEPTED, Descriptor, digest_of
+from hookline.images.reference import Reference, is_digest
+from hookline.images.sources import LARGEST_TEXT, Found
+from hookline.images.stopping import Stop
+
+__all__ = ["RegistryStore", "is_loopback"]
+
+T = TypeVar("T")
+
+_HOSTS = {"docker.io": "registry-1.docker.io"}
+_PORTS = {"http": 80, "https": 443}
+_REDIRECTS = (301, 302, 303, 307, 308)
+_MOST_REDIRECTS = 5
+_PASSING = (408, 429, 500, 502, 503, 504)
+_TRIES = 4
+_FIRST_WAIT = 0.3
+_LONGEST_WAIT = 20.0
+_SILENCE = 30.0
+_CONNECT = 15.0
+_CHUNK = 256 * 1024
+_SAID = 200
+_PRINTABLE = re.compile(r"[!-~]+")
+_CHALLENGE = re.compile(r'(\w+)((?:\s*,?\s*\w+=(?:"[^"]*"|[^\s,"]+))+)')
+_PAIR = re.compile(r'(\w+)=(?:"([^"]*)"|([^\s,"]+))')
+
+
+class RegistryStore:
+    """One image in a registry. `plain` are hosts that may be talked to without TLS."""
+
+    def __init__(
+        self,
+        reference: Reference,
+        *,
+        environ: Mapping[str, str],
+        stop: Stop,
+        told: Callable[[str], None],
+        plain: Collection[str] = (),
+        silence: float = _SILENCE,
+    ) -> None:
+        self.label = reference.text
+        self._reference = reference
+        self._environ = environ
+        self._stop = stop
+        self._plain = plain
+        self._silence = silence
+        host = _HOSTS.get(reference.registry, reference.registry)
+        scheme = "http" if self._may_be_plain(host) else "https"
+        self._base = urlsplit(f"{scheme}://{host}/v2/{reference.repository}/")
+        self._authorization: str | None = None
+        self._login: Login | None = None
+        self._told = told
+        self._trouble = ""
+
+    def known(self) -> str | None:
+        return self._reference.digest
+
+    def top(self) -> Found:
+        return self._patiently(self._asked_top)
+
+    def save(self, descriptor: Descriptor, to: Landing) -> None:
+        self._patiently(lambda: self._saved(descriptor, to), to)
+
+    def _asked_top(self) -> Found:
+        what = f"manifest of {self.label}"
+        path = f"manifests/{self._reference.wanted}"
+        with self._got(path, {"Accept": ", ".join(ACCEPTED)}, what) as response:
+            content = _whole(response, what)
+            kind = response.getheader("Content-Type")
+            named = response.getheader("Docker-Content-Digest")
+        if kind is not None and not kind.partition(";")[0].strip().endswith("json"):
+            self._check_is_manifest(content, kind, what)
+        return Found(digest=self._checked_digest(content, named), content=content, media_type=kind)
+
+    def _check_is_manifest(self, content: bytes, kind: str, what: str) -> None:
+        try:
+            json.loads(content)
+        except ValueError:
+            raise ImageError(
+                f"{what}: {self._base.netloc} answered with {kind}, not with a manifest; is it a registry?"
+                f" It begins with {content[:60]!r}"
+            ) from None
+
+    def _checked_digest(self, content: bytes, named: str | None) -> str:
+        expected = self._reference.digest
+        if expected is None:
+            expected = named if named and is_digest(named) else digest_of(content)
+        found = digest_of(content, expected)
+        if found != expected:
+            raise ImageError(
+                f"manifest of {self.label} has the wrong digest {found}, not {expected}; it is not used"
+            )
+        return found
+
+    def _saved(self, descriptor: Descriptor, to: Landing) -> None:
+        kind = "manifests" if descriptor.media_type in ACCEPTED else "blobs"
+        headers = {"Accept": descriptor.media_type} if kind == "manifests" else {}
+        if to.at:
+            headers["Range"] = f"bytes={to.at}-"
+        with self._got(f"{kind}/{descriptor.digest}", headers, to.what) as response:
+            begin = re.match(r"bytes (\d{1,19})-", response.getheader("Content-Range") or "")
+            if to.at and not (response.status == 206 and begin and int(begin[1]) == to.at):
+                if response.status == 206:
+                    told = f"{to.what}: {self._base.netloc} answered with another part than was asked for"
+                    raise _Passing(told, restart=True)
+                to.restart()
+            while chunk := response.read1(_CHUNK):
+                self._stop.check()
+                to.write(chunk)
+        if not to.whole:
+            raise _Passing(f"{to.what}: {self._base.netloc} cut the stream after {to.at} bytes")
+
+    def _patiently(self, work: Callable[[], T], to: Landing | None = None) -> T:
+        """Tries again what may pass; a download that gets further each time may go on as long as it likes."""
+        tries = 0
+        while True:
+            most = to.most if to else 0
+            try:
+                return work()
+            except _Passing as exc:
+                tries = 1 if to and to.most > most else tries + 1
+                if to and exc.restart:
+                    to.restart()
+                if tries >= _TRIES:
+                    raise ImageError(f"{exc}; tried {tries} times, and what came of it is not used") from exc
+                self._stop.wait(min(exc.wait or _FIRST_WAIT * 2 ** (tries - 1), _LONGEST_WAIT))
+
+    @contextmanager
+    def _got(self, path: str, headers: Mapping[str, str], what: str) -> Generator[HTTPResponse]:
+        """The answer to a GET, logged in where that is asked for."""
+        url = urlsplit(urljoin(self._base.geturl(), path))
+        for first in (True, False):
+            with self._followed(url, headers, what) as (response, at):
+                asks = response.status == 401 and _origin(at) == _origin(url)
+                if not asks or not first:
+                    self._check_status(response, what)
+                    yield response
+                    return
+                challenges = response.headers.get_all("WWW-Authenticate") or []
+            self._authorization = self._logged_in(challenges, what)
+
+    @contextmanager
+    def _followed(
+        self, url: SplitResult, headers: Mapping[str, str], what: str
+    ) -> Generator[tuple[HTTPResponse, SplitResult]]:
+        for _ in range(_MOST_REDIRECTS + 1):
+            sent = dict(headers)
+            if self._authorization and _origin(url) == _origin(self._base):
+                sent["Authorization"] = self._authorization
+            with self._exchanged("GET", url, sent, None, what) as response:
+                if response.status not in _REDIRECTS:
+                    yield response, url
+                    return
+                url = self._redirected(url, response, what)
+        raise ImageError(f"{what}: {self._base.netloc} redirects more than {_MOST_REDIRECTS} times")
+
+    def _redirected(self, url: SplitResult, response: HTTPResponse, what: str) -> SplitResult:
+        place = response.getheader("Location") or ""
+        to = _address(place, url)
+        if to is None:
+            raise ImageError(f"{what}: {url.netloc} redirects to {place[:200]!r}, which is no address")
+        if to.scheme == "http" and self._base.scheme == "https":
+            raise ImageError(f"{what}: {url.netloc} redirects to {_shown(to)}, which is not encrypted")
+        return to
+
+    def _logged_in(self, challenges: list[str], what: str) -> str:
+        """The value of Authorization that a registry asks for."""
+        self._look_up_login()
+        asked = _challenges(challenges)
+        if self._login and self._login.bearer:
+            return f"Bearer {self._login.bearer}"
+        if "bearer" in asked:
+            return f"Bearer {self._token(asked['bearer'], what)}"
+        if "basic" in asked and self._login:
+            return self._login.basic
+        if "basic" in asked:
+            raise ImageError(self._wants_login(what))
+        raise ImageError(
+            f"{what}: {self._base.netloc} wants a login of a kind that is not known: {asked or 'none'}"
+        )
+
+    def _look_up_login(self) -> None:
+        if self._login is not None or self._trouble:
+            return
+        try:
+            self._login = login(self._reference.registry, self._environ, self._stop)
+        except ImageError as exc:
+            # Many images need no login, and the program that keeps them may be somebody else's concern.
+            self._trouble = f"{exc}"
+            self._told(f"{self._trouble}; trying without a login")
+
+    def _token(self, asked: Mapping[str, str], what: str) -> str:
+        realm = _address(asked.get("realm", ""))
+        if realm is None:
+            raise ImageError(
+                f"{what}: {self._base.netloc} names no usable token server: {asked.get('realm')!r}"
+            )
+        if realm.scheme == "http" and not self._may_be_plain(realm.netloc):
+            raise ImageError(f"{what}: the token server {_shown(realm)} is not encrypted")
+        scope = asked.get("scope") or f"repository:{self._reference.repository}:pull"
+        query = {"service": asked.get("service", ""), "scope": scope}
+        query = {key: value for key, value in query.items() if value}
+        with self._token_answer(realm, query, what) as response:
+            if response.status in (401, 403):
+                raise ImageError(self._wants_login(what))
+            self._check_status(response, f"{what}: token server {_shown(realm)}")
+            content = _whole(response, what)
+        token = _token_in(content)
+        if token is None:
+            raise ImageError(f"{what}: the token server {_shown(realm)} did not answer with a token")
+        return token
+
+    @contextmanager
+    def _token_answer(self, realm: SplitResult, query: dict[str, str], what: str) -> Generator[HTTPResponse]:
+        if self._login and self._login.identity:
+            form = {
+                **query,
+                "grant_type": "refresh_token",
+                "client_id": "hookline",
+                "refresh_token": self._login.identity,
+            }
+            headers = {"Content-Type": "application/x-www-form-urlencoded"}
+            with self._exchanged("POST", realm, headers, urlencode(form).encode(), what) as response:
+                yield response
+            return
+        url = realm._replace(query="&".join(filter(None, (realm.query, urlencode(query)))))
+        headers = {"Authorization": self._login.basic} if self._login else {}
+        # A redirect is not followed here, so that a password goes nowhere else.
+        with self._exchanged("GET", url, headers, None, what) as response:
+            yield response
+
+    def _wants_login(self, what: str) -> str:
+        registry = self._reference.registry
+        if self._login:
+            return f"{what}: {registry} did not accept the login from {self._login.place}"
+        how = self._trouble or f"log in with docker login {registry}"
+        return f"{what}: {registry} wants a login, or there is no such image; {how}"
+
+    def _check_status(self, response: HTTPResponse, what: str) -> None:
+        status = response.status
+        if status in (200, 206):
+            return
+        if status in (401, 403):
+            raise ImageError(f"{self._wants_login(what)}{self._said(response)}")
+        if status == 404:
+            raise ImageError(f"{what} is missing: {self._base.netloc} does not have it{self._said(response)}")
+        told = f"{what}: {self._base.netloc} answered {status} {response.reason}{self._said(response)}"
+        if status == 416:
+            raise _Passing(told, restart=True)
+        if status in _PASSING:
+            raise _Passing(told, wait=_seconds(response.getheader("Retry-After")))
+        raise ImageError(told)
+
+    def _said(self, response: HTTPResponse) -> str:
+        """A registry's own words, without our secrets should it repeat them."""
+        text = _error_text(response.read(16 * 1024))
+        secrets = [
+            (self._authorization or "").rpartition(" ")[2],
+            *(self._login.secrets if self._login else ()),
+        ]
+        for secret in filter(None, secrets):
+            text = text.replace(secret, "***")
+        return f": {text[:_SAID]}" if text else ""
+
+    @contextmanager
+    def _exchanged(
+        self, method: str, url: SplitResult, headers: Mapping[str, str], body: bytes | None, what: str
+    ) -> Generator[HTTPResponse]:
+        """One request and its answer, both ended when the fetch is."""
+        self._stop.check()
+        proxy = _proxy(url, self._environ)
+        connection = _connection(url, proxy)
+        try:
+            self._connect(connection, url, proxy, what)
+            sock = connection.sock
+            sock.settimeout(self._silence)
+            with self._stop.ending(lambda: _shut(sock)), _passing(self._stop, url, what):
+                connection.request(method, _path(url, proxy), body, {"User-Agent": "hookline", **headers})
+                with connection.getresponse() as response:
+                    yield response
+        finally:
+            connection.close()
+
+    def _connect(
+        self, connection: HTTPConnection, url: SplitResult, proxy: SplitResult | None, what: str
+    ) -> None:
+        try:
+            connection.connect()
+        except ssl.SSLError as exc:
+            raise ImageError(
+                f"{what}: no encrypted connection to {url.netloc}: {exc}."
+                " Plain HTTP is only used where it is asked for"
+            ) from exc
+        except OSError as exc:
+            through = f" through the proxy {proxy.hostname}" if proxy else ""
+            raise _Passing(f"{what}: {url.netloc} was not reached{through}: {exc}") from exc
+
+    def _may_be_plain(self, host: str) -> bool:
+        return is_loopback(host) or host in self._plain
+
+
+class _Passing(ImageError):
+    """Something that may be over soon; `wait` is how long the registry asks to wait.
+
+    `restart`: the rest of a file is not to be had, only all of it.
+    """
+
+    def __init__(self, message: str, *, wait: float | None = None, restart: bool = False) -> None:
+        super().__init__(message)
+        self.wait = wait
+        self.restart = restart
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, with or without its port, is this machine."""
+    name = urlsplit(f"//{host}").hostname or ""
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"
+
+
+@contextmanager
+def _passing(stop: Stop, url: SplitResult, what: str) -> Generator[None]:
+    try:
+        yield
+    except ImageError:
+        raise
+    except (OSError, HTTPException) as exc:
+        stop.check()
+        said = "it fell silent" if isinstance(exc, TimeoutError) else f"{exc}" or type(exc).__name__
+        raise _Passing(f"{what}: {url.netloc} did not answer whole: {said}") from exc
+
+
+def _connection(url: SplitResult, proxy: SplitResult | None) -> HTTPConnection:
+    host, port = url.hostname or "", url.port
+    through = (proxy.hostname or "", proxy.port or 80) if proxy else None
+    if url.scheme == "http":
+        return HTTPConnection(*(through or (host, port)), timeout=_CONNECT)
+    connection = HTTPSConnection(*(through or (host, port)), timeout=_CONNECT, context=_tls())
+    if through:
+        connection.set_tunnel(host, port or _PORTS["https"])
+    return connection
+
+
+def _path(url: SplitResult, proxy: SplitResult | None) -> str:
+    path = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    return f"http://{url.netloc}{path}" if proxy and url.scheme == "http" else path
+
+
+def _proxy(url: SplitResult, environ: Mapping[str, str]) -> SplitResult | None:
+    """The proxy that the environment names; never for this machine itself."""
+    text = environ.get(f"{url.scheme}_proxy") or environ.get(f"{url.scheme.upper()}_PROXY")
+    if not text or is_loopback(url.netloc):
+        return None
+    host = url.hostname or ""
+    for spared in (environ.get("no_proxy") or environ.get("NO_PROXY") or "").split(","):
+        name = spared.strip().lstrip(".").lower()
+        if name and (name == "*" or host == name or host.endswith(f".{name}")):
+            return None
+    proxy = urlsplit(text if "://" in text else f"http://{text}")
+    if proxy.scheme != "http" or not proxy.hostname or proxy.username:
+        raise ImageError(f"the proxy for {url.scheme} cannot be used; write it as http://host:port")
+    return proxy
+
+
+def _address(text: str, base: SplitResult | None = None) -> SplitResult | None:
+    """Where a registry sends us; None where that is no address that can be asked."""
+    if not _PRINTABLE.fullmatch(text):
+        return None
+    try:
+        url = urlsplit(urljoin(base.geturl(), text) if base else text)
+        return url if url.scheme in _PORTS and url.hostname and url.port != 0 else None
+    except ValueError:
+        return None
+
+
+def _origin(url: SplitResult) -> tuple[str, str | None, int | None]:
+    return url.scheme, url.hostname, url.port or _PORTS.get(url.scheme)
+
+
+def _shown(url: SplitResult) -> str:
+    """Without the query, which may hold a signature."""
+    return url._replace(query="", fragment="").geturl()
+
+
+def _whole(response: HTTPResponse, what: str) -> bytes:
+    content = response.read(LARGEST_TEXT + 1)
+    if len(content) > LARGEST_TEXT:
+        raise ImageError(f"{what} has more than {LARGEST_TEXT} bytes")
+    if response.length:
+        raise _Passing(f"{what} was cut off")
+    return content
+
+
+def _challenges(headers: list[str]) -> dict[str, dict[str, str]]:
+    return {
+        match[1].lower(): {pair[1].lower(): pair[2] or pair[3] or "" for pair in _PAIR.finditer(match[2])}
+        for header in headers
+        for match in _CHALLENGE.finditer(header)
+    }
+
+
+def _token_in(content: bytes) -> str | None:
+    try:
+        value: Any = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    found: dict[str, Any] = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    token = found.get("token") or found.get("access_token")
+    return token if isinstance(token, str) and token.isascii() and token.isprintable() else None
+
+
+def _error_text(content: bytes) -> str:
+    try:
+        errors: Any = json.loads(content)["errors"]
+        return "; ".join(str(error.get("message") or error.get("code")) for error in errors)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return " ".join(content.decode("utf-8", "replace").split())
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text and text.isdecimal() else None
+
+
+def _shut(sock: socket.socket | None) -> None:
+    try:
+        if sock is not None:
+            sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()

@@ -1,0 +1,348 @@
+"""A directory that is filled and walked through file descriptors only, so that no link and no race leads out of it.
+
+Paths are followed as a container would follow them: an absolute link starts at the root of the tree. What would
+climb over that root is refused, and so is every link that would, once the tree is whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from hookline.errors import ImageError
+
+__all__ = ["Listed", "Place", "Tree", "listing", "opened_folder", "removed"]
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_LINKS = 40  # as many as the kernel follows
+_LATEST = 2**33
+
+Names = tuple[str, ...]
+
+
+class Place(NamedTuple):
+    """An open folder of a tree, and where it really is."""
+
+    fd: int
+    names: Names
+
+
+class Listed(NamedTuple):
+    """One entry of a finished tree: enough to see that nobody changed it."""
+
+    path: str
+    kind: str
+    mode: int
+    size: int
+    mtime: int
+    target: str
+
+
+class Tree:
+    """Being filled; `depth` is how many folders may stand inside one another.
+
+    `unlisted` is told each folder that is made only because something is in it.
+    """
+
+    def __init__(
+        self, folder: Path, *, depth: int, unlisted: Callable[[str], None], read_only: bool = False
+    ) -> None:
+        self._root = os.open(folder, _FOLDER)
+        self._depth = depth
+        self._unlisted = unlisted
+        self._unwritable = 0o222 if read_only else 0
+        self._readable = 0o400 if read_only else 0
+        self._modes: dict[Names, int] = {(): 0o755}
+        self._upper: set[Names] = set()
+        self._absolute: dict[Names, str] = {}
+
+    def close(self) -> None:
+        os.close(self._root)
+
+    def next_layer(self) -> None:
+        """What is there now is below; only that can be whited out from here on."""
+        self._upper.clear()
+
+    def folder(self, names: Names, mode: int) -> None:
+        if not names:
+            self._modes[()] = mode
+            return
+        with self._place(names[:-1]) as place:
+            name = names[-1]
+            if not stat.S_ISDIR(_mode(place.fd, name)):
+                self._make(place, name)
+            self._modes[(*place.names, name)] = mode
+            self._upper.add((*place.names, name))
+
+    def file(self, names: Names, mode: int, mtime: float, chunks: Iterable[bytes]) -> None:
+        with self._cleared(names) as (place, name):
+            fd = os.open(name, _NEW_FILE, 0o600, dir_fd=place.fd)
+            with open(fd, "wb", buffering=0) as file:
+                for chunk in chunks:
+                    _write(file.fileno(), chunk)
+                os.fchmod(fd, mode & ~self._unwritable | self._readable)
+                _date(fd, mtime)
+
+    def link(self, names: Names, target: str) -> None:
+        """A symbolic link; an absolute one is made relative, so that it leads to the same place of the tree."""
+        with self._cleared(names) as (place, name):
+            if target.startswith("/"):
+                self._absolute[(*place.names, name)] = target
+                target = _rerooted(target, len(place.names))
+            os.symlink(target, name, dir_fd=place.fd)
+
+    def hard_link(self, names: Names, other: Names) -> None:
+        with self._place(other[:-1], make=False) as source:
+            found = _mode(source.fd, other[-1])
+            if not found or stat.S_ISDIR(found):
+                raise FileNotFoundError(errno.ENOENT, "there is no such file to link to")
+            known = self._absolute.get((*source.names, other[-1]))
+            if known is not None and stat.S_ISLNK(found):
+                # Its text is right only where it stands.
+                self.link(names, known)
+                return
+            with self._cleared(names, spare=(*source.names, other[-1])) as (place, name):
+                os.link(other[-1], name, src_dir_fd=source.fd, dst_dir_fd=place.fd, follow_symlinks=False)
+
+    def white_out(self, names: Names) -> None:
+        """Takes away what the layers below have there."""
+        self._below(names[:-1], lambda fd: [names[-1]])
+
+    def white_out_all(self, names: Names) -> None:
+        """Takes away what the layers below have in that folder."""
+        self._below(names, os.listdir)
+
+    def finish(self) -> None:
+        """Gives the folders their modes and looks where the links lead, now that all of them are there."""
+        with self._place(()) as root:
+            self._finish(root)
+
+    def _finish(self, place: Place) -> None:
+        for name in os.listdir(place.fd):
+            mode = _mode(place.fd, name)
+            if stat.S_ISLNK(mode):
+                self._check_link(place, name)
+            elif stat.S_ISDIR(mode):
+                with _opened(place, name) as inner:
+                    self._finish(inner)
+        mode = self._modes.get(place.names, 0o755)
+        os.fchmod(place.fd, mode & ~self._unwritable | (0o500 if self._readable else 0))
+
+    def _check_link(self, place: Place, name: str) -> None:
+        target = os.readlink(name, dir_fd=place.fd)
+        try:
+            if _climbs(target, len(place.names)):
+                raise _Outside
+            with self._place((*place.names, *target.split("/")), make=False):
+                pass
+        except _Outside:
+            shown = "/".join((*place.names, name))
+            raise ImageError(f"{shown!r} is a link to {target!r}, which leads out of the image") from None
+        except OSError:
+            pass  # It ends at a file, or at nothing; neither leads out.
+
+    def _below(self, names: Names, which: Callable[[int], Sequence[str]]) -> None:
+        try:
+            with self._place(names, make=False) as place:
+                for name in which(place.fd):
+                    self._take_away(place, name)
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # nothing there, nothing to take away
+
+    def _take_away(self, place: Place, name: str) -> bool:
+        """Whether nothing of it is left, for what this layer brought stays."""
+        path = (*place.names, name)
+        found = _mode(place.fd, name)
+        if stat.S_ISDIR(found):
+            with _opened(place, name) as inner:
+                gone = [self._take_away(inner, child) for child in os.listdir(inner.fd)]
+            if all(gone) and path not in self._upper:
+                os.rmdir(name, dir_fd=place.fd)
+                return True
+            return False
+        if path in self._upper:
+            return False
+        if found:
+            os.unlink(name, dir_fd=place.fd)
+        return True
+
+    @contextmanager
+    def _cleared(self, names: Names, spare: Names | None = None) -> Generator[tuple[Place, str]]:
+        """The folder for a new entry and its name there, where nothing stands any more."""
+        if not names:
+            raise ImageError("the root of the image is not a folder in it")
+        with self._place(names[:-1]) as place:
+            path = (*place.names, names[-1])
+            if path == spare:
+                raise ImageError("is a link to itself")
+            _remove(place.fd, names[-1])
+            self._absolute.pop(path, None)
+            yield place, names[-1]
+            self._upper.add(path)
+
+    @contextmanager
+    def _place(self, names: Names, *, make: bool = True) -> Generator[Place]:
+        steps = [Place(os.dup(self._root), ())]
+        try:
+            self._follow(steps, deque(names), make)
+            yield steps[-1]
+        finally:
+            for step in steps:
+                os.close(step.fd)
+
+    def _follow(self, steps: list[Place], todo: deque[str], make: bool) -> None:
+        links = 0
+        while todo:
+            name = todo.popleft()
+            if name == "..":
+                _back(steps)
+            elif name not in ("", "."):
+                target = self._step(steps, name, make)
+                links += target is not None
+                if links > _MOST_LINKS:
+                    raise OSError(errno.ELOOP, "its links go in a circle")
+                if target is not None:
+                    while target.startswith("/") and len(steps) > 1:
+                        _back(steps)
+                    todo.extendleft(reversed(target.split("/")))
+
+    def _step(self, steps: list[Place], name: str, make: bool) -> str | None:
+        """One folder further, or where the link leads that stands there."""
+        place = steps[-1]
+        found = _mode(place.fd, name)
+        if stat.S_ISLNK(found):
+            return os.readlink(name, dir_fd=place.fd)
+        if not stat.S_ISDIR(found) and make:
+            self._unlisted("/".join((*place.names, name)))
+            self._make(place, name)
+        if len(steps) > self._depth:
+            raise ImageError(f"has folders more than {self._depth} deep")
+        steps.append(_open(place, name))
+        return None
+
+    def _make(self, place: Place, name: str) -> None:
+        _remove(place.fd, name)
+        os.mkdir(name, 0o700, dir_fd=place.fd)
+        path = (*place.names, name)
+        self._modes[path] = 0o755
+        self._upper.add(path)
+        self._absolute.pop(path, None)
+
+
+class _Outside(ImageError):
+    """A path climbs over the root of the tree."""
+
+    def __init__(self) -> None:
+        super().__init__("leads out of the image")
+
+
+@contextmanager
+def opened_folder(path: Path | str, dir_fd: int | None = None) -> Generator[int]:
+    fd = os.open(path, _FOLDER, dir_fd=dir_fd)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def listing(folder: Path) -> list[Listed]:
+    """Every entry below a folder, sorted; links are not followed."""
+    with opened_folder(folder) as fd:
+        return sorted(_listed(Place(fd, ())))
+
+
+def removed(folder: Path) -> None:
+    """Takes a folder away with all that is in it, read-only or not."""
+    with opened_folder(folder.parent) as fd:
+        _remove(fd, folder.name)
+
+
+def _listed(place: Place) -> Iterator[Listed]:
+    for name in os.listdir(place.fd):
+        found = os.stat(name, dir_fd=place.fd, follow_symlinks=False)
+        path = "/".join((*place.names, name))
+        mode = stat.S_IMODE(found.st_mode)
+        if stat.S_ISDIR(found.st_mode):
+            yield Listed(path, "folder", mode, 0, 0, "")
+            with _opened(place, name) as inner:
+                yield from _listed(inner)
+        elif stat.S_ISLNK(found.st_mode):
+            yield Listed(path, "link", 0, 0, 0, os.readlink(name, dir_fd=place.fd))
+        else:
+            kind = "file" if stat.S_ISREG(found.st_mode) else "other"
+            yield Listed(path, kind, mode, found.st_size, found.st_mtime_ns, "")
+
+
+def _open(place: Place, name: str) -> Place:
+    return Place(os.open(name, _FOLDER, dir_fd=place.fd), (*place.names, name))
+
+
+@contextmanager
+def _opened(place: Place, name: str) -> Generator[Place]:
+    inner = _open(place, name)
+    try:
+        yield inner
+    finally:
+        os.close(inner.fd)
+
+
+def _back(steps: list[Place]) -> None:
+    if len(steps) == 1:
+        raise _Outside
+    os.close(steps.pop().fd)
+
+
+def _mode(fd: int, name: str) -> int:
+    """What stands there, without following it; 0 where nothing does."""
+    try:
+        return os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return 0
+
+
+def _remove(fd: int, name: str) -> None:
+    found = _mode(fd, name)
+    if not found:
+        return
+    if not stat.S_ISDIR(found):
+        os.unlink(name, dir_fd=fd)
+        return
+    with opened_folder(name, fd) as inner:
+        os.fchmod(inner, 0o700)
+        for child in os.listdir(inner):
+            _remove(inner, child)
+    os.rmdir(name, dir_fd=fd)
+
+
+def _write(fd: int, chunk: bytes) -> None:
+    view = memoryview(chunk)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _date(fd: int, mtime: float) -> None:
+    # An archive may say anything; what is no time at all becomes the first one.
+    seconds = min(max(mtime, 0), _LATEST) if mtime == mtime else 0
+    os.utime(fd, (seconds, seconds))
+
+
+def _rerooted(target: str, depth: int) -> str:
+    return "../" * depth + target.lstrip("/") or "."
+
+
+def _climbs(target: str, depth: int) -> bool:
+    for name in target.split("/"):
+        if name == "..":
+            depth -= 1
+        elif name not in ("", "."):
+            depth += 1
+        if depth < 0:
+            return True
+    return False
