@@ -134,6 +134,35 @@ def leaving_children():
         time.sleep(1)
 
 
+THREADS = []
+USERS = {"key": "/home/hooks.json:stop:0:0", "command": "echo theirs", "currentHash": "sha256:1"}
+
+
+def hooks_of(params):
+    """Its list of hooks, as the real one would give it: what is not trusted by its hash is not trusted."""
+    config = THREADS[int(params["threadId"].partition("-")[2]) - 1] if "threadId" in params else {}
+    hooks = config.get("hooks", {})
+    state = hooks.get("state", {})
+    commands = [
+        handler["command"]
+        for event, groups in hooks.items()
+        if event != "state"
+        for group in groups
+        for handler in group["hooks"]
+    ]
+    ours = [
+        {"key": f"flags:{number}", "command": command, "currentHash": f"sha256:{len(command)}"}
+        for number, command in enumerate(commands)
+    ]
+    found = []
+    for each in [USERS, *ours]:
+        known = state.get(each["key"], {})
+        trusted = HOW != "distrusts" and known.get("trusted_hash") == each["currentHash"]
+        status = "trusted" if trusted else "untrusted"
+        found.append({**each, "enabled": known.get("enabled", True), "trustStatus": status})
+    return [{"hooks": [] if HOW == "switched_off" else found}]
+
+
 def main():
     if HOW == "dies at start":
         sys.exit("cannot read the configuration")
@@ -149,8 +178,16 @@ def main():
         elif method == "thread/start" and HOW == "no id":
             send({"id": number, "result": {}})
         elif method == "thread/start":
-            note("thread/started", thread={"id": "thread-1"})
-            send({"id": number, "result": {"thread": {"id": "thread-1"}}})
+            THREADS.append(message["params"].get("config", {}))
+            thread = {"id": f"thread-{len(THREADS)}"}
+            note("thread/started", thread=thread)
+            send({"id": number, "result": {"thread": thread}})
+        elif method == "hooks/list" and HOW == "too_old":
+            send({"id": number, "error": {"code": -32601, "message": "unknown method hooks/list"}})
+        elif method == "hooks/list":
+            send({"id": number, "result": {"data": hooks_of(message["params"])}})
+        elif method == "thread/unsubscribe":
+            send({"id": number, "result": {}})
         elif method == "turn/start":
             note("turn/started", turn={"id": "turn-1"})
             send({"id": number, "result": {"turn": {"id": "turn-1", "status": "inProgress"}}})

@@ -224,6 +224,53 @@ async def test_a_request_that_nobody_knows_gets_an_error_and_no_silence(tmp_path
     assert answer["error"]["code"] == -32601
 
 
+HOOKS = {"PreToolUse": [{"hooks": [{"type": "command", "command": "guard it", "timeout": 600}]}]}
+
+
+async def test_hooks_are_shown_to_it_first_and_then_trusted_by_its_own_word_and_no_others(tmp_path):
+    codex = Codex(tmp_path, "well", hooks=HOOKS, config={"web_search": "disabled"})
+    assert await codex.turn() == "the answer"
+    assert [message["method"] for message in codex.sent()] == [
+        "initialize",
+        "initialized",
+        "hooks/list",
+        "thread/start",
+        "hooks/list",
+        "thread/unsubscribe",
+        "thread/start",
+        "hooks/list",
+        "turn/start",
+    ]
+    shown, used = (message["params"] for message in codex.sent("thread/start"))
+    theirs, ours = "/home/hooks.json:stop:0:0", "flags:0"
+    assert shown["ephemeral"] is True
+    assert shown["config"]["hooks"] == {**HOOKS, "state": {theirs: {"enabled": False}}}
+    state = {ours: {"enabled": True, "trusted_hash": "sha256:8"}}
+    assert used["config"] == {"web_search": "disabled", "hooks": {**HOOKS, "state": state}}
+    assert "ephemeral" not in used
+    assert codex.sent("thread/unsubscribe")[0]["params"] == {"threadId": "thread-1"}
+    assert codex.sent("turn/start")[0]["params"]["threadId"] == "thread-2"
+
+
+UNGUARDED = {
+    "switched_off": "are hooks switched off",
+    "distrusts": "are hooks switched off",
+    "too_old": "unknown method hooks/list",
+}
+
+
+@pytest.mark.parametrize("how", UNGUARDED)
+async def test_without_the_hooks_in_force_it_is_not_given_anything_to_do(tmp_path, how):
+    codex = Codex(tmp_path, how, hooks=HOOKS)
+    with pytest.raises(TurnFailed, match="does not take the hooks that guard it") as caught:
+        await codex.turn()
+    assert UNGUARDED[how] in str(caught.value)
+    assert caught.value.kind == "response_error"
+    assert codex.sent("turn/start") == []
+    assert codex.kinds[-1] == "startup_failed"
+    assert codex.alive() == []
+
+
 async def test_a_cancelled_turn_is_interrupted_and_leaves_no_process(tmp_path):
     codex = Codex(tmp_path, "leaving_children")
     session = await codex.agent.open(codex.place)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
@@ -335,7 +335,9 @@ async def _end_hooks(site: Site, workspace: Workspace, issue: Issue, there: bool
         )
         return
     scope = _workspace_scope(site, workspace, issue)
-    again = any(each.again for each in owed(journal.records(workspace.run_id))) if journal is not None else False
+    again = (
+        any(each.again for each in owed(journal.records(workspace.run_id))) if journal is not None else False
+    )
     told = {"note": f"before_remove {AGAIN}"} if again else {}
     await scope.left({"removed": workspace.path, **told}, Status.OK)
 
@@ -501,7 +503,7 @@ async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def _all(works: Any) -> list[str]:
+async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> list[str]:
     """Do them together; what went wrong, as texts."""
     ended = await asyncio.gather(*works, return_exceptions=True)
     for each in ended:

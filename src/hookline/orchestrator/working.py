@@ -14,6 +14,7 @@ from hookline.orchestrator.agents import CodingAgent, Told
 from hookline.orchestrator.agents.builtin import BuiltinAgent
 from hookline.orchestrator.agents.codex import CodexAgent
 from hookline.orchestrator.agents.command import CommandAgent
+from hookline.orchestrator.agents.guarding import Guard
 from hookline.orchestrator.attempt import Site, Stop, attempt, outcome_of, removed
 from hookline.orchestrator.issue import Issue
 from hookline.orchestrator.service import Ended, rules_of
@@ -91,11 +92,13 @@ def agent_of(
     secrets: frozenset[str] = frozenset(),
     hooks: tuple[Hook, ...] = (),
     journal: Journal | None = None,
+    guard: Guard | None = None,
 ) -> CodingAgent:
-    """The agent that a workflow names. `hooks` stand around what the built-in one does."""
+    """The agent that a workflow names. `hooks` stand around what the built-in one does; others get the `guard`."""
     agent, codex = workflow.agent, workflow.codex
     if agent.kind == "command":
-        return CommandAgent(argv=agent.command, silence=codex.turn_timeout)
+        argv = guard.argv(agent.command) if guard else agent.command
+        return CommandAgent(argv=argv, silence=codex.turn_timeout)
     if agent.kind == "builtin":
         return BuiltinAgent(
             model=agent.model, tools=agent.tools, silence=codex.turn_timeout, hooks=hooks, journal=journal
@@ -108,4 +111,5 @@ def agent_of(
         turn_timeout=codex.turn_timeout,
         read_timeout=codex.read_timeout,
         secret_names=secrets,
+        hooks=guard.events("codex") if guard else {},
     )

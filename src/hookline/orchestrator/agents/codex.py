@@ -16,6 +16,7 @@ from importlib.metadata import version
 from typing import Any, cast
 
 from hookline.orchestrator.agents import Place, Tokens, Told, TurnFailed
+from hookline.orchestrator.agents.guarding import commands_in, in_force, trusted
 from hookline.orchestrator.agents.speaking import Conversation, Message
 from hookline.runners import Order
 from hookline.runners.piped import piped
@@ -28,7 +29,10 @@ INTERRUPT = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodexAgent:
-    """How Codex is started and what it may do. Times are in seconds; `config` goes to Codex as it is."""
+    """How Codex is started and what it may do. Times are in seconds; `config` goes to Codex as it is.
+
+    `hooks` are more hooks of its own kind, by event; without them in force nothing is begun.
+    """
 
     command: str = "codex app-server"
     approval_policy: Any = "never"
@@ -38,6 +42,7 @@ class CodexAgent:
     read_timeout: float = 5.0
     secret_names: frozenset[str] = frozenset()
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    hooks: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     async def open(self, place: Place) -> CodexSession:
         _check_folder(place.workspace)
@@ -91,17 +96,45 @@ class CodexSession:
         given: Message = {"clientInfo": about, "capabilities": {"experimentalApi": True}}
         await self.talk.request("initialize", given, agent.read_timeout)
         self.talk.note("initialized")
-        thread = {"approvalPolicy": agent.approval_policy, "sandbox": agent.thread_sandbox}
+        config = {**agent.config, "hooks": await self._guard()} if agent.hooks else dict(agent.config)
+        self._thread = await self._opened(config)
+        if agent.hooks and not in_force(await self._hooks(threadId=self._thread), commands_in(agent.hooks)):
+            raise _unguarded()
+
+    async def _guard(self) -> Message:
+        """Our hooks, with Codex's own word that it trusts them, and them alone.
+
+        What that word is, only Codex can say: so it is shown them first, in a thread in which nothing ever happens,
+        and in which the user's own hooks are off.
+        """
+        hooks = self._agent.hooks
+        theirs = await self._hooks(cwds=[self._place.workspace])
+        off = {str(each.get("key")): {"enabled": False} for each in theirs}
+        shown = await self._opened({**self._agent.config, "hooks": {**hooks, "state": off}}, ephemeral=True)
+        state = trusted(await self._hooks(threadId=shown), commands_in(hooks))
+        await self._asked_of_it("thread/unsubscribe", {"threadId": shown})
+        return {**hooks, "state": state}
+
+    async def _opened(self, config: Message, **more: Any) -> str:
+        agent = self._agent
+        given = {"approvalPolicy": agent.approval_policy, "sandbox": agent.thread_sandbox, "config": config}
         started = await self.talk.request(
             "thread/start",
-            {
-                **{key: value for key, value in thread.items() if value is not None},
-                "cwd": self._place.workspace,
-                **({"config": dict(agent.config)} if agent.config else {}),
-            },
+            {**{key: value for key, value in given.items() if value}, "cwd": self._place.workspace, **more},
             agent.read_timeout,
         )
-        self._thread = _id_of(started, "thread")
+        return _id_of(started, "thread")
+
+    async def _hooks(self, **where: Any) -> list[Message]:
+        answer = await self._asked_of_it("hooks/list", where)
+        folders = cast("list[Message]", answer.get("data") or [])
+        return [each for folder in folders for each in cast("list[Message]", folder.get("hooks") or [])]
+
+    async def _asked_of_it(self, method: str, given: Message) -> Message:
+        try:
+            return await self.talk.request(method, given, self._agent.read_timeout)
+        except TurnFailed as exc:
+            raise _unguarded(str(exc)) if exc.kind == "response_error" else exc from exc
 
     async def turn(self, prompt: str) -> str:
         agent = self._agent
@@ -250,6 +283,12 @@ def _check_folder(workspace: str) -> None:
     # Codex itself starts happily in a folder that is not there.
     if not os.path.isdir(workspace):
         raise TurnFailed(f"there is no folder {workspace!r}", kind="invalid_workspace_cwd")
+
+
+def _unguarded(why: str = "are hooks switched off in its configuration?") -> TurnFailed:
+    return TurnFailed(
+        f"Codex does not take the hooks that guard it, so it is not started: {why}", kind="response_error"
+    )
 
 
 def _told(method: str, params: Message) -> Told:

@@ -1,0 +1,297 @@
+"""WORKFLOW.md by hand: one issue (`hookline run`), one hook (`hookline try`), and `hookline workspace list|rm`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hookline.cli.running import hooks_of
+from hookline.cli.terminal import err, open_journal, out, print_json, record_json, secrets_of, show
+from hookline.cli.tree import Tree
+from hookline.dialects.symphony import Workflow, declaration, missing_for_dispatch, read_file, workflow_file
+from hookline.errors import UsageError
+from hookline.journal import Record
+from hookline.journal.masking import Mask
+from hookline.journal.owner import owner
+from hookline.journal.place import default_path
+from hookline.orchestrator.agents.guarding import Guard, guard_of
+from hookline.orchestrator.alone import run_issue, tried
+from hookline.orchestrator.attempt import Site, recovered, removed
+from hookline.orchestrator.hooks import Outputs
+from hookline.orchestrator.prompt import fault_of
+from hookline.orchestrator.trackers import TrackerError
+from hookline.orchestrator.working import agent_of, secret_names, tracker_of
+from hookline.orchestrator.workspace import Root, Workspace
+from hookline.pipeline import Recorder
+from hookline.point import point_named
+from hookline.result import HookAction
+from hookline.runners.local import LocalRunner
+
+__all__ = ["is_workflow", "problems_of", "run_workflow", "try_workflow", "workspace"]
+
+workspace = typer.Typer(help="The workspaces of a WORKFLOW.md.", no_args_is_help=True, rich_markup_mode=None)
+FILE = Annotated[str, typer.Option("--file", help="WORKFLOW.md [default: the one in this folder]")]
+JSON = Annotated[bool, typer.Option("--json", help="for a program to read")]
+
+
+def is_workflow(file: str) -> bool:
+    """Whether a file that a command was given is one of these: Markdown is."""
+    return Path(file).suffix.lower() == ".md"
+
+
+def problems_of(file: str) -> list[str]:
+    """Everything that is wrong or odd in a WORKFLOW.md, for `hookline check`; nothing of it is run."""
+    workflow = _read(file)
+    fault = fault_of(workflow)
+    found = [
+        *workflow.problems,
+        *missing_for_dispatch(workflow),
+        *([fault] if fault else []),
+        *workflow.warnings,
+    ]
+    unset = sorted(name for name in workflow.tracker.variables if not os.environ.get(name))
+    return [
+        *map(str, found),
+        *(f"{workflow.file}: tracker.provider: ${name} is not set" for name in unset),
+        *_not_shell(workflow),
+    ]
+
+
+def _not_shell(workflow: Workflow) -> Generator[str]:
+    for declared in declaration(workflow).hooks:
+        # It only reads: with -n nothing is run.
+        done = subprocess.run(
+            ["sh", "-n"], input=declared.params["script"], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            yield f"{declared.source}: hooks.{declared.name}: {done.stderr.strip()} (counted from the script's first line)"
+
+
+def run_workflow(
+    file: str,
+    issue: str,
+    *,
+    hooks: list[str] | None = None,
+    strict: bool = False,
+    json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """One attempt at one issue of a WORKFLOW.md, with all its hooks."""
+    if not issue:
+        raise UsageError(
+            f"which issue? hookline run {file} --issue ABC-123; hookline serve {file} works on all of them"
+        )
+    workflow = _read(file, strict=strict).checked()
+    for warning in workflow.warnings:
+        err.print(str(warning), style="yellow")
+    mask = Mask(secrets_of(os.environ))
+    with _site(
+        workflow, mask, _watchers(mask, json=json, quiet=quiet), holder=f"hookline run {file}"
+    ) as site:
+        given = tuple(hooks_of(hooks, site.runner))
+        guard = guard_of(hooks, given, os.environ)
+        for line in guard.blind(workflow.agent) if guard else ():
+            err.print(line, style="yellow")
+        return asyncio.run(_interruptible(_attempted(replace(site, hooks=given), issue, guard, json=json)))
+
+
+def try_workflow(point: str, file: str, *, json: bool = False) -> int:
+    """Run the hook of a point in a scratch workspace, and say what it printed and decided; 1 where it refused."""
+    workflow = _read(file).checked()
+    mask = Mask(secrets_of(os.environ))
+    names = _secret_names(workflow)
+
+    async def main() -> int:
+        runner = LocalRunner()
+        try:
+            done = await tried(
+                workflow,
+                point_named(point),
+                runner=runner,
+                environ=dict(os.environ),
+                secret_names=names,
+                mask=mask,
+                recorder=Recorder(None, _watchers(mask, json=json, quiet=False)),
+            )
+        finally:
+            await runner.close()
+        failed = done.outcome.action is not HookAction.CONTINUE
+        if json:
+            print_json({"point": point, "action": done.outcome.action, "output": done.output})
+        else:
+            sys.stdout.write(done.output)
+            out.print(f"= {'fails' if failed else 'goes on'}")
+        return 1 if failed else 0
+
+    return asyncio.run(_interruptible(main()))
+
+
+@workspace.command("list")
+def list_(file: FILE = "", json: JSON = False) -> int:
+    """List the workspaces below the root, with the issue of each and when it was made."""
+    workflow = _read(file).checked()
+    if not os.path.isdir(workflow.root):
+        found: list[Workspace] = []
+    else:
+        with Root(workflow.root, lock=False) as root:
+            found = root.listed()
+    if json:
+        print_json([_row(each) for each in found])
+        return 0
+    for each in found:
+        since = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.created)) if each.created else "?"
+        half = "" if each.state == "ready" else f"  ({each.state}: left in the middle)"
+        out.print(f"{each.key}  {each.identifier}  {since}  {each.path}{half}")
+    if not found:
+        out.print(f"no workspaces in {workflow.root}")
+    return 0
+
+
+@workspace.command("rm")
+def rm(
+    key: Annotated[str, typer.Argument(help="the workspace's key, as `hookline workspace list` shows it")],
+    file: FILE = "",
+) -> int:
+    """Run `before_remove` and delete a workspace."""
+    workflow = _read(file).checked()
+    mask = Mask(secrets_of(os.environ))
+    with _site(
+        workflow, mask, _watchers(mask, json=False, quiet=False), holder="hookline workspace rm"
+    ) as site:
+        found = site.root.find(key) or next(
+            (each for each in site.root.listed() if each.identifier == key), None
+        )
+        if found is None:
+            known = ", ".join(each.key for each in site.root.listed()) or "none"
+            raise UsageError(f"there is no workspace {key!r} in {site.root.path}; there: {known}")
+        code = asyncio.run(_interruptible(_removed(site, found)))
+    if code == 0:
+        out.print(f"removed {found.path}")
+    return code
+
+
+async def _removed(site: Site, found: Workspace) -> int:
+    try:
+        await removed(site, found)
+    finally:
+        await site.runner.close()
+    return 0
+
+
+async def _attempted(site: Site, identifier: str, guard: Guard | None, *, json: bool) -> int:
+    workflow = site.current()
+    tracker = tracker_of(workflow, os.environ)
+    try:
+        for line in await recovered(site):
+            err.print(f"what a killed process left could not be finished: {line}", style="yellow")
+        agent = agent_of(workflow, site.secret_names, site.hooks, site.recorder.journal, guard)
+        done = await run_issue(site, tracker, agent, identifier)
+    finally:
+        await tracker.close()
+        await site.runner.close()
+    if done is None:
+        shown: dict[str, Any] = {"removed": identifier}
+        text = f"{identifier} is over; its workspace is removed"
+    else:
+        shown = {"run_id": done.run_id, "turns": done.turns, "why": done.why, "text": done.text}
+        text = done.text.rstrip()
+    if json:
+        print_json(shown)
+    else:
+        _line(text)
+    return 0
+
+
+@contextmanager
+def _site(
+    workflow: Workflow, mask: Mask, watch: list[Callable[[Record], None]], *, holder: str
+) -> Generator[Site]:
+    with open_journal() as journal, Root(workflow.root, holder=holder) as root:
+        yield Site(
+            current=lambda: workflow,
+            root=root,
+            runner=LocalRunner(),
+            environ=dict(os.environ),
+            recorder=Recorder(journal, watch),
+            secret_names=_secret_names(workflow),
+            mask=mask,
+            outputs=Outputs(default_path(os.environ).parent / "outputs"),
+            owner=owner(),
+        )
+
+
+def _secret_names(workflow: Workflow) -> frozenset[str]:
+    """Also where the tracker itself could not be used, which a hook alone does not need."""
+    try:
+        return secret_names(workflow, os.environ)
+    except TrackerError:
+        return workflow.tracker.variables
+
+
+def _read(file: str, *, strict: bool = False) -> Workflow:
+    return read_file(workflow_file(file or None, Path.cwd()), os.environ, strict=strict)
+
+
+def _watchers(mask: Mask, *, json: bool, quiet: bool) -> list[Callable[[Record], None]]:
+    """Whoever sees the records needs no log lines beside them."""
+    if quiet:
+        return []
+    logging.getLogger("hookline.orchestrator").addHandler(logging.NullHandler())
+    if json:
+        return [lambda record: _line(record_json(record, mask))]
+    tree = Tree(mask, width=max(err.width, 60))
+
+    def watch(record: Record) -> None:
+        for line in tree.lines(record):
+            show(line, err)
+
+    return [watch]
+
+
+def _line(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+async def _interruptible(main: Coroutine[Any, Any, int]) -> int:
+    """The first Ctrl-C or SIGTERM cancels, and end hooks run within their limits; the next one ends those."""
+    task = asyncio.ensure_future(main)
+    told = False
+
+    def interrupt() -> None:
+        nonlocal told
+        if not told:
+            err.print("interrupted: end hooks are running; once more ends them too", style="yellow")
+        told = True
+        task.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, interrupt)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return 130
+
+
+def _row(each: Workspace) -> dict[str, Any]:
+    return {
+        "key": each.key,
+        "identifier": each.identifier,
+        "issue_id": each.issue_id,
+        "path": each.path,
+        "created": each.created,
+        "state": each.state,
+    }
