@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
-import traceback
-from collections.abc import Callable, Iterable
+import os
+import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
-from hookline.agent.tools import Tool
+from hookline.agent.server import McpServer
 from hookline.attaching import SUFFIXES, Attached, attached
 from hookline.context import Facts
-from hookline.declaration import Declaration, HookDeclaration
+from hookline.declaration import Declaration
+from hookline.dialects.kagent.reading import is_kagent, read
 from hookline.errors import FileError, HooklineError
 from hookline.handlers.python import python_hook
 from hookline.hook import Hook, Matcher, Mode, options_of
+from hookline.importing import function_of, imported
+from hookline.lines import text_of
+from hookline.manifests import Manifest, manifest
 from hookline.runners import Runner
+from hookline.runners.lookup import missing_script
 from hookline.sdk import Agent
 
-__all__ = ["Loaded", "load", "load_hooks", "problems"]
+__all__ = ["Loaded", "in_manifest", "is_manifest", "load", "load_hooks", "problems"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What a file holds, ready to run. `source` is what finds it again."""
+    """What a file holds, ready to run. `source` is what finds it again; a `manifest` has its hooks attached first."""
 
     agent: Agent
     declaration: Declaration
     source: str
+    manifest: Manifest | None = None
 
 
 def load(target: str) -> Loaded:
-    """`agent.py`, `agent.py:name` or `module:name`."""
-    module, where, name = _imported(target)
+    """`agent.py`, `agent.py:name`, `module:name`, or a kagent manifest: `agent.yaml`, `agent.yaml:name`."""
+    file, named = _file_and_name(target)
+    if file.suffix in SUFFIXES and file.is_file():
+        return _of_manifest(file, named)
+    module, where, name = imported(target)
     agents = {key: value for key, value in vars(module).items() if isinstance(value, Agent)}
     known = ", ".join(agents) or "none"
     if name:
@@ -57,14 +63,52 @@ def load(target: str) -> Loaded:
     return Loaded(agent=agent, declaration=agent.declaration(source), source=source)
 
 
+def is_manifest(target: str) -> bool:
+    """Whether a target is a file with objects of kagent's in it."""
+    file, _ = _file_and_name(target)
+    return file.suffix in SUFFIXES and file.is_file() and is_kagent(text_of(file), file)
+
+
+def in_manifest(target: str) -> tuple[list[str], list[str]]:
+    """The agents of a manifest that run here, each as a target, and every mistake in the file."""
+    file, name = _file_and_name(target)
+    found = read(file)
+    runs = [f"{file}:{each.name}" for each in found.agents if each.type != "BYO"]
+    return [target] if name or not runs else runs, [str(each) for each in found.problems]
+
+
+def _file_and_name(target: str) -> tuple[Path, str]:
+    place, _, name = target.rpartition(":")
+    whole = not place or Path(target).exists()
+    return (Path(target), "") if whole else (Path(place), name)
+
+
+def _of_manifest(file: Path, name: str) -> Loaded:
+    if not is_kagent(text_of(file), file):
+        raise FileError(
+            "this is no agent; known are a Python file with an Agent in it and a kagent Agent manifest"
+            " (a file of hooks goes with --hooks)",
+            file=file,
+        )
+    made = manifest(file, name, os.environ)
+    source = f"{file.resolve()}:{made.agent.id}"
+    return Loaded(agent=made.agent, declaration=made.agent.declaration(source), source=source, manifest=made)
+
+
 def load_hooks(target: str, runner: Runner) -> Attached:
     """The hooks of a hook file: `hookline.yaml`, a `.claude/settings.json`, or Python functions with `@hook(on=...)`."""
     path = Path(target)
     if path.suffix in SUFFIXES:
         if not path.is_file():
             raise FileError("there is no such file", file=path)
-        return attached(path, runner, _function)
-    module, where, name = _imported(target)
+        if is_manifest(target):
+            raise FileError(
+                f"this is an agent with its own hooks: hookline run {target}; given as hooks can be a"
+                " hookline.yaml, a .claude/settings.json or a Python file",
+                file=path,
+            )
+        return attached(path, runner, function_of)
+    module, where, name = imported(target)
     found: list[Hook] = []
     for key, value in vars(module).items():
         if callable(value) and options_of(value).on and (not name or key == name):
@@ -77,101 +121,64 @@ def load_hooks(target: str, runner: Runner) -> Attached:
     return Attached(found, [], [], [])
 
 
-def _function(declared: HookDeclaration) -> Callable[..., Any]:
-    """The function that an entry's `python:` names."""
-    params = declared.params
-    file, _, line = declared.source.rpartition(":")
-    place = f"{params.get('file') or params['module']}:{params['function']}"
-    module, _, _ = _imported(place, Path(file or declared.source).resolve().parent)
-    function = getattr(module, params["function"], None)
-    if not callable(function):
-        raise FileError(
-            f"there is no function {params['function']!r} in {params.get('file') or params['module']}",
-            file=file or declared.source,
-            line=int(line) if line.isdigit() else None,
-            key="python",
-        )
-    return function
-
-
-def _imported(target: str, folder: Path | None = None) -> tuple[ModuleType, str, str]:
-    """The module that `target` names, how to name it again, and the attribute asked for, if any.
-
-    A module by name is looked for beside the file that names it, else where we stand, and where Python looks.
-    """
-    place, _, name = target.rpartition(":") if ":" in target else (target, "", "")
-    path = Path(place)
-    if path.suffix == ".py" or path.exists():
-        return _from_file(path), str(path.resolve()), name
-    if "/" in place or "\\" in place:
-        raise FileError("there is no such file", file=place)
-    try:
-        sys.path.insert(0, str(folder or Path.cwd()))
-        return importlib.import_module(place), place, name
-    except ModuleNotFoundError as exc:
-        if exc.name == place.partition(".")[0]:
-            raise FileError("there is no such file, and no module of that name", file=place) from None
-        raise _does_not_import(place, exc) from exc
-    except (Exception, SystemExit) as exc:
-        raise _does_not_import(place, exc) from exc
-    finally:
-        sys.path.pop(0)
-
-
-def _from_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise FileError("there is no such file" if not path.exists() else "this is not a file", file=path)
-    if path.suffix != ".py":
-        raise FileError("this format is not known; known: a Python file (.py) with an Agent in it", file=path)
-    full = path.resolve()
-    name = f"hookline_file_{full.stem}_{abs(hash(str(full))):x}"
-    spec = importlib.util.spec_from_file_location(name, full)
-    if spec is None or spec.loader is None:
-        raise FileError("Python cannot import this file", file=path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    # As `python agent.py` does it: a module beside the file can be imported by it.
-    sys.path.insert(0, str(full.parent))
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as exc:
-        del sys.modules[name]
-        raise _does_not_import(str(path), exc) from exc
-    finally:
-        sys.path.remove(str(full.parent))
-    return module
-
-
-def _does_not_import(where: str, exc: BaseException) -> FileError:
-    """The user's own line, not ours: the last frame that lies in the file."""
-    if isinstance(exc, SyntaxError) and exc.filename:
-        return FileError(f"does not import: {exc.msg}", file=exc.filename, line=exc.lineno)
-    full = str(Path(where).resolve())
-    lines = [frame.lineno for frame in traceback.extract_tb(exc.__traceback__) if frame.filename == full]
-    text = str(exc) if isinstance(exc, HooklineError) else f"{type(exc).__name__}: {exc}"
-    return FileError(f"does not import: {text}", file=where, line=lines[-1] if lines else None)
-
-
 def problems(loaded: Loaded, hooks: Iterable[Hook] = ()) -> list[str]:
     """What would go wrong, or would be without effect, although the file loads."""
-    agent = loaded.agent
-    known = ", ".join(tool.id for tool in agent.tools) or "none"
-    found = [
+    agent, made = loaded.agent, loaded.manifest
+    tools = _known_tools(loaded)
+    known = ", ".join(name for name, _ in tools or ()) or "none"
+    found = [str(each) for each in (*made.problems, *made.warnings)] if made else []
+    found += [
         f"{hook.source}: hook {hook.name}: match {hook.match_text!r} fits no tool of {agent.id}; its tools: {known}"
         for hook in (*hooks, *agent.hooks())
-        if hook.match is not None and not any(_fits(hook.match, tool) for tool in agent.tools)
+        if tools is not None
+        and hook.match is not None
+        and not any(_fits(hook.match, name, kind) for name, kind in tools)
     ]
     found += [
         f"{hook.source}: hook {hook.name}: its mode is {hook.mode}, so it refuses nothing"
         for hook in (*hooks, *agent.hooks())
         if hook.mode is not Mode.ENFORCE
     ]
+    found += [
+        f"{loaded.source}: {server}: {wrong}" for server in agent.servers for wrong in _wrong_with(server)
+    ]
     try:
-        agent.live_model()
+        if made is None:
+            agent.live_model()
+        elif not made.plan.agent.fragment:
+            made.check_model()
+            agent.live_model()
+    except FileError as exc:
+        found.append(str(exc))
     except HooklineError as exc:
         found.append(f"{loaded.source}: {exc}")
     return found
 
 
-def _fits(match: Matcher, tool: Tool) -> bool:
-    return match(Facts(workflow_id="", current_tool=tool.id, tool_kind=tool.kind))
+def _wrong_with(server: McpServer) -> Iterable[str]:
+    """Why its tools could not be had, as far as can be seen without starting it."""
+    if find_spec("mcp") is None:
+        yield "needs the mcp package: pip install 'hookline[mcp]'"
+    if server.command is None:
+        return
+    absent = missing_script([server.command, *server.args], str(server.cwd or "") or None, os.environ)
+    place = Path(server.cwd or ".") / server.command
+    if absent is None and not ("/" in server.command and os.access(place, os.X_OK)):
+        absent = None if shutil.which(server.command) else f"there is no program {server.command!r}"
+    if absent is not None:
+        yield f"it could not start: {absent}"
+
+
+def _known_tools(loaded: Loaded) -> list[tuple[str, str]] | None:
+    """The names and kinds of an agent's tools; None where only a server or the command line will tell."""
+    agent = loaded.agent
+    if loaded.manifest and loaded.manifest.plan.agent.fragment:
+        return None
+    if any(each.taken is None for each in agent.servers):
+        return None
+    listed = [(name, each.kind) for each in agent.servers for name in (each.taken or {}).values()]
+    return [*((tool.id, tool.kind) for tool in agent.tools), *listed]
+
+
+def _fits(match: Matcher, tool: str, kind: str) -> bool:
+    return match(Facts(workflow_id="", current_tool=tool, tool_kind=kind))

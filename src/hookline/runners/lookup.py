@@ -11,11 +11,11 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["missing_script", "why_not_started"]
+__all__ = ["missing_script", "script_of", "why_not_started"]
 
 
 class _Interpreter(NamedTuple):
@@ -56,7 +56,12 @@ _ASSIGNMENT = re.compile(r"\w+=")
 _NO_SCRIPT = frozenset({"-", "--eval", "--print", "--version", "--help", "--test", "--command", "-h", "-V"})
 
 
-def missing_script(argv: Sequence[str], cwd: str | None, env: Mapping[str, str]) -> str | None:
+def missing_script(
+    argv: Sequence[str],
+    cwd: str | None,
+    env: Mapping[str, str],
+    exists: Callable[[str], bool] = os.path.exists,
+) -> str | None:
     """What is wrong, where an interpreter is given a script that is not there; None also where that is unclear."""
     if len(argv) == 3 and argv[1] in ("-c", "-lc") and _INTERPRETERS.get(os.path.basename(argv[0])) is _SHELL:
         argv = _inside(argv[2], env)
@@ -70,11 +75,18 @@ def missing_script(argv: Sequence[str], cwd: str | None, env: Mapping[str, str])
     if interpreter is None or script is None:
         return None
     place = os.path.join(cwd or os.getcwd(), script)
-    if any(os.path.exists(place + suffix) for suffix in interpreter.suffixes):
+    if any(exists(place + suffix) for suffix in interpreter.suffixes):
         return None
     if interpreter.on_path and "/" not in script and shutil.which(script, path=env.get("PATH")):
         return None
     return f"{name} would run {script!r}, and there is no such file{_seen_from(script, cwd)}"
+
+
+def script_of(argv: Sequence[str]) -> str | None:
+    """The file that a known interpreter is given to run; None also where that is unclear."""
+    name = os.path.basename(argv[0]) if argv else ""
+    interpreter = _INTERPRETERS.get(name) or _INTERPRETERS.get(_VERSION.sub("", name))
+    return _script(interpreter, argv) if interpreter else None
 
 
 def why_not_started(argv: Sequence[str], cwd: str | None, exc: Exception) -> str:
