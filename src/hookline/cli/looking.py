@@ -1,41 +1,49 @@
-"""Looking before anything runs: `hookline check`, `explain`, and `try`."""
+"""Looking before anything runs: `hookline check`, `explain`, `try`, and `schema` for editors."""
 
 from __future__ import annotations
 
 import asyncio
 import json as jsonlib
 import os
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 
 from hookline.attaching import SUFFIXES
-from hookline.cli.running import hooks_of
+from hookline.cli.abroad import explained_for
+from hookline.cli.running import FILE, IMAGES, hooks_of, sound, sources_of, with_hooks
 from hookline.cli.terminal import found_run, open_journal, out, print_json, secrets_of, show
 from hookline.cli.tree import Tree
-from hookline.compose import Loaded, load, load_hooks, problems
+from hookline.cli.trust import distrusted, nearest
+from hookline.cli.working import explain_workflow, is_workflow, problems_of, try_workflow
+from hookline.compose import Loaded, in_manifest, is_manifest, load, load_hooks, problems
 from hookline.context import Facts, HookContext, WorkflowContext
+from hookline.dialects import native
+from hookline.dialects.kagent.hooks import FOLDER, directory
 from hookline.errors import HooklineError, UsageError
 from hookline.hook import Hook, Mode, settled_on_error
 from hookline.journal import Begun, Called, Ended, Record
 from hookline.journal.masking import Mask
+from hookline.manifests import VARIABLE, hooks_folder
 from hookline.pipeline import Pipeline, Recorder
 from hookline.point import Point, Scope, Status, point_named
 from hookline.result import HookAction, Outcome
 from hookline.runners import Runner
 from hookline.runners.local import LocalRunner
 
-__all__ = ["check", "explain", "try_"]
+__all__ = ["check", "explain", "schema", "try_"]
 
 HOOKS = Annotated[list[str] | None, typer.Option(help="a file with more hooks")]
 JSON = Annotated[bool, typer.Option("--json", help="for a program to read")]
 
 
 def check(
-    files: Annotated[list[str], typer.Argument(help="agent.py, agent.py:name or module:name")],
+    files: Annotated[list[str], typer.Argument(help=FILE)],
     hooks: HOOKS = None,
+    image: IMAGES = None,
     json: JSON = False,
 ) -> int:
     """Say every mistake in the files, with its place; exit 2 if there is one."""
@@ -49,32 +57,60 @@ def check(
             continue
         more += attached.hooks
         found += [*map(str, attached.problems), *attached.notes, *attached.doubts]
+    notes: list[str] = []
     for file in files:
         try:
-            if Path(file).suffix in SUFFIXES:
+            if is_workflow(file):
+                found += problems_of(file)
+                continue
+            if Path(file).suffix in SUFFIXES and not is_manifest(file):
                 attached = load_hooks(file, LocalRunner())
                 found += [*map(str, attached.problems), *attached.notes, *attached.doubts]
+                notes += _unapproved(Path(file))
                 continue
-            found += problems(load(file), more)
+            targets, mistakes = in_manifest(file) if is_manifest(file) else ([file], [])
+            found += mistakes
+            for each in targets:
+                loaded = load(each)
+                notes += asyncio.run(_with_images(loaded, image, found))
+                found += problems(loaded, more)
         except HooklineError as exc:
             found.append(str(exc))
+    found, notes = list(dict.fromkeys(found)), list(dict.fromkeys(notes))
     if json:
-        print_json({"files": files, "problems": found})
+        print_json({"files": files, "problems": found, "notes": notes})
     else:
-        for text in found:
+        for text in (*notes, *found):
             out.print(text)
         count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
         out.print(count if found else f"{', '.join(files)}: nothing wrong")
     return 2 if found else 0
 
 
+def _unapproved(file: Path) -> list[str]:
+    """Told of the file that `hookline answer` finds from here; it is no mistake in it, and elsewhere may be so."""
+    found = nearest(Path.cwd())
+    if found is None or found.resolve() != file.resolve():
+        return []
+    why = distrusted(found, os.environ)
+    return (
+        [f"{file}: {why}, then: hookline trust; until then `hookline answer` runs none of it"] if why else []
+    )
+
+
 def explain(
-    file: Annotated[str, typer.Argument(help="agent.py, agent.py:name or module:name")],
+    file: Annotated[str, typer.Argument(help=FILE)],
     hooks: HOOKS = None,
+    for_: Annotated[str, typer.Option("--for", help="around an agent of this framework: adk")] = "",
     json: JSON = False,
 ) -> int:
     """Say which hooks run where, in which order, with what limits, from which source."""
+    if for_:
+        return explained_for(for_, [file, *(hooks or ())], json=json)
+    if is_workflow(file):
+        return explain_workflow(file, json=json)
     loaded = load(file)
+    sound(loaded, model=False)
     live = _all_hooks(loaded, hooks, LocalRunner())
     rows = list(_rows(loaded, live))
     notes = _notes(loaded, live)
@@ -102,19 +138,24 @@ def explain(
 
 def try_(
     point: Annotated[str, typer.Argument(help="a point such as tool.start; with --from also `all`")],
-    file: Annotated[str, typer.Argument(help="agent.py, agent.py:name or module:name")],
+    file: Annotated[str, typer.Argument(help=FILE)],
     tool: Annotated[str, typer.Option(help="the tool, at tool points")] = "",
     input: Annotated[str, typer.Option(help="the payload, as JSON (or the agent's input as text)")] = "",
     output: Annotated[str, typer.Option(help="the output, as JSON or text, at end points")] = "",
     status: Annotated[str, typer.Option(help="how it ended, at end points")] = "ok",
     from_: Annotated[str, typer.Option("--from", help="take the events of this past run")] = "",
     hooks: HOOKS = None,
+    image: IMAGES = None,
     json: JSON = False,
 ) -> int:
     """Say what the hooks would decide for one made-up event, with no agent; exit 1 if it is refused."""
+    if is_workflow(file):
+        return try_workflow(point, file, json=json)
     loaded = load(file)
+    sound(loaded, quiet=json, model=False)
+    sources = sources_of(loaded, image)
     runner = LocalRunner()
-    live = _all_hooks(loaded, hooks, runner)
+    more = hooks_of(hooks, runner)
     wanted = None if point == "all" else point_named(point)
     if from_:
         with open_journal() as journal:
@@ -127,18 +168,47 @@ def try_(
     else:
         events = [_event(loaded, wanted, tool, input, output, status)]
     mask = Mask(secrets_of(os.environ))
-    outcomes = asyncio.run(_fired(live, events, mask, runner, json=json))
+    outcomes = asyncio.run(_fired(loaded, more, sources, events, mask, runner, json=json))
     refused = any(each.action in (HookAction.FAIL, HookAction.BLOCK) for each in outcomes)
     return 1 if refused else 0
 
 
+def schema() -> int:
+    """Print the JSON Schema of hookline.yaml, for editors."""
+    sys.stdout.write(jsonlib.dumps(native.schema(), indent=2, ensure_ascii=False) + "\n")
+    return 0
+
+
 async def _fired(
-    hooks: list[Hook], events: list[HookContext], mask: Mask, runner: Runner, *, json: bool
+    loaded: Loaded,
+    more: list[Hook],
+    sources: Mapping[str, str],
+    events: list[HookContext],
+    mask: Mask,
+    runner: Runner,
+    *,
+    json: bool,
 ) -> list[Outcome]:
     try:
-        return await _all_fired(hooks, events, mask, json=json)
+        async with with_hooks(loaded, runner, sources, quiet=True):
+            return await _all_fired([*more, *loaded.agent.hooks()], events, mask, json=json)
     finally:
         await runner.close()
+
+
+async def _with_images(loaded: Loaded, images: list[str] | None, found: list[str]) -> list[str]:
+    """What is odd about a manifest; with its images at hand, commands that are not in them are found wrong."""
+    made = loaded.manifest
+    if made is None:
+        return []
+    made.attach(LocalRunner(), FOLDER, os.environ)
+    sources = sources_of(loaded, [each for each in images or () if each.partition("=")[0] in made.refs])
+    if not made.refs or not (sources or os.environ.get(VARIABLE)):
+        unseen = [f"image {ref}: not looked into; give --image {ref}=SOURCE" for ref in made.refs]
+        return [*made.notes, *unseen]
+    async with hooks_folder(made, sources, os.environ, lambda _: None) as folder:
+        found += made.doubts(folder, os.environ)
+    return list(made.notes)
 
 
 async def _all_fired(
@@ -217,7 +287,11 @@ def _context(
     loaded: Loaded, point: Point, tool: str | None, payload: Any, output: Any, status: Status | None
 ) -> HookContext:
     agent = loaded.agent
-    kind = next((each.kind for each in agent.tools if each.id == tool), None)
+    kinds = {each.id: each.kind for each in agent.tools}
+    if tool is not None and agent.servers:
+        # What is none of its own tools can only be one of a server's.
+        kinds.setdefault(tool, agent.servers[0].kind)
+    kind = kinds.get(tool or "")
     facts = Facts(
         workflow_id=agent.id,
         point=point,
@@ -245,6 +319,8 @@ def _value(text: str) -> Any:
 
 
 def _all_hooks(loaded: Loaded, files: list[str] | None, runner: Runner) -> list[Hook]:
+    if loaded.manifest is not None:
+        loaded.manifest.attach(runner, os.environ.get(VARIABLE) or FOLDER, os.environ)
     return [*hooks_of(files, runner), *loaded.agent.hooks()]
 
 
@@ -279,7 +355,15 @@ def _notes(loaded: Loaded, hooks: list[Hook]) -> list[str]:
         for hook in hooks
         if hook.mode is Mode.ENFORCE and hook.points & {Point.MODEL_END, Point.STEP_END, Point.AGENT_END}
     ]
+    mask = Mask(secrets_of(os.environ))
+    made = loaded.manifest
+    folder = os.environ.get(VARIABLE) or FOLDER
+    notes = [f"image {ref} is {folder}/{directory(ref)}" for ref in (made.refs if made else ())]
+    notes += [
+        f"{server}: its tools are listed when a run begins; {mask.text(server.place)}"
+        for server in loaded.agent.servers
+    ]
     if not held:
-        return []
+        return notes
     names = ", ".join(dict.fromkeys(held))
-    return [f"Streamed text is held back, because it may still be changed or refused by: {names}"]
+    return [*notes, f"Streamed text is held back, because it may still be changed or refused by: {names}"]

@@ -6,7 +6,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,88 +25,169 @@ from hookline.cli.terminal import (
     show,
 )
 from hookline.cli.tree import Tree
-from hookline.compose import load, load_hooks
+from hookline.compose import Loaded, load, load_hooks
 from hookline.errors import FileError, Skipped, UsageError
 from hookline.hook import Hook
 from hookline.journal import Journal, Record
 from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
 from hookline.lifecycle import Approver
+from hookline.manifests import Manifest, hooks_folder
 from hookline.plain import plain
 from hookline.recovery import recover
 from hookline.runners import Runner
 from hookline.runners.local import LocalRunner
 
-__all__ = ["hooks_of", "run"]
+__all__ = [
+    "FILE",
+    "IMAGES",
+    "hooks_of",
+    "interruptible",
+    "run_agent",
+    "set_environment",
+    "sound",
+    "sources_of",
+    "watcher",
+    "with_hooks",
+]
+
+FILE = "agent.py or a kagent agent.yaml (with :name where it has several), or module:name"
+IMAGES = Annotated[
+    list[str] | None,
+    typer.Option("--image", help="REF=SOURCE: where a hook image comes from, a path or another reference"),
+]
 
 
-def run(
-    file: Annotated[str, typer.Argument(help="agent.py, agent.py:name or module:name")],
-    input: Annotated[
-        str, typer.Argument(help="what the agent is asked; - reads it from standard input")
-    ] = "",
-    hooks: Annotated[
-        list[str] | None, typer.Option(help="a file with more hooks, for every agent of the run")
-    ] = None,
-    model: Annotated[str, typer.Option(help="another model: provider/name, or scripted/FILE")] = "",
-    workspace: Annotated[
-        Path | None, typer.Option(help="the folder that ready tools work in [default: the current one]")
-    ] = None,
-    timeout: Annotated[float | None, typer.Option(help="seconds for the whole run")] = None,
-    session: Annotated[str | None, typer.Option(help="the session's id")] = None,
-    user: Annotated[str | None, typer.Option(help="the user's id, for hooks to read")] = None,
-    ask: Annotated[
-        str, typer.Option(help="who answers questions: terminal, journal (hookline approve) or refuse")
-    ] = "",
-    env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, set before the file is loaded")] = None,
-    env_file: Annotated[Path | None, typer.Option(help="a file of NAME=VALUE lines")] = None,
-    json: Annotated[bool, typer.Option("--json", help="records as JSON lines on standard output")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="only the answer")] = False,
+def run_agent(
+    file: str,
+    input: str,
+    *,
+    hooks: list[str] | None,
+    model: str,
+    image: list[str] | None,
+    tools: list[str] | None,
+    workspace: Path | None,
+    timeout: float | None,
+    session: str | None,
+    user: str | None,
+    ask: str,
+    json: bool,
+    quiet: bool,
 ) -> int:
-    """Run an agent with all its hooks."""
-    _set_environment(env or [], env_file)
+    """An agent in Python or a kagent manifest, run with all its hooks."""
     loaded = load(file)
+    _take(loaded, model, tools or [])
+    sound(loaded, quiet=quiet, model=not model)
+    sources = sources_of(loaded, image)
     runner = LocalRunner()
     more = hooks_of(hooks, runner)
-    if model:
-        loaded.agent.provider, _, loaded.agent.model = model.partition("/")
     given = sys.stdin.read() if input == "-" else input
     if not given:
         raise UsageError(f'say what the agent is asked: hookline run {file} "..."')
-    mask = Mask(secrets_of(os.environ))
-    watch = _watcher(mask, json=json, quiet=quiet)
-    with open_journal() as journal:
+    secrets = loaded.manifest.secrets if loaded.manifest else ()
+    mask = Mask([*secrets_of(os.environ), *secrets])
+    watch = watcher(mask, json=json, quiet=quiet)
+    with open_journal(secrets) as journal:
         approver = _approver(ask, journal, mask)
 
         async def main() -> int:
             await _recover(journal, watch, quiet=quiet or json)
             try:
-                answer = await loaded.agent.run(
-                    given,
-                    session_id=session,
-                    user_id=user,
-                    timeout=timeout,
-                    hooks=more,
-                    journal=journal,
-                    watch=[watch] if watch else [],
-                    approver=approver,
-                    workspace=workspace or Path.cwd(),
-                    source=loaded.source,
-                    owner=owner(),
-                )
+                async with with_hooks(loaded, runner, sources, quiet=quiet):
+                    try:
+                        answer = await loaded.agent.run(
+                            given,
+                            session_id=session,
+                            user_id=user,
+                            timeout=timeout,
+                            hooks=more,
+                            journal=journal,
+                            watch=[watch] if watch else [],
+                            approver=approver,
+                            workspace=workspace or Path.cwd(),
+                            source=loaded.source,
+                            owner=owner(),
+                        )
+                    finally:
+                        # The last use of a session: its end hooks need their images too.
+                        await loaded.agent.close()
             except Skipped as exc:
                 _say(
                     json, {"record": "result", "run_id": exc.run_id, "skipped": exc.reason}, f"skipped: {exc}"
                 )
                 return 0
             finally:
-                await loaded.agent.close()
                 await runner.close()
             shown = plain(answer)
             _say(json, {"record": "result", **shown}, as_text(plain(answer.result)))
             return 0
 
-        return _interruptible(main)
+        return interruptible(main)
+
+
+def sources_of(loaded: Loaded, images: Sequence[str] | None) -> dict[str, str]:
+    """What `--image` says: the source of each image that a hook of the file names."""
+    refs = loaded.manifest.refs if loaded.manifest else ()
+    found: dict[str, str] = {}
+    for pair in images or ():
+        ref, equals, source = pair.partition("=")
+        if not equals or not ref or not source:
+            raise UsageError(f"--image {pair!r} is not REF=SOURCE")
+        if ref not in refs:
+            known = ", ".join(refs) or "none"
+            raise UsageError(f"--image {pair!r}: no hook here has the image {ref!r}; images here: {known}")
+        # What is there is meant, also without ./ before it.
+        found[ref] = os.path.abspath(source) if os.path.exists(source) else source
+    return found
+
+
+def sound(loaded: Loaded, *, quiet: bool = False, model: bool = True) -> None:
+    """Tell what is wrong with a manifest. A mistake may be a guard that would be off, so nothing runs then."""
+    made = loaded.manifest
+    if made is None:
+        return
+    for text in (*map(str, made.problems), *map(str, made.warnings), *(() if quiet else made.notes)):
+        err.print(text, style="yellow")
+    if made.problems:
+        count = len(made.problems)
+        raise UsageError(
+            f"{loaded.source} has {'a mistake' if count == 1 else f'{count} mistakes'}; nothing was run"
+        )
+    if model:
+        made.check_model()
+
+
+@asynccontextmanager
+async def with_hooks(
+    loaded: Loaded, runner: Runner, sources: Mapping[str, str], *, quiet: bool = False
+) -> AsyncGenerator[None]:
+    """With the hooks of a manifest live; their images are here until then and no longer."""
+    made = loaded.manifest
+    if made is None:
+        yield
+        return
+
+    def told(text: str) -> None:
+        if not quiet:
+            err.print(text, style="dim")
+
+    async with hooks_folder(made, sources, os.environ, told) as folder:
+        made.attach(runner, folder, os.environ)
+        yield
+
+
+def _take(loaded: Loaded, model: str, tools: Sequence[str]) -> None:
+    """The model and the tools of the command line."""
+    made: Manifest | None = loaded.manifest
+    if model:
+        provider, _, name = model.partition("/")
+        if made is not None:
+            made.take_model(provider, name)
+        loaded.agent.provider, loaded.agent.model = provider, name
+    if tools and made is None:
+        raise UsageError("--tools goes with a manifest; a Python agent has its tools in its file")
+    if made is not None:
+        made.take_tools(name for each in tools for name in each.split(","))
 
 
 def hooks_of(files: list[str] | None, runner: Runner) -> list[Hook]:
@@ -132,7 +214,7 @@ def hooks_of(files: list[str] | None, runner: Runner) -> list[Hook]:
     return found
 
 
-def _interruptible(main: Callable[[], Any]) -> int:
+def interruptible(main: Callable[[], Any]) -> int:
     """The first Ctrl-C or SIGTERM cancels the run and lets its end hooks finish; the next one ends those."""
 
     async def guarded() -> int:
@@ -174,7 +256,7 @@ async def _recover(journal: Journal, watch: Callable[[Record], None] | None, *, 
             )
 
 
-def _watcher(mask: Mask, *, json: bool, quiet: bool) -> Callable[[Record], None] | None:
+def watcher(mask: Mask, *, json: bool, quiet: bool) -> Callable[[Record], None] | None:
     if json:
         return lambda record: _json_line(record_json(record, mask))
     if quiet:
@@ -212,7 +294,7 @@ def _approver(word: str, journal: Journal, mask: Mask) -> Approver | None:
     raise UsageError(f"--ask is {word!r}; known: terminal, journal, refuse")
 
 
-def _set_environment(given: list[str], file: Path | None) -> None:
+def set_environment(given: list[str], file: Path | None) -> None:
     if file is not None:
         try:
             lines = file.read_text().splitlines()

@@ -22,10 +22,12 @@ from rich.text import Text
 
 from hookline.cli.running import hooks_of
 from hookline.cli.terminal import err, open_journal, print_json, secrets_of
-from hookline.dialects.symphony import workflow_file
+from hookline.dialects.symphony import Workflow, workflow_file
 from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
 from hookline.journal.place import default_path
+from hookline.orchestrator.agents import CodingAgent
+from hookline.orchestrator.agents.guarding import Once, guard_of
 from hookline.orchestrator.api import serving
 from hookline.orchestrator.attempt import Site, recovered
 from hookline.orchestrator.hooks import Outputs
@@ -84,7 +86,15 @@ def serve(
             owner=owner(),
             hooks=more,
         )
-        worker = SiteWorker(site, lambda workflow: agent_of(workflow, names, more, journal))
+        guard = guard_of(hooks, more, os.environ)
+        warn = Once(logging.getLogger(__name__).warning)
+
+        def agent(workflow: Workflow) -> CodingAgent:
+            warn(guard.blind(workflow.agent) if guard else ())
+            return agent_of(workflow, names, more, journal, guard)
+
+        agent(watched.workflow)
+        worker = SiteWorker(site, agent)
         return asyncio.run(_served(watched, site, worker, runner, port, show))
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +15,8 @@ from typing import Annotated, Any
 
 import typer
 
-from hookline.cli.running import hooks_of
-from hookline.cli.terminal import err, open_journal, out, print_json, record_json, secrets_of, show
-from hookline.cli.tree import Tree
+from hookline.cli.running import hooks_of, interruptible, watcher
+from hookline.cli.terminal import err, open_journal, out, print_json, secrets_of
 from hookline.dialects.symphony import Workflow, declaration, missing_for_dispatch, read_file, workflow_file
 from hookline.errors import UsageError
 from hookline.journal import Record
@@ -39,7 +36,7 @@ from hookline.point import point_named
 from hookline.result import HookAction
 from hookline.runners.local import LocalRunner
 
-__all__ = ["is_workflow", "problems_of", "run_workflow", "try_workflow", "workspace"]
+__all__ = ["explain_workflow", "is_workflow", "problems_of", "run_workflow", "try_workflow", "workspace"]
 
 workspace = typer.Typer(help="The workspaces of a WORKFLOW.md.", no_args_is_help=True, rich_markup_mode=None)
 FILE = Annotated[str, typer.Option("--file", help="WORKFLOW.md [default: the one in this folder]")]
@@ -104,7 +101,30 @@ def run_workflow(
         guard = guard_of(hooks, given, os.environ)
         for line in guard.blind(workflow.agent) if guard else ():
             err.print(line, style="yellow")
-        return asyncio.run(_interruptible(_attempted(replace(site, hooks=given), issue, guard, json=json)))
+        return interruptible(lambda: _attempted(replace(site, hooks=given), issue, guard, json=json))
+
+
+def explain_workflow(file: str, *, json: bool = False) -> int:
+    """Which hook stands where, for how long, and what a failure of it means."""
+    workflow = _read(file).checked()
+    declared = declaration(workflow)
+    if json:
+        print_json({"declaration": declared.to_dict(), "notes": [str(each) for each in workflow.warnings]})
+        return 0
+    out.print(
+        f"{workflow.file} ({declared.format}), agent {workflow.agent.kind}, workspaces in {workflow.root}"
+    )
+    for hook in declared.hooks:
+        [point] = hook.points
+        fails = "fails the attempt" if str(point).endswith(".start") else "is logged, and things go on"
+        out.print(f"\n{point}", style="bold")
+        out.print(f"  {hook.name}  limit {hook.timeout:g} s; a failure {fails}")
+        out.print(f"     {hook.source}", style="dim")
+    if not declared.hooks:
+        out.print("\nno hooks")
+    for warning in workflow.warnings:
+        out.print(f"\n{warning}")
+    return 0
 
 
 def try_workflow(point: str, file: str, *, json: bool = False) -> int:
@@ -135,7 +155,7 @@ def try_workflow(point: str, file: str, *, json: bool = False) -> int:
             out.print(f"= {'fails' if failed else 'goes on'}")
         return 1 if failed else 0
 
-    return asyncio.run(_interruptible(main()))
+    return interruptible(main)
 
 
 @workspace.command("list")
@@ -176,7 +196,7 @@ def rm(
         if found is None:
             known = ", ".join(each.key for each in site.root.listed()) or "none"
             raise UsageError(f"there is no workspace {key!r} in {site.root.path}; there: {known}")
-        code = asyncio.run(_interruptible(_removed(site, found)))
+        code = interruptible(lambda: _removed(site, found))
     if code == 0:
         out.print(f"removed {found.path}")
     return code
@@ -245,45 +265,17 @@ def _read(file: str, *, strict: bool = False) -> Workflow:
 
 
 def _watchers(mask: Mask, *, json: bool, quiet: bool) -> list[Callable[[Record], None]]:
-    """Whoever sees the records needs no log lines beside them."""
-    if quiet:
+    watch = watcher(mask, json=json, quiet=quiet)
+    if watch is None:
         return []
+    # Whoever sees the records needs no log lines beside them.
     logging.getLogger("hookline.orchestrator").addHandler(logging.NullHandler())
-    if json:
-        return [lambda record: _line(record_json(record, mask))]
-    tree = Tree(mask, width=max(err.width, 60))
-
-    def watch(record: Record) -> None:
-        for line in tree.lines(record):
-            show(line, err)
-
     return [watch]
 
 
 def _line(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
-
-
-async def _interruptible(main: Coroutine[Any, Any, int]) -> int:
-    """The first Ctrl-C or SIGTERM cancels, and end hooks run within their limits; the next one ends those."""
-    task = asyncio.ensure_future(main)
-    told = False
-
-    def interrupt() -> None:
-        nonlocal told
-        if not told:
-            err.print("interrupted: end hooks are running; once more ends them too", style="yellow")
-        told = True
-        task.cancel()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, interrupt)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        return 130
 
 
 def _row(each: Workspace) -> dict[str, Any]:
