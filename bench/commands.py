@@ -1,4 +1,5 @@
 """What a command hook costs, JSON both ways: by our runner and by `subprocess.run`; a Python one cold and warm.
+And what `hookline answer` costs a foreign agent, from exec to answer.
 
 Wall time, the median of many interleaved calls: most of it is spent in other processes.
 """
@@ -6,6 +7,7 @@ Wall time, the median of many interleaved calls: most of it is spent in other pr
 import asyncio
 import json
 import os
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -19,7 +21,19 @@ COLD, WARM, COMMAND, BARE = "a Python command, cold", "a Python command, warm", 
 AGAIN = "warm, again at once"  # before the next fork had time to get ready
 # What is measured, and what its ratio is to.
 SCALES = {BARE: BARE, COMMAND: BARE, COLD: COLD, WARM: COLD, AGAIN: COLD}
+START, STARTED_HOOK = "python, json and subprocess", "the same, and the shell hook"
+NOBODY, SHELL, GUARD = "answer: no hook concerned", "answer: one shell hook", "answer: a Python guard"
+ANSWERS = {START: START, NOBODY: START, STARTED_HOOK: STARTED_HOOK, SHELL: STARTED_HOOK, GUARD: START}
 INPUT = json.dumps({"hook_event_name": "PreToolUse", "tool_input": {"command": "ls " * 100}}).encode()
+CALL = json.dumps(
+    {
+        "session_id": "bench",
+        "hook_event_name": "PreToolUse",
+        "tool_name": "Bash",
+        "tool_input": {"command": "ls " * 100},
+        "tool_use_id": "call",
+    }
+).encode()
 SCRIPT = """\
 import json
 import sys
@@ -35,10 +49,62 @@ def command_costs(rounds: int) -> list[dict[str, Any]]:
         script = Path(folder, "hook.py")
         script.write_text(SCRIPT)
         ms = asyncio.run(_medians(str(script), rounds))
+    with tempfile.TemporaryDirectory() as folder:
+        ms |= _answers(Path(folder), rounds)
     return [
         {"what": what, "ms": round(ms[what], 2), "ratio": round(ms[what] / ms[scale], 3), "scale": scale}
-        for what, scale in SCALES.items()
+        for what, scale in {**SCALES, **ANSWERS}.items()
     ]
+
+
+def _answers(folder: Path, rounds: int) -> dict[str, float]:
+    """Each in a process of its own, by the same interpreter, one after another in turn."""
+    hooks = {
+        NOBODY: "match: kind:write, shell: 'true'",
+        SHELL: "match: kind:shell, shell: 'true'",
+        GUARD: "match: kind:shell, python: 'hookline.guards:no_force_push'",
+    }
+    run = (
+        "subprocess.run(['sh', '-c', 'true'], input=sys.stdin.buffer.read(), capture_output=True, check=True)"
+    )
+    ways = {
+        START: ["-c", "import json, subprocess"],
+        STARTED_HOOK: ["-c", f"import json, subprocess, sys; {run}"],
+    }
+    for number, (what, hook) in enumerate(hooks.items()):
+        file = folder / f"{number}.yaml"
+        file.write_text(f"hooks:\n  - {{name: guard, on: tool.start, {hook}}}\n")
+        ways[what] = ["-P", "-m", "hookline", "answer", "--file", str(file)]
+    # As installed, with its bytecode written; the first rounds see to that, and to the compiled copies.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    env["HOOKLINE_HOME"] = str(folder / "home")
+    found: dict[str, list[float]] = {what: [] for what in ways}
+    for turn in range(rounds + 3):
+        for what, words in ways.items():
+            started = time.perf_counter()
+            done = subprocess.run(
+                [sys.executable, *words], input=CALL, capture_output=True, env=env, check=False
+            )
+            took = (time.perf_counter() - started) * 1e3
+            # What crashed was quick, but did nothing.
+            assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), (what, done)
+            if turn >= 3:
+                found[what].append(took)
+    kept = _kept(folder / "home" / "journal.db")
+    assert kept == len(hooks) * (rounds + 3), f"{kept} answers are on record"
+    return {what: statistics.median(times) for what, times in found.items()}
+
+
+def _kept(journal: Path) -> int:
+    """How many events have a beginning and an end on record."""
+    db = sqlite3.connect(journal)
+    try:
+        records = [record for (body,) in db.execute("SELECT body FROM record") for record in json.loads(body)]
+    finally:
+        db.close()
+    begun = sum(record[0] == "begin" for record in records)
+    assert begun == sum(record[0] == "end" for record in records)
+    return begun
 
 
 async def _medians(script: str, rounds: int) -> dict[str, float]:

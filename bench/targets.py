@@ -6,8 +6,15 @@ from typing import Any
 HOOK_TARGET = 1.5
 POINT_TARGET = 15.0
 IMPORT_TARGET = 1.5
-COMMAND_TARGETS = {"a command": 1.3, "a Python command, warm": 0.167}
+COMMAND_TARGETS = {
+    "a command": 1.3,
+    "a Python command, warm": 0.167,
+    "answer: no hook concerned": 2.0,
+    "answer: one shell hook": 2.0,
+    "answer: a Python guard": 2.0,
+}
 ON_THE_LOOP, THREADED = ("agent's tool hooks", 1000), ("sync, in a thread", 10)
+ONE_RESULT = ("agent's tool hooks, one result", 1000)
 
 
 def verdicts(results: dict[str, Any]) -> list[str]:
@@ -22,6 +29,9 @@ def verdicts(results: dict[str, Any]) -> list[str]:
         if row := rows.get(("hookline", "async", n)):
             what = f"an async hook, {n} at a point"
             found.append(verdict(what, row["ratio_same"], HOOK_TARGET, "a bare loop over the same hook"))
+            found.append(
+                verdict(what, row["ratio"], HOOK_TARGET, "a bare loop over a hook that returns None")
+            )
     if row := rows.get(("hookline", "async, recorded", 1)):
         ratio = round(row["us_per_point"] / row["us_bare_point"], 2)
         found.append(verdict("a point with one hook, record included", ratio, POINT_TARGET, "the bare loop"))
@@ -35,7 +45,8 @@ def verdicts(results: dict[str, Any]) -> list[str]:
         if peer == "hookline":
             continue
         if row := rows.get(("hookline", *(THREADED if theirs["threaded"] else ON_THE_LOOP))):
-            found.append(beside(row["ratio"], peer, theirs))
+            least = rows.get(("hookline", *ONE_RESULT)) if not theirs["threaded"] else None
+            found.append(beside(row, least, peer, theirs))
     return found
 
 
@@ -52,11 +63,12 @@ def verdict(what: str, ratio: float, target: float, scale: str) -> str:
     )
 
 
-def beside(ours: float, peer: str, theirs: dict[str, Any]) -> str:
+def beside(ours: dict[str, Any], least: dict[str, Any] | None, peer: str, theirs: dict[str, Any]) -> str:
     said = [theirs["note"], "" if theirs["limited"] else "no time limit on a hook"]
     noted = "; ".join(text for text in said if text)
     name = f"{peer}, {theirs['case']}" + (f" ({noted})" if noted else "")
-    if not theirs["clear"]:
+    if not (ours["clear"] and theirs["clear"]):
         return f"{name}: too noisy to compare"
-    word = "ahead of" if ours < theirs["ratio"] else "BEHIND"
-    return f"{word} {name}: {ours} against {theirs['ratio']} times the bare loop"
+    word = "ahead of" if ours["ratio"] < theirs["ratio"] else "BEHIND"
+    without = f" ({least['ratio']} with one result for all)" if least is not None and least["clear"] else ""
+    return f"{word} {name}: {ours['ratio']}{without} against {theirs['ratio']} times the bare loop"

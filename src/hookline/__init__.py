@@ -1,37 +1,19 @@
 """hookline: lifecycle hooks for AI agents.
 
-The public names are here. Importing this module loads the engine only; an agent, its tools and its models
-are loaded when they are first named.
+The public names are here. Importing this module loads nothing; each part is loaded when it is first named.
 """
 
 from __future__ import annotations
 
-import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
-
-from hookline.context import AgentConfig, HookContext, Step, ToolCall, ToolResult, Usage, WorkflowContext
-from hookline.errors import (
-    AgentFailed,
-    FileError,
-    HookBroke,
-    HookFailed,
-    HooklineError,
-    JournalError,
-    ModelFailed,
-    Refused,
-    RunEnded,
-    RunTimedOut,
-    Skipped,
-    UsageError,
-)
-from hookline.hook import Hook, Mode, OnError, hook
-from hookline.point import Point, Scope, Status
-from hookline.result import HookAction, HookResult, Outcome
 
 if TYPE_CHECKING:
     from hookline.agent.answer import AgentResult, Event, StreamResult
     from hookline.agent.models import Model, Reply, Request, TextDelta
     from hookline.agent.models.scripted import Scripted
+    from hookline.agent.server import McpServer
     from hookline.agent.stop import (
         ExecutedToolConfig,
         HasTextConfig,
@@ -45,32 +27,80 @@ if TYPE_CHECKING:
         stop_condition,
     )
     from hookline.agent.tools import Tool, tool
+    from hookline.context import AgentConfig, HookContext, Step, ToolCall, ToolResult, Usage, WorkflowContext
+    from hookline.errors import (
+        AgentFailed,
+        FileError,
+        HookBroke,
+        HookFailed,
+        HooklineError,
+        JournalError,
+        ModelFailed,
+        Refused,
+        RunEnded,
+        RunTimedOut,
+        Skipped,
+        UsageError,
+    )
+    from hookline.hook import Hook, Mode, OnError, hook
     from hookline.journal.memory import MemoryJournal
     from hookline.journal.sqlite import SqliteJournal
     from hookline.pipeline import Pipeline
+    from hookline.point import Point, Scope, Status
+    from hookline.result import HookAction, HookResult, Outcome
     from hookline.sdk import Agent
 
-_LATER = {
+_WHERE = {
     "Agent": "hookline.sdk",
+    "AgentConfig": "hookline.context",
+    "AgentFailed": "hookline.errors",
     "AgentResult": "hookline.agent.answer",
     "Event": "hookline.agent.answer",
     "ExecutedToolConfig": "hookline.agent.stop",
+    "FileError": "hookline.errors",
     "HasTextConfig": "hookline.agent.stop",
+    "Hook": "hookline.hook",
+    "HookAction": "hookline.result",
+    "HookBroke": "hookline.errors",
+    "HookContext": "hookline.context",
+    "HookFailed": "hookline.errors",
+    "HookResult": "hookline.result",
+    "HooklineError": "hookline.errors",
+    "JournalError": "hookline.errors",
     "MaxStepsConfig": "hookline.agent.stop",
     "MaxTokensConfig": "hookline.agent.stop",
+    "McpServer": "hookline.agent.server",
     "MemoryJournal": "hookline.journal.memory",
+    "Mode": "hookline.hook",
     "Model": "hookline.agent.models",
+    "ModelFailed": "hookline.errors",
+    "OnError": "hookline.hook",
+    "Outcome": "hookline.result",
     "Pipeline": "hookline.pipeline",
+    "Point": "hookline.point",
+    "Refused": "hookline.errors",
     "Reply": "hookline.agent.models",
     "Request": "hookline.agent.models",
+    "RunEnded": "hookline.errors",
+    "RunTimedOut": "hookline.errors",
+    "Scope": "hookline.point",
     "Scripted": "hookline.agent.models.scripted",
+    "Skipped": "hookline.errors",
     "SqliteJournal": "hookline.journal.sqlite",
+    "Status": "hookline.point",
+    "Step": "hookline.context",
     "StopConditionContext": "hookline.agent.stop",
     "StreamResult": "hookline.agent.answer",
     "TextDelta": "hookline.agent.models",
     "Tool": "hookline.agent.tools",
+    "ToolCall": "hookline.context",
+    "ToolResult": "hookline.context",
+    "Usage": "hookline.context",
+    "UsageError": "hookline.errors",
+    "WorkflowContext": "hookline.context",
     "executed_tool": "hookline.agent.stop",
     "has_text": "hookline.agent.stop",
+    "hook": "hookline.hook",
     "max_steps": "hookline.agent.stop",
     "max_tokens": "hookline.agent.stop",
     "stop_condition": "hookline.agent.stop",
@@ -96,6 +126,7 @@ __all__ = [
     "JournalError",
     "MaxStepsConfig",
     "MaxTokensConfig",
+    "McpServer",
     "MemoryJournal",
     "Mode",
     "Model",
@@ -134,10 +165,23 @@ __all__ = [
 ]
 
 
+class _Root(ModuleType):
+    """This package. `hook` is the function, although a module inside is called the same."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "hook" or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Root
+
+
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _WHERE:
         raise AttributeError(f"module 'hookline' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LATER[name]), name)
+    import importlib
+
+    value = getattr(importlib.import_module(_WHERE[name]), name)
     globals()[name] = value
     return value
 

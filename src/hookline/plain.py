@@ -6,9 +6,7 @@ dataclasses are shown as dicts and made into themselves again by `like`, with th
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, cast
 
@@ -55,7 +53,7 @@ def like(original: Any, changed: Any) -> Any:
         return changed
     if hasattr(kind, "model_validate"):
         return kind.model_validate(changed)
-    if is_dataclass(original):
+    if hasattr(kind, "__dataclass_fields__"):
         return kind(**changed)
     return cast("Any", changed)
 
@@ -70,7 +68,9 @@ def _opened(value: Any, again: Callable[[Any], Any], other: Callable[[Any], Any]
         return again(dict(cast("Mapping[Any, Any]", value)))
     if hasattr(_type(value), "model_dump"):
         return again(_dumped(value))
-    if is_dataclass(value) and not isinstance(value, type):
+    if hasattr(_type(value), "__dataclass_fields__"):
+        from dataclasses import fields  # slow to load, and loaded already where there is one
+
         return again({field.name: getattr(value, field.name) for field in fields(value)})
     return other(value)
 
@@ -85,6 +85,8 @@ def _dumped(model: Any) -> Any:
 
 def copied(value: Any) -> Any:
     """A copy in its own types, as deep as can be."""
+    import copy
+
     try:
         return copy.deepcopy(value)
     except Exception:

@@ -115,3 +115,42 @@ def test_the_same_hook_in_two_files_is_told(guarded):
     hookline = guarded("shell: 'true'")
     done = hookline("run", "coder.py", "x", "--hooks", "hookline.yaml", "--hooks", "other.yaml")
     assert "hook guard is in hookline.yaml:2 and in other.yaml:2; it runs twice" in flat(done.stderr)
+
+
+EVENT = {"session_id": "s1", "tool_name": "Bash", "tool_use_id": "t1", "tool_input": {"command": "ls"}}
+
+
+def asked(hookline, event):
+    given = {**EVENT, "hook_event_name": event, "cwd": str(hookline.folder)}
+    return hookline("answer", stdin=json.dumps(given))
+
+
+@pytest.mark.parametrize("event", ["PreToolUse", "PostToolUse"])
+def test_a_file_that_is_not_trusted_is_told(guarded, event):
+    hookline = guarded("shell: exit 1")
+    done = asked(hookline, event)
+    assert "is not approved" in (done.stdout if event == "PreToolUse" else done.stderr)
+    told = flat(hookline("runs", "claude-s1").stdout)
+    assert "no hook was asked:" in told
+    assert "is not approved" in told
+    checked = hookline("check", "hookline.yaml")
+    assert "hookline.yaml: is not approved" in checked.stdout
+    assert checked.returncode == 0, "where nobody approves, as in CI, a right file stays right"
+    hookline("trust")
+    assert "is not approved" not in hookline("check", "hookline.yaml").stdout
+
+
+def test_an_event_that_nobody_knows_is_told_and_refuses_nothing(guarded):
+    hookline = guarded("shell: exit 1")
+    hookline("trust")
+    done = asked(hookline, "PreTolUse")
+    assert (done.returncode, done.stdout) == (0, "")
+    said = "'PreTolUse' is no event of claude that is known here, and no hook stands at x.claude.PreTolUse"
+    assert f"{said}; did you mean 'PreToolUse'?" in done.stderr
+    assert said in flat(hookline("runs", "claude-s1").stdout)
+
+
+def test_a_new_event_that_a_hook_stands_at_is_not_told(guarded):
+    hookline = guarded("shell: 'true'", on="x.claude.Brandnew")
+    hookline("trust")
+    assert asked(hookline, "Brandnew").stderr == ""

@@ -41,7 +41,7 @@ def runs(
         pending = {question.run_id for question in journal.questions()}
     if json:
         for row in rows:
-            print_json({**plain(row), "waiting": row.run_id in pending})
+            print_json({**plain(row._asdict()), "waiting": row.run_id in pending})
         return 0
     if not rows:
         out.print('no runs yet; `hookline run agent.py:name "question"` makes one')

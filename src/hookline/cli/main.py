@@ -1,80 +1,21 @@
-"""The command `hookline`. Only this module turns an error into an exit code."""
+"""The command `hookline`: which half of it a call needs. `answer` runs around every tool call and loads no more."""
 
 from __future__ import annotations
 
 import sys
 
-import typer
-from rich.text import Text
-
-from hookline.cli import history, installing, looking, running
-from hookline.cli.answering import answering
-from hookline.cli.terminal import err
-from hookline.errors import FileError, HooklineError, JournalError, RunEnded, UsageError
-
-__all__ = ["app", "main"]
-
-FAILED, WRONG = 1, 2
-
-app = typer.Typer(
-    name="hookline",
-    help="Lifecycle hooks for AI agents: your code before and after an agent's run, work, steps and tool calls.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-for name, command in {
-    "run": running.run,
-    "check": looking.check,
-    "explain": looking.explain,
-    "try": looking.try_,
-    "runs": history.runs,
-    "logs": history.logs,
-    "approve": history.approve,
-    "reject": history.reject,
-    "rewrite": history.rewrite,
-    "prune": history.prune,
-    "init": installing.init,
-    "install": installing.install,
-    "uninstall": installing.uninstall,
-    "trust": installing.trust,
-}.items():
-    app.command(name)(command)
+__all__ = ["main"]
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Exit 0 done or skipped, 1 failed or refused, 2 wrong use or wrong file, 130 interrupted."""
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["answer"]:
-        sys.exit(answering(words[1:]))
-    try:
-        code = app(args=arguments, standalone_mode=False)
-    except (UsageError, FileError, JournalError) as exc:
-        code = _told(exc, WRONG)
-    except RunEnded as exc:
-        where = f" (hookline runs {exc.run_id})" if exc.run_id else ""
-        code = _told(exc, FAILED, where)
-    except HooklineError as exc:
-        code = _told(exc, FAILED)
-    except (KeyboardInterrupt, typer.Abort):
-        code = 130
-    except BrokenPipeError:
-        code = FAILED  # whoever read our output has gone
-    except Exception as exc:
-        code = _of_typer(exc)
-    sys.exit(code if isinstance(code, int) else 0)
+        from hookline.cli.quick import let_go
 
+        stdin = let_go(words[1:])
+        from hookline.cli.answering import answering
 
-def _told(exc: BaseException, code: int, where: str = "") -> int:
-    err.print(Text(f"error: {exc}{where}", style="red"))
-    return code
+        sys.exit(answering(words[1:], stdin))
+    from hookline.cli.commands import commanded
 
-
-def _of_typer(exc: Exception) -> int:
-    """Typer's own complaints about the command line; anything else is a defect of ours and shows its trace."""
-    show = getattr(exc, "show", None)
-    if show is None:
-        raise exc
-    show()
-    return getattr(exc, "exit_code", WRONG)
+    sys.exit(commanded(arguments))

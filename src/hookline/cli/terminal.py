@@ -5,22 +5,18 @@ from __future__ import annotations
 import asyncio
 import getpass
 import json
-import os
 import sys
 import threading
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from hookline.cli.keeping import open_journal, secrets_of
 from hookline.cli.tree import Line
 from hookline.errors import UsageError
 from hookline.journal import Journal, Question, Record, Verdict, VerdictKind
 from hookline.journal.masking import Mask
-from hookline.journal.place import default_path
-from hookline.journal.sqlite import SqliteJournal
 
 __all__ = [
     "JournalApprover",
@@ -39,7 +35,6 @@ __all__ = [
 out = Console(highlight=False, soft_wrap=True, markup=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 
-_SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "API_KEY", "APIKEY", "CREDENTIAL", "PRIVATE_KEY")
 POLL = 0.2
 
 
@@ -50,25 +45,6 @@ def show(line: Line, console: Console) -> None:
 def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
     sys.stdout.flush()
-
-
-def secrets_of(environ: Mapping[str, str]) -> list[str]:
-    """The values of variables whose names say that they are secret."""
-    return [value for name, value in environ.items() if any(word in name.upper() for word in _SECRET_WORDS)]
-
-
-@contextmanager
-def open_journal() -> Generator[SqliteJournal]:
-    """The user's journal. `HOOKLINE_PAYLOADS=off` keeps inputs and outputs out of it."""
-    journal = SqliteJournal(
-        default_path(os.environ),
-        secrets=secrets_of(os.environ),
-        payloads=os.environ.get("HOOKLINE_PAYLOADS", "on") != "off",
-    )
-    try:
-        yield journal
-    finally:
-        journal.close()
 
 
 def found_run(journal: Journal, prefix: str) -> str:

@@ -8,16 +8,28 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from hookline.declaration import HookDeclaration
-from hookline.errors import FileError
+from hookline.errors import FileError, UsageError
 from hookline.journal.place import default_path
 
-__all__ = ["FILE", "approve", "distrusted", "nearest", "remember", "remembered", "written"]
+if TYPE_CHECKING:
+    from hookline.declaration import HookDeclaration
+
+__all__ = [
+    "FILE",
+    "approve",
+    "digest_of",
+    "distrusted",
+    "found_from",
+    "nearest",
+    "remember",
+    "remembered",
+    "trusted",
+    "written",
+]
 
 FILE = "hookline.yaml"
 _SUFFIXES = frozenset({".py", ".sh", ".bash", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua"})
@@ -29,14 +41,32 @@ def nearest(start: Path) -> Path | None:
     return next((each / FILE for each in (folder, *folder.parents) if (each / FILE).is_file()), None)
 
 
+def found_from(start: Path) -> Path:
+    """The nearest file, which is there, although nobody may have approved it."""
+    file = nearest(start)
+    if file is None:
+        raise UsageError(f"there is no {FILE} in {start} or above it; write one, or name it with --file")
+    return file
+
+
 def approve(file: Path, hooks: tuple[HookDeclaration, ...], environ: Mapping[str, str]) -> list[str]:
     """From now on this content is the user's own word; returns the names of the other files that it covers."""
     full = file.resolve()
     names = [full.name, *sorted(set(_named(full.parent, hooks)) - {full.name})]
-    content = {name: _digest(full.parent / name) for name in names}
+    content = {name: digest_of(full.parent / name) for name in names}
     store = _store(environ)
     remember(store, {**remembered(store), str(full): content})
     return [name for name in names[1:] if content[name]]
+
+
+def trusted(file: Path, environ: Mapping[str, str]) -> Path:
+    """The file, if what was found may run; FileError says what to do where not."""
+    why = distrusted(file, environ)
+    if why:
+        import shlex  # only for a message
+
+        raise FileError(f"{why}, then: hookline trust {shlex.quote(str(file))}", file=file)
+    return file
 
 
 def distrusted(file: Path, environ: Mapping[str, str]) -> str | None:
@@ -45,7 +75,7 @@ def distrusted(file: Path, environ: Mapping[str, str]) -> str | None:
     content = remembered(_store(environ)).get(str(full))
     if not content:
         return "is not approved; look at it"
-    changed = [name for name, digest in content.items() if _digest(full.parent / name) != digest]
+    changed = [name for name, digest in content.items() if digest_of(full.parent / name) != digest]
     return f"{', '.join(changed)} changed since it was approved; look at it" if changed else None
 
 
@@ -118,6 +148,8 @@ def _words(hook: HookDeclaration) -> list[str]:
         return list(params["argv"])
     if hook.kind != "shell":
         return []
+    import shlex
+
     try:
         return shlex.split(params["script"], comments=True)
     except ValueError:
@@ -129,7 +161,8 @@ def _is_code(file: Path) -> bool:
     return file.suffix in _SUFFIXES or (os.path.isfile(file) and os.access(file, os.X_OK))
 
 
-def _digest(file: Path) -> str | None:
+def digest_of(file: str | Path) -> str | None:
+    """What tells one content from another; None where there is no file."""
     if not os.path.isfile(file):
         return None
     try:

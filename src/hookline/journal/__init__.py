@@ -6,12 +6,13 @@ Whoever wants to watch a run gets the same records, as they happen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from hookline.point import Point, Scope, Status
-from hookline.result import HookAction, Reason
+
+if TYPE_CHECKING:
+    from hookline.result import HookAction, Reason
 
 __all__ = [
     "Begun",
@@ -127,8 +128,7 @@ class Verdict(NamedTuple):
     by: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(NamedTuple):
     """Something a person has to decide, with all reasons and the final input."""
 
     id: str
@@ -142,8 +142,7 @@ class Question:
     verdict: Verdict | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRow:
+class RunRow(NamedTuple):
     """One run, as a list of runs shows it."""
 
     run_id: str

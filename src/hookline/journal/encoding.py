@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from hookline.errors import JournalError
 from hookline.journal import Begun, Called, Decided, Ended, Owner, Question, Record, Verdict
 from hookline.journal.masking import Mask, dumped, storable
 from hookline.point import Point, Scope, Status
-from hookline.result import HookAction, Reason
+
+if TYPE_CHECKING:
+    from hookline.result import Reason
 
 __all__ = ["CAP", "MASKED", "Encoding", "decoded", "decoded_question"]
 
@@ -125,8 +127,8 @@ def _quiet_outcome(record: Decided) -> str | None:
     return f'["outcome","{record.scope_id}","{_WORD[record.point]}",{record.at!r},"continue"]'
 
 
-_QUIET_CALL = (HookAction.CONTINUE, None, None, None, "enforce", None, None, None, None, None)
-_QUIET_OUTCOME = (HookAction.CONTINUE, *Decided._field_defaults.values())
+_QUIET_CALL = ("continue", None, None, None, "enforce", None, None, None, None, None)
+_QUIET_OUTCOME = ("continue", *Decided._field_defaults.values())
 
 
 def _as_it_is(_encoding: Encoding, value: Any) -> str:
@@ -193,6 +195,8 @@ def _begun(run_id: str, scope_id: str, parent_id: str | None, scope: str, *rest:
 def _called(
     run_id: str, scope_id: str, point: str, hook: str, at: float, seconds: float, *rest: Any
 ) -> Called:
+    from hookline.result import HookAction  # only to read: writing must start quickly
+
     action, *more = rest
     return Called(run_id, scope_id, _point(point), hook, at, seconds, HookAction(action), *more)
 
@@ -200,6 +204,8 @@ def _called(
 def _decided(
     run_id: str, scope_id: str, point: str, at: float, action: str, reasons: Any = (), *rest: Any
 ) -> Decided:
+    from hookline.result import HookAction
+
     return Decided(run_id, scope_id, _point(point), at, HookAction(action), _reasons(reasons), *rest)
 
 
@@ -222,4 +228,6 @@ def _point(word: str) -> Point | str:
 
 
 def _reasons(values: Any) -> tuple[Reason, ...]:
+    from hookline.result import HookAction, Reason
+
     return tuple(Reason(hook, HookAction(action), text) for hook, action, text in cast("list[Any]", values))

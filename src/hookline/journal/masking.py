@@ -12,7 +12,6 @@ import json.encoder
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
@@ -30,14 +29,14 @@ _LONGEST_NUMBER = 8192  # bits; Python itself refuses to write out much longer o
 class Mask:
     """Knows some secrets by value and the usual ones by name."""
 
-    __slots__ = ("_hints", "_needles", "_values")
+    __slots__ = ("_found", "_hints", "_secrets", "_values")
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = {text for secret in secrets for text in (secret, secret.strip()) if len(text) >= SHORTEST}
+        self._secrets = known
         self._hints = tuple({hint for secret in known for hint in _hints(secret)})
-        needles = {spelling for secret in known for spelling in _spellings(secret)}
-        self._needles = tuple(sorted(needles, key=len, reverse=True))
-        self._values = re.compile("|".join(map(re.escape, self._needles))) if needles else None
+        self._found: tuple[str, ...] | None = None
+        self._values: re.Pattern[str] | None = None
 
     def suspects(self, text: str) -> bool:
         """Whether a JSON text may hold a secret; False is certain."""
@@ -73,8 +72,16 @@ class Mask:
             text = cut(text, cap)
         return HIDDEN if self._knows(text) else text
 
+    @property
+    def _needles(self) -> tuple[str, ...]:
+        """Every spelling of every known secret; made when first needed, which a text without a hint does not."""
+        if self._found is None:
+            needles = {spelling for secret in self._secrets for spelling in _spellings(secret)}
+            self._found = tuple(sorted(needles, key=len, reverse=True))
+        return self._found
+
     def _knows(self, text: str) -> bool:
-        return any(needle in text for needle in self._needles)
+        return any(hint in text for hint in self._hints) and any(needle in text for needle in self._needles)
 
     def _walked(self, value: Any, trail: tuple[int, ...]) -> Any:
         if isinstance(value, str):
@@ -145,15 +152,19 @@ class Mask:
 
     def _string(self, text: str) -> str:
         text = self._without_values(text)
-        if not _MENTIONED.search(text.lower()):
+        low = text.lower()
+        # Plain words first, for they are found much faster than patterns.
+        if not any(word in low for word in _PLAIN) or not _MENTIONED.search(low):
             return text
         for pattern in (_ASSIGNED, _FLAGGED, _BEARER):
             text = _without_assigned(text, pattern)
         return self._without_values(text)
 
     def _without_values(self, text: str) -> str:
-        if self._values is None:
+        if not any(hint in text for hint in self._hints):
             return text
+        if self._values is None:
+            self._values = re.compile("|".join(map(re.escape, self._needles)))
         # What is left and right of a masked value may be a secret too, once they stand together.
         while (masked := self._values.sub(HIDDEN, text)) != text:
             text = masked
@@ -183,41 +194,60 @@ class _Rule(NamedTuple):
     plural: bool
 
 
+class _Later:
+    """A pattern that is compiled when it is first asked: most texts need none, and starting must be quick."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __getattr__(self, name: str) -> Any:
+        compiled = re.compile(self._text)
+        for each in ("findall", "fullmatch", "match", "search", "sub"):
+            setattr(self, each, getattr(compiled, each))
+        return getattr(compiled, name)
+
+
+def _later(text: str) -> re.Pattern[str]:
+    return cast("re.Pattern[str]", _Later(text))
+
+
 # Each begins with a plain letter: patterns are searched much faster so.
 _KEYS = "|".join(rf"{word}[_ .-]?key" for word in ("api", "private", "access", "signing", "encryption"))
 _WORDS = rf"token(?!i[sz])|secret(?!ar)|passw(?:or)?d|passphrase|credential|authorization|cookie|{_KEYS}"
 # A number behind a JSON key that ends in tokens, or in tokens_used, is a count.
-_SOME_TOKEN = re.compile(r'token(?!s?(?:_[a-z]{1,20}){0,2}":(?:[\d-]|null))')
-_SOME_KEY = re.compile(_KEYS)
-_MENTIONED = re.compile(rf"{_WORDS}|bearer")
-_NAME = re.compile(rf"{_WORDS}|^auth$")
-_HARMLESS = re.compile(
+_SOME_TOKEN = _later(r'token(?!s?(?:_[a-z]{1,20}){0,2}":(?:[\d-]|null))')
+_SOME_KEY = _later(_KEYS)
+_MENTIONED = _later(rf"{_WORDS}|bearer")
+# At least one of them is in each text that _MENTIONED finds something in.
+_PLAIN = ("token", "secret", "passw", "passphrase", "credential", "authorization", "cookie", "key", "bearer")
+_NAME = _later(rf"{_WORDS}|^auth$")
+_HARMLESS = _later(
     r"(?:token|secret|passw(?:or)?d|credential|cookie|key)s?"
     r"(?:names?|(?:key)?refs?|types?|ur[li]s?|endpoints?|counts?|limits?|usage|budgets?|polic(?:y|ies))$"
     r"|^apikeysecret(?:key)?$|^imagepullsecrets?$"
 )
-_NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
+_NOT_IN_NAMES = _later(r"[^a-z0-9]+")
 _LONGEST_NAME = 120
 
-_REFERENCE = re.compile(r"\$\w+|\$\{\w+\}|\$\(\w+\)|\{\{[\w\s.-]*\}\}|\*+")
+_REFERENCE = _later(r"\$\w+|\$\{\w+\}|\$\(\w+\)|\{\{[\w\s.-]*\}\}|\*+")
 _REFERENCE_KEYS = frozenset(
     {"valueFrom", "secretKeyRef", "configMapKeyRef", "fieldRef", "secretRef", "ref", "env"}
 )
-_SPELLED_ALIKE = re.compile(r"[ !#-.0-\[\]-~]+")
+_SPELLED_ALIKE = _later(r"[ !#-.0-\[\]-~]+")
 _SHORTEST_HINT = 4
-_COUNT = re.compile(r"\d[\d.,_]{0,14}[kKmM]?")
-_A_NAME = re.compile(r"-{0,2}[A-Za-z_][\w.-]{0,60}")
+_COUNT = _later(r"\d[\d.,_]{0,14}[kKmM]?")
+_A_NAME = _later(r"-{0,2}[A-Za-z_][\w.-]{0,60}")
 
 # Each starts at the word itself and is bounded, so that a long text takes time in proportion to its length.
-_ASSIGNED = re.compile(
+_ASSIGNED = _later(
     rf"((?:{_WORDS})[\w.-]{{0,60}})(?:\\{{0,7}}[\"'])?\]?[ \t]{{0,4}}(?:=>|:=|==?|:)[ \t]{{0,4}}"
     r"(?:(?:bearer|basic|token|apikey|negotiate)[ \t]{1,4})?"
 )
-_FLAGGED = re.compile(rf"--(?:[\w-]{{0,40}}?)((?:{_WORDS})[\w-]{{0,40}})[ \t]{{1,4}}(?!-)")
-_BEARER = re.compile(r"(bearer)[ \t]{1,4}(?=[\w.~+/=-]{16})")
-_QUOTE = re.compile(r"(\\{0,7})([\"'])")
-_WORD = re.compile(r"(?:[^\s\"'&;\\]|\\(?![\"'nrt\\]))+")
-_LINE = re.compile(r"(?:[^\r\n\"'\\]|\\(?![\"'nrt\\]))+")
+_FLAGGED = _later(rf"--(?:[\w-]{{0,40}}?)((?:{_WORDS})[\w-]{{0,40}})[ \t]{{1,4}}(?!-)")
+_BEARER = _later(r"(bearer)[ \t]{1,4}(?=[\w.~+/=-]{16})")
+_QUOTE = _later(r"(\\{0,7})([\"'])")
+_WORD = _later(r"(?:[^\s\"'&;\\]|\\(?![\"'nrt\\]))+")
+_LINE = _later(r"(?:[^\r\n\"'\\]|\\(?![\"'nrt\\]))+")
 _WHOLE_LINES = ("authorization", "cookie")
 
 
@@ -329,7 +359,9 @@ def _opened(value: Any) -> Any:
             return dict(cast("Mapping[Any, Any]", value))
         if hasattr(kind, "model_dump"):
             return value.model_dump()
-        if is_dataclass(value) and not isinstance(value, type):
+        if hasattr(kind, "__dataclass_fields__"):
+            from dataclasses import fields  # slow to load, and loaded already where there is one
+
             return {field.name: getattr(value, field.name) for field in fields(value)}
         return repr(cast("object", value))
     except Exception as exc:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hookline.errors import JournalError
 from hookline.journal import (
@@ -51,7 +51,7 @@ class MemoryJournal:
             self._begin(run, record)
         elif run.row is not None and run.scope_id == record.scope_id:
             error = self._encoding.text(record.error)
-            run.row = replace(run.row, ended=record.at, status=record.status, error=error)
+            run.row = run.row._replace(ended=record.at, status=record.status, error=error)
             self._forget_rewrites(record.run_id)
 
     def note(self, record: Called | Decided) -> None:
@@ -60,7 +60,7 @@ class MemoryJournal:
     async def ask(self, question: Question) -> None:
         self._open()
         point, tool, reasons, value = decoded_question(self._encoding.question(question))
-        kept = replace(question, point=point, tool=tool, reasons=reasons, value=value, verdict=None)
+        kept = question._replace(point=point, tool=tool, reasons=reasons, value=value, verdict=None)
         self._questions[question.id] = kept
 
     def answer(self, question_id: str, verdict: Verdict) -> bool:
@@ -70,7 +70,7 @@ class MemoryJournal:
             return False
         text, by, rewrite = self._encoding.verdict(verdict)
         kept = Verdict(VerdictKind(verdict.kind), text, None if rewrite is None else json.loads(rewrite), by)
-        self._questions[question_id] = replace(question, verdict=kept)
+        self._questions[question_id] = question._replace(verdict=kept)
         return True
 
     def question(self, question_id: str) -> Question | None:
@@ -104,7 +104,7 @@ class MemoryJournal:
         run = self._runs.get(run_id)
         if run is None or run.row is None or run.row.ended is not None or run.row.owner != old:
             return False
-        run.row = replace(run.row, owner=new)
+        run.row = run.row._replace(owner=new)
         return True
 
     def prune(self, *, keep_days: float, keep_bytes: int) -> int:
@@ -159,11 +159,11 @@ class MemoryJournal:
     def _forget_rewrites(self, run_id: str) -> None:
         for key, question in self._questions.items():
             if question.run_id == run_id and question.verdict is not None:
-                self._questions[key] = replace(question, verdict=question.verdict._replace(value=None))
+                self._questions[key] = question._replace(verdict=question.verdict._replace(value=None))
 
     def _rows(self) -> list[RunRow]:
         self._open()
-        rows = [replace(run.row, calls=run.calls) for run in self._runs.values() if run.row is not None]
+        rows = [run.row._replace(calls=run.calls) for run in self._runs.values() if run.row is not None]
         return sorted(rows, key=lambda row: row.began, reverse=True)
 
     def _size(self) -> int:

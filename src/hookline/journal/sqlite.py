@@ -6,15 +6,14 @@ never waits for a lock here: a write tries again from the event loop, so a busy 
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 import os
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hookline.errors import JournalError
 from hookline.journal import (
@@ -34,6 +33,9 @@ from hookline.journal.masking import Mask
 from hookline.journal.schema import migrate
 from hookline.point import Scope, Status
 
+if TYPE_CHECKING:
+    import asyncio
+
 __all__ = ["KEEP_BYTES", "KEEP_DAYS", "LAG", "SqliteJournal"]
 
 KEEP_DAYS = 30.0
@@ -45,7 +47,6 @@ _PATIENCE = 10.0
 _DAY = 86400.0
 _PRUNE_SECONDS = 0.5
 
-_log = logging.getLogger(__name__)
 _clock = time.monotonic
 _T = TypeVar("_T")
 
@@ -96,14 +97,29 @@ class SqliteJournal:
         statements = self._begin(record) if isinstance(record, Begun) else self._end(record)
         await self._stored(row, statements)
 
+    def put(self, *records: Record) -> None:
+        """`write` and `note` at once, for who has no event loop: where the file is busy, the caller waits."""
+        for record in records:
+            called = 1 if record.__class__ is Called else 0
+            self._batch.rows.append((record.run_id, record.at, called, self._encoding.record(record)))
+            if isinstance(record, Begun):
+                self._batch.statements += self._begin(record)
+            elif isinstance(record, Ended):
+                self._batch.statements += self._end(record)
+        self.flush()
+
     def note(self, record: Called | Decided) -> None:
         if self._closed:
             raise self._closed_error()
         called = 1 if record.__class__ is Called else 0
         self._batch.rows.append((record.run_id, record.at, called, self._encoding.record(record)))
+        # Not imported above, for it is slow to load; where nobody has, no loop runs.
+        loops = sys.modules.get("asyncio")
         try:
-            loop = asyncio.get_running_loop()
+            loop: asyncio.AbstractEventLoop | None = loops and loops.get_running_loop()
         except RuntimeError:
+            loop = None
+        if loop is None:
             self._flush_now()
             return
         # A timer of a loop that is gone never comes.
@@ -248,6 +264,8 @@ class SqliteJournal:
             raise
 
     async def _committed(self, batch: _Batch) -> None:
+        import asyncio
+
         deadline = 0.0
         pause = 0.001
         # Another write that waited too may have taken this one's rows along.
@@ -306,7 +324,10 @@ class SqliteJournal:
             self._commit()
         except sqlite3.Error as exc:
             if not self._failing:
-                _log.warning("%s; %s records wait, trying again", self._error(exc), len(self._batch.rows))
+                import logging
+
+                log = logging.getLogger(__name__)
+                log.warning("%s; %s records wait, trying again", self._error(exc), len(self._batch.rows))
             self._failing = True
             return False
         return True

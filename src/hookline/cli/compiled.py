@@ -1,0 +1,135 @@
+"""Compiled copies of hook files: what `hookline answer` needs of one, so that most calls need no parser.
+
+A copy is only a shortcut. It is believed where it is the user's own and whole, and was made by this hookline of this
+very content in this very place; else the file itself is read, and a new copy written. Deleting one is harmless.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from hookline.cli.trust import digest_of, written
+from hookline.errors import FileError
+from hookline.journal.place import default_path
+
+if TYPE_CHECKING:
+    from hookline.declaration import HookDeclaration
+    from hookline.hook import Hook
+
+__all__ = ["VERSION", "copy_of", "copy_place", "keep_copy"]
+
+VERSION = "0.1.0"
+"""Of hookline itself; the metadata of the package has the same, and takes longer to read than all the rest."""
+
+# In a checkout the version stays while these change.
+_MADE_BY = (
+    "attaching.py",
+    "cli/compiled.py",
+    "dialects/claude/settings.py",
+    "dialects/condition.py",
+    "dialects/native.py",
+    "lines.py",
+    "matching.py",
+)
+
+Json = dict[str, Any]
+
+
+def copy_of(file: Path, content: bytes, environ: Mapping[str, str]) -> list[Json] | None:
+    """The hooks of a file with this content, in order; None where no copy can be believed."""
+    try:
+        head, _, body = _own(copy_place(file, environ)).partition(b"\n")
+        if head.decode() != sha256(body).hexdigest():
+            return None
+        copy = cast("Json", json.loads(body))
+        unchanged = all(digest_of(name) == digest for name, digest in copy["code"].items())
+        return copy["hooks"] if copy["key"] == _key(file, content) and unchanged else None
+    except (OSError, ValueError, FileError):
+        return None
+
+
+def keep_copy(file: Path, content: bytes, hooks: Sequence[Hook], environ: Mapping[str, str]) -> None:
+    """Write the copy of a file from which these hooks were made without a complaint."""
+    declared = _declared(file)
+    made = [hook for hook in hooks if hook.kind != "background"]
+    code = _code(declared)
+    if [each.name for each in declared] != [hook.name for hook in made] or code is None:
+        return
+    rows = [_row(each, hook) for each, hook in zip(declared, made, strict=True)]
+    if file.read_bytes() != content:
+        return  # it was changed while it was read
+    body = json.dumps({"key": _key(file, content), "code": code, "hooks": rows}).encode()
+    place = copy_place(file, environ)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        written(place, sha256(body).hexdigest().encode() + b"\n" + body, mode=0o600)
+    except (OSError, FileError):
+        pass  # then the next call takes the long way too
+
+
+def copy_place(file: Path, environ: Mapping[str, str]) -> Path:
+    """One for each hook file, whatever its content is by now."""
+    name = sha256(os.fsencode(file.resolve())).hexdigest()[:32]
+    return default_path(environ).with_name("compiled") / f"{name}.json"
+
+
+def _own(place: Path) -> bytes:
+    """What is in a file that nobody else can have written."""
+    opened = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(opened, "rb") as copy:
+        known = os.fstat(opened)
+        if not stat.S_ISREG(known.st_mode) or known.st_uid != os.geteuid() or known.st_mode & 0o077:
+            raise PermissionError(f"{place} is not the user's own")
+        return copy.read()
+
+
+def _key(file: Path, content: bytes) -> str:
+    root = Path(__file__).parents[1]
+    sources = [(each.st_mtime_ns, each.st_size) for each in (os.stat(root / name) for name in _MADE_BY)]
+    whole = [VERSION, sources, os.fsdecode(file.resolve()), sha256(content).hexdigest()]
+    return sha256(json.dumps(whole).encode()).hexdigest()
+
+
+def _declared(file: Path) -> tuple[HookDeclaration, ...]:
+    if file.suffix == ".json":
+        from hookline.dialects.claude import settings
+        from hookline.lines import text_of
+
+        return settings.once(settings.declared(text_of(file), file).hooks)[0]
+    from hookline.dialects import native
+
+    return native.read(file).hooks
+
+
+def _row(declared: HookDeclaration, hook: Hook) -> Json:
+    """What tells whether a hook is concerned; a rule of Claude Code's settings is left to the long way."""
+    match = declared.match
+    return {
+        "name": hook.name,
+        "points": [str(point) for point in hook.points],
+        "mode": str(hook.mode),
+        "match": [match] if isinstance(match, str) else match,
+        "when": declared.when,
+        "event": declared.params.get("event"),
+    }
+
+
+def _code(declared: Iterable[HookDeclaration]) -> dict[str, str | None] | None:
+    """The Python files that the hooks were loaded from, whose mistakes are the file's too; None where one is unknown."""
+    found: dict[str, str | None] = {}
+    for each in declared:
+        if each.kind != "python":
+            continue
+        module = sys.modules.get(each.params.get("module", ""))
+        place = each.params.get("file") or getattr(module, "__file__", None)
+        if place is None:
+            return None
+        found[os.path.realpath(place)] = digest_of(place)
+    return found
