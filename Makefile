@@ -11,6 +11,8 @@ READY := $(VENV)/.ready
 export UV_PYTHON_DOWNLOADS := never
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+# Many tests start hookline as a program of its own, which should not have to be compiled each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-real bench lint docs clean
@@ -71,6 +73,8 @@ bench: $(READY)
 docs: $(READY)
 	@echo "==> docs/reference/statements.md"
 	@$(BIN)/python tools/statements.py --write
+	@echo "==> docs/reference/symphony-rules.md"
+	@$(BIN)/python tools/symphony_rules.py --write
 
 clean:
 	@echo "==> removing environments, caches and builds"

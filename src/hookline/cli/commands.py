@@ -2,51 +2,69 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from collections.abc import Sequence
+
 import typer
 from rich.text import Text
 
-from hookline.cli import history, installing, looking, serving, starting, working
 from hookline.cli.terminal import err
 from hookline.errors import FileError, HooklineError, JournalError, RunEnded, UsageError
 
-__all__ = ["app", "commanded"]
+__all__ = ["COMMANDS", "app", "commanded"]
 
 FAILED, WRONG = 1, 2
 
-app = typer.Typer(
-    name="hookline",
-    help="Lifecycle hooks for AI agents: your code before and after an agent's run, work, steps and tool calls.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-for name, command in {
-    "run": starting.run,
-    "check": looking.check,
-    "explain": looking.explain,
-    "try": looking.try_,
-    "schema": looking.schema,
-    "serve": serving.serve,
-    "runs": history.runs,
-    "logs": history.logs,
-    "approve": history.approve,
-    "reject": history.reject,
-    "rewrite": history.rewrite,
-    "prune": history.prune,
-    "init": installing.init,
-    "install": installing.install,
-    "uninstall": installing.uninstall,
-    "trust": installing.trust,
-}.items():
-    app.command(name)(command)
-app.add_typer(working.workspace, name="workspace")
+COMMANDS = {
+    "run": "starting:run",
+    "check": "looking:check",
+    "explain": "looking:explain",
+    "try": "looking:try_",
+    "schema": "looking:schema",
+    "serve": "serving:serve",
+    "workspace": "working:workspace",
+    "runs": "history:runs",
+    "logs": "history:logs",
+    "approve": "history:approve",
+    "reject": "history:reject",
+    "rewrite": "history:rewrite",
+    "prune": "history:prune",
+    "init": "installing:init",
+    "install": "installing:install",
+    "uninstall": "installing:uninstall",
+    "trust": "installing:trust",
+}
+
+
+def app(words: Sequence[str]) -> typer.Typer:
+    """The command line. Only the command that is called is loaded; all of them where help is asked for."""
+    made = typer.Typer(
+        name="hookline",
+        help="Lifecycle hooks for AI agents: your code before and after an agent's run, work, steps and tool calls.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    # Without a callback a single command would take the place of the whole.
+    made.callback()(lambda: None)
+    called = next((word for word in words if not word.startswith("-")), "")
+    for name in [called] if called in COMMANDS else COMMANDS:
+        module, _, function = COMMANDS[name].partition(":")
+        command = getattr(importlib.import_module(f"hookline.cli.{module}"), function)
+        if isinstance(command, typer.Typer):
+            made.add_typer(command, name=name)
+        else:
+            made.command(name)(command)
+    return made
 
 
 def commanded(arguments: list[str] | None = None) -> int:
     """Exit 0 done or skipped, 1 failed or refused, 2 wrong use or wrong file, 130 interrupted."""
     try:
-        code = app(args=arguments, standalone_mode=False)
+        words = sys.argv[1:] if arguments is None else arguments
+        code = app(words)(args=words, standalone_mode=False)
     except (UsageError, FileError, JournalError) as exc:
         code = _told(exc, WRONG)
     except RunEnded as exc:

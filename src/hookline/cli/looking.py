@@ -18,7 +18,6 @@ from hookline.cli.running import FILE, IMAGES, hooks_of, sound, sources_of, with
 from hookline.cli.terminal import found_run, open_journal, out, print_json, secrets_of, show
 from hookline.cli.tree import Tree
 from hookline.cli.trust import distrusted, nearest
-from hookline.cli.working import explain_workflow, is_workflow, problems_of, try_workflow
 from hookline.compose import Loaded, in_manifest, is_manifest, load, load_hooks, problems
 from hookline.context import Facts, HookContext, WorkflowContext
 from hookline.dialects import native
@@ -60,7 +59,9 @@ def check(
     notes: list[str] = []
     for file in files:
         try:
-            if is_workflow(file):
+            if _is_workflow(file):
+                from hookline.cli.working import problems_of
+
                 found += problems_of(file)
                 continue
             if Path(file).suffix in SUFFIXES and not is_manifest(file):
@@ -87,6 +88,11 @@ def check(
     return 2 if found else 0
 
 
+def _is_workflow(file: str) -> bool:
+    """Markdown is; what is behind it is loaded only then, for it takes its time."""
+    return Path(file).suffix.lower() == ".md"
+
+
 def _unapproved(file: Path) -> list[str]:
     """Told of the file that `hookline answer` finds from here; it is no mistake in it, and elsewhere may be so."""
     found = nearest(Path.cwd())
@@ -107,7 +113,9 @@ def explain(
     """Say which hooks run where, in which order, with what limits, from which source."""
     if for_:
         return explained_for(for_, [file, *(hooks or ())], json=json)
-    if is_workflow(file):
+    if _is_workflow(file):
+        from hookline.cli.working import explain_workflow
+
         return explain_workflow(file, json=json)
     loaded = load(file)
     sound(loaded, model=False)
@@ -149,7 +157,9 @@ def try_(
     json: JSON = False,
 ) -> int:
     """Say what the hooks would decide for one made-up event, with no agent; exit 1 if it is refused."""
-    if is_workflow(file):
+    if _is_workflow(file):
+        from hookline.cli.working import try_workflow
+
         return try_workflow(point, file, json=json)
     loaded = load(file)
     sound(loaded, quiet=json, model=False)

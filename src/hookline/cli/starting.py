@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from hookline.cli.running import FILE, IMAGES, run_agent, set_environment
-from hookline.cli.working import is_workflow, run_workflow
 
 __all__ = ["run"]
 
@@ -44,7 +43,10 @@ def run(
 ) -> int:
     """Run an agent with all its hooks."""
     set_environment(env or [], env_file)
-    if is_workflow(file):
+    if Path(file).suffix.lower() == ".md":
+        # Here, for the service behind it takes its time to load.
+        from hookline.cli.working import run_workflow
+
         return run_workflow(file, issue, hooks=hooks, strict=strict, json=json, quiet=quiet)
     return run_agent(
         file,

@@ -36,16 +36,11 @@ from hookline.point import point_named
 from hookline.result import HookAction
 from hookline.runners.local import LocalRunner
 
-__all__ = ["explain_workflow", "is_workflow", "problems_of", "run_workflow", "try_workflow", "workspace"]
+__all__ = ["explain_workflow", "problems_of", "run_workflow", "try_workflow", "workspace"]
 
 workspace = typer.Typer(help="The workspaces of a WORKFLOW.md.", no_args_is_help=True, rich_markup_mode=None)
 FILE = Annotated[str, typer.Option("--file", help="WORKFLOW.md [default: the one in this folder]")]
 JSON = Annotated[bool, typer.Option("--json", help="for a program to read")]
-
-
-def is_workflow(file: str) -> bool:
-    """Whether a file that a command was given is one of these: Markdown is."""
-    return Path(file).suffix.lower() == ".md"
 
 
 def problems_of(file: str) -> list[str]:
