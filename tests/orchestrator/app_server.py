@@ -54,6 +54,9 @@ def well():
     ends()
 
 
+well_known = well
+
+
 def failing():
     ends("failed", error={"message": "the model is down"})
 
@@ -182,6 +185,11 @@ def main():
             thread = {"id": f"thread-{len(THREADS)}"}
             note("thread/started", thread=thread)
             send({"id": number, "result": {"thread": thread}})
+        elif method == "config/read" and HOW in ("too_old", "refuses"):
+            send({"id": number, "error": {"code": -32601, "message": "unknown method config/read"}})
+        elif method == "config/read":
+            known = {message["params"]["cwd"]: {"trust_level": "trusted"}} if HOW == "well_known" else {}
+            send({"id": number, "result": {"config": {"projects": known}}})
         elif method == "hooks/list" and HOW == "too_old":
             send({"id": number, "error": {"code": -32601, "message": "unknown method hooks/list"}})
         elif method == "hooks/list":

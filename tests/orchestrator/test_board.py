@@ -65,11 +65,17 @@ class Board:
 
     def workspaces(self) -> list[str]:
         folder = self.folder / "workspaces"
-        return [file.name for file in folder.iterdir() if not file.name.startswith(".")] if folder.exists() else []
+        return (
+            [file.name for file in folder.iterdir() if not file.name.startswith(".")]
+            if folder.exists()
+            else []
+        )
 
     def over(self, *names: str) -> bool:
         done = all("state: Done" in self.issue(name) for name in names)
-        return done and all((self.folder / "done" / name).exists() for name in names) and not self.workspaces()
+        return (
+            done and all((self.folder / "done" / name).exists() for name in names) and not self.workspaces()
+        )
 
     def said(self) -> str:
         return (self.folder / "err").read_text()
@@ -144,11 +150,11 @@ def test_a_file_that_is_dropped_in_is_a_new_issue_and_its_hooks_are_in_the_log(b
 def test_what_was_finished_while_nobody_looked_is_cleaned_up_at_the_next_start(board):
     board.only()
     idle = board.folder / "issues" / "OLD-1.md"
-    idle.write_text("---\nstate: Todo\n---\n# Nothing is left to do here\n")
+    idle.write_text("---\nstate: Todo\n---\n# Try in vain\n- [ ] `false`\n")
     with board.served() as service:
-        board.until(lambda: "after_run ok" in board.story("OLD-1"), service)
+        board.until(lambda: "after_run failed" in board.story("OLD-1"), service)
     assert board.workspaces() == ["OLD-1"]
-    idle.write_text("---\nstate: Done\n---\n# Nothing is left to do here\n")
+    idle.write_text("---\nstate: Done\n---\n# Try in vain\n")
     before = board.story("OLD-1")
     assert "before_remove" not in before
     with board.served() as service:

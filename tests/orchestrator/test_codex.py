@@ -63,12 +63,15 @@ async def test_a_session_is_begun_as_the_protocol_says_and_the_answer_comes_back
     assert await session.turn("more") == "the answer"
     await session.close()
     methods = [message["method"] for message in codex.sent()]
-    assert methods == ["initialize", "initialized", "thread/start", "turn/start", "turn/start"]
+    begun = ["initialize", "initialized", "config/read", "thread/start"]
+    assert methods == [*begun, "turn/start", "turn/start"]
     [initialize] = codex.sent("initialize")
     assert initialize["params"]["clientInfo"]["name"] == "hookline"
     assert initialize["params"]["capabilities"] == {"experimentalApi": True}
     [thread] = codex.sent("thread/start")
-    assert thread["params"] == {"approvalPolicy": "never", "sandbox": "read-only", "cwd": str(tmp_path)}
+    config = {"projects": {str(tmp_path): {"trust_level": "untrusted"}}}
+    sandbox = {"approvalPolicy": "never", "sandbox": "read-only"}
+    assert thread["params"] == {**sandbox, "cwd": str(tmp_path), "config": config}
     turn = codex.sent("turn/start")[0]["params"]
     assert turn["input"] == [{"type": "text", "text": "do it"}]
     assert (turn["threadId"], turn["cwd"]) == ("thread-1", str(tmp_path))
@@ -176,7 +179,7 @@ async def test_under_the_policy_never_what_it_wants_is_granted_and_told(tmp_path
 
 DECLINED = {
     "approval": ({"decision": "decline"}, "touch x"),
-    "patch": ({"decision": "denied"}, "applyPatchApproval"),
+    "patch": ({"decision": "abort"}, "applyPatchApproval"),
     "permissions": ({"permissions": {}}, "permissions"),
     "question": ({"answers": {}}, "which branch"),
     "elicitation": ({"action": "decline"}, "log in"),
@@ -224,15 +227,23 @@ async def test_a_request_that_nobody_knows_gets_an_error_and_no_silence(tmp_path
     assert answer["error"]["code"] == -32601
 
 
+async def test_a_workspace_is_not_trusted_unless_the_user_has_said_so(tmp_path):
+    codex = Codex(tmp_path, "well_known")
+    await codex.turn()
+    [thread] = codex.sent("thread/start")
+    assert "config" not in thread["params"]
+
+
 HOOKS = {"PreToolUse": [{"hooks": [{"type": "command", "command": "guard it", "timeout": 600}]}]}
 
 
 async def test_hooks_are_shown_to_it_first_and_then_trusted_by_its_own_word_and_no_others(tmp_path):
-    codex = Codex(tmp_path, "well", hooks=HOOKS, config={"web_search": "disabled"})
+    codex = Codex(tmp_path, "well_known", hooks=HOOKS, config={"web_search": "disabled"})
     assert await codex.turn() == "the answer"
     assert [message["method"] for message in codex.sent()] == [
         "initialize",
         "initialized",
+        "config/read",
         "hooks/list",
         "thread/start",
         "hooks/list",

@@ -23,7 +23,7 @@ hooks:
     python: hookline.guards:no_force_push
   - name: slow
     on: [tool.start, agent.end]
-    shell: sleep 1
+    shell: exit 0
     timeout: 20m
   - name: at-the-model
     on: [model.start, tool.end]
@@ -94,7 +94,7 @@ def test_an_agent_waits_for_longer_than_the_hooks_may_take(made):
 
 @pytest.mark.parametrize("caller", ["codex", "claude"])
 def test_the_command_answers_from_the_named_file_into_the_journal_of_the_service(made, tmp_path, caller):
-    guard = made({"hook line's.yaml": HOOKS.replace("sleep 1", "true")})
+    guard = made({"hook line's.yaml": HOOKS})
     workspace = tmp_path / "workspace"
     # What lies in the agent's folder is neither imported nor asked.
     (workspace / "hookline").mkdir(parents=True)

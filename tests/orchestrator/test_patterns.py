@@ -70,9 +70,7 @@ class Pattern:
 
         async def work(site: Site) -> None:
             coding = agent_of(site.current())
-            await attempt(
-                site, self.issue, coding, refresh=refresh, wanted=lambda _: True, number=number
-            )
+            await attempt(site, self.issue, coding, refresh=refresh, wanted=lambda _: True, number=number)
 
         await self._at_site(work)
 
@@ -105,7 +103,9 @@ class Pattern:
 
     def errors(self, hook: str) -> list[str]:
         records = [each for row in self.journal.runs() for each in self.journal.records(row.run_id)]
-        return [each.error for each in records if isinstance(each, Called) and each.hook == hook and each.error]
+        return [
+            each.error for each in records if isinstance(each, Called) and each.hook == hook and each.error
+        ]
 
 
 class Repository:
@@ -330,7 +330,9 @@ async def test_an_upload_may_also_be_a_copy_and_one_that_fails_does_not_spoil_th
         ({"README": "x"}, "Docs", "no", ["plain", "docs", "desk"]),
     ],
 )
-async def test_set_up_may_depend_on_the_repository_the_issue_and_the_machine(tmp_path, files, title, ci, kind):
+async def test_set_up_may_depend_on_the_repository_the_issue_and_the_machine(
+    tmp_path, files, title, ci, kind
+):
     repository = Repository(tmp_path, **files)
     pattern = Pattern(tmp_path, "conditional-set-up", REPOSITORY=repository.url, CI=ci)
     pattern.issue = Issue(id="1", identifier="ABC-123", title=title, state="Todo")

@@ -19,7 +19,9 @@ async def sent(folder: Path, **codex: str) -> dict[str, dict]:
     """What Codex was asked for, by method."""
     saw = folder / "saw.jsonl"
     command = shlex.join([sys.executable, str(SERVER), "well", str(saw)])
-    agent = agent_of(workflow(folder, codex={"command": json.dumps(command), "read_timeout_ms": 20000, **codex}))
+    agent = agent_of(
+        workflow(folder, codex={"command": json.dumps(command), "read_timeout_ms": 20000, **codex})
+    )
     session = await agent.open(Place(workspace=str(folder), env=dict(os.environ), tell=lambda _: None))
     try:
         await session.turn("go")

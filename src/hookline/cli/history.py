@@ -50,8 +50,9 @@ def runs(
     for name in ("run", "agent", "began", "took", "hooks", "status"):
         table.add_column(name, justify="right" if name in ("took", "hooks") else "left", no_wrap=True)
     for row in rows:
-        held = row.owner is not None and alive(row.owner)
-        status = str(row.status) if row.status else ("running" if held else "broken off")
+        # What nobody holds, a workspace say, outlives the process that began it.
+        held = "open" if row.owner is None else "running" if alive(row.owner) else "broken off"
+        status = str(row.status) if row.status else held
         if row.run_id in pending:
             status = "waiting"
         took = duration(row.ended - row.began) if row.ended else ""

@@ -41,6 +41,7 @@ from hookline.orchestrator.state import (
     Ticked,
     next_due,
     step,
+    waits,
 )
 from hookline.orchestrator.trackers import Tracker, TrackerError
 
@@ -50,6 +51,8 @@ logger = logging.getLogger(__name__)
 
 REMOVALS = 4
 """Workspaces that are removed at once."""
+SOONEST = 1.0
+"""Seconds between two looks at a tracker, however many places become free meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +111,7 @@ class Service:
         self._look_now = asyncio.Event()
         self._stopping = asyncio.Event()
         self._polling = False
+        self._left_waiting = False
         self.problem: str | None = None
         """Why the tracker could not be read the last time."""
 
@@ -169,6 +173,7 @@ class Service:
                 logger.warning("an issue was left out: %s", line)
             self.problem = None
             self._tell(Polled(issues=tuple(found), rules=self._rules(), now=time.monotonic()))
+            self._left_waiting = waits(self.state, found, self._rules())
         finally:
             self._polling = False
 
@@ -198,8 +203,10 @@ class Service:
                 wait = max(wait, exc.retry_after or 0.0)
                 logger.warning("%s the tracker could not be read: %s", fields(kind=exc.kind), exc)
                 self._changed()
+            soonest = min(wait, SOONEST)
+            await asyncio.sleep(soonest)
             with suppress(TimeoutError):
-                async with asyncio.timeout(wait):
+                async with asyncio.timeout(wait - soonest):
                     await self._look_now.wait()
 
     async def _ticks(self) -> None:
@@ -276,6 +283,8 @@ class Service:
                     now=time.monotonic(),
                 )
             )
+            if self._left_waiting:
+                self._look_now.set()
 
     def _stop_one(self, action: Stop) -> None:
         logger.info("%s an attempt is stopped: %s", fields(issue_id=action.id), action.why)

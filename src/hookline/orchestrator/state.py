@@ -40,6 +40,7 @@ __all__ = [
     "next_due",
     "order",
     "step",
+    "waits",
 ]
 
 CONTINUE_AFTER = 1.0
@@ -296,6 +297,11 @@ def next_due(state: State, rules: Rules) -> float | None:
     if rules.stall_after is not None:
         due += [each.heard + rules.stall_after for each in state.running.values() if each.ending is None]
     return min(due, default=None)
+
+
+def waits(state: State, issues: Iterable[Issue], rules: Rules) -> bool:
+    """Whether one of these wants an agent and has none, for want of a place."""
+    return any(eligible(issue, rules) and not _is_busy(state, issue.id) for issue in issues)
 
 
 def _polled(state: State, event: Polled) -> Next:

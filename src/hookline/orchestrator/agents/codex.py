@@ -96,12 +96,31 @@ class CodexSession:
         given: Message = {"clientInfo": about, "capabilities": {"experimentalApi": True}}
         await self.talk.request("initialize", given, agent.read_timeout)
         self.talk.note("initialized")
-        config = {**agent.config, "hooks": await self._guard()} if agent.hooks else dict(agent.config)
+        config = {**await self._trust(), **agent.config}
+        if agent.hooks:
+            config["hooks"] = await self._guard(config)
         self._thread = await self._opened(config)
         if agent.hooks and not in_force(await self._hooks(threadId=self._thread), commands_in(agent.hooks)):
             raise _unguarded()
 
-    async def _guard(self) -> Message:
+    async def _trust(self) -> Message:
+        """That the workspace is not trusted, in Codex's own words, unless the user has said something about it.
+
+        Else Codex would write into the user's configuration that it is, and from then on start the programs that a
+        repository names in its `.codex` folder.
+        """
+        workspace = self._place.workspace
+        try:
+            answer = await self.talk.request("config/read", {"cwd": workspace}, self._agent.read_timeout)
+        except TurnFailed as exc:
+            if exc.kind != "response_error":
+                raise
+            answer = {}
+        config = cast("Message", answer.get("config") or {})
+        said = workspace in cast("Message", config.get("projects") or {})
+        return {} if said else {"projects": {workspace: {"trust_level": "untrusted"}}}
+
+    async def _guard(self, config: Message) -> Message:
         """Our hooks, with Codex's own word that it trusts them, and them alone.
 
         What that word is, only Codex can say: so it is shown them first, in a thread in which nothing ever happens,
@@ -110,7 +129,7 @@ class CodexSession:
         hooks = self._agent.hooks
         theirs = await self._hooks(cwds=[self._place.workspace])
         off = {str(each.get("key")): {"enabled": False} for each in theirs}
-        shown = await self._opened({**self._agent.config, "hooks": {**hooks, "state": off}}, ephemeral=True)
+        shown = await self._opened({**config, "hooks": {**hooks, "state": off}}, ephemeral=True)
         state = trusted(await self._hooks(threadId=shown), commands_in(hooks))
         await self._asked_of_it("thread/unsubscribe", {"threadId": shown})
         return {**hooks, "state": state}
@@ -272,8 +291,8 @@ _ANSWERS: Mapping[str, tuple[Grant | None, Message | None]] = {
         lambda given: {"permissions": given.get("permissions") or {}, "scope": "turn"},
         {"permissions": {}},
     ),
-    "execCommandApproval": (lambda _: {"decision": "approved_for_session"}, {"decision": "denied"}),
-    "applyPatchApproval": (lambda _: {"decision": "approved_for_session"}, {"decision": "denied"}),
+    "execCommandApproval": (lambda _: {"decision": "approved_for_session"}, {"decision": "abort"}),
+    "applyPatchApproval": (lambda _: {"decision": "approved_for_session"}, {"decision": "abort"}),
     "item/tool/requestUserInput": (None, {"answers": {}}),
     "mcpServer/elicitation/request": (None, {"action": "decline"}),
 }
