@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from board import board_costs
 from commands import command_costs
 from environments import NotInstalled, interpreter, last_line
 from imports import import_costs
@@ -53,6 +54,7 @@ def main() -> int:
         "imports": imports(options),
         "agents": agents(options),
         "commands": commands(options),
+        "board": board(options),
     }
     if not options.only:
         write(results)
@@ -148,6 +150,13 @@ def commands(options: argparse.Namespace) -> list[dict[str, Any]]:
         return []
     tell("command hooks")
     return command_costs(QUICK_COMMANDS if options.quick else FULL_COMMANDS)
+
+
+def board(options: argparse.Namespace) -> list[dict[str, Any]]:
+    if options.only and "hookline" not in options.only:
+        return []
+    tell("a board of issues")
+    return board_costs(options.quick)
 
 
 def environment() -> dict[str, str]:

@@ -48,6 +48,14 @@ def as_text(results: dict[str, Any]) -> str:
     ]
     lines += [
         "",
+        f"{'A board of issues, 50 slots':<{LABEL}}{'ms':>{CELL + 3}}{'KiB each':>{CELL * 2}}{'times':>{CELL * 2}}",
+    ]
+    lines += [
+        f"{'  ' + line['what']:<{LABEL}}{line['ms']:>{CELL + 3}}{line['kib_each'] or '':>{CELL * 2}}{line['ratio']:>{CELL * 2}} {line['scale']}"
+        for line in results["board"]
+    ]
+    lines += [
+        "",
         *(fill(note, WIDTH, initial_indent="- ", subsequent_indent="  ") for note in notes(results)),
     ]
     return "\n".join(line.rstrip() for line in lines)
@@ -74,6 +82,12 @@ def as_markdown(results: dict[str, Any]) -> str:
     lines += [
         f"| {line['what']} | {line['ms']} | {line['ratio']} | {line['scale']} |"
         for line in results["commands"]
+    ]
+    lines += ["", "## A board of issues, 50 slots", "", "| | issues | ms each | KiB each | times | |"]
+    lines += ["|---|---:|---:|---:|---:|---|"]
+    lines += [
+        f"| {line['what']} | {line['number']} | {line['ms']} | {line['kib_each'] or ''} | {line['ratio']} | {line['scale']} |"
+        for line in results["board"]
     ]
     lines += ["", *(f"- {note}" for note in notes(results)), ""]
     return "\n".join(lines)

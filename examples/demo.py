@@ -6,6 +6,8 @@ Each command is shown as you would type it.
 import json
 import os
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +18,9 @@ HERE = Path(__file__).resolve().parent
 AGENT = f"{os.path.relpath(HERE / 'polos' / 'release.py')}:assistant"
 CODER = os.path.relpath(HERE / "guards" / "coder.py")
 GUARDS = os.path.relpath(HERE / "guards" / "hookline.yaml")
+KAGENT = os.path.relpath(HERE / "kagent")
+BOARD = os.path.relpath(HERE / "symphony")
+LIMIT = 120.0  # for a board that is never worked off
 HOOKLINE = [sys.executable, "-m", "hookline"]
 
 
@@ -35,7 +40,12 @@ def main() -> int:
         fifth = shown(env, "run", CODER, "tidy up", "--hooks", GUARDS)
         heading("The same file, when Claude Code asks")
         sixth = asked(env, "git push --force origin main")
-    codes, expected = (first, second, third, fourth, fifth, sixth), (0, 0, 1, 1, 0, 0)
+        heading("A kagent manifest as it is: its hooks out of an image, its tools from an MCP server")
+        seventh = shown(env, "run", f"{KAGENT}/agent.yaml", "tidy up", *in_place_of_a_cluster())
+        heading("A board of issues: a workspace for each, with its hooks, and an agent that works in it")
+        eighth = worked_off({**env, "HOOKLINE_HOME": f"{home}/board-home"}, Path(home, "board"))
+    codes = (first, second, third, fourth, fifth, sixth, seventh, eighth)
+    expected = (0, 0, 1, 1, 0, 0, 0, 0)
     if codes != expected:
         print(f"\nthe demo went wrong: exit codes {codes}, expected {expected}")
         return 1
@@ -73,6 +83,32 @@ def asked(env: dict[str, str], command: str) -> int:
     return subprocess.run(
         [*HOOKLINE, *arguments], env=env, input=json.dumps(event).encode(), check=False
     ).returncode
+
+
+def in_place_of_a_cluster() -> list[str]:
+    """Offline there is no registry and no model: a folder and a script stand in for them."""
+    image = f"ghcr.io/org/security-hooks:v1.0={KAGENT}/security-hooks"
+    return ["--image", image, "--model", f"scripted/{KAGENT}/scripts/tidy.yaml"]
+
+
+def worked_off(env: dict[str, str], board: Path) -> int:
+    """Serves a copy of the board until every issue is done, ends the service as Ctrl-C would, and tells the story."""
+    shutil.copytree(BOARD, board)
+    print(f"$ cp -R {BOARD} board; cd board")
+    arguments = ["serve", "WORKFLOW.md", "--quiet"]
+    typed(arguments)
+    names = sorted(file.stem for file in (board / "issues").glob("*.md"))
+    deadline = time.monotonic() + LIMIT
+    with subprocess.Popen([*HOOKLINE, *arguments], cwd=board, env=env) as service:
+        while service.poll() is None and time.monotonic() < deadline:
+            if all((board / "done" / name).exists() for name in names):
+                break
+            time.sleep(0.1)
+        service.send_signal(signal.SIGINT)
+    print("$ sort -s -k1,1 story.txt")
+    lines = (board / "story.txt").read_text().splitlines()
+    print("\n".join(sorted(lines, key=lambda line: line.split()[0])), flush=True)
+    return service.returncode
 
 
 def waiting(env: dict[str, str]) -> bool:

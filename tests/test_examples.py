@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-EXAMPLES = sorted([*ROOT.glob("examples/*/[!n]*.py"), *ROOT.glob("examples/*/*.yaml")])
+AGENTS = [file for file in ROOT.glob("examples/*/*.py") if "Agent(" in file.read_text()]
+WORKFLOWS = [*ROOT.glob("examples/symphony/*.md"), *ROOT.glob("examples/symphony/patterns/*.md")]
+EXAMPLES = sorted([*AGENTS, *ROOT.glob("examples/*/*.yaml"), *WORKFLOWS])
+KAGENT = "ghcr.io/org/security-hooks:v1.0"
 
 
 @pytest.fixture
@@ -49,6 +52,12 @@ def test_the_demo_shows_hooks_at_every_level_doing_something(environ, columns):
         "no force-push",
         "no network from bash here",
         '"permissionDecision": "deny"',
+        "of tidy, in ",
+        "move files to trash/ instead",
+        "I may not delete build, so it goes to trash/.",
+        "no answer from the server",
+        "ABC-125 after_run failed",
+        "ABC-123 after_run ok\nABC-123 before_remove",
     ):
         assert said in done.stdout, said
 
@@ -63,6 +72,40 @@ def test_nothing_is_wrong_with_an_example(example, environ):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.statement("KA13", "KA26", "KA43")
+@pytest.mark.parametrize("file", ["agent.yaml", "hooks.yaml"])
+def test_the_kagent_example_runs_out_of_an_oci_layout_too(file, environ, tmp_path):
+    example = "examples/kagent"
+    made = subprocess.run(
+        [sys.executable, f"{example}/make_layout.py", f"{example}/security-hooks", tmp_path / "layout"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    tools = ["--tools", "bash"] if file == "hooks.yaml" else []
+    arguments = [
+        "--image",
+        f"{KAGENT}=oci:{tmp_path}/layout",
+        "--model",
+        f"scripted/{example}/scripts/tidy.yaml",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "hookline", "run", f"{example}/{file}", "tidy up", *arguments, *tools],
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "I may not delete build, so it goes to trash/.\n"), (
+        done.stderr
+    )
+    assert done.stderr.count(f"image {KAGENT} is {made.stdout.strip()}") == 1
+    assert "tells the model: Session " in done.stderr
+    assert "blocked: rm -rf is not allowed here" in done.stderr
 
 
 def test_there_are_examples():
