@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from hookline.dialects.at import meant
 from hookline.errors import UsageError
 from hookline.lines import Trail, Wrong, key_of
 from hookline.plain import plain
@@ -17,7 +18,7 @@ from hookline.point import Point, Scope, Status
 if TYPE_CHECKING:
     from hookline.context import HookContext
 
-__all__ = ["FIELDS", "Condition", "check_condition", "condition", "meant"]
+__all__ = ["FIELDS", "Condition", "check_condition", "condition"]
 
 Condition = Callable[["HookContext"], bool]
 Test = Callable[[Any], bool]
@@ -69,16 +70,6 @@ def check_condition(data: Any, points: Iterable[Point | str]) -> None:
         lacking = [point for point in known if not there(point)]
         if lacking:
             raise Wrong(f"this cannot be met at {', '.join(lacking)}: {why}", trail)
-
-
-def meant(word: str, known: Iterable[str]) -> str:
-    """`; did you mean ...?` for a near miss, else the list of what is known."""
-    import difflib  # only for a message; `hookline answer` must start quickly
-
-    words = list(known)
-    near = difflib.get_close_matches(word.lower(), words, n=1, cutoff=0.7)
-    near = near or [each for each in words if len(word) > 2 and each.startswith(word.lower())]
-    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(words)}"
 
 
 class _Undecided(Exception):

@@ -19,7 +19,7 @@ from os import PathLike
 from typing import Any, NamedTuple, cast
 
 from hookline.declaration import Declaration, HookDeclaration
-from hookline.dialects.condition import meant
+from hookline.dialects.at import meant
 from hookline.errors import FileError
 from hookline.hook import OnError
 from hookline.lines import MAX_BYTES, Document, FrontMatter, Trail, Wrong, load, without_lines

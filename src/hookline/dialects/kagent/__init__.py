@@ -1,7 +1,6 @@
 """kagent's manifests: an `Agent` with `spec.hooks`, and the objects in the same file that it names.
 
 objects   what a file holds, as values: agents with their hooks, models, MCP servers
-at        a mapping in a file while it is read: what is wrong in it is told where it stands
 agents    reads an `Agent`
 reading   reads a file, and every object in it
 hooks     what reaches the runtime of each hook, and the hooks as declarations

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Required, TypedDict
 
+from hookline.dialects.at import At, Told, meant
 from hookline.dialects.claude.events import meant as meant_event
-from hookline.dialects.kagent.at import At, Told, meant
 from hookline.dialects.kagent.hooks import TIMEOUT, directory, searched
 from hookline.dialects.kagent.objects import (
     CORE,

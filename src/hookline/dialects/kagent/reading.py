@@ -11,8 +11,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
+from hookline.dialects.at import At, Told, meant
 from hookline.dialects.kagent.agents import headers, read_agent
-from hookline.dialects.kagent.at import At, Told, meant
 from hookline.dialects.kagent.objects import (
     CORE,
     PROVIDERS,
@@ -38,9 +38,6 @@ _HEAD = re.compile(r"^apiVersion:\s*['\"]?kagent\.dev/", re.MULTILINE)
 _ELSEWHERE = ("AzureOpenAI", "GeminiVertexAI", "AnthropicVertexAI", "Bedrock", "SAPAICore", "Foundry")
 _OPTIONS = {"OpenAI": "openAI", "Anthropic": "anthropic", "Ollama": "ollama", "Gemini": "gemini"}
 _PROTOCOLS = {"STREAMABLE_HTTP": "http", "SSE": "sse"}
-_DURATION = re.compile(
-    r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?", re.ASCII
-)
 
 
 def is_kagent(text: str, file: str | PathLike[str]) -> bool:
@@ -240,7 +237,7 @@ class _File:
                 namespace=namespace,
                 url=url,
                 headers=headers(spec),
-                timeout=_duration(spec, "timeout"),
+                timeout=spec.duration("timeout"),
                 transport=_PROTOCOLS.get(protocol, "http"),
             )
         )
@@ -297,15 +294,3 @@ def _key(spec: At, provider: str) -> ValueFrom | None:
     if not key:
         return None
     return ValueFrom(kind="Secret", name=secret, key=key, asked=spec.place("", "apiKeySecretKey"))
-
-
-def _duration(at: At, key: str) -> float | None:
-    text = at.text(key)
-    if not text:
-        return None
-    found = _DURATION.fullmatch(text)
-    parts = found.groups() if found else ()
-    if not any(parts):
-        at.wrong(f"is {text!r}; write it like 30s, 1m30s or 500ms", key)
-        return None
-    return sum(float(part or 0) * unit for part, unit in zip(parts, (3600, 60, 1, 0.001), strict=True))

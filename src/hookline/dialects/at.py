@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from hookline.errors import FileError
 from hookline.lines import Document, Trail
 
-__all__ = ["At", "Told", "meant"]
+__all__ = ["At", "Place", "Told", "meant", "seconds_of"]
+
+_GO_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Place(NamedTuple):
+    """Where something stands in a file."""
+
+    file: str
+    line: int | None = None
+    key: str | None = None
+
+    def __str__(self) -> str:
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+    def problem(self, message: str) -> FileError:
+        return FileError(message, file=self.file, line=self.line, key=self.key)
 
 
 class Told:
@@ -44,6 +61,11 @@ class At:
 
     def place(self, message: str, *inner: str | int) -> FileError:
         return self._document.problem(message, (*self._trail, *inner))
+
+    def spot(self, *inner: str | int) -> Place:
+        """The same place as a value, for what is told of it later."""
+        found = self.place("", *inner)
+        return Place(found.file, found.line, found.key)
 
     def line(self) -> str:
         place = self.place("")
@@ -102,7 +124,7 @@ class At:
         return tuple(item for item in items if isinstance(item, str))
 
     def number(self, key: str) -> float | None:
-        """A number, which kagent often has as a text."""
+        """A number, which may be given as a text."""
         value = self.value.get(key)
         if value is None:
             return None
@@ -113,6 +135,31 @@ class At:
         except (TypeError, ValueError):
             self.wrong(f"is {value!r}; give a number", key)
             return None
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        value = self.value.get(key)
+        if value is None or isinstance(value, bool):
+            return default if value is None else value
+        self.wrong(f"is {value!r}; give true or false", key)
+        return default
+
+    def word(self, key: str, known: Iterable[str], default: str = "") -> str:
+        """One word of a closed list."""
+        text = self.text(key)
+        if text and text not in known:
+            self.wrong(f"unknown word {text!r}{meant(text, known)}", key)
+            return default
+        return text or default
+
+    def duration(self, key: str) -> float | None:
+        """A duration as Go writes it, in seconds."""
+        text = self.text(key)
+        if not text:
+            return None
+        found = seconds_of(text)
+        if found is None:
+            self.wrong(f"is {text!r}; write it like 30s, 1m30s or 500ms", key)
+        return found
 
     def pairs(self, key: str) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -137,8 +184,22 @@ class At:
                 self.note("this key is not known here and has no effect", key)
 
 
+def seconds_of(text: str) -> float | None:
+    """`1h30m` in seconds; None where it is no duration of Go's, or none that can be waited for."""
+    if text == "0":
+        return 0.0
+    parts = list(_GO_DURATION.finditer(text))
+    if not parts or "".join(part.group() for part in parts) != text:
+        return None
+    return sum(float(part[1]) * _UNITS[part[2]] for part in parts)
+
+
 def meant(word: str, known: Iterable[str]) -> str:
     """`; did you mean ...?` for a near miss in letters of any size, else the list of what is known."""
+    import difflib  # only for a message; `hookline answer` must start quickly
+
     words = {each.lower(): each for each in known}
-    near = get_close_matches(word.lower(), words, n=1, cutoff=0.7)
+    low = word.lower()
+    near = difflib.get_close_matches(low, words, n=1, cutoff=0.7)
+    near = near or [each for each in words if len(word) > 2 and each.startswith(low)]
     return f"; did you mean {words[near[0]]}?" if near else f"; known: {', '.join(words.values())}"
