@@ -17,9 +17,10 @@ from hookline.dialects.claude.events import NAMES, event_of
 from hookline.dialects.claude.payload import encode, variables
 from hookline.dialects.claude.reading import decode
 from hookline.dialects.condition import condition
-from hookline.errors import FileError
+from hookline.errors import FileError, UsageError
 from hookline.handlers.background import Background
 from hookline.handlers.command import command_handler
+from hookline.handlers.container import container_handler
 from hookline.handlers.given import context_json
 from hookline.handlers.python import python_hook
 from hookline.handlers.shell import shell_handler
@@ -93,6 +94,8 @@ def _cold(declared: HookDeclaration, runner: Runner) -> Iterator[str]:
 def _doubts(declared: HookDeclaration) -> Iterator[str]:
     if declared.mode is not Mode.ENFORCE:
         yield f"its mode is {declared.mode}, so it refuses nothing"
+    if declared.kind == "image" and not any(map(shutil.which, ("podman", "docker"))):
+        yield "it could not start: containers need podman or docker, and neither is on PATH"
     argv = declared.params.get("argv")
     if declared.kind == "command" and argv:
         cwd = declared.params.get("cwd") or declared.params.get("folder")
@@ -207,10 +210,42 @@ def _http(declared: HookDeclaration, _runner: Runner) -> Handler:
     )
 
 
+def _image(declared: HookDeclaration, runner: Runner) -> Handler:
+    """In a container wherever the other hooks run: an image is never taken for something else."""
+    params = declared.params
+    return container_handler(
+        params["image"],
+        _containers(runner),
+        command=params.get("command", ()),
+        args=params.get("args", ()),
+        env=params.get("env"),
+        network=params.get("network", False),
+        timeout=declared.timeout,
+    )
+
+
+def _containers(runner: Runner) -> Runner:
+    if runner.capabilities.uses_image:
+        return runner
+    from hookline.runners.container import ContainerRunner, NoContainers  # few files need them
+    from hookline.runners.sandbox import SandboxRunner
+
+    local = runner.local if isinstance(runner, SandboxRunner) else runner
+    if not isinstance(local, LocalRunner):
+        return NoContainers(
+            f"an image needs --on container, local or sandbox; this is {type(runner).__name__}"
+        )
+    try:
+        return ContainerRunner(local)
+    except UsageError as exc:
+        return NoContainers(f"{exc}")
+
+
 _HANDLERS: Mapping[str, Callable[[HookDeclaration, Runner], Handler]] = {
     "command": _command,
     "shell": _shell,
     "http": _http,
+    "image": _image,
 }
 _CLAUDE_DEFAULTS: Mapping[Point, OnError] = dict.fromkeys(Point, OnError.CONTINUE)
 """Their protocol's own rule: what breaks lets things go on. It is on record, and shown."""

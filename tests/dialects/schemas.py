@@ -86,6 +86,7 @@ KEYWORDS: dict[str, Any] = {
         not isinstance(v, dict) or all(fits(v, w[key], r) for key in w if key in v)
     ),
     "anyOf": lambda v, w, s, r: any(fits(v, each, r) for each in w),
+    "not": lambda v, w, s, r: not fits(v, w, r),
     "oneOf": lambda v, w, s, r: sum(fits(v, each, r) for each in w) == 1,
     "$ref": lambda v, w, s, r: fits(v, referred(w, r), r),
 }

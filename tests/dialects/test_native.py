@@ -91,6 +91,20 @@ RIGHT = {
     "match at another tool's event": ("on: x.a.b\nmatch: bash\nshell: x", {"match": "bash"}),
     "python, a module": ("python: a.b:f", {"params": {"module": "a.b", "function": "f"}}),
     "python, a file": ("python: ./a.py:f", {"params": {"file": "a.py", "function": "f"}}),
+    "image": ("image: a/b:1", {"kind": "image", "params": {"image": "a/b:1", "command": []}}),
+    "image, all of it": (
+        "image: a/b:1\ncommand: [check, --all]\nargs: [x]\nenv: {A: b}\nnetwork: true",
+        {
+            "kind": "image",
+            "params": {
+                "image": "a/b:1",
+                "command": ["check", "--all"],
+                "args": ["x"],
+                "env": {"A": "b"},
+                "network": True,
+            },
+        },
+    ),
     "command, a list": (
         "command: [a, '$HOME', '|']",
         {"params": {"argv": ["a", "$HOME", "|"], "folder": "."}},
@@ -169,12 +183,32 @@ WRONG = {
     "two handlers": (
         "- name: h\n  on: tool.start\n  shell: x\n  command: y",
         "hooks[0].command",
-        "a hook has one of python, command, shell, http; shell is here already",
+        "a hook has one of python, command, shell, http, image; shell is here already",
     ),
-    "an image": (
-        "- name: h\n  on: tool.start\n  image: x",
+    "an image that is none": (
+        "- name: h\n  on: tool.start\n  image: -rm",
         "hooks[0].image",
-        "containers are not in this version",
+        "is not the name of an image",
+    ),
+    "an image and a script": (
+        "- name: h\n  on: tool.start\n  image: x\n  shell: y",
+        "hooks[0].shell",
+        "shell, http, image; image is here already",
+    ),
+    "a folder for an image": (
+        "- name: h\n  on: tool.start\n  image: x\n  cwd: y",
+        "hooks[0].cwd",
+        "is for command and shell, not for image",
+    ),
+    "a network for a script": (
+        "- name: h\n  on: tool.start\n  shell: x\n  network: true",
+        "hooks[0].network",
+        "is for image, not for shell",
+    ),
+    "arguments that are no list": (
+        "- name: h\n  on: tool.start\n  image: x\n  args: y",
+        "hooks[0].args",
+        "give a list of arguments",
     ),
     "a near key": (
         "- name: h\n  on: tool.start\n  shell: x\n  tiemout: 5",
@@ -546,7 +580,7 @@ def test_what_follows_when_a_hook_breaks_is_what_the_page_says():
 def test_the_schema_is_for_the_keys_that_are_read():
     entry = schema()["$defs"]["hook"]
     assert list(entry["properties"]) == list(KEYS)
-    assert entry["oneOf"] == [{"required": [kind]} for kind in KINDS]
+    assert [each["required"] for each in entry["oneOf"]] == [[kind] for kind in KINDS]
     assert schema()["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 
 

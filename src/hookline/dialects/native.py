@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from hookline.declaration import HookDeclaration
-from hookline.dialects.condition import FIELDS, check_condition, condition, meant
+from hookline.dialects.at import meant
+from hookline.dialects.condition import FIELDS, check_condition, condition
 from hookline.errors import FileError, UsageError
 from hookline.hook import DEFAULT_TIMEOUT, Mode, OnError
 from hookline.lines import Document, Trail, Wrong, load, text_of, without_lines
@@ -24,8 +25,8 @@ from hookline.point import Point, Scope
 
 __all__ = ["DEFAULTS", "KINDS", "Found", "condition", "declared", "is_native", "parse", "read", "schema"]
 
-KINDS = ("python", "command", "shell", "http")
-"""The keys of which an entry has exactly one: what kind of hook it is."""
+KINDS = ("python", "command", "shell", "http", "image")
+"""The keys of which an entry has exactly one: what kind of hook it is. An image may have a command beside it."""
 
 _PROCESSES = ("command", "shell")
 
@@ -97,7 +98,10 @@ def schema() -> dict[str, Any]:
         "required": ["name", "on"],
         "additionalProperties": False,
         "properties": {name: {"description": key.says, **key.shape} for name, key in KEYS.items()},
-        "oneOf": [{"required": [kind]} for kind in KINDS],
+        "oneOf": [
+            {"required": [kind], **({"not": {"required": ["image"]}} if kind == "command" else {})}
+            for kind in KINDS
+        ],
         "dependentSchemas": {
             name: {"anyOf": [{"required": [kind]} for kind in key.kinds]}
             for name, key in KEYS.items()
@@ -183,7 +187,7 @@ def _hook(
         problems.append(document.problem(message, (*trail, *inner)))
     if problems:
         return None, problems
-    kind = next(kind for kind in KINDS if kind in values)
+    kind = _kinds(values)[0]
     return (
         HookDeclaration(
             name=values["name"],
@@ -215,8 +219,8 @@ def _faults(given: Mapping[str, Any], values: Mapping[str, Any]) -> Iterable[tup
     for key in ("name", "on"):
         if key not in given:
             yield f"{key} is missing; {KEYS[key].says[0].lower()}{KEYS[key].says[1:]}", ()
-    kinds = [key for key in given if key in KINDS]
-    if not kinds and "image" not in given:
+    kinds = _kinds(given)
+    if not kinds:
         yield f"does nothing; give one of {', '.join(KINDS)}", ()
     for extra in kinds[1:]:
         yield f"a hook has one of {', '.join(KINDS)}; {kinds[0]} is here already", (extra,)
@@ -233,6 +237,12 @@ def _faults(given: Mapping[str, Any], values: Mapping[str, Any]) -> Iterable[tup
         yield from _unmet(given["when"], points)
 
 
+def _kinds(given: Mapping[str, Any]) -> list[str]:
+    """The kinds that an entry names. The command beside an image is what to run in it."""
+    kinds = [key for key in given if key in KINDS]
+    return [kind for kind in kinds if kind != "command"] if "image" in kinds else kinds
+
+
 def _unmet(when: Any, points: Iterable[Point | str]) -> Iterable[tuple[str, Trail]]:
     try:
         check_condition(when, points)
@@ -245,6 +255,9 @@ def _params(kind: str, values: Mapping[str, Any], folder: Path) -> dict[str, Any
     params = dict(values[kind])
     if kind == "python" and "file" in params:
         params["file"] = str(folder / params["file"])
+    if kind == "image":
+        params |= {"command": values.get("command", {}).get("argv", [])}
+        params |= {key: values[key] for key in ("args", "env", "network") if key in values}
     if kind in _PROCESSES:
         params["folder"] = str(folder)
         params |= {key: values[key] for key in ("env", "background", "warm", "preload") if key in values}
@@ -260,6 +273,7 @@ _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LOOKS_LIKE_MILLISECONDS = 1000
+_IMAGE = re.compile(r"[A-Za-z0-9][^\s\x00-\x1f,]*", re.ASCII)
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 _REFERENCE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?", re.ASCII)
 _HEADER_TEXT = re.compile(
@@ -293,7 +307,8 @@ _ELSEWHERE = {
 """What other systems call the points, for the hint."""
 
 _INSTEAD = {
-    "image": ": containers are not in this version; give one of python, command, shell, http",
+    "container": "; did you mean image?",
+    "entrypoint": "; did you mean command?",
     "matcher": "; did you mean match?",
     "tool": "; did you mean match?",
     "tools": "; did you mean match?",
@@ -308,7 +323,6 @@ _INSTEAD = {
     "script": "; did you mean shell?",
     "run": "; did you mean command, or shell?",
     "exec": "; did you mean command?",
-    "args": "; did you mean command? It takes the arguments too, as a list",
     "url": "; did you mean http?",
     "headers": "; did you mean http: {url: ..., headers_from_env: {...}}?",
     "environment": "; did you mean env?",
@@ -473,6 +487,28 @@ def _headers(value: Any) -> dict[str, str]:
             )
         found[header] = f"${{{text}}}" if _VARIABLE.fullmatch(text) else _REFERENCE.sub(r"${\1}", text)
     return found
+
+
+def _image(value: Any) -> dict[str, Any]:
+    name = _line_of_text(value, "give the name of an image, such as registry.example/guard:1")
+    if not _IMAGE.fullmatch(name):
+        raise Wrong(f"{name!r} is not the name of an image; give one such as registry.example/guard:1")
+    return {"image": name}
+
+
+def _args(value: Any) -> list[str]:
+    if not isinstance(value, list):
+        raise Wrong(f"is {value!r}; give a list of arguments")
+    for index, item in enumerate(cast("list[Any]", value)):
+        if not isinstance(item, str) or "\0" in item:
+            raise Wrong(f"{item!r} is not a text; put it in quotes", (index,))
+    return [str(item) for item in cast("list[Any]", value)]
+
+
+def _network(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise Wrong(f"is {value!r}; give true or false")
+    return value
 
 
 def _timeout(value: Any) -> float:
@@ -645,6 +681,23 @@ KEYS: Mapping[str, _Key] = {
         },
         _http,
     ),
+    "image": _Key(
+        "An image that is run in a container; exit code 0 goes on, any other is a failure of the hook.",
+        {"type": "string", "pattern": f"^{_IMAGE.pattern}$"},
+        _image,
+    ),
+    "args": _Key(
+        "The arguments of the image's own program, or those behind command; a list.",
+        {"type": "array", "items": {"type": "string"}},
+        _args,
+        ("image",),
+    ),
+    "network": _Key(
+        "Whether the container has this machine's network; false if not given.",
+        {"type": "boolean"},
+        _network,
+        ("image",),
+    ),
     "timeout": _Key(
         "How long it may take: seconds, or a text with a unit (500ms, 5s, 2m, 1h); 60 if not given.",
         {
@@ -673,7 +726,7 @@ KEYS: Mapping[str, _Key] = {
             "additionalProperties": {"type": ["string", "integer"]},
         },
         _env,
-        _PROCESSES,
+        (*_PROCESSES, "image"),
     ),
     "cwd": _Key(
         "The folder it runs in, from the folder of this file; the run's workspace if not given.",

@@ -1,16 +1,45 @@
-"""The protocol of runners: where the process of a hook runs. What to run is an order, how it went an ending."""
+"""The protocol of runners: where the process of a hook runs. What to run is an order, how it went an ending.
+
+Runners differ in what they can hold a process to; each says so as data, `Capabilities`.
+"""
 
 from __future__ import annotations
 
+import posixpath
+import re
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-__all__ = ["OUTPUT_CAP", "Ending", "Order", "Output", "Runner"]
+from hookline.errors import UsageError
+
+__all__ = ["OUTPUT_CAP", "Capabilities", "Ending", "Mount", "Order", "Output", "Runner"]
 
 OUTPUT_CAP = 1024 * 1024
 """Bytes kept of each output where nobody said otherwise."""
+_PLACE = re.compile(r"/[^\0]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A folder or file of this machine that a process finds at `target`; without a source, an empty one of its own.
+
+    `variable` names the environment variable with its place as the process sees it: `target` where there is a file
+    system of its own, else `source`. `size` is the most that an own one holds, in bytes.
+    """
+
+    target: str
+    source: str | None = None
+    read_only: bool = False
+    variable: str | None = None
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        if not _PLACE.fullmatch(self.target) or posixpath.normpath(self.target) != self.target:
+            raise UsageError(f"a mount's target is a whole path below /, without dots, not {self.target!r}")
+        if self.source is not None and not _PLACE.fullmatch(self.source):
+            raise UsageError(f"what is mounted at {self.target} must be a whole path, not {self.source!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +48,9 @@ class Order:
 
     `env` is the whole environment; nothing is inherited beside it. `timeout` is in seconds and starts when the
     process does. With `background_keep` what the process leaves behind lives on until the runner is closed.
+
+    `mounts`, `network` and `image` say what it needs to see; `cwd` is a place as the process sees it. What a runner
+    does of that, its capabilities say. With `own_program` the image's program is run, and `argv` are its arguments.
     """
 
     argv: tuple[str, ...]
@@ -29,6 +61,10 @@ class Order:
     output_cap: int = OUTPUT_CAP
     merge_stderr: bool = False
     background_keep: bool = False
+    mounts: tuple[Mount, ...] = ()
+    network: bool = False
+    image: str | None = None
+    own_program: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +128,51 @@ class Ending:
         return f"exited with {self.exit_code}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a runner does with an order, beyond running it."""
+
+    name: str
+    hides_files: bool
+    hides_processes: bool
+    cuts_network: bool
+    uses_image: bool
+    keeps_background: bool
+
+    @property
+    def isolates(self) -> tuple[str, ...]:
+        held = {"files": self.hides_files, "processes": self.hides_processes, "network": self.cuts_network}
+        return tuple(what for what, is_held in held.items() if is_held)
+
+    def shortfalls(self, order: Order) -> list[str]:
+        """What the order asks for and does not get here, each as a sentence."""
+        found: list[str] = []
+        if not self.isolates:
+            found.append(f"{self.name} isolates nothing: it sees all files, processes and the network")
+        if order.image is not None and not self.uses_image:
+            found.append(f"{self.name} does not pull image {order.image!r}; it runs this machine's programs")
+        if not self.hides_files:
+            found += [self._not_mounted(mount) for mount in order.mounts]
+        if order.background_keep and not self.keeps_background:
+            found.append(f"{self.name} ends what is left in the background")
+        return found
+
+    def _not_mounted(self, mount: Mount) -> str:
+        if mount.source is None:
+            return f"{self.name} has no {mount.target} of its own; it is this machine's"
+        told = f"; ${mount.variable} names its place" if mount.variable else ""
+        return f"{self.name} does not mount {mount.target}{told}"
+
+
 class Runner(Protocol):
     """Where a process runs.
 
     Whatever the process does, `run` returns: past its limit, and when `run` is cancelled, the process and what it
     started are ended first. Waiting for a free place is not part of its limit.
     """
+
+    @property
+    def capabilities(self) -> Capabilities: ...
 
     async def run(self, order: Order) -> Ending: ...
 

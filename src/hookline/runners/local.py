@@ -19,15 +19,27 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Hashable, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 from hookline.errors import HookBroke, UsageError
-from hookline.runners import Ending, Order, Output, tagged
+from hookline.runners import Capabilities, Ending, Order, Output, tagged
 from hookline.runners.lookup import missing_script, why_not_started
+from hookline.runners.placing import on_this_machine
 from hookline.threads import Threads
 
-__all__ = ["GRACE", "LocalRunner", "Pipes", "Start", "Started", "Status", "popened"]
+__all__ = [
+    "CAPABILITIES",
+    "GRACE",
+    "LocalRunner",
+    "Pipes",
+    "Start",
+    "Started",
+    "Status",
+    "group_asked",
+    "popened",
+    "unrunnable",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +51,14 @@ _POLL = 0.02
 _SWEEP = 0.25
 """At most so often is looked for what hooks that ended well have left outside their group."""
 _CHUNK = 65536
+CAPABILITIES = Capabilities(
+    name="local",
+    hides_files=False,
+    hides_processes=False,
+    cuts_network=False,
+    uses_image=False,
+    keeps_background=True,
+)
 _threads = Threads()
 
 Status = tuple[int | None, int | None]
@@ -55,6 +75,10 @@ class Started(Protocol):
 
     @property
     def pidfd(self) -> int: ...
+
+    def ask(self) -> None:
+        """Ask it to end, with all that is in its session's first group."""
+        ...
 
     def reap(self) -> Status:
         """How it ended; asked once, when it is gone."""
@@ -91,6 +115,10 @@ class LocalRunner:
         self._belongings: dict[Hashable, Closes] = {}
 
     @property
+    def capabilities(self) -> Capabilities:
+        return CAPABILITIES
+
+    @property
     def mark(self) -> str:
         """What stands in the environment of every process from here."""
         return self._mark
@@ -110,7 +138,9 @@ class LocalRunner:
 
     async def run(self, order: Order, start: Start | None = None) -> Ending:
         """Run it to its end. Only a cancellation comes out as an exception."""
-        wrong = missing_script(order.argv, order.cwd, order.env) if order.argv else "it names no program"
+        if order.mounts:
+            order = on_this_machine(order)
+        wrong = unrunnable(order)
         if wrong is not None:
             return Ending(not_started=wrong)
         async with self._places:
@@ -217,7 +247,7 @@ class LocalRunner:
         """SIGTERM to the group, a while to put things in order, then SIGKILL to it and to all with the tag."""
         try:
             if grace:
-                process.signal(signal.SIGTERM)
+                process.ask()
             deadline = time.monotonic() + grace
             await process.gone_by(deadline)
             await self._clear(process.number.encode(), deadline, process)
@@ -355,12 +385,29 @@ class LocalRunner:
             self._watcher = None
 
 
+def group_asked(pid: int) -> None:
+    """SIGTERM to a group whose leader has not been reaped, so that its id is nobody else's."""
+    try:
+        os.killpg(pid, signal.SIGTERM)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def unrunnable(order: Order, exists: Callable[[str], bool] = os.path.exists) -> str | None:
+    """What is wrong with an order that is to run without its image; `exists` knows the files that it would see."""
+    if order.own_program:
+        return f"image {order.image!r} is not used here, so its own program is not known; name a command"
+    return missing_script(order.argv, order.cwd, order.env, exists) if order.argv else "it names no program"
+
+
 class popened:
     """A child of ours, by Popen."""
 
     __slots__ = ("_popen", "pid", "pidfd")
 
-    def __init__(self, order: Order, env: Mapping[str, str], _number: str, pipes: Pipes) -> None:
+    def __init__(
+        self, order: Order, env: Mapping[str, str], _number: str, pipes: Pipes, more_fds: Sequence[int] = ()
+    ) -> None:
         self._popen = subprocess.Popen(
             order.argv,
             stdin=pipes[0],
@@ -369,6 +416,7 @@ class popened:
             cwd=order.cwd,
             env=env,
             start_new_session=True,
+            pass_fds=more_fds,
         )
         self.pid = self._popen.pid
         try:
@@ -377,6 +425,9 @@ class popened:
             self._popen.kill()
             self._popen.wait()
             raise
+
+    def ask(self) -> None:
+        group_asked(self.pid)
 
     def reap(self) -> Status:
         """Its exit code; not by Popen, which takes one that was lost for a 0."""
@@ -458,6 +509,10 @@ class _Process:
     def open(self) -> bool:
         """Whether somebody still holds an output."""
         return any(kept.fd >= 0 for kept in self._outputs())
+
+    def ask(self) -> None:
+        if self._pidfd >= 0:
+            self._started.ask()
 
     def signal(self, number: int) -> None:
         """To the whole group. It has not been reaped, so its id is nobody else's."""

@@ -21,8 +21,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hookline.runners import Ending, Order, tagged
-from hookline.runners.local import LocalRunner, Pipes, Started, Status, popened
+from hookline.runners import Capabilities, Ending, Order, tagged
+from hookline.runners.local import LocalRunner, Pipes, Started, Status, group_asked, popened
+from hookline.runners.placing import on_this_machine
 
 __all__ = ["WarmRunner"]
 
@@ -51,7 +52,13 @@ class WarmRunner:
         self._preload = tuple(preload)
         self._said: set[str] = set()
 
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._local.capabilities
+
     async def run(self, order: Order) -> Ending:
+        if order.mounts:
+            order = on_this_machine(order)
         command = _python_command(order)
         if isinstance(command, str):
             return await self._cold(order, command)
@@ -329,6 +336,9 @@ class _Forked:
         self.pid = pid
         self.pidfd = pidfd
         self._number = number
+
+    def ask(self) -> None:
+        group_asked(self.pid)
 
     def reap(self) -> Status:
         return self._server.status(self._number)

@@ -1,0 +1,349 @@
+"""Processes in containers: the command line of podman or docker around the real image.
+
+The client is a process of the LocalRunner. The container itself is nobody's child of ours, so it has a name and two
+labels; it is removed when its run is over, when the runner is closed, by a watcher when hookline is killed, and by the
+next hookline that starts a container.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from hookline.errors import UsageError
+from hookline.runners import Capabilities, Ending, Mount, Order, leftover
+from hookline.runners.local import LocalRunner, Pipes, Started, popened
+from hookline.runners.placing import inside_variables
+from hookline.runners.tagged import VARIABLE
+from hookline.threads import Threads
+
+__all__ = ["CAPABILITIES", "ContainerRunner", "NoContainers", "Pull", "arguments", "find_engine"]
+
+CAPABILITIES = Capabilities(
+    name="container",
+    hides_files=True,
+    hides_processes=True,
+    cuts_network=True,
+    uses_image=True,
+    keeps_background=False,
+)
+ENGINES = ("podman", "docker")
+Pull = Literal["missing", "always", "never"]
+PULL_LIMIT = 600.0
+"""Seconds that fetching an image may take, which is no part of a hook's own limit."""
+OWN_SIZE = 256 * 1024 * 1024
+
+_HELD = (
+    *("--interactive", "--pull", "never", "--log-driver", "none", "--read-only"),
+    *("--cap-drop", "all", "--security-opt", "no-new-privileges", "--security-opt", "label=disable"),
+)
+_ONLY = {"podman": ("--read-only-tmpfs=false",)}
+_NOT_RUN = (125, 126, 127)
+# Never more than we have ourselves: the engine's own figures may be more than it may give.
+_LIMITS = {"nofile": (resource.RLIMIT_NOFILE, 16384), "nproc": (resource.RLIMIT_NPROC, 4096)}
+_LONGEST_LINE = 60_000
+# Variables that the client itself would take to heart; they go by file, and cannot have more than one line.
+_OF_THE_CLIENT = re.compile(
+    r"(LD|XDG|DOCKER|CONTAINERS?|PODMAN|STORAGE|REGISTRY|BUILDAH|SSL|DBUS|GO)_?.*|PATH|HOME|USER|TMPDIR|_.*"
+    r"|(https?|no|all)_proxy|NOTIFY_SOCKET|LISTEN_.*",
+    re.IGNORECASE,
+)
+_threads = Threads()
+
+
+class ContainerRunner:
+    """Runs processes in containers, with the places, limits and watcher of a LocalRunner, which it closes."""
+
+    def __init__(
+        self,
+        local: LocalRunner | None = None,
+        *,
+        engine: Sequence[str] | None = None,
+        pull: Pull = "missing",
+        options: Sequence[str] = (),
+    ) -> None:
+        self._engine = tuple(engine) if engine is not None else find_engine()
+        self._local = local or LocalRunner()
+        self._pull: Pull = pull
+        self._options = tuple(options)
+        self._there: dict[str, asyncio.Lock | None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._swept = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return CAPABILITIES
+
+    @property
+    def label(self) -> str:
+        """What every container from here has."""
+        return f"{leftover.MARK}={self._local.mark.strip(':.')}"
+
+    async def run(self, order: Order) -> Ending:
+        """Run it to its end. Only a cancellation comes out as an exception."""
+        wrong = _wrong(order) or await self._missing_image(order.image or "")
+        if wrong is not None:
+            return Ending(not_started=wrong)
+        containers = self._local.belonging(ContainerRunner, lambda: _Containers(self._engine, self.label))
+        self._sweep_once()
+        name = f"hookline-{os.urandom(8).hex()}"
+        containers.names.add(name)
+        try:
+            ending = await self._local.run(*self._client(order, name))
+            ending = await self._judged(order, name, ending)
+        except GeneratorExit:
+            containers.remove(name)  # closed in the middle, and nothing can be awaited any more
+            raise
+        except BaseException:
+            await asyncio.shield(self._removal(containers, name))
+            raise
+        removal = self._removal(containers, name)
+        if not ending.exited:
+            await asyncio.shield(removal)
+        return ending
+
+    async def sweep(self) -> list[str]:
+        """Remove the containers of hooklines that are gone; their ids."""
+        found = await _threads.call(leftover.abandoned, self._engine, timeout=None)
+        await _threads.call(leftover.remove, self._engine, found, timeout=None)
+        return found
+
+    async def close(self) -> None:
+        """End everything that was started here."""
+        try:
+            await self._local.close()
+        finally:
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+
+    def _client(self, order: Order, name: str) -> tuple[Order, Any]:
+        inline, by_file = _split(order)
+        words = (*self._engine, "run", "--name", name, "--label", self.label)
+        words += ("--label", f"{leftover.OWNER}={leftover.owner(os.getpid())}")
+
+        def start(outer: Order, env: Mapping[str, str], number: str, pipes: Pipes) -> Started:
+            if any("\0" in word for word in (*order.argv, *order.env, *order.env.values())):
+                raise ValueError("embedded null byte")
+            fd = os.memfd_create("hookline")
+            try:
+                os.write(fd, "".join(f"{key}={value}\n" for key, value in by_file.items()).encode())
+                os.lseek(fd, 0, os.SEEK_SET)
+                told = ("--env-file", f"/proc/self/fd/{fd}", *self._options)
+                argv = (*words, *told, *arguments(order, self._engine[0], inline))
+                return popened(replace(outer, argv=argv), env, number, pipes, (fd,))
+            finally:
+                os.close(fd)
+
+        env = {**os.environ, **inline}
+        outer = replace(order, argv=self._engine, cwd="/", env=env, mounts=(), background_keep=False)
+        return replace(outer, own_program=False), start
+
+    async def _missing_image(self, image: str) -> str | None:
+        """What keeps the image from being here. Each is looked for, and fetched, once."""
+        lock = self._there.setdefault(image, asyncio.Lock())
+        if lock is None:
+            return None
+        async with lock:
+            if self._there[image] is None:
+                return None
+            trouble = await self._fetched(image)
+            if trouble is None:
+                self._there[image] = None
+            return trouble
+
+    async def _fetched(self, image: str) -> str | None:
+        if self._pull != "always":
+            looked = await self._chore("image", "inspect", "--format", "{{.Id}}", image)
+            if looked.exit_code == 0:
+                return None
+            if looked.not_started or self._pull == "never":
+                why = looked.not_started or f"image {image!r} is not on this machine, and is not to be pulled"
+                return f"{why}: {_said(looked)}" if _said(looked) else why
+        pulled = await self._chore("pull", "--quiet", image)
+        if pulled.exit_code == 0:
+            return None
+        trouble = _said(pulled) if pulled.exited else pulled.in_words(PULL_LIMIT)
+        return f"image {image!r} could not be pulled: {trouble}"
+
+    async def _chore(self, *words: str) -> Ending:
+        argv = (*self._engine, *words)
+        return await self._local.run(Order(argv=argv, env=dict(os.environ), cwd="/", timeout=PULL_LIMIT))
+
+    async def _judged(self, order: Order, name: str, ending: Ending) -> Ending:
+        """The ending; an exit code that is the engine's own, for it never came to run the command, is none."""
+        if not ending.exited or ending.exit_code not in _NOT_RUN:
+            return ending
+        if await _threads.call(_was_begun, self._engine, name, timeout=None):
+            return ending
+        return Ending(not_started=_said(ending) or "the container was not started", seconds=ending.seconds)
+
+    def _removal(self, containers: _Containers, name: str) -> asyncio.Task[None]:
+        async def removal() -> None:
+            await _threads.call(containers.remove, name, timeout=None)
+
+        return self._spawn(removal())
+
+    def _sweep_once(self) -> None:
+        if not self._swept:
+            self._swept = True
+
+            async def swept() -> None:
+                await self.sweep()
+
+            self._spawn(swept())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+class NoContainers:
+    """Stands where containers are wanted and there is no engine: nothing starts, and it is said why."""
+
+    capabilities = CAPABILITIES
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    async def run(self, order: Order) -> Ending:
+        return Ending(not_started=self._reason)
+
+    async def close(self) -> None:
+        return None
+
+
+def find_engine() -> tuple[str, ...]:
+    """podman if there is one, else docker; UsageError where there is neither."""
+    for name in ENGINES:
+        found = shutil.which(name)
+        if found is not None:
+            return (found,)
+    raise UsageError("containers need podman or docker, and neither is on PATH; apt-get install podman")
+
+
+def arguments(order: Order, engine: str, inline: Mapping[str, str]) -> list[str]:
+    """How the container is made, up to the image and its arguments. Of the variables `inline`, only the names."""
+    kind = os.path.basename(engine)
+    words = [*_HELD, *_ONLY.get(kind, ()), "--network", "host" if order.network else "none", *_user(kind)]
+    for name, (number, most) in _LIMITS.items():
+        ours = resource.getrlimit(number)[0]
+        held = most if ours == resource.RLIM_INFINITY else min(most, ours)
+        words += ("--ulimit", f"{name}={held}:{held}")
+    for mount in sorted(_mounts(order), key=lambda each: len(each.target)):
+        words += _mounted(mount)
+    for name in inline:
+        words += ("--env", name)
+    words += ("--workdir", order.cwd) if order.cwd else ()
+    if order.argv and not order.own_program:
+        return [*words, "--entrypoint", order.argv[0], order.image or "", *order.argv[1:]]
+    return [*words, order.image or "", *order.argv]
+
+
+def _user(kind: str) -> Iterator[str]:
+    """Inside it is who we are, so what it writes into a mount is ours; it has no capability."""
+    if kind == "podman" and os.geteuid() != 0:
+        yield from ("--userns", "keep-id")
+    yield from ("--user", f"{os.geteuid()}:{os.getegid()}")
+
+
+def _mounts(order: Order) -> tuple[Mount, ...]:
+    has_tmp = any(each.target == "/tmp" for each in order.mounts)
+    return order.mounts if has_tmp else (Mount(target="/tmp"), *order.mounts)
+
+
+def _mounted(mount: Mount) -> tuple[str, ...]:
+    if mount.source is None:
+        size = OWN_SIZE if mount.size is None else mount.size
+        return ("--tmpfs", f"{mount.target}:rw,nosuid,nodev,mode=1777,size={size}")
+    access = "ro" if mount.read_only else "rw"
+    if ":" not in mount.source + mount.target:
+        return ("--volume", f"{mount.source}:{mount.target}:{access}")
+    return ("--mount", f"type=bind,source={mount.source},target={mount.target}" + ",ro" * mount.read_only)
+
+
+def _wrong(order: Order) -> str | None:
+    if not order.image:
+        return "it names no image, and a container needs one"
+    if order.image.startswith("-"):
+        return f"{order.image!r} is no name of an image"
+    for mount in order.mounts:
+        if mount.source is not None and not os.path.exists(mount.source):
+            return f"what is to be mounted at {mount.target} is not there: {mount.source!r}"
+        both = (mount.source or "") + mount.target
+        if ":" in both and "," in both:
+            return f"{mount.source!r} cannot be mounted: it has both a colon and a comma"
+    inline, _ = _split(order)
+    wrong = next((name for name in inline if _OF_THE_CLIENT.fullmatch(name)), None)
+    return wrong and f"variable {wrong} has more than one line, and cannot be handed to a container"
+
+
+def _split(order: Order) -> tuple[dict[str, str], dict[str, str]]:
+    """The variables that go by the client's own environment, and those that a line of a file can carry."""
+    env = {**order.env, **inside_variables(order)}
+    env.pop(VARIABLE, None)
+    inline = {name: value for name, value in env.items() if not _is_one_line(value)}
+    return inline, {name: value for name, value in env.items() if name not in inline}
+
+
+def _is_one_line(value: str) -> bool:
+    return "\n" not in value and "\r" not in value and len(value.encode("utf-8", "replace")) < _LONGEST_LINE
+
+
+def _was_begun(engine: Sequence[str], name: str) -> bool:
+    looked = subprocess.run(
+        [*engine, "inspect", "--format", "{{.State.StartedAt}}", name],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return looked.returncode == 0 and not looked.stdout.startswith("0001-")
+
+
+def _said(ending: Ending) -> str:
+    said = ending.stderr.last_lines(1) or ending.stdout.last_lines(1)
+    return re.sub(r"^(docker: )?(Error: |Error response from daemon: )", "", said)
+
+
+class _Containers:
+    """The names that may still be there, and the watcher that removes them should we be killed."""
+
+    def __init__(self, engine: Sequence[str], label: str) -> None:
+        self.names: set[str] = set()
+        self._engine = engine
+        theirs, self._pipe = os.pipe()
+        try:
+            self._watcher = subprocess.Popen(
+                [sys.executable, "-I", "-S", leftover.__file__, f"{os.getpid()}", label, *engine],
+                stdin=theirs,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._pipe)
+            raise
+        finally:
+            os.close(theirs)
+
+    def remove(self, name: str) -> None:
+        leftover.remove(self._engine, [name])
+        self.names.discard(name)
+
+    def close(self) -> None:
+        leftover.remove(self._engine, sorted(self.names))
+        self.names.clear()
+        self._watcher.kill()
+        self._watcher.wait()
+        os.close(self._pipe)

@@ -1,0 +1,327 @@
+"""Processes that see only what they are given: bubblewrap around a process of the LocalRunner.
+
+Inside there are the programs of this machine to read and run, the mounts of the order, a /proc, /dev and /tmp of its
+own, and nothing else; no capability, no way to get one, and no network unless it is asked for. The user inside is the
+one that runs hookline under another number, so what it writes into a mount is ours. When its first process is gone the
+system ends all the others.
+
+Neither memory nor the number of processes is held.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hookline.errors import UsageError
+from hookline.runners import Capabilities, Ending, Mount, Order
+from hookline.runners.local import LocalRunner, Pipes, Started, Status, group_asked, popened, unrunnable
+from hookline.runners.placing import beneath, inside_variables, source_of
+from hookline.runners.tagged import VARIABLE
+
+__all__ = ["CAPABILITIES", "SandboxRunner", "arguments", "bubblewrap", "python_mounts"]
+
+CAPABILITIES = Capabilities(
+    name="sandbox",
+    hides_files=True,
+    hides_processes=True,
+    cuts_network=True,
+    uses_image=False,
+    keeps_background=True,
+)
+OWN_SIZE = 256 * 1024 * 1024
+"""Bytes that /tmp, or another folder of its own, may hold where nobody said otherwise."""
+_USER = "1000"
+_OLDEST = (0, 8)
+_INSTALL = "install it (apt-get install bubblewrap, dnf install bubblewrap, apk add bubblewrap)"
+
+_ALONE = (
+    *("--unshare-user", "--uid", _USER, "--gid", _USER, "--disable-userns"),
+    *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", "sandbox", "--unshare-cgroup-try"),
+    *("--cap-drop", "ALL", "--clearenv"),
+)
+# bubblewrap makes /proc/sys read-only only where its folder could be written. For the machine's root user the files in
+# it can be, without any capability; so all of /proc is made read-only.
+_OWN = (
+    *("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev", "--remount-ro", "/dev"),
+    *("--perms", "1777", "--size", f"{64 * 1024 * 1024}", "--tmpfs", "/dev/shm"),
+)
+_PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
+_SETTINGS = (
+    *(
+        "alternatives",
+        "crypto-policies",
+        "ld.so.cache",
+        "localtime",
+        "nsswitch.conf",
+        "protocols",
+        "services",
+    ),
+    *("pki/ca-trust/extracted", "pki/tls/cert.pem", "pki/tls/certs", "pki/tls/openssl.cnf"),
+    *("ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf"),
+)
+_NETWORK_SETTINGS = ("gai.conf", "host.conf", "hosts", "resolv.conf")
+_MADE = {
+    "/etc/passwd": f"root:x:0:0:root:/:/bin/sh\nhook:x:{_USER}:{_USER}:hook:/tmp:/bin/sh\n",
+    "/etc/group": f"root:x:0:\nhook:x:{_USER}:\n",
+}
+_MADE_ALONE = {"/etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n"}
+_RESERVED = ("/proc", "/dev", *_PROGRAMS)
+
+_WHY = {
+    errno.ENOENT: "was not found in the sandbox; is it installed, or is its folder mounted?",
+    errno.EACCES: "is not executable in the sandbox; chmod +x it, or name its interpreter",
+    errno.ENOEXEC: "is no program: its first line names no interpreter; begin it with #!/bin/sh or the like",
+    errno.E2BIG: "has arguments and an environment that are too long for this system",
+}
+_SYSTEM_SAYS = {os.strerror(number): text for number, text in _WHY.items()}
+_REFUSED = re.compile(r"uid map|user namespace|[Cc]reating new namespace")
+
+
+class SandboxRunner:
+    """Runs processes in bubblewrap, with the places, limits and watcher of a LocalRunner, which it closes."""
+
+    def __init__(self, local: LocalRunner | None = None, *, program: str | None = None) -> None:
+        self._program = program or bubblewrap()
+        self._local = local or LocalRunner()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return CAPABILITIES
+
+    @property
+    def local(self) -> LocalRunner:
+        return self._local
+
+    @property
+    def mark(self) -> str:
+        """What stands in the environment of the processes that hold each sandbox; inside it is not seen."""
+        return self._local.mark
+
+    async def run(self, order: Order) -> Ending:
+        """Run it to its end. Only a cancellation comes out as an exception."""
+        wrong = unrunnable(order, lambda path: _may_exist(order, path)) or _wrong_mount(order)
+        if wrong is not None:
+            return Ending(not_started=wrong)
+        begun: list[_Sandboxed] = []
+
+        def start(outer: Order, env: Mapping[str, str], number: str, pipes: Pipes) -> Started:
+            begun.append(_Sandboxed(self._program, order, outer, env, number, pipes))
+            return begun[0]
+
+        outer = replace(order, argv=(self._program,), cwd="/", env={}, mounts=())
+        ending = await self._local.run(outer, start)
+        return _judged(order, ending, begun[0].told if begun else {})
+
+    async def close(self) -> None:
+        """End everything, also what was kept in the background."""
+        await self._local.close()
+
+
+def bubblewrap() -> str:
+    """Where the program is; UsageError where there is none, or one that cannot do it."""
+    program = shutil.which("bwrap")
+    if program is None:
+        raise UsageError(f"the sandbox needs bubblewrap, and there is no bwrap on PATH; {_INSTALL}")
+    try:
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True, timeout=20)
+    except (OSError, subprocess.SubprocessError) as exc:
+        raise UsageError(f"{program!r} does not say its version: {exc}") from exc
+    version = tuple(int(part) for part in re.findall(r"\d+", said.stdout)[:2])
+    if version < _OLDEST:
+        wanted = ".".join(map(str, _OLDEST))
+        raise UsageError(
+            f"the sandbox needs bubblewrap {wanted} or newer; {program} is {said.stdout.strip()!r}"
+        )
+    return program
+
+
+def python_mounts() -> tuple[Mount, ...]:
+    """What a process needs to see so that this very interpreter runs there, with what it can import here."""
+    found = {os.path.realpath(sys.executable).rpartition("/bin/")[0], sys.prefix, sys.base_prefix}
+    found.add(str(Path(__file__).parents[2]))
+    wanted = sorted(place for place in found if place and not any(beneath(place, each) for each in _PROGRAMS))
+    outer = [place for place in wanted if not any(beneath(place, each) for each in wanted if each != place)]
+    return tuple(Mount(target=place, source=place, read_only=True) for place in outer)
+
+
+def arguments(order: Order, made: Mapping[str, int]) -> list[str]:
+    """All that bubblewrap is told but the command. `made` are the files that are handed over as open ones."""
+    words = [*_ALONE, *(() if order.network else ("--unshare-net",))]
+    # Who wants to leave something in the background outlives the process that we wait for.
+    words += () if order.background_keep else ("--die-with-parent",)
+    words += _programs()
+    for name in (*_SETTINGS, *(_NETWORK_SETTINGS if order.network else ())):
+        words += ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+    for place, fd in made.items():
+        words += ("--ro-bind-data", f"{fd}", place)
+    words += _OWN
+    for mount in _mounts(order):
+        words += _mounted(mount)
+    words += ("--remount-ro", "/", "--chdir", order.cwd or "/")
+    for name, value in {**order.env, **inside_variables(order)}.items():
+        words += ("--setenv", name, value) if name != VARIABLE else ()
+    return words
+
+
+def _programs() -> Iterator[str]:
+    for place in _PROGRAMS:
+        if os.path.islink(place):
+            yield from ("--symlink", os.readlink(place), place)
+        elif os.path.isdir(place):
+            yield from ("--ro-bind", place, place)
+
+
+def _mounts(order: Order) -> list[Mount]:
+    """The outer ones first, and a /tmp of its own in any case."""
+    tmp = () if any(each.target == "/tmp" for each in order.mounts) else (Mount(target="/tmp"),)
+    return sorted((*tmp, *order.mounts), key=lambda each: len(each.target))
+
+
+def _mounted(mount: Mount) -> tuple[str, ...]:
+    if mount.source is None:
+        size = OWN_SIZE if mount.size is None else mount.size
+        return ("--perms", "1777", "--size", f"{size}", "--tmpfs", mount.target)
+    return ("--ro-bind" if mount.read_only else "--bind", mount.source, mount.target)
+
+
+def _wrong_mount(order: Order) -> str | None:
+    for mount in order.mounts:
+        if mount.target in _RESERVED or any(beneath(mount.target, place) for place in ("/proc", "/dev")):
+            return f"nothing can be mounted at {mount.target}: the sandbox has its own"
+        if mount.source is not None and not os.path.exists(mount.source):
+            return f"what is to be mounted at {mount.target} is not there: {mount.source!r}"
+    return None
+
+
+def _may_exist(order: Order, path: str) -> bool:
+    """Whether a file may be there inside. Where links lead, only the sandbox knows."""
+    path = os.path.normpath(path)
+    source = source_of(order.mounts, path)
+    if source is not None:
+        real = os.path.realpath(source)
+        return os.path.lexists(source) or os.path.basename(real) != os.path.basename(source)
+    if any(beneath(path, each.target) for each in order.mounts) or not path.startswith("/"):
+        return False
+    return any(beneath(path, place) for place in ("/etc", "/proc", *_PROGRAMS)) and os.path.lexists(path)
+
+
+class _Sandboxed(popened):
+    """bubblewrap, which is ours, and inside it a process that can only be asked from here."""
+
+    __slots__ = ("_status", "told")
+
+    def __init__(
+        self, program: str, order: Order, outer: Order, env: Mapping[str, str], number: str, pipes: Pipes
+    ) -> None:
+        self.told: dict[str, Any] = {}
+        fds: list[int] = []
+        try:
+            made = {**_MADE, **({} if order.network else _MADE_ALONE)}
+            files = {place: _open_file(text.encode(), fds) for place, text in made.items()}
+            words = [os.fsencode(word) for word in (*arguments(order, files), *order.argv)]
+            if any(b"\0" in word for word in words):
+                raise ValueError("embedded null byte")
+            # By file, for the values of variables are not for everybody who can list processes to read; and they are
+            # not bubblewrap's own, which runs outside.
+            told = _open_file(b"".join(word + b"\0" for word in words[: len(words) - len(order.argv)]), fds)
+            self._status = _open_file(b"", fds)
+            argv = (program, "--args", f"{told}", "--json-status-fd", f"{self._status}", "--", *order.argv)
+            super().__init__(replace(outer, argv=argv), env, number, pipes, fds)
+            fds.remove(self._status)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def ask(self) -> None:
+        """SIGTERM to all that is inside: bubblewrap itself would die of it, and take them with it at once."""
+        told = _status(self._status) if not self.told else self.told
+        first, space = told.get("child-pid"), told.get("pid-namespace", 0)
+        inside = [pid for pid in _inhabitants(space) if pid != first] if space else []
+        for pid in inside:
+            _asked(pid, space)
+        if not inside:
+            group_asked(self.pid)
+
+    def reap(self) -> Status:
+        self.told = _status(self._status)
+        os.close(self._status)
+        return super().reap()
+
+
+def _open_file(content: bytes, fds: list[int]) -> int:
+    fd = os.memfd_create("hookline")
+    fds.append(fd)
+    with open(fd, "wb", closefd=False) as file:
+        file.write(content)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _status(fd: int) -> dict[str, Any]:
+    """What bubblewrap has told until now: the process inside, and its exit code if it was ever begun."""
+    whole: dict[str, Any] = {}
+    for line in os.pread(fd, 65536, 0).splitlines():
+        try:
+            whole |= json.loads(line)
+        except ValueError:
+            break  # half a line, which it is just writing
+    return whole
+
+
+def _inhabitants(space: int) -> Iterator[int]:
+    for name in os.listdir("/proc"):
+        if name.isdigit() and _space(int(name)) == space:
+            yield int(name)
+
+
+def _space(pid: int) -> int | None:
+    try:
+        return os.stat(f"/proc/{pid}/ns/pid").st_ino
+    except OSError:
+        return None
+
+
+def _asked(pid: int, space: int) -> None:
+    """Only if it is still one of those inside: its id may be somebody else's by now."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        if _space(pid) == space:
+            signal.pidfd_send_signal(handle, signal.SIGTERM)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
+
+
+def _judged(order: Order, ending: Ending, told: Mapping[str, Any]) -> Ending:
+    """The ending; where bubblewrap never came to run the command, that it was not started."""
+    never_ran = ending.exit_code is not None and "exit-code" not in told
+    if ending.not_started is not None or ending.passed_limit or not never_ran:
+        return ending
+    said = ending.stderr.last_lines(1) or ending.stdout.last_lines(1)
+    return Ending(not_started=_why(order, said.removeprefix("bwrap: ")), seconds=ending.seconds)
+
+
+def _why(order: Order, said: str) -> str:
+    what, _, trouble = said.rpartition(": ")
+    if what.startswith("execvp ") and trouble in _SYSTEM_SAYS:
+        return f"{order.argv[0]!r} {_SYSTEM_SAYS[trouble]}"
+    if what.startswith("Can't chdir"):
+        return f"its working folder {order.cwd!r} cannot be entered in the sandbox: {trouble}"
+    if _REFUSED.search(said):
+        return f"this system does not let bubblewrap make a sandbox: {said}"
+    return f"bubblewrap could not make the sandbox: {said or 'it said nothing'}"
