@@ -20,6 +20,7 @@ CODER = os.path.relpath(HERE / "guards" / "coder.py")
 GUARDS = os.path.relpath(HERE / "guards" / "hookline.yaml")
 KAGENT = os.path.relpath(HERE / "kagent")
 BOARD = os.path.relpath(HERE / "symphony")
+INCIDENT = os.path.relpath(HERE / "sympozium")
 LIMIT = 120.0  # for a board that is never worked off
 HOOKLINE = [sys.executable, "-m", "hookline"]
 
@@ -44,8 +45,11 @@ def main() -> int:
         seventh = shown(env, "run", f"{KAGENT}/agent.yaml", "tidy up", *in_place_of_a_cluster())
         heading("A board of issues: a workspace for each, with its hooks, and an agent that works in it")
         eighth = worked_off({**env, "HOOKLINE_HOME": f"{home}/board-home"}, Path(home, "board"))
-    codes = (first, second, third, fourth, fifth, sixth, seventh, eighth)
-    expected = (0, 0, 1, 1, 0, 0, 0, 0)
+        heading("An AgentRun: containers before and after the agent; here as plain processes")
+        command = f"sh {shlex.quote(str(HERE / 'sympozium' / 'agent.sh'))}"
+        ninth = shown(env, "run", f"{INCIDENT}/incident.yaml", "--on", "local", "--agent-command", command)
+    codes = (first, second, third, fourth, fifth, sixth, seventh, eighth, ninth)
+    expected = (0, 0, 1, 1, 0, 0, 0, 0, 0)
     if codes != expected:
         print(f"\nthe demo went wrong: exit codes {codes}, expected {expected}")
         return 1

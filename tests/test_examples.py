@@ -57,6 +57,8 @@ def test_the_demo_shows_hooks_at_every_level_doing_something(environ, columns):
         "I may not delete build, so it goes to trash/.",
         "no answer from the server",
         "ABC-125 after_run failed",
+        "payments: the queue is full",
+        "broke: exited with 4: nobody is on call",
         "ABC-123 after_run ok\nABC-123 before_remove",
     ):
         assert said in done.stdout, said

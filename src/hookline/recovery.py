@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hookline.context import Facts
 from hookline.errors import HooklineError
 from hookline.hook import Hook
-from hookline.journal import Ended, Journal, Owner, Record
+from hookline.journal import Begun, Ended, Journal, Owner, Record
 from hookline.journal.owner import alive
 from hookline.lifecycle import OpenScope, Owed, Run, owed
 from hookline.pipeline import Pipeline, Recorder
@@ -20,6 +20,8 @@ __all__ = ["Recovered", "recover"]
 LOST = "lost: the process that held this run is gone"
 AGAIN = f"{LOST}; its end hooks had begun, and were run again"
 _RUN_AGAIN = frozenset({Scope.RUN, Scope.WORKSPACE})
+_ELSEWHERE = frozenset({"symphony", "sympozium"})
+"""Formats whose own programs end what was left of their runs."""
 
 
 class Recovered(NamedTuple):
@@ -43,11 +45,14 @@ async def recover(
     """
     found: list[Recovered] = []
     for row in journal.unfinished():
-        if row.owner is None or alive(row.owner) or not journal.claim(row.run_id, row.owner, me):
+        if row.owner is None or alive(row.owner):
+            continue
+        records = journal.records(row.run_id)
+        if _format(records) in _ELSEWHERE or not journal.claim(row.run_id, row.owner, me):
             continue
         recorder = Recorder(journal, watch)
         ran, problem = 0, None
-        for item in owed(journal.records(row.run_id)):
+        for item in owed(records):
             hooks: tuple[Hook, ...] = ()
             if item.due and item.begun.scope in _RUN_AGAIN:
                 try:
@@ -61,6 +66,11 @@ async def recover(
             ran += await _ended(recorder, item, hooks)
         found.append(Recovered(row.run_id, row.name, ran, problem))
     return found
+
+
+def _format(records: Iterable[Record]) -> str | None:
+    declared = (each.declaration for each in records if isinstance(each, Begun) and each.declaration)
+    return next((each.get("format") for each in declared), None)
 
 
 async def _ended(recorder: Recorder, item: Owed, hooks: tuple[Hook, ...]) -> int:

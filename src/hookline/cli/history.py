@@ -174,3 +174,13 @@ def _show_run(records: list[Record], *, json: bool) -> None:
             continue
         for line in tree.lines(record):
             show(line, out)
+    if not json and _is_agentrun(records):
+        from hookline.cli.containing import status_lines
+
+        for line in status_lines(records):
+            show(line, out)
+
+
+def _is_agentrun(records: list[Record]) -> bool:
+    declared = (each.declaration or {} for each in records if isinstance(each, Begun))
+    return any(each.get("format") == "sympozium" for each in declared)

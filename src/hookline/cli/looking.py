@@ -14,6 +14,7 @@ import typer
 
 from hookline.attaching import SUFFIXES
 from hookline.cli.abroad import explained_for
+from hookline.cli.formats import is_agentrun, is_workflow
 from hookline.cli.running import FILE, IMAGES, hooks_of, sound, sources_of, with_hooks
 from hookline.cli.terminal import found_run, open_journal, out, print_json, secrets_of, show
 from hookline.cli.tree import Tree
@@ -59,10 +60,17 @@ def check(
     notes: list[str] = []
     for file in files:
         try:
-            if _is_workflow(file):
+            if is_workflow(file):
                 from hookline.cli.working import problems_of
 
                 found += problems_of(file)
+                continue
+            if is_agentrun(file):
+                from hookline.cli.containing import problems_of_agentrun
+
+                wrong, odd = problems_of_agentrun(file)
+                found += wrong
+                notes += odd
                 continue
             if Path(file).suffix in SUFFIXES and not is_manifest(file):
                 attached = load_hooks(file, LocalRunner())
@@ -88,11 +96,6 @@ def check(
     return 2 if found else 0
 
 
-def _is_workflow(file: str) -> bool:
-    """Markdown is; what is behind it is loaded only then, for it takes its time."""
-    return Path(file).suffix.lower() == ".md"
-
-
 def _unapproved(file: Path) -> list[str]:
     """Told of the file that `hookline answer` finds from here; it is no mistake in it, and elsewhere may be so."""
     found = nearest(Path.cwd())
@@ -108,15 +111,21 @@ def explain(
     file: Annotated[str, typer.Argument(help=FILE)],
     hooks: HOOKS = None,
     for_: Annotated[str, typer.Option("--for", help="around an agent of this framework: adk")] = "",
+    persona: Annotated[str, typer.Option(help="which member, of a pack")] = "",
+    on: Annotated[str, typer.Option(help="where an AgentRun would run: sandbox, container, local")] = "",
     json: JSON = False,
 ) -> int:
     """Say which hooks run where, in which order, with what limits, from which source."""
     if for_:
         return explained_for(for_, [file, *(hooks or ())], json=json)
-    if _is_workflow(file):
+    if is_workflow(file):
         from hookline.cli.working import explain_workflow
 
         return explain_workflow(file, json=json)
+    if is_agentrun(file):
+        from hookline.cli.containing import explain_agentrun
+
+        return explain_agentrun(file, persona=persona, on=on, json=json)
     loaded = load(file)
     sound(loaded, model=False)
     live = _all_hooks(loaded, hooks, LocalRunner())
@@ -157,7 +166,7 @@ def try_(
     json: JSON = False,
 ) -> int:
     """Say what the hooks would decide for one made-up event, with no agent; exit 1 if it is refused."""
-    if _is_workflow(file):
+    if is_workflow(file):
         from hookline.cli.working import try_workflow
 
         return try_workflow(point, file, json=json)

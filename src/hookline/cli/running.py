@@ -41,6 +41,7 @@ from hookline.runners.local import LocalRunner
 __all__ = [
     "FILE",
     "IMAGES",
+    "approver_of",
     "hooks_of",
     "interruptible",
     "run_agent",
@@ -88,7 +89,7 @@ def run_agent(
     mask = Mask([*secrets_of(os.environ), *secrets])
     watch = watcher(mask, json=json, quiet=quiet)
     with open_journal(secrets) as journal:
-        approver = _approver(ask, journal, mask)
+        approver = approver_of(ask, journal, mask)
 
         async def main() -> int:
             await _recover(journal, watch, quiet=quiet or json)
@@ -283,7 +284,7 @@ def _say(json: bool, value: dict[str, Any], text: str) -> None:
         sys.stdout.flush()
 
 
-def _approver(word: str, journal: Journal, mask: Mask) -> Approver | None:
+def approver_of(word: str, journal: Journal, mask: Mask) -> Approver | None:
     word = word or ("terminal" if sys.stdin.isatty() else "refuse")
     if word == "terminal":
         return TerminalApprover(journal, err, mask)
@@ -294,22 +295,30 @@ def _approver(word: str, journal: Journal, mask: Mask) -> Approver | None:
     raise UsageError(f"--ask is {word!r}; known: terminal, journal, refuse")
 
 
-def set_environment(given: list[str], file: Path | None) -> None:
-    if file is not None:
-        try:
-            lines = file.read_text().splitlines()
-        except OSError as exc:
-            raise FileError(exc.strerror or str(exc), file=file) from exc
-        for number, line in enumerate(lines, 1):
-            text = line.strip().removeprefix("export ")
-            if not text or text.startswith("#"):
-                continue
-            name, equals, value = text.partition("=")
-            if not equals or not name.strip().isidentifier():
-                raise FileError(f"{line!r} is not NAME=VALUE", file=file, line=number)
-            os.environ[name.strip()] = value.strip().strip("\"'")
+def set_environment(given: list[str], file: Path | None) -> dict[str, str]:
+    """Set what the command line and its file of variables say; what that was."""
+    found = _variables(file) if file is not None else {}
     for pair in given:
         name, equals, value = pair.partition("=")
         if not equals:
             raise UsageError(f"--env {pair!r} is not NAME=VALUE")
-        os.environ[name] = value
+        found[name] = value
+    os.environ.update(found)
+    return found
+
+
+def _variables(file: Path) -> dict[str, str]:
+    try:
+        lines = file.read_text().splitlines()
+    except OSError as exc:
+        raise FileError(exc.strerror or str(exc), file=file) from exc
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        text = line.strip().removeprefix("export ")
+        if not text or text.startswith("#"):
+            continue
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip().isidentifier():
+            raise FileError(f"{line!r} is not NAME=VALUE", file=file, line=number)
+        found[name.strip()] = value.strip().strip("\"'")
+    return found

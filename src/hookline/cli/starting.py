@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from hookline.cli.formats import is_agentrun, is_workflow
 from hookline.cli.running import FILE, IMAGES, run_agent, set_environment
+from hookline.errors import UsageError
 
 __all__ = ["run"]
 
 
 def run(
-    file: Annotated[str, typer.Argument(help=f"{FILE}, or a WORKFLOW.md")],
+    file: Annotated[str, typer.Argument(help=f"{FILE}; a WORKFLOW.md; an AgentRun manifest")] = "",
     input: Annotated[
         str, typer.Argument(help="what the agent is asked; - reads it from standard input")
     ] = "",
@@ -31,6 +34,22 @@ def run(
     timeout: Annotated[float | None, typer.Option(help="seconds for the whole run")] = None,
     issue: Annotated[str, typer.Option(help="the issue to work on, for a WORKFLOW.md")] = "",
     strict: Annotated[bool, typer.Option(help="refuse what is otherwise only warned about")] = False,
+    persona: Annotated[str, typer.Option(help="which member, of a pack")] = "",
+    on: Annotated[
+        str, typer.Option(help="where an AgentRun's containers run: sandbox, container or local")
+    ] = "",
+    secrets: Annotated[Path | None, typer.Option(help="a file with what secretKeyRef names")] = None,
+    agent_command: Annotated[
+        str, typer.Option(help="the agent of an AgentRun, instead of the built-in one")
+    ] = "",
+    agent_image: Annotated[str, typer.Option(help="the image that this command runs in")] = "",
+    network: Annotated[bool, typer.Option(help="give an AgentRun's containers the network")] = False,
+    mount: Annotated[
+        list[str] | None, typer.Option(help="DIR[:TARGET[:rw]]: a folder for an AgentRun's containers")
+    ] = None,
+    name: Annotated[str, typer.Option(help="the name of the AgentRun")] = "",
+    namespace: Annotated[str, typer.Option(help="its namespace")] = "",
+    resume: Annotated[str, typer.Option(help="end this AgentRun, which was broken off")] = "",
     session: Annotated[str | None, typer.Option(help="the session's id")] = None,
     user: Annotated[str | None, typer.Option(help="the user's id, for hooks to read")] = None,
     ask: Annotated[
@@ -42,12 +61,39 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="only the answer")] = False,
 ) -> int:
     """Run an agent with all its hooks."""
-    set_environment(env or [], env_file)
-    if Path(file).suffix.lower() == ".md":
-        # Here, for the service behind it takes its time to load.
+    given = set_environment(env or [], env_file)
+    if resume:
+        from hookline.cli.containing import resume_agentrun
+
+        return resume_agentrun(resume, on=on, ask=ask, json=json, quiet=quiet)
+    if not file:
+        raise UsageError("say which file: hookline run FILE")
+    if is_workflow(file):
         from hookline.cli.working import run_workflow
 
         return run_workflow(file, issue, hooks=hooks, strict=strict, json=json, quiet=quiet)
+    if is_agentrun(file):
+        from hookline.cli.containing import run_agentrun
+
+        return run_agentrun(
+            file,
+            sys.stdin.read() if input == "-" else input,
+            persona=persona,
+            on=on,
+            secrets=secrets,
+            agent_command=agent_command,
+            agent_image=agent_image,
+            network=network,
+            mounts=mount,
+            name=name,
+            namespace=namespace,
+            hooks=hooks,
+            model=model,
+            ask=ask,
+            env=given,
+            json=json,
+            quiet=quiet,
+        )
     return run_agent(
         file,
         input,

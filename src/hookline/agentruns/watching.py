@@ -1,0 +1,137 @@
+"""What was seen of a run: kept on the disk before anything else is done, so that a crash forgets none of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from datetime import datetime
+from typing import Any, cast
+
+from hookline.agentruns.places import Folder
+from hookline.dialects.sympozium.objects import Lifecycle
+from hookline.dialects.sympozium.phases import (
+    AgentSeen,
+    HookSeen,
+    Phase,
+    Reason,
+    Seen,
+    Stage,
+    State,
+    Verdict,
+    phase,
+    status,
+)
+
+__all__ = ["Watch", "again"]
+
+logger = logging.getLogger(__name__)
+
+FILE = "seen.json"
+_LISTS = {Stage.PRE_RUN: "pre_run", Stage.POST_RUN: "post_run"}
+
+
+class Watch:
+    """The eyes of one run. `shown` is its status, always as of now: it is what the record of its end has."""
+
+    def __init__(
+        self, folder: Folder, lifecycle: Lifecycle, tell: Callable[[Phase], None], seen: Seen | None = None
+    ) -> None:
+        self._folder = folder
+        self._lifecycle = lifecycle
+        self._tell = tell
+        self.shown: dict[str, Any] = {}
+        self.about: dict[str, Any] = {}
+        """What the status has besides, such as who let an answer through."""
+        self.seen = seen or Seen()
+        self._phase = phase(lifecycle, self.seen) if seen is not None else None
+        self._show()
+
+    @property
+    def phase(self) -> Phase:
+        return phase(self._lifecycle, self.seen)
+
+    def hook(self, stage: Stage, index: int, seen: HookSeen) -> None:
+        name = _LISTS[stage]
+        known: tuple[HookSeen, ...] = getattr(self.seen, name)
+        filled = [*known, *(HookSeen() for _ in range(index + 1 - len(known)))]
+        filled[index] = seen
+        self.change(**{name: tuple(filled)})
+
+    def change(self, **changes: Any) -> None:
+        self.seen = replace(self.seen, **changes)
+        self._changed()
+
+    def tell_besides(self, **about: Any) -> None:
+        self.about |= about
+        self._show()
+
+    def give_up(self, stage: Stage) -> None:
+        """None of that stage's hooks that wait is called any more."""
+        if stage is not Stage.POST_RUN:
+            return
+        never = HookSeen(state=State.ENDED, reason=Reason.NOT_STARTED, detail="interrupted before its turn")
+        for index in range(len(self._lifecycle.post_run)):
+            known = self.seen.post_run[index] if index < len(self.seen.post_run) else HookSeen()
+            if known.state is State.WAITING:
+                self.hook(stage, index, never)
+
+    def _changed(self) -> None:
+        try:
+            self._folder.write(FILE, _plain(self.seen))
+        except OSError as exc:
+            # A full disk must not keep a hook from running, least of all one that cleans up.
+            logger.warning("%s: what was seen of it cannot be kept: %s", self._folder.run_id, exc)
+        self._show()
+        if self._phase is None:
+            self._phase = Phase.PENDING
+            self._tell(Phase.PENDING)
+        if self.phase is not self._phase:
+            self._phase = self.phase
+            self._tell(self._phase)
+
+    def _show(self) -> None:
+        # In place: whoever was given it sees what it has become.
+        self.shown.clear()
+        self.shown.update(status(self._lifecycle, self.seen), **self.about)
+
+
+def again(folder: Folder) -> Seen:
+    """What was last seen of a run."""
+    found = folder.read(FILE)
+    if not isinstance(found, dict):
+        return Seen()
+    known = cast("dict[str, Any]", found)
+    said = known["verdict"]
+    return Seen(
+        pre_run=tuple(HookSeen(**_read(each)) for each in known["pre_run"]),
+        agent=AgentSeen(**_read(known["agent"])),
+        post_run=tuple(HookSeen(**_read(each)) for each in known["post_run"]),
+        stopped=known["stopped"],
+        skip=known["skip"],
+        verdict=Verdict(**said) if said else None,
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, tuple):
+        return [_plain(each) for each in cast("tuple[Any, ...]", value)]
+    if isinstance(value, Seen | HookSeen | AgentSeen | Verdict):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    return dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else value
+
+
+def _read(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _READ[key](value) if key in _READ and value is not None else value
+        for key, value in given.items()
+    }
+
+
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "state": State,
+    "reason": Reason,
+    "started": datetime.fromisoformat,
+}

@@ -1,0 +1,411 @@
+"""AgentRun manifests: `hookline run agentrun.yaml`, its `--resume`, and what `check`, `explain` and `runs` say of them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from hookline.agentruns.asked import Asked, secret_values, spec_of
+from hookline.agentruns.places import Home
+from hookline.agentruns.running import Ran, Site, recovered, resumed, run
+from hookline.cli.running import approver_of, hooks_of, interruptible, watcher
+from hookline.cli.terminal import err, found_run, open_journal, out, print_json, secrets_of
+from hookline.cli.tree import Line, duration
+from hookline.dialects.sympozium.checking import doubts, doubts_of_file, not_here
+from hookline.dialects.sympozium.objects import HookSpec, RunSpec
+from hookline.dialects.sympozium.phases import Phase
+from hookline.dialects.sympozium.reading import parse
+from hookline.dialects.sympozium.runs import declaration
+from hookline.errors import UsageError
+from hookline.journal import Begun, Ended, Journal, Record
+from hookline.journal.masking import Mask
+from hookline.journal.owner import owner
+from hookline.journal.place import default_path
+from hookline.lines import text_of
+from hookline.pipeline import Recorder
+from hookline.runners import Capabilities, Mount, Order, Runner
+from hookline.runners.container import CAPABILITIES as IN_CONTAINERS
+from hookline.runners.container import ContainerRunner
+from hookline.runners.local import CAPABILITIES as ON_THIS_MACHINE
+from hookline.runners.local import LocalRunner
+from hookline.runners.sandbox import CAPABILITIES as IN_SANDBOXES
+from hookline.runners.sandbox import SandboxRunner, bubblewrap
+
+__all__ = [
+    "explain_agentrun",
+    "problems_of_agentrun",
+    "resume_agentrun",
+    "run_agentrun",
+    "status_lines",
+]
+
+PLACES: Mapping[str, Capabilities] = {
+    "local": ON_THIS_MACHINE,
+    "sandbox": IN_SANDBOXES,
+    "container": IN_CONTAINERS,
+}
+_PULLS = {"Always": "always", "IfNotPresent": "missing", "Never": "never"}
+_EXIT = {Phase.SUCCEEDED: 0, Phase.SKIPPED: 0}
+_LITERAL = {"/workspace": "WORKSPACE", "/ipc": "IPC_DIR"}
+_TOLD = (*_LITERAL.values(), "TMPDIR")
+_STYLE = {"Failed": "red", "Succeeded": "green"}
+
+
+def run_agentrun(
+    file: str,
+    task: str = "",
+    *,
+    persona: str = "",
+    on: str = "",
+    secrets: Path | None = None,
+    agent_command: str = "",
+    agent_image: str = "",
+    network: bool = False,
+    mounts: list[str] | None = None,
+    name: str = "",
+    namespace: str = "",
+    hooks: list[str] | None = None,
+    model: str = "",
+    ask: str = "",
+    env: Mapping[str, str] | None = None,
+    json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Run a manifest with its containers around it; `env` is what the command line sets for hooks and agent."""
+    asked = Asked(
+        file=os.path.abspath(file),
+        text=text_of(file),
+        task=task,
+        persona=persona,
+        name=name,
+        namespace=namespace,
+        env=dict(env or {}),
+        model=model,
+        agent_command=tuple(shlex.split(agent_command)),
+        agent_image=agent_image or None,
+        secrets=str(secrets.absolute()) if secrets else "",
+        network=network,
+        mounts=tuple(map(_mount, mounts or ())),
+        on=_place(on),
+    )
+    spec = _sound(asked, quiet=quiet)
+    values = secret_values(asked, spec, os.environ)
+    with _site(
+        asked.on, values, hooks=hooks, ask=ask, builtin=asked.agent.is_builtin, json=json, quiet=quiet
+    ) as (site, runners):
+        if not quiet:
+            for text in _told(spec, asked, PLACES[asked.on]):
+                err.print(text, style="yellow")
+
+        async def main() -> int:
+            try:
+                _tell_recovered(await recovered(site), quiet=quiet)
+                return _ended(await run(site, asked), json=json)
+            finally:
+                await runners.close()
+
+        return interruptible(main)
+
+
+def resume_agentrun(
+    run_id: str, *, on: str = "", ask: str = "", json: bool = False, quiet: bool = False
+) -> int:
+    """End a run that was broken off: its postRun hooks, its record, its folders."""
+    home = _home()
+    with open_journal() as journal:
+        run_id = found_run(journal, run_id)
+        records = journal.records(run_id)
+    folder = home.folder(run_id)
+    if folder is None:
+        over = next((each for each in records if isinstance(each, Ended) and each.scope == "run"), None)
+        if over is not None:
+            raise UsageError(f"run {run_id} has ended ({over.status}); there is nothing to resume")
+        raise UsageError(
+            f"run {run_id} cannot be resumed: it is at work in another process, or its folders are gone"
+        )
+    notes = cast("Mapping[str, Any]", folder.read("run.json") or {})
+    place = on or str(notes.get("on") or "")
+    with _site(
+        _place(place), [], ask=ask, builtin=not notes.get("agent_command"), json=json, quiet=quiet
+    ) as (site, runners):
+
+        async def main() -> int:
+            try:
+                ran = await resumed(site, folder)
+                if ran is None:
+                    err.print(f"run {run_id} had ended; what was left of it is removed")
+                    return 0
+                return _ended(ran, json=json)
+            finally:
+                await runners.close()
+
+        return interruptible(main)
+
+
+def problems_of_agentrun(file: str, env: Mapping[str, str] | None = None) -> tuple[list[str], list[str]]:
+    """Everything that is wrong in a manifest, and what should be known of it; nothing of it is run.
+
+    `env` is what the command line sets: a variable of this process's own reaches no hook.
+    """
+    manifests = parse(text_of(file), file)
+    found = doubts_of_file(manifests, {*_TOLD, *(env or ())})
+    notes = [note for each in manifests.runs for note in not_here(each)]
+    return [*map(str, manifests.problems), *map(str, found.problems)], [
+        *manifests.notes,
+        *found.notes,
+        *notes,
+    ]
+
+
+def explain_agentrun(
+    file: str, *, persona: str = "", on: str = "", env: Mapping[str, str] | None = None, json: bool = False
+) -> int:
+    """Say which containers run where, in which order, with what limits, from which source."""
+    asked = Asked(
+        file=file, text=text_of(file), task="-", persona=persona, env=dict(env or {}), on=on or _place_here()
+    )
+    if asked.on not in PLACES:
+        raise _unknown_place(asked.on)
+    spec = spec_of(asked)
+    where = PLACES[asked.on]
+    declared = declaration(spec)
+    notes = [*parse(asked.text, file).notes, *_told(spec, asked, where)]
+    if json:
+        print_json({"declaration": declared.to_dict(), "on": asked.on, "notes": notes})
+        return 0
+    agent = declared.agent
+    out.print(f"{file} ({declared.format}), on {asked.on}")
+    if agent is not None:
+        out.print(f"agent {agent.name}, {agent.provider or '?'}/{agent.model or '?'}")
+    point, number = None, 0
+    for hook in declared.hooks:
+        number += 1
+        if hook.points[0] != point:
+            point, number = hook.points[0], 1
+            out.print(f"\n{point} ({hook.params['stage']})", style="bold")
+        gate = ", holds the answer back until a verdict" if hook.params.get("gate") else ""
+        out.print(
+            f"  {number}. {hook.name}  container {hook.params['image']}  limit {hook.timeout:g} s,"
+            f" on error {hook.on_error}{gate}"
+        )
+        out.print(f"     {hook.source}", style="dim")
+    if not declared.hooks:
+        out.print("\nno hooks")
+    for note in notes:
+        out.print(f"\n{note}")
+    return 0
+
+
+def status_lines(records: list[Record]) -> Iterator[Line]:
+    """What `hookline runs RUN` adds for such a run: its phase, its conditions and how each hook ended."""
+    status = _status_in(records)
+    if status is None:
+        return
+    yield Line(
+        f"phase  {status.get('phase', '?')}", f"bold {_STYLE.get(str(status.get('phase')), '')}".strip()
+    )
+    for key in ("error", "result", "exitCode", "gateVerdict", "workspace", "note"):
+        if status.get(key) not in (None, ""):
+            yield Line(f"  {key}  {_one_line(status[key])}")
+    if isinstance(status.get("gate"), dict):
+        gate = cast("Mapping[str, Any]", status["gate"])
+        yield Line(f"  gate  {gate.get('action')} by {gate.get('by') or 'nobody'}")
+    for each in cast("list[Mapping[str, Any]]", status.get("conditions") or []):
+        yield Line(f"  condition  {each.get('type')}: {each.get('message')}", "magenta")
+    for each in cast("list[Mapping[str, Any]]", status.get("hooks") or []):
+        yield from _hook_lines(each)
+
+
+def _hook_lines(told: Mapping[str, Any]) -> Iterator[Line]:
+    code = f", exit code {told['exitCode']}" if "exitCode" in told else ""
+    took = f", {duration(float(told['seconds']))}" if "seconds" in told else ""
+    yield Line(f"  {told.get('stage')} {told.get('name')}  {told.get('state')}{code}{took}")
+    if told.get("message"):
+        yield Line(f"    {_one_line(told['message'])}", "magenta")
+    for line in str(told.get("tail") or "").splitlines():
+        yield Line(f"    | {line}", "dim")
+
+
+def _status_in(records: list[Record]) -> Mapping[str, Any] | None:
+    begun = next((each for each in records if isinstance(each, Begun) and each.scope == "run"), None)
+    if begun is None or (begun.declaration or {}).get("format") != "sympozium":
+        return None
+    over = [each.output for each in records if isinstance(each, Ended) and each.scope == "run"]
+    found = over[-1] if over else None
+    return cast("Mapping[str, Any]", found) if isinstance(found, dict) else None
+
+
+def _sound(asked: Asked, *, quiet: bool) -> RunSpec:
+    """The run, if it can be run. What cannot work as it is written is told, and run: the hook itself will tell."""
+    manifests = parse(asked.text, asked.file)
+    for text in (*map(str, manifests.problems), *(() if quiet else manifests.notes)):
+        err.print(text, style="yellow")
+    if manifests.problems:
+        count = len(manifests.problems)
+        raise UsageError(
+            f"{asked.file} has {'a mistake' if count == 1 else f'{count} mistakes'}; nothing was run"
+        )
+    return spec_of(asked)
+
+
+def _told(spec: RunSpec, asked: Asked, where: Capabilities) -> list[str]:
+    """What should be known before it runs there, each once."""
+    known = {*spec.env, *asked.env, *_TOLD}
+    found = [str(each) for each in doubts(spec.hooks, known).problems]
+    found += not_here(spec)
+    for hook in (*spec.hooks.pre_run, *spec.hooks.post_run):
+        order = Order(argv=(), image=hook.image if not where.uses_image else None)
+        found += where.shortfalls(order)
+        found += _literal(hook, where)
+    if asked.agent.is_builtin and where.uses_image:
+        found.append(
+            "the built-in agent is in no image: it runs in the sandbox, or with --agent-command in one"
+        )
+    if not asked.network and where.cuts_network and spec.hooks.pre_run + spec.hooks.post_run:
+        found.append(f"{where.name} has no network; --network gives it to hooks and agent")
+    return list(dict.fromkeys(found))
+
+
+def _literal(hook: HookSpec, where: Capabilities) -> Iterator[str]:
+    """Where there is no file system of its own, a path that is written out leads elsewhere."""
+    if where.hides_files:
+        return
+    for place, variable in _LITERAL.items():
+        if any(place in word for word in (*hook.command, *hook.args)):
+            yield str(
+                hook.place.problem(
+                    f"hook {hook.name!r} names {place}, which is no place of the run's with --on {where.name};"
+                    f" write ${variable}, or use --on sandbox"
+                )
+            )
+
+
+def _place(word: str) -> str:
+    if not word:
+        return _place_here(strict=True)
+    if word not in PLACES:
+        raise _unknown_place(word)
+    return word
+
+
+def _unknown_place(word: str) -> UsageError:
+    return UsageError(f"--on is {word!r}; known: {', '.join(PLACES)}")
+
+
+def _place_here(*, strict: bool = False) -> str:
+    try:
+        bubblewrap()
+    except UsageError as exc:
+        if strict:
+            raise UsageError(f"{exc}; or run without isolation: --on local") from None
+    return "sandbox"
+
+
+def _mount(text: str) -> Mount:
+    """`DIR`, `DIR:TARGET` or `DIR:TARGET:rw`; to be read only, unless it says otherwise."""
+    source, _, rest = text.partition(":")
+    target, _, way = rest.partition(":")
+    source = os.path.abspath(source)
+    if way not in ("", "ro", "rw") or (target and not target.startswith("/")):
+        raise UsageError(f"--mount is {text!r}; give DIR, DIR:/TARGET or DIR:/TARGET:rw")
+    if not os.path.exists(source):
+        raise UsageError(f"--mount: there is no {source!r}")
+    return Mount(target=target or source, source=source, read_only=way != "rw")
+
+
+def _home() -> Home:
+    return Home(default_path(os.environ).parent / "agentruns")
+
+
+@contextmanager
+def _site(
+    on: str,
+    secrets: list[str],
+    *,
+    hooks: list[str] | None = None,
+    ask: str = "",
+    builtin: bool = True,
+    json: bool = False,
+    quiet: bool = False,
+) -> Generator[tuple[Site, _Runners]]:
+    mask = Mask([*secrets_of(os.environ), *secrets])
+    watch = watcher(mask, json=json, quiet=quiet)
+    with open_journal(secrets) as journal:
+        runners = _Runners(on)
+        more = hooks_of(hooks, runners.local)
+        site = Site(
+            home=_home(),
+            runner_of=runners.of,
+            agent_runner=runners.for_agent(builtin=builtin),
+            recorder=Recorder(journal, [watch] if watch else []),
+            approver=approver_of(ask, cast("Journal", journal), mask),
+            owner=owner(),
+            environ=dict(os.environ),
+            hooks=tuple(more),
+            masked=(*secrets_of(os.environ), *secrets),
+        )
+        yield site, runners
+
+
+class _Runners:
+    """The runners of one command, made when they are first needed; all stand on one."""
+
+    def __init__(self, on: str) -> None:
+        self.on = on
+        self.local = LocalRunner()
+        self._made: dict[str, Runner] = {}
+
+    def of(self, pull_policy: str) -> Runner:
+        makes: dict[str, Callable[[], Runner]] = {
+            "local": lambda: self.local,
+            "sandbox": partial(SandboxRunner, self.local),
+            "container": partial(ContainerRunner, self.local, pull=cast("Any", _PULLS[pull_policy])),
+        }
+        key = pull_policy if self.on == "container" else self.on
+        if key not in self._made:
+            self._made[key] = makes[self.on]()
+        return self._made[key]
+
+    async def close(self) -> None:
+        for each in (*self._made.values(), self.local):
+            await each.close()
+
+    def for_agent(self, *, builtin: bool) -> Runner:
+        """The built-in agent is in no image; beside containers it has a sandbox."""
+        if self.on != "container" or not builtin:
+            return self.of("IfNotPresent")
+        return SandboxRunner(self.local)
+
+
+def _ended(ran: Ran, *, json: bool) -> int:
+    if ran.problem:
+        err.print(ran.problem, style="yellow")
+    if ran.kept is not None:
+        err.print(f"the workspace is kept: {ran.kept}; it is yours to remove", style="yellow")
+    if json:
+        print_json({"record": "result", "run_id": ran.run_id, "status": ran.status})
+    elif ran.phase is Phase.SKIPPED:
+        out.print(f"skipped: {ran.status.get('result', '')}")
+    elif ran.phase is Phase.SUCCEEDED:
+        out.print(str(ran.status.get("result", "")))
+    else:
+        err.print(f"error: {ran.status.get('error') or ran.phase} (hookline runs {ran.run_id})", style="red")
+    return _EXIT.get(ran.phase, 1)
+
+
+def _tell_recovered(ended: list[Ran], *, quiet: bool) -> None:
+    for each in ended:
+        if each.problem:
+            err.print(f"run {each.run_id} broke off and still owes its end: {each.problem}", style="yellow")
+        elif not quiet:
+            err.print(f"run {each.run_id} had broken off; it is ended now: {each.phase}", style="yellow")
+
+
+def _one_line(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= 300 else f"{text[:297]}..."

@@ -1,0 +1,22 @@
+"""Which format a file has, told by its name or its content before anything of that format is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hookline.attaching import SUFFIXES
+from hookline.dialects.sympozium.reading import is_sympozium
+from hookline.lines import text_of
+
+__all__ = ["is_agentrun", "is_workflow"]
+
+
+def is_workflow(file: str) -> bool:
+    """Markdown is a WORKFLOW.md."""
+    return Path(file).suffix.lower() == ".md"
+
+
+def is_agentrun(file: str) -> bool:
+    """Whether it holds objects of Sympozium's."""
+    path = Path(file)
+    return path.suffix in SUFFIXES and path.is_file() and is_sympozium(text_of(path), path)
