@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 REMOVALS = 4
 """Workspaces that are removed at once."""
 SOONEST = 1.0
-"""Seconds between two looks at a tracker, however many places become free meanwhile."""
+"""Seconds from one look at a tracker to one for a place that has become free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +112,7 @@ class Service:
         self._stopping = asyncio.Event()
         self._polling = False
         self._left_waiting = False
+        self._looked_at = 0.0
         self.problem: str | None = None
         """Why the tracker could not be read the last time."""
 
@@ -203,10 +204,9 @@ class Service:
                 wait = max(wait, exc.retry_after or 0.0)
                 logger.warning("%s the tracker could not be read: %s", fields(kind=exc.kind), exc)
                 self._changed()
-            soonest = min(wait, SOONEST)
-            await asyncio.sleep(soonest)
+            self._looked_at = time.monotonic()
             with suppress(TimeoutError):
-                async with asyncio.timeout(wait - soonest):
+                async with asyncio.timeout(wait):
                     await self._look_now.wait()
 
     async def _ticks(self) -> None:
@@ -284,7 +284,13 @@ class Service:
                 )
             )
             if self._left_waiting:
-                self._look_now.set()
+                self._look_soon()
+
+    def _look_soon(self) -> None:
+        """There is a place now for an issue that had none; ask the tracker, but not for each place anew."""
+        self._left_waiting = False
+        wait = max(self._looked_at + SOONEST - time.monotonic(), 0.0)
+        asyncio.get_running_loop().call_later(wait, self._look_now.set)
 
     def _stop_one(self, action: Stop) -> None:
         logger.info("%s an attempt is stopped: %s", fields(issue_id=action.id), action.why)
