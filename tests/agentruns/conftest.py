@@ -129,8 +129,8 @@ def image(tmp_path_factory):
 
 @pytest.fixture
 async def ground(request, tmp_path):
-    if request.param == "sandbox" and shutil.which("bwrap") is None:
-        pytest.skip("the sandbox needs bwrap")
+    if request.param == "sandbox":
+        installed(bwrap="bubblewrap")
     if request.param == "container":
         request.getfixturevalue("image")
     made = Ground(tmp_path, request.param)

@@ -2,19 +2,18 @@
 
 import asyncio
 import os
-import shutil
 import socket
 from pathlib import Path
 
 import pytest
 
 from tests.agentruns.conftest import Ground, hook, lifecycle
+from tests.runners.places import installed
 
 
 @pytest.fixture
 async def sandbox(tmp_path):
-    if shutil.which("bwrap") is None:
-        pytest.skip("the sandbox needs bwrap")
+    installed(bwrap="bubblewrap")
     ground = Ground(tmp_path, "sandbox")
     site = ground.open()
     yield ground

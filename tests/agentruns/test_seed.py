@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +13,7 @@ import pytest
 from hookline.cli.containing import problems_of_agentrun
 from hookline.runners import Mount
 from tests.agentruns.conftest import Ground
+from tests.runners.places import installed
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "sympozium"
 STAND_INS = {
@@ -87,8 +87,7 @@ def serving():
 
 @pytest.fixture
 async def scene(tmp_path):
-    if shutil.which("bwrap") is None:
-        pytest.skip("the sandbox needs bwrap")
+    installed(bwrap="bubblewrap")
     ground = Ground(tmp_path, "sandbox")
     tools = tmp_path / "stand-ins"
     tools.mkdir()

@@ -3,7 +3,6 @@
 import os
 import random
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ import pytest
 
 from hookline import SqliteJournal
 from hookline.journal import Ended
+from tests.runners.places import installed
 
 MANIFEST = """
 apiVersion: sympozium.ai/v1alpha1
@@ -104,8 +104,8 @@ def until(holds, why: str, limit: float = 90) -> None:
 @pytest.mark.parametrize("rounds", [3, pytest.param(50, marks=pytest.mark.real)])
 @pytest.mark.timeout(900)
 def test_a_run_that_is_killed_is_ended_by_the_next_start_or_by_resume(tmp_path, rounds, on, capsys):
-    if on == "sandbox" and shutil.which("bwrap") is None:
-        pytest.skip("the sandbox needs bwrap")
+    if on == "sandbox":
+        installed(bwrap="bubblewrap")
     seed = int(os.environ.get("HOOKLINE_SEED") or random.randrange(1 << 32))
     with capsys.disabled():
         print(f"\nHOOKLINE_SEED={seed} ({rounds} rounds, {on})")
