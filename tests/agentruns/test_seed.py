@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 
 from hookline.cli.containing import problems_of_agentrun
 from hookline.runners import Mount
-from tests.agentruns.conftest import Ground
+from tests.agentruns.conftest import Ground, hook, lifecycle
 from tests.runners.places import installed
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "sympozium"
@@ -22,7 +23,8 @@ import re
 words = sys.argv[1:]
 headers = dict(words[i + 1].split(": ", 1) for i, word in enumerate(words) if word == "-H")
 url = next(word for word in words if word.startswith("http"))
-sys.stdout.write(ask("GET", re.sub("^https?://[^/]*", "", url), headers=headers))
+given = words[words.index("-d") + 1].encode() if "-d" in words else None
+sys.stdout.write(ask("POST" if given else "GET", re.sub("^https?://[^/]*", "", url), given, headers))
 """,
     "aws": """
 assert sys.argv[1:3] == ["s3", "cp"], sys.argv
@@ -191,3 +193,40 @@ async def test_a_persona_of_the_pack_gets_its_hooks_and_its_variable_from_outsid
     assert any("nobody sets $ALERTMANAGER_URL" in each for each in problems)
     problems, _ = problems_of_agentrun(str(FIXTURES / "oncall-team.yaml"), {"ALERTMANAGER_URL": "x"})
     assert problems == []
+
+
+@pytest.mark.statement("SZ25")
+async def test_a_repository_that_a_hook_cloned_is_the_agents_to_read(scene):
+    origin = scene.folder / "origin"
+    name = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+    subprocess.run(["git", "init", "-q", origin], check=True)
+    (origin / "VERSION").write_text("1.4")
+    subprocess.run(["git", "-C", origin, "add", "."], check=True)
+    subprocess.run(["git", "-C", origin, *name, "commit", "-qm", "first"], check=True)
+    # The sandbox has a user of its own, whom git would not trust with another's folder.
+    clone = f"git -c safe.directory='*' clone -q file://{origin} /workspace/repo"
+    given = {
+        **scene.given,
+        "mounts": (*scene.given["mounts"], Mount(target=str(origin), source=str(origin), read_only=True)),
+    }
+    agent = scripted(
+        scene.folder,
+        {"tools": [{"name": "read_file", "arguments": {"path": "repo/VERSION"}}]},
+        {"text": "it is 1.4", "expect": "1.4"},
+    )
+    done = await scene.run(lifecycle([hook("clone", clone)]), **{**given, **agent})
+    assert (done.phase, done.status["result"]) == ("Succeeded", "it is 1.4")
+
+
+@pytest.mark.statement("SZ38", "SZ40")
+async def test_after_the_agent_a_summary_is_posted_and_the_next_pipeline_is_set_off(scene):
+    after = [
+        hook("slack", 'curl -d "$AGENT_RUN_ID: $AGENT_RESULT" $SERVER/slack'),
+        hook("deploy", 'test "$AGENT_EXIT_CODE" = 0 && curl -d "run=$AGENT_RUN_ID" $SERVER/pipelines/deploy'),
+    ]
+    done = await scene.run(lifecycle(after=after), **{**scene.given, **scripted(scene.folder, "all quiet")})
+    assert done.phase == "Succeeded"
+    assert scene.server.seen == [
+        ("POST", "/slack", f"{done.run_id}: all quiet"),
+        ("POST", "/pipelines/deploy", f"run={done.run_id}"),
+    ]
