@@ -310,3 +310,25 @@ def _read_until(terminal, word):
             return text
         text += piece.decode()
     return text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ("agent.py", "go", "--on", "sandbox"),
+            "--on: this is for an AgentRun manifest, and the file is an agent",
+        ),
+        (("agent.py", "go", "--issue", "A-1"), "--issue: this is for a WORKFLOW.md"),
+        (("WORKFLOW.md", "--issue", "A-1", "--tools", "bash"), "--tools: this is for an agent in Python"),
+        (("WORKFLOW.md", "--persona", "x", "--network"), "--persona, --network: this is for an AgentRun"),
+        ((), "say which file"),
+    ],
+)
+def test_an_option_that_means_nothing_for_a_file_is_refused_and_not_ignored(
+    hookline, tmp_path, arguments, said
+):
+    (tmp_path / "WORKFLOW.md").write_text("")
+    done = hookline("run", *arguments)
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.split())

@@ -6,7 +6,9 @@ import time
 
 import pytest
 
-from hookline import MemoryJournal
+from hookline import HookResult, MemoryJournal, hook
+from hookline.handlers.python import python_hook
+from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
 from hookline.orchestrator import reloading
 from hookline.orchestrator.agents import Told, TurnFailed
@@ -67,7 +69,10 @@ class _Turns:
         if word == "wait":
             await asyncio.sleep(3600)
         if word == "boom":
-            raise ZeroDivisionError("a bug")
+            raise ZeroDivisionError("a bug with s3cr3t-of-ours")
+        if word == "leak":
+            self.place.tell(Told(kind="notification", text="the key is s3cr3t-of-ours"))
+            await asyncio.sleep(3600)
         if word == "done":
             self.agent.board.write(self.place.issue["identifier"], rest or "done", state="Done")
         return "said"
@@ -84,6 +89,7 @@ class Board:
         self.file.write_text(WORKFLOW.replace("MORE", more).replace("STALL", str(stall)))
         self.tracker = FolderTracker(folder / "issues", ["Done"])
         self.told = []
+        self.hooks = ()
         self.service = None
 
     def write(self, name, title, state="Todo", **more):
@@ -107,10 +113,12 @@ class Board:
             environ=dict(os.environ),
             recorder=Recorder(self.journal),
             owner=owner(),
+            hooks=self.hooks,
         )
         self.agent = Obedient(self)
         worker = SiteWorker(self.site, lambda _: self.agent)
-        self.service = Service(self.watched, lambda _: self.tracker, worker)
+        hide = Mask(["s3cr3t-of-ours"]).text
+        self.service = Service(self.watched, lambda _: self.tracker, worker, mask=hide)
         self.running = asyncio.ensure_future(self.service.run())
         return self
 
@@ -187,6 +195,32 @@ async def test_a_bug_in_an_agent_costs_its_attempt_and_not_the_service(tmp_path)
         await board.until(lambda: any(each.error for each in board.service.state.finished))
     errors = [each.error for each in board.service.state.finished if each.issue.id == "A-1"]
     assert "ZeroDivisionError" in errors[0]
+    assert "s3cr3t" not in str(board.service.snapshot())
+
+
+@pytest.mark.rule("W30")
+async def test_a_secret_that_an_agent_says_is_not_in_what_the_service_shows(tmp_path):
+    async with Board(tmp_path) as board:
+        board.write("A-1", "leak")
+        await board.until(lambda: "the key is" in str(board.service.snapshot()))
+        assert "s3cr3t" not in str(board.service.snapshot())
+        assert "s3cr3t" not in str(board.service.issue("A-1"))
+
+
+async def test_an_issue_that_a_hook_skips_is_no_failure_and_waits_for_a_change(tmp_path):
+    @hook(on="run.start")
+    def nothing(ctx, hook_context):
+        return HookResult.skip("nothing to do here")
+
+    board = Board(tmp_path)
+    board.hooks = (python_hook(nothing),)
+    async with board:
+        board.write("A-1", "done")
+        await board.until(lambda: board.service.state.parked)
+        assert "nothing to do here" in board.service.snapshot()["blocked"][0]["error"]
+        assert board.service.state.finished[0].outcome == "skipped"
+        assert board.agent.most == 0
+    assert board.log() == ["after_create A-1"], "nothing was begun, so there is nothing to end"
 
 
 @pytest.mark.rule("O15")

@@ -211,6 +211,8 @@ def _log(mask: Mask, notes: _Notes, *, live: bool, quiet: bool) -> None:
 
 def _masked(record: logging.LogRecord, mask: Mask) -> bool:
     record.msg, record.args = mask.text(record.getMessage()), None
+    if record.exc_info and not record.exc_text:
+        record.exc_text = mask.text(logging.Formatter().formatException(record.exc_info))
     return True
 
 

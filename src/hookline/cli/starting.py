@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +14,10 @@ from hookline.cli.running import FILE, IMAGES, run_agent, set_environment
 from hookline.errors import UsageError
 
 __all__ = ["run"]
+
+WORKFLOW = "a WORKFLOW.md"
+AGENTRUN = "an AgentRun manifest"
+AGENT = "an agent in Python or a kagent manifest"
 
 
 def run(
@@ -62,17 +67,41 @@ def run(
 ) -> int:
     """Run an agent with all its hooks."""
     given = set_environment(env or [], env_file)
+    own: dict[str, dict[str, Any]] = {
+        WORKFLOW: {"issue": issue, "strict": strict},
+        AGENTRUN: {
+            "persona": persona,
+            "on": on,
+            "secrets": secrets,
+            "agent-command": agent_command,
+            "agent-image": agent_image,
+            "network": network,
+            "mount": mount,
+            "name": name,
+            "namespace": namespace,
+        },
+        AGENT: {
+            "image": image,
+            "tools": tools,
+            "workspace": workspace,
+            "timeout": timeout,
+            "session": session,
+            "user": user,
+        },
+    }
     if resume:
         from hookline.cli.containing import resume_agentrun
 
         return resume_agentrun(resume, on=on, ask=ask, json=json, quiet=quiet)
     if not file:
         raise UsageError("say which file: hookline run FILE")
-    if is_workflow(file):
+    format = WORKFLOW if is_workflow(file) else AGENTRUN if is_agentrun(file) else AGENT
+    _refuse_others(format, own)
+    if format is WORKFLOW:
         from hookline.cli.working import run_workflow
 
         return run_workflow(file, issue, hooks=hooks, strict=strict, json=json, quiet=quiet)
-    if is_agentrun(file):
+    if format is AGENTRUN:
         from hookline.cli.containing import run_agentrun
 
         return run_agentrun(
@@ -109,3 +138,11 @@ def run(
         json=json,
         quiet=quiet,
     )
+
+
+def _refuse_others(format: str, own: Mapping[str, Mapping[str, Any]]) -> None:
+    """An option that means nothing for this file would be a wish that nobody heard."""
+    for other, options in own.items():
+        useless = [f"--{name}" for name, value in options.items() if value]
+        if other is not format and useless:
+            raise UsageError(f"{', '.join(useless)}: this is for {other}, and the file is {format}")

@@ -18,7 +18,7 @@ import typer
 from hookline.cli.running import hooks_of, interruptible, watcher
 from hookline.cli.terminal import err, open_journal, out, print_json, secrets_of
 from hookline.dialects.symphony import Workflow, declaration, missing_for_dispatch, read_file, workflow_file
-from hookline.errors import UsageError
+from hookline.errors import Skipped, UsageError
 from hookline.journal import Record
 from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
@@ -213,6 +213,12 @@ async def _attempted(site: Site, identifier: str, guard: Guard | None, *, json: 
             err.print(f"what a killed process left could not be finished: {line}", style="yellow")
         agent = agent_of(workflow, site.secret_names, site.hooks, site.recorder.journal, guard)
         done = await run_issue(site, tracker, agent, identifier)
+    except Skipped as exc:
+        if json:
+            print_json({"run_id": exc.run_id, "skipped": exc.reason})
+        else:
+            _line(f"skipped: {exc}")
+        return 0
     finally:
         await tracker.close()
         await site.runner.close()

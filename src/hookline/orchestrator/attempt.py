@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 from hookline.context import Facts, WorkflowContext
 from hookline.dialects.symphony import Workflow, declaration
-from hookline.errors import HooklineError, RunEnded, RunTimedOut
+from hookline.errors import HooklineError, RunEnded, RunTimedOut, Skipped
 from hookline.hook import Hook
 from hookline.journal import Begun, Ended, Journal, Owner, RunRow
 from hookline.journal.masking import Mask
@@ -135,9 +135,11 @@ async def attempt(
 
 
 def outcome_of(exc: BaseException, stop: Stop | None = None) -> str:
-    """What an attempt that raised this came to: failed, timed_out, cancelled, stalled or input_required."""
+    """What an attempt that raised this came to: failed, timed_out, cancelled, stalled, skipped or input_required."""
     if isinstance(exc, asyncio.CancelledError):
         return (stop.outcome if stop else None) or "cancelled"
+    if isinstance(exc, Skipped):
+        return "skipped"
     if isinstance(exc, TurnFailed) and exc.kind == "turn_input_required":
         return "input_required"
     return "timed_out" if _status(exc) is Status.TIMED_OUT else "failed"

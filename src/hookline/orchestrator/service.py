@@ -88,7 +88,10 @@ class Worker(Protocol):
 
 
 class Service:
-    """Works on issues until it is stopped. `changed` is called after every event, for whoever shows the state."""
+    """Works on issues until it is stopped. `changed` is called after every event, for whoever shows the state.
+
+    `mask` hides secrets in what agents say, before it is part of the state that others see.
+    """
 
     def __init__(
         self,
@@ -97,8 +100,10 @@ class Service:
         worker: Worker,
         *,
         changed: Callable[[], None] = lambda: None,
+        mask: Callable[[str], str] = str,
     ) -> None:
         self._watched = watched
+        self._mask = mask
         self._tracker_of = tracker_of
         self._worker = worker
         self._changed = changed
@@ -255,7 +260,7 @@ class Service:
                     generation=action.generation,
                     now=time.monotonic(),
                     kind=told.kind,
-                    text=told.text,
+                    text=self._mask(told.text),
                     session_id=told.session_id,
                     tokens=told.tokens,
                     rate_limits=told.rate_limits,
@@ -270,7 +275,7 @@ class Service:
             ended = Ended(outcome="cancelled")
         except Exception as exc:
             logger.exception("%s an attempt broke off", about)
-            ended = Ended(outcome="failed", error=f"{type(exc).__name__}: {exc}")
+            ended = Ended(outcome="failed", error=self._mask(f"{type(exc).__name__}: {exc}"))
         finally:
             logger.info("%s %s an attempt ended", about, fields(outcome=ended.outcome, error=ended.error))
             self._tell(

@@ -97,7 +97,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parked:
-    """An issue whose agent wants a person. It holds no slot; any change in the tracker frees it."""
+    """An issue whose agent wants a person, or that a hook skipped. It holds no slot; any change in the tracker frees it."""
 
     issue: Issue
     why: str
@@ -186,7 +186,8 @@ class Heard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """An attempt has ended, its hooks included. Outcomes: ok, failed, timed_out, cancelled, stalled, input_required."""
+    """An attempt has ended, its hooks included. Outcomes: ok, failed, timed_out, cancelled, stalled, skipped,
+    input_required."""
 
     id: str
     generation: int
@@ -469,8 +470,8 @@ def _finish(state: State, event: Finish) -> Next:
         return _cleaning(state, each.issue)
     if state.stopping or (each.ending is not None and not each.stalled):
         return state, []
-    if outcome == "input_required":
-        parked = Parked(issue=each.issue, why=error or "its agent asks for a person", since=event.now)
+    if outcome in ("input_required", "skipped"):
+        parked = Parked(issue=each.issue, why=error or outcome, since=event.now)
         return replace(state, parked={**state.parked, event.id: parked}), []
     if outcome == "ok":
         retry = Retry(issue=each.issue, attempt=1, due=event.now + CONTINUE_AFTER)
