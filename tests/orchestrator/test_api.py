@@ -131,3 +131,9 @@ async def test_a_port_that_is_taken_is_said():
         with pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1:{port}"):
             async with serving("127.0.0.1", port, state=shown, issue=found, refresh=dict):
                 pass
+
+
+async def test_a_port_that_is_none_is_said():
+    with pytest.raises(UsageError, match=r"cannot listen on 127\.0\.0\.1:99999"):
+        async with serving("127.0.0.1", 99999, state=shown, issue=found, refresh=dict):
+            pass

@@ -8,6 +8,7 @@ import pytest
 from hookline.dialects.symphony import WorkflowError
 from hookline.orchestrator import reloading
 from hookline.orchestrator.reloading import Watched
+from hookline.orchestrator.trackers import TrackerError
 
 GOOD = "---\ntracker: {kind: folder}\nagent: {kind: command, command: cat}\n---\nWork on {{ issue.title }}.\n"
 
@@ -113,12 +114,12 @@ def test_the_first_one_must_be_good(file, case):
 def test_a_check_of_the_services_own_is_part_of_being_good(file, told):
     def check(workflow):
         if "forbidden" in workflow.prompt:
-            raise WorkflowError("no", kind="invalid_workflow_config", file=workflow.file)
+            raise TrackerError("no such tracker", kind="unsupported_tracker_kind")
 
     watched = Watched(str(file), {}, told=told.append, check=check)
     written(file, GOOD + "forbidden\n")
     assert watched.look()
-    assert watched.problem is not None
+    assert watched.problem == "no such tracker"
 
 
 @pytest.mark.rule("W31")

@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from hookline.dialects.symphony import read
 from hookline.orchestrator.agents import Place
+from hookline.orchestrator.attempt import Site
 from hookline.orchestrator.working import agent_of
+from hookline.orchestrator.workspace import Root
+from hookline.runners.local import LocalRunner
 from tests.orchestrator.scenes import workflow
 
 SERVER = Path(__file__).with_name("app_server.py")
@@ -51,3 +55,24 @@ async def test_where_the_file_says_nothing_codex_asks_nobody_and_writes_only_in_
     thread = asked["thread/start"]
     assert (thread["approvalPolicy"], thread["sandbox"]) == ("never", "workspace-write")
     assert "sandboxPolicy" not in asked["turn/start"]
+
+
+def test_a_variable_that_a_changed_file_names_is_withheld_from_then_on(tmp_path):
+    file = str(tmp_path / "WORKFLOW.md")
+    workflows = [
+        read("---\ntracker: {kind: linear, provider: {api_key: $FIRST}}\n---\n", file, {}),
+        read("---\ntracker: {kind: linear, provider: {api_key: $SECOND}}\n---\n", file, {}),
+    ]
+    with Root(str(tmp_path / "work")) as root:
+        now = [0]
+        site = Site(
+            current=lambda: workflows[now[0]],
+            root=root,
+            runner=LocalRunner(),
+            environ={},
+            secret_names=frozenset({"FIRST"}),
+        )
+        assert site.withheld_names == {"FIRST"}
+        now[0] = 1
+        assert site.withheld_names == {"FIRST", "SECOND"}
+        assert site.scripts.secret_names == {"FIRST", "SECOND"}

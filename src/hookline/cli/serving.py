@@ -22,7 +22,7 @@ from rich.text import Text
 
 from hookline.cli.running import hooks_of
 from hookline.cli.terminal import err, open_journal, print_json, secrets_of
-from hookline.dialects.symphony import Workflow, workflow_file
+from hookline.dialects.symphony import Workflow, WorkflowError, workflow_file
 from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
 from hookline.journal.place import default_path
@@ -33,6 +33,7 @@ from hookline.orchestrator.attempt import Site, recovered
 from hookline.orchestrator.hooks import Outputs
 from hookline.orchestrator.reloading import Watched
 from hookline.orchestrator.service import Service
+from hookline.orchestrator.trackers import TrackerError
 from hookline.orchestrator.working import SiteWorker, agent_of, secret_names, tracker_of
 from hookline.orchestrator.workspace import Root
 from hookline.pipeline import Recorder
@@ -91,7 +92,7 @@ def serve(
 
         def agent(workflow: Workflow) -> CodingAgent:
             warn(guard.blind(workflow.agent) if guard else ())
-            return agent_of(workflow, names, more, journal, guard)
+            return agent_of(workflow, site.withheld_names, more, journal, guard)
 
         agent(watched.workflow)
         worker = SiteWorker(site, agent)
@@ -167,10 +168,12 @@ def _on_signals(service: Service) -> None:
         loop.add_signal_handler(number, service.stop)
 
 
-def _checked(workflow: Any) -> None:
+def _checked(workflow: Workflow) -> None:
     """What a service of this workflow would need at once: its tracker can be made, and so can its agent."""
-    names = secret_names(workflow, os.environ)
-    tracker_of(workflow, os.environ)
+    try:
+        names = secret_names(workflow, os.environ)
+    except TrackerError as exc:
+        raise WorkflowError(str(exc), kind=exc.kind, file=workflow.file, key="tracker") from exc
     agent_of(workflow, names)
 
 

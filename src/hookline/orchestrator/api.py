@@ -49,9 +49,10 @@ def _listener(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
         # From here on a client can connect, also before the server has got to accept it.
         listener.listen(128)
-    except OSError as exc:
+    except (OSError, OverflowError) as exc:
         listener.close()
-        raise UsageError(f"cannot listen on {host}:{port}: {exc.strerror or exc}") from exc
+        why = getattr(exc, "strerror", None) or exc
+        raise UsageError(f"cannot listen on {host}:{port}: {why}") from exc
     return listener
 
 

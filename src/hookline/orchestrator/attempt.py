@@ -59,13 +59,18 @@ class Site:
     hooks: tuple[Hook, ...] = ()
 
     @property
+    def withheld_names(self) -> frozenset[str]:
+        """What neither hooks nor agents are given; a file that was read again may name other variables."""
+        return self.secret_names | self.current().tracker.variables
+
+    @property
     def scripts(self) -> Scripts:
         return Scripts(
             current=lambda: self.current().hooks,
             runner=self.runner,
             environ=self.environ,
             file=self.current().file,
-            secret_names=self.secret_names,
+            secret_names=self.withheld_names,
             mask=self.mask,
             outputs=self.outputs,
         )
@@ -241,7 +246,7 @@ class _Work:
         path = site.root.checked(self.workspace)
         place = Place(
             workspace=path,
-            env={**withheld(site.environ, site.secret_names), "PWD": path},
+            env={**withheld(site.environ, site.withheld_names), "PWD": path},
             tell=self.tell,
             title=f"{issue.identifier}: {issue.title}",
             issue=issue_values(issue),

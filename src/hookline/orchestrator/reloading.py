@@ -8,8 +8,8 @@ import os
 import time
 from collections.abc import Callable, Mapping
 
-from hookline.dialects.symphony import Workflow, WorkflowError, missing_for_dispatch, read_file
-from hookline.errors import FileError
+from hookline.dialects.symphony import Workflow, missing_for_dispatch, read_file
+from hookline.errors import HooklineError
 
 __all__ = ["EVERY", "Watched"]
 
@@ -67,7 +67,7 @@ class Watched:
         self._content = content
         try:
             workflow = self._read()
-        except (WorkflowError, FileError) as exc:
+        except HooklineError as exc:
             return self._keep(str(exc))
         self.workflow, self.problem = workflow, None
         self.revision += 1
