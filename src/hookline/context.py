@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
+from hookline.classes import dataclass, field
 from hookline.errors import UsageError
 from hookline.plain import copied, plain
 from hookline.point import Point, Status
@@ -293,7 +293,7 @@ class HookContext:
         """Every field as plain data: what a hook in another process is sent."""
         facts, payload, output = self._given
         shown: dict[str, Any] = {
-            item.name: plain(getattr(facts, item.name)) for item in fields(facts) if item.name not in _INNER
+            name: plain(getattr(facts, name)) for name in Facts.__match_args__ if name not in _INNER
         }
         shown["current_payload"] = plain(payload)
         shown["current_output"] = plain(output)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import FunctionType
 from typing import Any, Protocol, TypeVar, overload
 
+from hookline.classes import dataclass
 from hookline.context import Facts, HookContext, WorkflowContext
 from hookline.errors import UsageError
 from hookline.point import Point, point_named
@@ -178,6 +177,8 @@ def check_signature(function: Callable[..., Any]) -> None:
         code = function.__code__
         if code.co_argcount == 2 and not code.co_kwonlyargcount:
             return  # what nearly all are; reading a whole signature takes twenty times as long
+    import inspect  # slow to load, and for the few that are no plain functions
+
     try:
         inspect.signature(function).bind(None, None)
     except TypeError:
@@ -191,7 +192,7 @@ def check_signature(function: Callable[..., Any]) -> None:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    inner = inspect.unwrap(function)
+    inner: Any = _unwrapped(function)
     while isinstance(inner, functools.partial):
         inner = inner.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return getattr(inner, "__name__", type(inner).__name__)
@@ -199,13 +200,21 @@ def name_of(function: Callable[..., Any]) -> str:
 
 def source_of(function: Callable[..., Any]) -> str:
     """file:line of a function, for messages and for the record."""
-    inner: Any = inspect.unwrap(function)
+    inner: Any = _unwrapped(function)
     while isinstance(inner, functools.partial):
         inner = inner.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     if not hasattr(inner, "__code__") and not hasattr(inner, "__func__"):
         inner = type(inner).__call__
     code = getattr(getattr(inner, "__func__", inner), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
+
+
+def _unwrapped(function: Callable[..., Any]) -> Any:
+    if not hasattr(function, "__wrapped__"):
+        return function
+    import inspect
+
+    return inspect.unwrap(function)
 
 
 def _seconds(value: Any) -> float | None:

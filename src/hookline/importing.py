@@ -5,14 +5,15 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hookline.declaration import HookDeclaration
 from hookline.errors import FileError, HooklineError
+
+if TYPE_CHECKING:
+    from hookline.declaration import HookDeclaration
 
 __all__ = ["function_of", "imported"]
 
@@ -86,6 +87,8 @@ def _does_not_import(where: str, exc: BaseException) -> FileError:
     """The user's own line, not ours: the last frame that lies in the file."""
     if isinstance(exc, SyntaxError) and exc.filename:
         return FileError(f"does not import: {exc.msg}", file=exc.filename, line=exc.lineno)
+    import traceback
+
     full = str(Path(where).resolve())
     lines = [frame.lineno for frame in traceback.extract_tb(exc.__traceback__) if frame.filename == full]
     text = str(exc) if isinstance(exc, HooklineError) else f"{type(exc).__name__}: {exc}"

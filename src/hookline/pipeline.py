@@ -7,27 +7,26 @@ rubbish, ignore cancellation), it comes out of here as "broke", never as a verdi
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
-import traceback
 from collections.abc import Callable, Generator, Iterable, Sequence
 from sys import getrefcount
 from types import CoroutineType, coroutine
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hookline.context import Facts, Given, HookContext
 from hookline.errors import HookBroke, UsageError
 from hookline.hook import Hook, Mode, OnError, settled_on_error
 from hookline.journal import Begun, Called, Decided, Ended, Journal, Record
-from hookline.limit import Driver, Interrupt
 from hookline.plain import strictly_plain
 from hookline.point import Point
 from hookline.result import CONTINUE, HookAction, HookResult, Outcome, add_up, ends_the_walk, fault, merged
 
+if TYPE_CHECKING:
+    from hookline.limit import Driver, Interrupt
+
 __all__ = ["Pipeline", "Recorder"]
 
-logger = logging.getLogger(__name__)
+# What only a hook that waits or breaks needs is loaded there: `hookline answer` comes here without an event loop.
 _clock = time.perf_counter
 _new = HookContext.__new__
 _GROUP: type[BaseException] = BaseExceptionGroup
@@ -75,7 +74,7 @@ class Recorder:
             except Exception:
                 # Who only looks on must not keep a hook from running, least of all one that cleans up.
                 self.watchers = tuple(each for each in self.watchers if each is not watch)
-                logger.warning("%s: a watcher raised and is not called again", record.run_id, exc_info=True)
+                _warn("%s: a watcher raised and is not called again", record.run_id, exc_info=True)
 
 
 class Pipeline:
@@ -119,6 +118,8 @@ class Pipeline:
         walk.rest = iter(standing)
         future = walk.resume(None)
         if future is not walk:
+            from hookline.limit import Driver
+
             walk.driver = Driver(walk)
             await walk.driver.drive(future)
             walk.driver = None
@@ -220,11 +221,15 @@ class _Walk:
         return None if self.hook.limits_itself else self.hook.timeout
 
     def give_up(self, why: Interrupt) -> Any:
+        from asyncio import CancelledError
+
+        from hookline.limit import Interrupt
+
         hook = self.hook
         self.close()
         if why is Interrupt.CANCELLED:
             self._note(hook, _CANCELLED)
-            raise asyncio.CancelledError
+            raise CancelledError
         text = f"{_past(hook)}, ignored its cancellation and was given up"
         if self._take(hook, _broken(hook, self.given.facts.point, HookBroke(text, kind="timed_out"))):
             self.rest = iter(())
@@ -256,17 +261,23 @@ class _Walk:
         """The answer of a hook that waited, or what came over it meanwhile."""
         assert self.driver is not None
         interrupt = self.driver.hook_ended()
+        if interrupt is None:
+            return answer
+        from asyncio import CancelledError
+
+        from hookline.limit import Interrupt
+
         if interrupt is Interrupt.CANCELLED:
             self._note(hook, _CANCELLED)
-            raise answer if isinstance(answer, asyncio.CancelledError) else asyncio.CancelledError
-        return answer if interrupt is None else HookBroke(_past(hook), kind="timed_out")
+            raise answer if isinstance(answer, CancelledError) else CancelledError
+        return HookBroke(_past(hook), kind="timed_out")
 
     def _take(self, hook: Hook, taken: _Taken) -> bool:
         """Let an answer count; whether it ends the walk."""
         self._note(hook, taken)
         if taken.error is not None and not self._pipeline.recorder.watchers:
             facts = self.given.facts
-            logger.warning("%s: hook %s at %s broke: %s", facts.run_id, hook.name, facts.point, taken.error)
+            _warn("%s: hook %s at %s broke: %s", facts.run_id, hook.name, facts.point, taken.error)
         if taken.changed is not None:
             self.given = Given(self.given.facts, taken.payload, taken.output)
             self._changed = True
@@ -426,6 +437,8 @@ def _raised(exc: BaseException) -> str:
     inner: tuple[BaseException, ...] = getattr(exc, "exceptions", ()) if isinstance(exc, _GROUP) else ()
     if inner:
         text = f"{text}: {'; '.join(_raised(each) for each in inner[:3])}"
+    import traceback
+
     frames = traceback.extract_tb(exc.__traceback__)
     place = (
         f" ({frames[-1].filename}:{frames[-1].lineno})" if frames and not isinstance(exc, UsageError) else ""
@@ -454,3 +467,9 @@ def _decided(facts: Facts, outcome: Outcome) -> Decided:
 
 def _past(hook: Hook) -> str:
     return f"ran past its limit of {hook.timeout:g} s"
+
+
+def _warn(message: str, *values: Any, exc_info: bool = False) -> None:
+    import logging
+
+    logging.getLogger(__name__).warning(message, *values, exc_info=exc_info, stacklevel=2)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, NamedTuple, cast
 
+from hookline.classes import dataclass
 from hookline.errors import UsageError
 from hookline.plain import like, plain, strictly_plain
 from hookline.point import Point
@@ -147,6 +147,8 @@ class HookResult:
         return self.error_message
 
     def to_dict(self) -> dict[str, Any]:
+        from dataclasses import fields  # slow to load, and only who sends results away needs it
+
         return {item.name: plain(getattr(self, item.name)) for item in fields(self)}
 
     @classmethod

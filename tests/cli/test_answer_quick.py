@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tomllib
@@ -14,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from hookline.cli.compiled import VERSION, copy_place
-from hookline.cli.quick import LONG
-from hookline.journal.encoding import decoded
+from tests.cli.ways import Ways
 
 STDIN = sorted((Path(__file__).parents[1] / "fixtures" / "claude-code" / "stdin").glob("*.json"))
 MATCHED = re.compile(r"PreToolUse|SessionStart|PostToolUse\.bash\.|Stop\.json|Notification").match
@@ -50,76 +48,6 @@ SETTINGS = {
         "SessionStart": [{"matcher": "resume", "hooks": [{"type": "command", "command": "exit 2"}]}],
     }
 }
-CALL = {
-    "session_id": "s1",
-    "hook_event_name": "PreToolUse",
-    "tool_name": "TodoWrite",
-    "tool_input": {"todos": ["x"]},
-    "tool_use_id": "t1",
-}
-
-
-class Ways:
-    """Asks `hookline answer` on either way, each time with a journal of its own beside an approval made once."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.approved = folder / "approved"
-        self._count = 0
-
-    def environ(self, home, **more):
-        known = {**os.environ, "HOOKLINE_HOME": str(home), "NO_COLOR": "1", **more}
-        return {name: value for name, value in known.items() if name != LONG or name in more}
-
-    def write(self, text, name="hookline.yaml"):
-        (self.folder / name).write_text(text.replace("PYTHON", sys.executable))
-
-    def command(self, *words, home=None, stdin=b"", options=(), **more):
-        return subprocess.run(
-            [sys.executable, *options, "-m", "hookline", *words],
-            cwd=self.folder,
-            env=self.environ(home or self.approved, **more),
-            input=stdin,
-            capture_output=True,
-            check=False,
-        )
-
-    def home(self):
-        self._count += 1
-        home = self.folder / f"home{self._count}"
-        shutil.copytree(self.approved, home, ignore=shutil.ignore_patterns("journal.db*"))
-        return home
-
-    def event(self, **changes):
-        return json.dumps({**CALL, "cwd": str(self.folder), **changes}).encode()
-
-    def both(self, *words, stdin, **more):
-        """What each way said and kept."""
-        found = []
-        for way in ({}, {LONG: "1"}):
-            home = self.home()
-            done = self.command("answer", *words, home=home, stdin=stdin, **way, **more)
-            found.append(((done.returncode, done.stdout, done.stderr), kept(home)))
-        return found
-
-
-def kept(home):
-    """The records of a journal, without what differs from one call to the next."""
-    if not (home / "journal.db").exists():
-        return []
-    with sqlite3.connect(home / "journal.db") as db:
-        rows = db.execute("SELECT run_id, body FROM record ORDER BY seq").fetchall()
-        runs = db.execute("SELECT scope, name, status, error, source FROM run ORDER BY began").fetchall()
-    db.close()
-    found = [decoded(run_id, fields) for run_id, body in rows for fields in json.loads(body)]
-    return [*runs, *(plain(record) for record in found)]
-
-
-def plain(record):
-    kept = {**record._asdict(), "at": 0, "seconds": 0, "kind": type(record).__name__}
-    kept["scope_id"] = kept["scope_id"].rpartition("-")[0]
-    kept["run_id"] = kept["run_id"].partition("-")[0] if kept["run_id"][-1].isdigit() else kept["run_id"]
-    return kept
 
 
 @pytest.fixture(scope="module")

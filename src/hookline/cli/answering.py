@@ -11,28 +11,23 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
-import time
-import traceback
 from pathlib import Path
 from typing import Any
 
 from hookline.attaching import SUFFIXES, attached
 from hookline.cli.compiled import copy_of, keep_copy
 from hookline.cli.keeping import open_journal
-from hookline.cli.quick import begun, stdin_given
+from hookline.cli.quick import stdin_given
+from hookline.cli.recording import recorded, tell
+from hookline.cli.trouble import troubled
 from hookline.cli.trust import FILE, found_from, trusted
 from hookline.context import Facts, HookContext
-from hookline.dialects.claude.answering import Answer, answer, trouble
-from hookline.dialects.claude.events import CALLERS, meant, point_of
+from hookline.dialects.claude.answering import Answer
+from hookline.dialects.claude.events import CALLERS
 from hookline.dialects.claude.payload import context_of, read
-from hookline.errors import FileError, HooklineError, JournalError
+from hookline.errors import FileError
 from hookline.hook import Hook
 from hookline.importing import function_of
-from hookline.journal import Begun, Decided, Ended, Journal
-from hookline.pipeline import Pipeline, Recorder
-from hookline.point import Status
-from hookline.result import HookAction, Outcome, Reason
 from hookline.runners.local import LocalRunner
 
 __all__ = ["answering"]
@@ -40,12 +35,7 @@ __all__ = ["answering"]
 
 def answering(arguments: list[str], stdin: bytes | None = None) -> int:
     options = _options(arguments)
-    said = _said(options, stdin_given() if stdin is None else stdin)
-    # Half a surrogate pair, which an event may carry and UTF-8 may not, becomes the escape that JSON has for it.
-    sys.stdout.buffer.write(said.stdout.encode("utf-8", "backslashreplace"))
-    sys.stdout.buffer.flush()
-    sys.stderr.write(said.stderr)
-    return said.exit_code
+    return tell(_said(options, stdin_given() if stdin is None else stdin))
 
 
 def _said(options: Any, stdin: bytes) -> Answer:
@@ -57,34 +47,8 @@ def _said(options: Any, stdin: bytes) -> Answer:
         context = context_of({**payload, "hook_event_name": event}, as_=options.caller)
         facts = context.facts
         return asyncio.run(_answered(options, payload, event, context))
-    except JournalError as exc:
-        return trouble(str(exc), event, options.caller)
-    except HooklineError as exc:
-        message = str(exc)
     except Exception as exc:
-        # To the caller a crash would be a yes.
-        traceback.print_exc()
-        message = f"a defect in hookline itself: {type(exc).__name__}: {exc}"
-    return _kept_trouble(message, event, options.caller, facts)
-
-
-def _kept_trouble(message: str, event: str, caller: str, facts: Facts | None) -> Answer:
-    """What the caller is told where no hook could be asked; on record, as every answer is."""
-    said = trouble(message, event, caller)
-    facts = facts or Facts(caller, point_of(event, caller))
-    refused = said.exit_code != 1
-    action, status = (HookAction.BLOCK, Status.BLOCKED) if refused else (HookAction.CONTINUE, Status.FAILED)
-    start = begun(facts, event, caller, None)
-    reasons = (Reason("hookline", action, message),) if refused else ()
-    ids = start.run_id, start.scope_id
-    decided = Decided(*ids, facts.point, time.time(), action, reasons, note=f"no hook was asked: {message}")
-    try:
-        with open_journal() as journal:
-            journal.put(start, decided, Ended(*ids, start.scope, time.time(), status, None, message))
-    except Exception as exc:
-        # The answer is owed, whatever becomes of its record.
-        return said._replace(stderr=f"{said.stderr}hookline: not on record: {exc}\n")
-    return said
+        return troubled(exc, event, options.caller, facts)
 
 
 async def _answered(options: Any, payload: dict[str, Any], event: str, context: HookContext) -> Answer:
@@ -92,44 +56,9 @@ async def _answered(options: Any, payload: dict[str, Any], event: str, context: 
     try:
         hooks = _hooks(options.file or _found(payload), runner)
         with open_journal() as journal:
-            return await _recorded(journal, hooks, payload, event, context, options.caller)
+            return await recorded(journal, hooks, payload, event, context, options.caller)
     finally:
         await runner.close()
-
-
-async def _recorded(
-    journal: Journal,
-    hooks: list[Hook],
-    payload: dict[str, Any],
-    event: str,
-    context: HookContext,
-    caller: str,
-) -> Answer:
-    facts = context.facts
-    start = begun(facts, event, caller, context.given.payload)
-    facts.run_id, facts.scope_id = start.run_id, start.scope_id
-    await journal.write(start)
-    pipeline = Pipeline(hooks, Recorder(journal))
-    outcome = await pipeline.fire(context)
-    said = answer(outcome, event, caller, given=payload)
-    notes = [f"lost: {lost}" for lost in said.lost]
-    if event not in CALLERS[caller] and not pipeline.at(facts.point):
-        unknown = f"{event!r} is no event of {caller} that is known here, and no hook stands at {facts.point}"
-        notes.append(f"{unknown}; {meant(event, caller)}")
-        said = said._replace(stderr=f"{said.stderr}hookline: {notes[-1]}\n")
-    for note in notes:
-        journal.note(
-            Decided(start.run_id, start.scope_id, facts.point, time.time(), outcome.action, note=note)
-        )
-    await journal.write(_ended(start, outcome))
-    return said
-
-
-def _ended(start: Begun, outcome: Outcome) -> Ended:
-    refused = outcome.action in (HookAction.BLOCK, HookAction.FAIL)
-    status = Status.BLOCKED if refused else Status.OK
-    reason = outcome.reason or None
-    return Ended(start.run_id, start.scope_id, start.scope, time.time(), status, outcome.output, reason)
 
 
 def _hooks(file: Path, runner: LocalRunner) -> list[Hook]:

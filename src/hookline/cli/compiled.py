@@ -11,10 +11,10 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from hookline.cli.digests import digest
 from hookline.cli.trust import digest_of, written
 from hookline.errors import FileError
 from hookline.journal.place import default_path
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from hookline.declaration import HookDeclaration
     from hookline.hook import Hook
 
-__all__ = ["VERSION", "copy_of", "copy_place", "keep_copy"]
+__all__ = ["OWN_GUARDS", "VERSION", "copy_of", "copy_place", "keep_copy"]
 
 VERSION = "0.1.0"
 """Of hookline itself; the metadata of the package has the same, and takes longer to read than all the rest."""
+
+OWN_GUARDS = "hookline.guards"
 
 # In a checkout the version stays while these change.
 _MADE_BY = (
@@ -35,9 +37,12 @@ _MADE_BY = (
     "dialects/claude/settings.py",
     "dialects/condition.py",
     "dialects/native.py",
+    "hook.py",
     "lines.py",
     "matching.py",
 )
+
+_NOT_PLAIN = ("async", "if", "background", "warm", "preload")
 
 Json = dict[str, Any]
 
@@ -46,7 +51,7 @@ def copy_of(file: Path, content: bytes, environ: Mapping[str, str]) -> list[Json
     """The hooks of a file with this content, in order; None where no copy can be believed."""
     try:
         head, _, body = _own(copy_place(file, environ)).partition(b"\n")
-        if head.decode() != sha256(body).hexdigest():
+        if head.decode() != digest([body]):
             return None
         copy = cast("Json", json.loads(body))
         unchanged = all(digest_of(name) == digest for name, digest in copy["code"].items())
@@ -69,14 +74,14 @@ def keep_copy(file: Path, content: bytes, hooks: Sequence[Hook], environ: Mappin
     place = copy_place(file, environ)
     try:
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        written(place, sha256(body).hexdigest().encode() + b"\n" + body, mode=0o600)
+        written(place, digest([body]).encode() + b"\n" + body, mode=0o600)
     except (OSError, FileError):
         pass  # then the next call takes the long way too
 
 
 def copy_place(file: Path, environ: Mapping[str, str]) -> Path:
     """One for each hook file, whatever its content is by now."""
-    name = sha256(os.fsencode(file.resolve())).hexdigest()[:32]
+    name = digest([os.fsencode(file.resolve())])[:32]
     return default_path(environ).with_name("compiled") / f"{name}.json"
 
 
@@ -93,8 +98,8 @@ def _own(place: Path) -> bytes:
 def _key(file: Path, content: bytes) -> str:
     root = Path(__file__).parents[1]
     sources = [(each.st_mtime_ns, each.st_size) for each in (os.stat(root / name) for name in _MADE_BY)]
-    whole = [VERSION, sources, os.fsdecode(file.resolve()), sha256(content).hexdigest()]
-    return sha256(json.dumps(whole).encode()).hexdigest()
+    whole = [VERSION, sources, os.fsdecode(file.resolve()), digest([content])]
+    return digest([json.dumps(whole).encode()])
 
 
 def _declared(file: Path) -> tuple[HookDeclaration, ...]:
@@ -109,8 +114,11 @@ def _declared(file: Path) -> tuple[HookDeclaration, ...]:
 
 
 def _row(declared: HookDeclaration, hook: Hook) -> Json:
-    """What tells whether a hook is concerned; a rule of Claude Code's settings is left to the long way."""
-    match = declared.match
+    """What tells whether a hook is concerned, and what it is made of where it is plain."""
+    from hookline.hook import settled_on_error  # only to write
+
+    plain = _is_plain(declared, hook)
+    match = hook.match_text if declared.match is None else declared.match
     return {
         "name": hook.name,
         "points": [str(point) for point in hook.points],
@@ -118,7 +126,23 @@ def _row(declared: HookDeclaration, hook: Hook) -> Json:
         "match": [match] if isinstance(match, str) else match,
         "when": declared.when,
         "event": declared.params.get("event"),
+        "kind": declared.kind,
+        "plain": plain,
+        "params": dict(declared.params) if plain else {},
+        "timeout": declared.timeout,
+        "inline": not hook.limits_itself,
+        "source": declared.source,
+        "follows": {str(point): str(settled_on_error(hook, point)) for point in hook.points},
     }
+
+
+def _is_plain(declared: HookDeclaration, hook: Hook) -> bool:
+    """Whether it can be asked without an event loop: waited for, or answering at once."""
+    params = declared.params
+    if declared.kind == "python":
+        # One that limits itself is sync, and called in a thread. An inline one could be anything, but for our own.
+        return hook.limits_itself or params.get("module", "").startswith(OWN_GUARDS)
+    return declared.kind in ("command", "shell") and not any(params.get(key) for key in _NOT_PLAIN)
 
 
 def _code(declared: Iterable[HookDeclaration]) -> dict[str, str | None] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 __all__ = ["main"]
@@ -10,9 +11,12 @@ __all__ = ["main"]
 def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["answer"]:
+        # What one answer leaves behind is soon gone with the process; to look for it takes longer than the answer.
+        gc.disable()
         from hookline.cli.quick import let_go
 
         stdin = let_go(words[1:])
+        gc.enable()
         from hookline.cli.answering import answering
 
         sys.exit(answering(words[1:], stdin))

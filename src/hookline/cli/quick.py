@@ -1,8 +1,9 @@
 """The short way of `hookline answer`: an event that concerns no hook is recorded and let go at once.
 
 It runs before and after every tool call of a foreign agent, and most of these concern no hook. So nothing slow is
-imported here (no asyncio, dataclasses, yaml or pydantic), and the hook file is read from its compiled copy. Whatever
-is not plain (a hook that is concerned, no copy, no approval, anything wrong) goes the long way, which decides alone.
+imported here (no asyncio, dataclasses, yaml or pydantic), and the hook file is read from its compiled copy. Where a
+hook is concerned, `concerned` asks it; whatever is not plain (another kind of hook, no copy, no approval, anything
+wrong) goes the long way, which decides alone.
 """
 
 from __future__ import annotations
@@ -11,23 +12,23 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hookline.cli.compiled import copy_of
-from hookline.cli.keeping import opened_journal
+from hookline.cli.keeping import begun, opened_journal
 from hookline.cli.trust import distrusted, nearest
 from hookline.dialects.claude.events import CALLERS, EVENTS
 from hookline.dialects.claude.payload import told_by
 from hookline.journal import Begun, Called, Decided, Ended, Record
-from hookline.journal.masking import storable
-from hookline.point import Point, Scope, Status
+from hookline.point import Status
 
 if TYPE_CHECKING:
     from hookline.context import Facts
 
-__all__ = ["LONG", "begun", "let_go", "stdin_given"]
+__all__ = ["LONG", "let_go", "stdin_given"]
 
 LONG = "HOOKLINE_ANSWER_LONG"
 """The variable that has every call take the long way; for tests, which compare the two."""
@@ -42,36 +43,36 @@ class _Asked(NamedTuple):
     file: str | None
 
 
+class _Happened(NamedTuple):
+    """One event, the hooks of its file, and what the event says, by the names of a context."""
+
+    event: str
+    payload: Json
+    hooks: list[Json]
+    facts: Facts
+    given: Any
+    output: Any
+
+
 def let_go(arguments: list[str]) -> bytes | None:
-    """Ends the process where no hook is concerned; else what was read of stdin, for the long way."""
+    """Ends the process where the short way can answer; else what was read of stdin, for the long way."""
     asked = None if os.environ.get(LONG) else _asked(arguments)
     if asked is None:
         return None
     stdin = stdin_given()
     try:
-        records = _records(asked, stdin)
-        if records is not None:
-            opened_journal().put(*records)
-            # They are with the system. To close the file would write it to the disk, with the caller waiting.
-            os._exit(0)
+        happened = _happened(asked, stdin)
+        answer = None if happened is None else _answer(happened, asked.caller)
     except Exception:
         # Nothing was decided or kept yet; what this is about is for the long way to say, and it will.
-        pass
+        answer = None
+    if answer is not None:
+        answer()
     return stdin
 
 
 def stdin_given() -> bytes:
     return sys.stdin.buffer.read() if sys.stdin is not None else b""  # pyright: ignore[reportUnnecessaryComparison]
-
-
-def begun(facts: Facts, event: str, caller: str, payload: Any) -> Begun:
-    """The record of an event's beginning; it also names the run and the scope."""
-    # An id may hold half a surrogate pair, and is then no key for a journal.
-    run_id = storable(f"{caller}-{facts.session_id or os.getpid()}")
-    scope_id = storable(f"{facts.call_id or event}-{time.time_ns():x}")
-    scope = facts.point.scope if isinstance(facts.point, Point) else Scope.SESSION
-    about = {"event": event, "tool": facts.current_tool, "agent": facts.agent}
-    return Begun(run_id, scope_id, None, scope, facts.current_tool or event, time.time(), payload, about)
 
 
 def _asked(words: list[str]) -> _Asked | None:
@@ -87,22 +88,40 @@ def _asked(words: list[str]) -> _Asked | None:
     return _Asked(found.get("event", ""), caller, found.get("--file")) if caller in CALLERS else None
 
 
-def _records(asked: _Asked, stdin: bytes) -> list[Record] | None:
-    """What is to be kept of an event that concerns no hook; None where that cannot be told here."""
-    payload = json.loads(stdin.decode("utf-8-sig"))
+def _happened(asked: _Asked, stdin: bytes) -> _Happened | None:
+    """What the event is, and the hooks of its file; None where that cannot be told here."""
+    payload = json.loads(stdin.removeprefix(b"\xef\xbb\xbf").decode())
     event = str(payload.get("hook_event_name") or asked.event)
     if event not in CALLERS[asked.caller]:
         return None
     hooks = _hooks(asked.file, payload)
+    if hooks is None:
+        return None
     told = told_by({**payload, "hook_event_name": event}, asked.caller)
     given, output = told.pop("current_payload"), told.pop("current_output")
-    facts = cast("Facts", SimpleNamespace(**told))
-    start = begun(facts, event, asked.caller, given)
-    calls = None if hooks is None else _calls(hooks, facts, given, output, start)
-    if calls is None:
+    return _Happened(event, payload, hooks, cast("Facts", SimpleNamespace(**told)), given, output)
+
+
+def _answer(happened: _Happened, caller: str) -> Callable[[], None] | None:
+    """Answers, once it is called; None where only the long way can."""
+    facts = happened.facts
+    standing = [hook for hook in happened.hooks if facts.point in hook["points"] and hook["mode"] != "off"]
+    fits = [_fits(hook, facts) for hook in standing]
+    if None in fits:
         return None
-    end = Ended(start.run_id, start.scope_id, start.scope, time.time(), Status.OK, output, None)
-    return [start, *calls, end]
+    start = begun(facts, happened.event, caller, happened.given)
+    calls = _calls(standing, fits, happened, start)
+    if calls is None:
+        rows = list(zip(standing, fits, strict=True))
+        if not all(hook["plain"] for hook, fitting in rows if fitting):
+            return None
+        from hookline.cli.concerned import answering
+
+        return answering(rows, happened.payload, happened.event, caller)
+    end = Ended(start.run_id, start.scope_id, start.scope, time.time(), Status.OK, happened.output, None)
+    opened_journal().put(start, *calls, end)
+    # They are with the system. To close the file would write it to the disk, with the caller waiting.
+    os._exit(0)
 
 
 def _hooks(named: str | None, payload: Json) -> list[Json] | None:
@@ -120,21 +139,23 @@ def _hooks(named: str | None, payload: Json) -> list[Json] | None:
     return copy_of(file, content, os.environ)
 
 
-def _calls(hooks: list[Json], facts: Facts, given: Any, output: Any, start: Begun) -> list[Record] | None:
+def _calls(
+    standing: list[Json], fits: list[bool | None], happened: _Happened, start: Begun
+) -> list[Record] | None:
     """The walk of the pipeline over hooks that are not concerned; None where one is.
 
     A hook whose `match` does not fit is not asked. One whose `when` is not met is, and lets it go on.
     """
-    standing = [hook for hook in hooks if facts.point in hook["points"] and hook["mode"] != "off"]
-    context = SimpleNamespace(facts=facts, given=SimpleNamespace(payload=given, output=output))
+    facts = happened.facts
+    given = SimpleNamespace(payload=happened.given, output=happened.output)
+    context = SimpleNamespace(facts=facts, given=given)
     noted: list[Record] = []
     last = True
-    for number, hook in enumerate(standing, 1):
+    for number, (hook, fitting) in enumerate(zip(standing, fits, strict=True), 1):
         since = time.perf_counter()
-        fits = _fits(hook, facts)
-        if fits is False:
+        if not fitting:
             continue
-        if fits is None or hook["when"] is None or _met(hook["when"], context):
+        if hook["when"] is None or _met(hook["when"], context):
             return None
         last = number == len(standing)
         noted.append(_quiet(hook, facts, start, time.perf_counter() - since, last))

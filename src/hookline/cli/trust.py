@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from hookline.cli.digests import digest
 from hookline.errors import FileError, UsageError
 from hookline.journal.place import default_path
 
@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 FILE = "hookline.yaml"
+_CHUNK = 262_144
 _SUFFIXES = frozenset({".py", ".sh", ".bash", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua"})
 
 
@@ -167,6 +168,6 @@ def digest_of(file: str | Path) -> str | None:
         return None
     try:
         with open(file, "rb") as opened:
-            return hashlib.file_digest(opened, "sha256").hexdigest()
+            return digest(iter(lambda: opened.read(_CHUNK), b""))
     except OSError as exc:
         raise FileError(f"cannot be read: {exc.strerror}", file=file) from exc

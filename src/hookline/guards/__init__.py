@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from hookline.guards.contacts import redact_emails, redact_phones
-from hookline.guards.pushes import no_force_push, no_force_push_unless
-from hookline.guards.secrets import mask_secrets
-from hookline.guards.writes import no_writes_outside, no_writes_outside_of
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hookline.guards.contacts import redact_emails, redact_phones
+    from hookline.guards.pushes import no_force_push, no_force_push_unless
+    from hookline.guards.secrets import mask_secrets
+    from hookline.guards.writes import no_writes_outside, no_writes_outside_of
 
 __all__ = [
     "mask_secrets",
@@ -16,3 +19,28 @@ __all__ = [
     "redact_emails",
     "redact_phones",
 ]
+
+# Each is loaded when it is asked for: the patterns of one take longer to compile than an answer of another.
+_WHERE = {
+    "mask_secrets": "hookline.guards.secrets",
+    "no_force_push": "hookline.guards.pushes",
+    "no_force_push_unless": "hookline.guards.pushes",
+    "no_writes_outside": "hookline.guards.writes",
+    "no_writes_outside_of": "hookline.guards.writes",
+    "redact_emails": "hookline.guards.contacts",
+    "redact_phones": "hookline.guards.contacts",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'hookline.guards' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(_WHERE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

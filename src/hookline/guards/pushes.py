@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import itertools
 import re
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hookline.classes import dataclass, field, replace
 from hookline.context import HookContext, WorkflowContext
 from hookline.guards.commands import asked
+from hookline.guards.patterns import compiled_later
 from hookline.guards.shell import HOLE, LONGEST, Command, TooMuch, Word, Work, names, read, word_of
 from hookline.hook import hook
 from hookline.result import CONTINUE, HookResult
@@ -107,10 +107,12 @@ TEXTS = names(
 )
 # They run a text that they are given in one word.
 RUNS_TEXT = names("ssh su sudo doas script watch parallel env trap flock tmux screen nix-shell unbuffer")
-CODE = re.compile(r"(?:python|perl|ruby|node|nodejs|php|deno|bun|lua|awk|gawk|osascript|tclsh|pwsh)[\d.]*")
-PUSH_IN_CODE = re.compile(r"\b(?:push|send-pack)\b")
-GIT_IN_CODE = re.compile(r"\bgit\b")
-FORCE_IN_CODE = re.compile(r"--force|--mirror|--delete|--prune|[\"'\s]-\w{0,4}[fd]|[\"'\s]\+")
+CODE = compiled_later(
+    r"(?:python|perl|ruby|node|nodejs|php|deno|bun|lua|awk|gawk|osascript|tclsh|pwsh)[\d.]*"
+)
+PUSH_IN_CODE = compiled_later(r"\b(?:push|send-pack)\b")
+GIT_IN_CODE = compiled_later(r"\bgit\b")
+FORCE_IN_CODE = compiled_later(r"--force|--mirror|--delete|--prune|[\"'\s]-\w{0,4}[fd]|[\"'\s]\+")
 # So far from the word push is looked for git before it, and for what forces after it.
 NEAR = 80
 # They give variables and functions what is run later.
@@ -119,9 +121,9 @@ GIT_RUNS = names("submodule bisect rebase for-each-repo filter-branch")
 TAKES_VALUE = names(
     "-C -c --git-dir --work-tree --namespace --exec-path --super-prefix --config-env --attr-source"
 )
-_PUSH = re.compile(r"\bpush\b")
-_SIGNS = re.compile(r"\\\n|['\"\\\ue000]")
-_MIRROR = re.compile(r"remote\..*\.(?:push|mirror)", re.DOTALL)
+_PUSH = compiled_later(r"\bpush\b")
+_SIGNS = compiled_later(r"\\\n|['\"\\\ue000]")
+_MIRROR = compiled_later(r"remote\..*\.(?:push|mirror)", re.DOTALL)
 
 _DANGERS = {
     "--force-with-lease": "lease",
@@ -529,6 +531,8 @@ def _program_name(text: str) -> str:
 
 
 def _quoted(word: Word) -> str:
+    import shlex  # few need it
+
     return shlex.quote(word.text) if word.known else f'"{word.text}"'
 
 

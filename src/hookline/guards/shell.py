@@ -9,8 +9,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
+
+from hookline.classes import dataclass, field
+from hookline.guards.patterns import compiled_later
 
 __all__ = [
     "HOLE",
@@ -192,16 +194,16 @@ class _Draft:
 
 # Words that only give a command its place; what follows them is the command.
 _PLACES = names("! if then else elif while until do { } fi done esac")
-_PLAIN = re.compile(r"[\w./:=,@%+-]+")
-_IN_QUOTES = re.compile(r'[^"\\$`\ue000]+')
-_IN_BRACES = re.compile(r"[^}\"'\\$`\ue000]+")
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]\ue000]{0,200}\])?\+?=")
-_VARIABLE = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
-_DEFAULT = re.compile(r"([A-Za-z_]\w*):?[-=](.*)", re.DOTALL)
-_REDIRECT = re.compile(r"&>>|&>|<<<|<<-|<<|<>|<&|>>|>&|>\||<|>")
-_OPERATOR = re.compile(r";;&|;;|;&|;|&&|&|\|\||\|&|\|")
+_PLAIN = compiled_later(r"[\w./:=,@%+-]+")
+_IN_QUOTES = compiled_later(r'[^"\\$`\ue000]+')
+_IN_BRACES = compiled_later(r"[^}\"'\\$`\ue000]+")
+_ASSIGNMENT = compiled_later(r"([A-Za-z_]\w*)(?:\[[^\]\ue000]{0,200}\])?\+?=")
+_VARIABLE = compiled_later(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
+_DEFAULT = compiled_later(r"([A-Za-z_]\w*):?[-=](.*)", re.DOTALL)
+_REDIRECT = compiled_later(r"&>>|&>|<<<|<<-|<<|<>|<&|>>|>&|>\||<|>")
+_OPERATOR = compiled_later(r";;&|;;|;&|;|&&|&|\|\||\|&|\|")
 _ENDS = frozenset(" \t\n;&|()<>")
-_ANSI = re.compile(
+_ANSI = compiled_later(
     r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|c(.)|(.))", re.DOTALL
 )
 _ANSI_LETTERS = {
@@ -215,8 +217,8 @@ _ANSI_LETTERS = {
     "f": "\f",
     "v": "\v",
 }
-_ANSI_END = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)
-_EXPANDS = re.compile(r"[\\$`]")
+_ANSI_END = compiled_later(r"(?:[^'\\]|\\.)*'", re.DOTALL)
+_EXPANDS = compiled_later(r"[\\$`]")
 
 
 class _Reader:

@@ -17,7 +17,7 @@ from hookline.point import Point, Scope
 from hookline.result import HookResult
 from hookline.threads import Threads
 
-__all__ = ["is_async", "python_hook"]
+__all__ = ["in_time", "is_async", "python_hook"]
 
 _threads = Threads()
 
@@ -73,12 +73,12 @@ def is_async(function: Callable[..., Any]) -> bool:
 def _in_thread(function: Callable[..., Any], timeout: float | None) -> Handler:
     async def handler(ctx: WorkflowContext | None, hook_context: HookContext, /) -> HookResult:
         answer = await _threads.call(function, ctx, hook_context, timeout=timeout)
-        return await _in_time(answer, timeout) if inspect.isawaitable(answer) else answer
+        return await in_time(answer, timeout) if inspect.isawaitable(answer) else answer
 
     return handler
 
 
-async def _in_time(answer: Awaitable[HookResult], timeout: float | None) -> HookResult:
+async def in_time(answer: Awaitable[HookResult], timeout: float | None) -> HookResult:
     """Awaited in a task of its own: nothing of it has begun here, and if it will not end, it can be left."""
     task = asyncio.ensure_future(answer)
     try:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hookline.errors import JournalError
+
+if TYPE_CHECKING:
+    import sqlite3
+    from pathlib import Path
 
 __all__ = ["MIGRATIONS", "migrate"]
 

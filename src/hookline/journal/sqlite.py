@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -35,6 +34,13 @@ from hookline.point import Scope, Status
 
 if TYPE_CHECKING:
     import asyncio
+    import sqlite3
+else:
+    try:
+        # The same without its adapters for dates, which take longer to load than a journal to open.
+        import _sqlite3 as sqlite3
+    except ImportError:
+        import sqlite3
 
 __all__ = ["KEEP_BYTES", "KEEP_DAYS", "LAG", "SqliteJournal"]
 

@@ -9,9 +9,9 @@ import posixpath
 import re
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 
+from hookline.classes import dataclass, field
 from hookline.errors import UsageError
 
 __all__ = ["OUTPUT_CAP", "Capabilities", "Ending", "Mount", "Order", "Output", "Runner"]
@@ -51,6 +51,7 @@ class Order:
 
     `mounts`, `network` and `image` say what it needs to see; `cwd` is a place as the process sees it. What a runner
     does of that, its capabilities say. With `own_program` the image's program is run, and `argv` are its arguments.
+    `file_size` is the most that any file it writes may hold, in bytes.
     """
 
     argv: tuple[str, ...]
@@ -65,6 +66,7 @@ class Order:
     network: bool = False
     image: str | None = None
     own_program: bool = False
+    file_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,18 +14,34 @@ import asyncio
 import itertools
 import logging
 import os
+import resource
 import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Protocol, TypeVar, cast
 
 from hookline.errors import HookBroke, UsageError
 from hookline.runners import Capabilities, Ending, Order, Output, tagged
-from hookline.runners.lookup import missing_script, why_not_started
+from hookline.runners.lookup import why_not_started
 from hookline.runners.placing import on_this_machine
+from hookline.runners.process import (
+    CAPABILITIES,
+    CHUNK,
+    GRACE,
+    LINGER,
+    POLL,
+    Kept,
+    Pipes,
+    Start,
+    Started,
+    Status,
+    group_asked,
+    popened,
+    unrunnable,
+)
 from hookline.threads import Threads
 
 __all__ = [
@@ -43,50 +59,9 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-GRACE = 0.5
-"""Seconds between SIGTERM and SIGKILL; less than a cancelled hook has before the pipeline gives it up."""
-_LINGER = 0.1
-"""Seconds that the last reader of a hook's output (`tee`, say) has when the hook itself has exited."""
-_POLL = 0.02
 _SWEEP = 0.25
 """At most so often is looked for what hooks that ended well have left outside their group."""
-_CHUNK = 65536
-CAPABILITIES = Capabilities(
-    name="local",
-    hides_files=False,
-    hides_processes=False,
-    cuts_network=False,
-    uses_image=False,
-    keeps_background=True,
-)
 _threads = Threads()
-
-Status = tuple[int | None, int | None]
-"""An exit code or a signal; neither where that was lost."""
-Pipes = tuple[int, int, int]
-"""What a process has as its input, output and errors."""
-
-
-class Started(Protocol):
-    """A process in a session of its own. Its id is nobody else's before it is reaped."""
-
-    @property
-    def pid(self) -> int: ...
-
-    @property
-    def pidfd(self) -> int: ...
-
-    def ask(self) -> None:
-        """Ask it to end, with all that is in its session's first group."""
-        ...
-
-    def reap(self) -> Status:
-        """How it ended; asked once, when it is gone."""
-        ...
-
-
-Start = Callable[[Order, Mapping[str, str], str, Pipes], Started]
-"""Start what was ordered, with that environment, its number and its pipes; OSError or ValueError where it cannot."""
 
 
 class Closes(Protocol):
@@ -215,7 +190,7 @@ class LocalRunner:
                 process.loop.add_reader(fd, self._drain, fd)
         elif process.open:
             process.disarm()
-            process.timer = process.loop.call_later(_LINGER, self._end, process, True)
+            process.timer = process.loop.call_later(LINGER, self._end, process, True)
             return
         else:
             process.signal(signal.SIGKILL)
@@ -268,7 +243,7 @@ class LocalRunner:
                 if process is None or not process.has_in_group(pid):
                     tagged.send(pid, self._mark.encode(), signal.SIGTERM)
             asked |= left
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(POLL)
         if process is not None:
             process.signal(signal.SIGKILL)
         await self._kill(number)
@@ -342,7 +317,7 @@ class LocalRunner:
     def _drain(self, fd: int) -> None:
         """Read on what a kept process prints, so that it does not die of a closed pipe."""
         try:
-            if os.read(fd, _CHUNK):
+            if os.read(fd, CHUNK):
                 return
         except BlockingIOError:
             return
@@ -385,60 +360,22 @@ class LocalRunner:
             self._watcher = None
 
 
-def group_asked(pid: int) -> None:
-    """SIGTERM to a group whose leader has not been reaped, so that its id is nobody else's."""
-    try:
-        os.killpg(pid, signal.SIGTERM)
-    except (ProcessLookupError, PermissionError):
-        pass
+def _hold_files(pid: int, size: int) -> None:
+    """Limit its files once it is started: between fork and exec that would cost as much as the process itself.
 
-
-def unrunnable(order: Order, exists: Callable[[str], bool] = os.path.exists) -> str | None:
-    """What is wrong with an order that is to run without its image; `exists` knows the files that it would see."""
-    if order.own_program:
-        return f"image {order.image!r} is not used here, so its own program is not known; name a command"
-    return missing_script(order.argv, order.cwd, order.env, exists) if order.argv else "it names no program"
-
-
-class popened:
-    """A child of ours, by Popen."""
-
-    __slots__ = ("_popen", "pid", "pidfd")
-
-    def __init__(
-        self, order: Order, env: Mapping[str, str], _number: str, pipes: Pipes, more_fds: Sequence[int] = ()
-    ) -> None:
-        self._popen = subprocess.Popen(
-            order.argv,
-            stdin=pipes[0],
-            stdout=pipes[1],
-            stderr=pipes[2],
-            cwd=order.cwd,
-            env=env,
-            start_new_session=True,
-            pass_fds=more_fds,
-        )
-        self.pid = self._popen.pid
+    So it may have children by now, which have not inherited the limit; those that come later do.
+    """
+    waiting = [pid]
+    while waiting:
+        each = waiting.pop()
         try:
-            self.pidfd = os.pidfd_open(self.pid)
+            most = resource.prlimit(each, resource.RLIMIT_FSIZE)[1]
+            held = size if most == resource.RLIM_INFINITY else min(size, most)
+            resource.prlimit(each, resource.RLIMIT_FSIZE, (held, held))
+            with open(f"/proc/{each}/task/{each}/children", "rb") as file:
+                waiting += map(int, file.read().split())
         except OSError:
-            self._popen.kill()
-            self._popen.wait()
-            raise
-
-    def ask(self) -> None:
-        group_asked(self.pid)
-
-    def reap(self) -> Status:
-        """Its exit code; not by Popen, which takes one that was lost for a 0."""
-        try:
-            info = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG)
-        except ChildProcessError:
-            info = None
-        self._popen.returncode = info.si_status if info is not None else 0
-        if info is None:
-            return None, None
-        return (info.si_status, None) if info.si_code == os.CLD_EXITED else (None, info.si_status)
+            pass  # gone by now, or somebody else's by its set-user-id bit, and then not ours to hold
 
 
 class _Process:
@@ -486,14 +423,16 @@ class _Process:
             theirs = (pipes[0], pipes[3], pipes[3 if order.merge_stderr else 5])
             self._started = start(order, env, number, theirs)
             self._pidfd = self._started.pidfd
+            if order.file_size is not None:
+                _hold_files(self._started.pid, order.file_size)
         except BaseException:
             for fd in pipes:
                 os.close(fd)
             raise
         for fd in (pipes[0], *pipes[3::2]):
             os.close(fd)
-        self._out = _Kept(pipes[2], order.output_cap)
-        self._errors = None if order.merge_stderr else _Kept(pipes[4], order.output_cap)
+        self._out = Kept(pipes[2], order.output_cap)
+        self._errors = None if order.merge_stderr else Kept(pipes[4], order.output_cap)
         self._rest = memoryview(order.stdin)
 
     def listen(self, on_exit: Callable[[_Process], None]) -> None:
@@ -577,7 +516,7 @@ class _Process:
             passed_limit=self.passed_limit,
         )
 
-    def _outputs(self) -> tuple[_Kept, ...]:
+    def _outputs(self) -> tuple[Kept, ...]:
         return (self._out,) if self._errors is None else (self._out, self._errors)
 
     def _exit(self) -> None:
@@ -606,10 +545,10 @@ class _Process:
             os.close(self._stdin)
             self._stdin = -1
 
-    def _read(self, kept: _Kept) -> bool:
+    def _read(self, kept: Kept) -> bool:
         """Whether there may be more."""
         try:
-            part = os.read(kept.fd, _CHUNK)
+            part = os.read(kept.fd, CHUNK)
         except BlockingIOError:
             return False
         except OSError:
@@ -623,13 +562,13 @@ class _Process:
             self._on_exit(self)
         return False
 
-    def _read_rest(self, kept: _Kept) -> None:
+    def _read_rest(self, kept: Kept) -> None:
         # A pipe holds a megabyte at most; who prints on for ever does not keep us.
         for _ in range(32):
             if kept.fd < 0 or not self._read(kept):
                 return
 
-    def _close(self, kept: _Kept) -> None:
+    def _close(self, kept: Kept) -> None:
         if kept.fd >= 0:
             self.loop.remove_reader(kept.fd)
             os.close(kept.fd)
@@ -647,35 +586,3 @@ class _Process:
         self._status = self._started.reap()
         os.close(self._pidfd)
         self._pidfd = -1
-
-
-class _Kept:
-    """The beginning and the end of what comes out of a pipe; what is between is only counted."""
-
-    __slots__ = ("_head", "_room_at_end", "_room_at_start", "_tail", "_total", "fd")
-
-    def __init__(self, fd: int, cap: int) -> None:
-        os.set_blocking(fd, False)
-        self.fd = fd
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._room_at_end = cap // 2
-        self._room_at_start = cap - self._room_at_end
-        self._total = 0
-
-    def add(self, part: bytes) -> None:
-        self._total += len(part)
-        free = self._room_at_start - len(self._head)
-        if free > 0:
-            self._head += part[:free]
-            part = part[free:]
-        self._tail += part
-        if len(self._tail) > 2 * self._room_at_end + _CHUNK:
-            self._cut()
-
-    def output(self) -> Output:
-        self._cut()
-        return Output(head=bytes(self._head), tail=bytes(self._tail), total=self._total)
-
-    def _cut(self) -> None:
-        del self._tail[: max(0, len(self._tail) - self._room_at_end)]

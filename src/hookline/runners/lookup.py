@@ -9,8 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shlex
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -77,7 +75,7 @@ def missing_script(
     place = os.path.join(cwd or os.getcwd(), script)
     if any(exists(place + suffix) for suffix in interpreter.suffixes):
         return None
-    if interpreter.on_path and "/" not in script and shutil.which(script, path=env.get("PATH")):
+    if interpreter.on_path and "/" not in script and _on_path(script, env):
         return None
     return f"{name} would run {script!r}, and there is no such file{_seen_from(script, cwd)}"
 
@@ -113,6 +111,12 @@ def why_not_started(argv: Sequence[str], cwd: str | None, exc: Exception) -> str
     return f"{exc}"
 
 
+def _on_path(script: str, env: Mapping[str, str]) -> bool:
+    import shutil  # slow to load, and few commands are looked up so
+
+    return shutil.which(script, path=env.get("PATH")) is not None
+
+
 def _seen_from(path: str, cwd: str | None) -> str:
     return "" if os.path.isabs(path) else f" in {cwd or os.getcwd()!r}"
 
@@ -131,6 +135,10 @@ def _inside(text: str, env: Mapping[str, str]) -> list[str]:
 def _words(text: str) -> tuple[str, ...]:
     if _NOT_PLAIN.search(text) or ("'" in text and "$" in text):
         return ()
+    if text.isascii() and text.isprintable() and "'" not in text and '"' not in text:
+        return tuple(text.split())  # as the next would, which is slow to load
+    import shlex
+
     try:
         return tuple(shlex.split(text))
     except ValueError:

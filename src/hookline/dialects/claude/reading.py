@@ -6,9 +6,9 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, cast
 
+from hookline.classes import replace
 from hookline.dialects.claude.events import EVENTS, NAMES, Event, meant
 from hookline.errors import HookBroke, UsageError
 from hookline.point import Point
