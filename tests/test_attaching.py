@@ -10,6 +10,7 @@ from hookline.context import HookContext
 from hookline.pipeline import Pipeline
 from hookline.runners import Ending, Order
 from hookline.runners.local import LocalRunner
+from hookline.runners.sandbox import CAPABILITIES
 
 WARM = """
 hooks:
@@ -25,6 +26,8 @@ hooks:
 
 class Elsewhere:
     """A runner that is not the local one, as a sandbox would be."""
+
+    capabilities = CAPABILITIES
 
     def __init__(self) -> None:
         self.inner = LocalRunner()
@@ -55,7 +58,7 @@ async def test_a_warm_hook_on_a_runner_that_keeps_none_warm_is_told_and_still_gu
     found = attached(file, runner, nothing)
     assert found.problems == []
     assert found.notes == [
-        f"{file}:3: hook warm: warm: fork is for processes of this machine; in Elsewhere each call starts cold"
+        f"{file}:3: hook warm: warm: fork is for processes of this machine; in the sandbox each call starts cold"
     ]
     context = HookContext(workflow_id="w", point="tool.start", current_tool="bash", current_payload={})
     try:

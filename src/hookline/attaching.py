@@ -9,27 +9,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from hookline.context import HookContext, WorkflowContext
+from hookline.context import HookContext
 from hookline.declaration import HookDeclaration
 from hookline.dialects import native
 from hookline.dialects.claude import settings
-from hookline.dialects.claude.events import NAMES, event_of
-from hookline.dialects.claude.payload import encode, variables
-from hookline.dialects.claude.reading import decode
 from hookline.dialects.condition import condition
 from hookline.errors import FileError, UsageError
 from hookline.handlers.background import Background
-from hookline.handlers.command import command_handler
 from hookline.handlers.container import container_handler
-from hookline.handlers.given import context_json
 from hookline.handlers.python import python_hook
-from hookline.handlers.shell import shell_handler
 from hookline.hook import Handler, Hook, Matcher, Mode, OnError, options_of
 from hookline.lines import text_of
 from hookline.matching import matcher
 from hookline.point import Point
-from hookline.result import CONTINUE, HookResult
-from hookline.runners import Ending, Runner
+from hookline.processes import asked_when, command_of, read, shell_of, written
+from hookline.runners import Runner
 from hookline.runners.local import LocalRunner
 from hookline.runners.lookup import missing_script
 from hookline.runners.warm import WarmRunner
@@ -87,7 +81,7 @@ def _cold(declared: HookDeclaration, runner: Runner) -> Iterator[str]:
     if declared.params.get("warm") == "fork" and not isinstance(runner, LocalRunner):
         yield (
             f"{declared.source}: hook {declared.name}: warm: fork is for processes of this machine;"
-            f" in {type(runner).__name__} each call starts cold"
+            f" in the {runner.capabilities.name} each call starts cold"
         )
 
 
@@ -137,7 +131,7 @@ def _live(
         )
     return replace(
         made,
-        handler=_asked_when(_conditions(declared), made.handler),
+        handler=asked_when(_conditions(declared), made.handler),
         match=settings.selector(declared) if foreign else _match(declared.match) or made.match,
         match_text=_match_text(declared.match) or made.match_text,
         on_error=declared.on_error,
@@ -152,7 +146,7 @@ def _async(made: Hook, declared: HookDeclaration, runner: Runner, background: Ba
     unlimited = _HANDLERS[declared.kind](replace(declared, timeout=None), runner)
     limited = _HANDLERS[declared.kind](declared, runner)
     handler = background.handler(declared.name, unlimited, limited)
-    return replace(made, handler=_asked_when(conditions, handler), timeout=None, mode=Mode.OBSERVE)
+    return replace(made, handler=asked_when(conditions, handler), timeout=None, mode=Mode.OBSERVE)
 
 
 def _end_of_async(file: Path, background: Background) -> Hook:
@@ -169,31 +163,13 @@ def _end_of_async(file: Path, background: Background) -> Hook:
 
 def _command(declared: HookDeclaration, runner: Runner) -> Handler:
     params = declared.params
-    argv = params.get("argv") or ["sh", "-c", params["command"]]
     if params.get("warm") == "fork" and isinstance(runner, LocalRunner):
         runner = WarmRunner(runner, preload=params.get("preload", ()))
-    return command_handler(
-        argv,
-        runner,
-        encode=_written,
-        decode=_read,
-        env=_environment(declared),
-        cwd=params.get("cwd"),
-        timeout=declared.timeout,
-        background_keep=params.get("background") == "keep",
-    )
+    return command_of(params, declared.timeout, runner)
 
 
 def _shell(declared: HookDeclaration, runner: Runner) -> Handler:
-    params = declared.params
-    return shell_handler(
-        params["script"],
-        runner,
-        env=_environment(declared),
-        cwd=params.get("cwd"),
-        timeout=declared.timeout,
-        background_keep=params.get("background") == "keep",
-    )
+    return shell_of(declared.params, declared.timeout, runner)
 
 
 def _http(declared: HookDeclaration, _runner: Runner) -> Handler:
@@ -202,8 +178,8 @@ def _http(declared: HookDeclaration, _runner: Runner) -> Handler:
     params = declared.params
     return http_handler(
         params["url"],
-        encode=_written,
-        decode=lambda ending, context: _read(ending, context, reads_text=False),
+        encode=written,
+        decode=lambda ending, context: read(ending, context, reads_text=False),
         headers=params.get("headers"),
         variables=params.get("variables") or params.get("allowedEnvVars") or (),
         timeout=declared.timeout,
@@ -225,11 +201,14 @@ def _image(declared: HookDeclaration, runner: Runner) -> Handler:
 
 
 def _containers(runner: Runner) -> Runner:
-    if runner.capabilities.uses_image:
-        return runner
     from hookline.runners.container import ContainerRunner, NoContainers  # few files need them
+    from hookline.runners.enclosed import EnclosedRunner
     from hookline.runners.sandbox import SandboxRunner
 
+    if isinstance(runner, EnclosedRunner):
+        runner = runner.inner
+    if runner.capabilities.uses_image:
+        return runner
     local = runner.local if isinstance(runner, SandboxRunner) else runner
     if not isinstance(local, LocalRunner):
         return NoContainers(
@@ -249,31 +228,6 @@ _HANDLERS: Mapping[str, Callable[[HookDeclaration, Runner], Handler]] = {
 }
 _CLAUDE_DEFAULTS: Mapping[Point, OnError] = dict.fromkeys(Point, OnError.CONTINUE)
 """Their protocol's own rule: what breaks lets things go on. It is on record, and shown."""
-
-
-def _written(context: HookContext) -> bytes:
-    """As Claude Code would write it; at points that Claude Code does not have, the context as it is."""
-    point = context.facts.point
-    return (
-        encode(context, cwd=os.getcwd()) if point in NAMES or "." not in str(point) else context_json(context)
-    )
-
-
-def _read(ending: Ending, context: HookContext, *, reads_text: bool = True) -> HookResult:
-    point = context.facts.point
-    if isinstance(point, Point) and point not in NAMES:
-        # Where Claude Code has no event, a start is read like one before a tool, an end like one after it.
-        event = "PreToolUse" if point.is_start else "PostToolUse"
-    else:
-        event = event_of(context.facts)
-    code = ending.exit_code if ending.exit_code is not None else 1
-    return decode(event, code, ending.stdout.content, ending.stderr.content, reads_text=reads_text)
-
-
-def _environment(declared: HookDeclaration) -> dict[str, str] | None:
-    params = declared.params
-    theirs = variables(params["event"], os.getcwd()) if "event" in params else {}
-    return {**os.environ, **theirs, **params.get("env", {})}
 
 
 def _match(wanted: str | tuple[str, ...] | None) -> Matcher | None:
@@ -297,14 +251,3 @@ def _conditions(declared: HookDeclaration) -> list[Callable[[HookContext], bool]
             lambda context: settings.applies(rule, context.current_tool or "", context.given.payload)
         )
     return found
-
-
-def _asked_when(conditions: list[Callable[[HookContext], bool]], handler: Handler) -> Handler:
-    """The handler, asked only where every condition is met, so that no process starts for what is not its own."""
-    if not conditions:
-        return handler
-
-    def concerned(ctx: WorkflowContext | None, hook_context: HookContext, /) -> Any:
-        return handler(ctx, hook_context) if all(met(hook_context) for met in conditions) else CONTINUE
-
-    return concerned

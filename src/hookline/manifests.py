@@ -29,7 +29,8 @@ from hookline.hook import Handler, Hook, OnError
 from hookline.matching import matcher
 from hookline.point import Point, Status
 from hookline.result import HookResult
-from hookline.runners import Ending, Runner
+from hookline.runners import Ending, Mount, Runner
+from hookline.runners.enclosed import EnclosedRunner
 from hookline.runners.lookup import missing_script, script_of
 from hookline.sdk import Agent
 
@@ -93,11 +94,14 @@ class Manifest:
         return tuple(dict.fromkeys(spec.ref for plan, _ in self.agents for spec in plan.agent.hooks))
 
     def attach(self, runner: Runner, folder: str, environ: Mapping[str, str]) -> None:
-        """Make the hooks live, whose images are in `folder`."""
+        """Make the hooks live, whose images are in `folder`; inside a sandbox or a container they are in /hooks."""
+        seen = folder
+        if isinstance(runner, EnclosedRunner):
+            seen, runner = FOLDER, runner.with_mounts(_shown_inside(self.refs, folder))
         for plan, agent in self.agents:
-            env = _environment(plan, folder, environ)
+            env = _environment(plan, seen, environ)
             agent.attached = (
-                *(live(each, runner, env) for each in declared(plan.agent, folder)),
+                *(live(each, runner, env, images=folder) for each in declared(plan.agent, seen)),
                 *_approvals(plan),
             )
 
@@ -201,16 +205,20 @@ async def hooks_folder(
         yield str(folder)
 
 
-def program(argv: Sequence[str], folder: str, path: str | None) -> list[str]:
+def program(
+    argv: Sequence[str], folder: str, path: str | None, *, here: str = "", own_programs: bool = False
+) -> list[str]:
     """What is started for a command: a program of the image first, then one on PATH; a script only of the image.
 
-    The agent's own folder is looked at for neither, for the agent may write there.
+    The agent's own folder is looked at for neither, for the agent may write there. `here` is where the image's folder
+    is on this machine, if not there. With `own_programs` those on PATH are another system's, which is not looked at.
     """
     first, *rest = argv
     if not os.path.isabs(first):
-        inside = os.path.join(folder, first)
-        if os.path.exists(inside) or "/" in first or shutil.which(first, path=path) is None:
-            return [inside, *rest]
+        there = os.path.exists(os.path.join(here or folder, first))
+        found = own_programs or shutil.which(first, path=path) is not None
+        if there or "/" in first or not found:
+            return [os.path.join(folder, first), *rest]
     script = script_of([first, *rest])
     if script is None or os.path.isabs(script):
         return [first, *rest]
@@ -321,13 +329,26 @@ def _environment(plan: Plan, folder: str, environ: Mapping[str, str]) -> dict[st
     return {**ours, **plan.env, **theirs}
 
 
-def live(hook: HookDeclaration, runner: Runner, env: Mapping[str, str]) -> Hook:
-    """A declared hook, started in its image's folder with these variables and its own."""
+def _shown_inside(refs: Iterable[str], folder: str) -> Iterable[Mount]:
+    """Each image in /hooks, to be read only. What a name in `folder` leads to is mounted, for inside it is no link."""
+    for name in map(directory, refs):
+        source = os.path.realpath(os.path.join(folder, name))
+        yield Mount(target=f"{FOLDER}/{name}", source=source, read_only=True)
+
+
+def live(hook: HookDeclaration, runner: Runner, env: Mapping[str, str], *, images: str = "") -> Hook:
+    """A declared hook, started with these variables and its own. `images` is where this machine has its image."""
     event, folder = hook.params["event"], hook.params["dir"]
     broken = hook.params.get("broken")
     whole = {**env, **variables(event, os.getcwd()), OWN_FOLDER: folder}
     handler = command_handler(
-        program(hook.params["argv"], folder, env.get("PATH")),
+        program(
+            hook.params["argv"],
+            folder,
+            env.get("PATH"),
+            here=os.path.join(images, os.path.basename(folder)) if images else "",
+            own_programs=runner.capabilities.uses_image,
+        ),
         runner,
         encode=_written(event),
         decode=_read(event),

@@ -316,12 +316,12 @@ def _read_until(terminal, word):
     ("arguments", "said"),
     [
         (
-            ("agent.py", "go", "--on", "sandbox"),
-            "--on: this is for an AgentRun manifest, and the file is an agent",
+            ("agent.py", "go", "--secrets", "s.env"),
+            "--secrets: this is for an AgentRun manifest, and the file is an agent",
         ),
         (("agent.py", "go", "--issue", "A-1"), "--issue: this is for a WORKFLOW.md"),
         (("WORKFLOW.md", "--issue", "A-1", "--tools", "bash"), "--tools: this is for an agent in Python"),
-        (("WORKFLOW.md", "--persona", "x", "--network"), "--persona, --network: this is for an AgentRun"),
+        (("WORKFLOW.md", "--persona", "x", "--name", "y"), "--persona, --name: this is for an AgentRun"),
         ((), "say which file"),
     ],
 )

@@ -275,6 +275,13 @@ async def test_it_has_a_tmp_of_its_own_that_holds_only_so_much(place, tmp_path):
     assert not os.path.exists("/tmp/big")
 
 
+async def test_no_file_that_it_writes_holds_more_than_it_may(place):
+    script = "(while echo 0123456789; do :; done) > $WORKSPACE/file; echo ended"
+    ending = await place.runner.run(place.sh(script, file_size=65536, timeout=120))
+    assert (ending.passed_limit, ending.stdout.text) == (False, "ended\n"), "nothing else ends it"
+    assert (place.workspace / "file").stat().st_size >= 65536
+
+
 async def test_it_cannot_write_outside_its_mounts(place):
     if not isolated(place):
         return

@@ -7,6 +7,8 @@ import pytest
 from hookline.attaching import attached
 from hookline.context import HookContext
 from hookline.pipeline import Pipeline
+from hookline.runners.container import ContainerRunner
+from hookline.runners.enclosed import EnclosedRunner, Enclosure
 from hookline.runners.local import LocalRunner
 from hookline.runners.sandbox import SandboxRunner
 from tests.runners.places import IMAGE
@@ -50,7 +52,18 @@ async def test_without_an_engine_an_image_hook_breaks_and_never_runs_as_somethin
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("make", [LocalRunner, SandboxRunner])
+@pytest.mark.parametrize(
+    "make",
+    [
+        LocalRunner,
+        SandboxRunner,
+        lambda: EnclosedRunner(SandboxRunner(), Enclosure()),
+        lambda: EnclosedRunner(
+            ContainerRunner(pull="never"), Enclosure(image="localhost/hookline-none:test")
+        ),
+    ],
+    ids=["local", "sandbox", "in the sandbox", "in a container"],
+)
 async def test_an_image_hook_runs_its_image_wherever_the_other_hooks_run(
     image, bubblewrap, tmp_path, monkeypatch, make
 ):

@@ -11,14 +11,18 @@ from pathlib import Path
 from typing import Any, cast
 
 from hookline.agentruns.asked import Asked, secret_values, spec_of
-from hookline.agentruns.places import Home
+from hookline.agentruns.places import TMP_SIZE, Home
+from hookline.agentruns.room import IPC_SIZE, WORKSPACE_SIZE, in_bytes, shown
 from hookline.agentruns.running import Ran, Site, recovered, resumed, run
+from hookline.cli.clusters import chosen_cluster
+from hookline.cli.placing import PLACES, check_bubblewrap, known_place, mount_of
 from hookline.cli.running import approver_of, hooks_of, interruptible, watcher
+from hookline.cli.submitting import refuse_useless, submit
 from hookline.cli.terminal import err, found_run, open_journal, out, print_json, secrets_of
 from hookline.cli.tree import Line, duration
-from hookline.dialects.sympozium.checking import doubts, doubts_of_file, not_here
+from hookline.dialects.sympozium.checking import doubts, doubts_of_file, not_here, not_here_of_file
 from hookline.dialects.sympozium.objects import HookSpec, RunSpec
-from hookline.dialects.sympozium.phases import Phase
+from hookline.dialects.sympozium.phases import WITHHELD, Phase
 from hookline.dialects.sympozium.reading import parse
 from hookline.dialects.sympozium.runs import declaration
 from hookline.errors import UsageError
@@ -28,31 +32,28 @@ from hookline.journal.owner import owner
 from hookline.journal.place import default_path
 from hookline.lines import text_of
 from hookline.pipeline import Recorder
-from hookline.runners import Capabilities, Mount, Order, Runner
-from hookline.runners.container import CAPABILITIES as IN_CONTAINERS
+from hookline.runners import Capabilities, Order, Runner
 from hookline.runners.container import ContainerRunner
-from hookline.runners.local import CAPABILITIES as ON_THIS_MACHINE
 from hookline.runners.local import LocalRunner
-from hookline.runners.sandbox import CAPABILITIES as IN_SANDBOXES
-from hookline.runners.sandbox import SandboxRunner, bubblewrap
+from hookline.runners.sandbox import SandboxRunner
 
 __all__ = [
     "explain_agentrun",
+    "lines_of_status",
     "problems_of_agentrun",
     "resume_agentrun",
     "run_agentrun",
     "status_lines",
 ]
 
-PLACES: Mapping[str, Capabilities] = {
-    "local": ON_THIS_MACHINE,
-    "sandbox": IN_SANDBOXES,
-    "container": IN_CONTAINERS,
-}
 _PULLS = {"Always": "always", "IfNotPresent": "missing", "Never": "never"}
 _EXIT = {Phase.SUCCEEDED: 0, Phase.SKIPPED: 0}
 _LITERAL = {"/workspace": "WORKSPACE", "/ipc": "IPC_DIR"}
 _TOLD = (*_LITERAL.values(), "TMPDIR")
+_ROOM = (
+    f"/workspace may hold {shown(WORKSPACE_SIZE)} (--workspace-size), /ipc {shown(IPC_SIZE)},"
+    f" /tmp {shown(TMP_SIZE)}; a hook or an agent that writes more is ended"
+)
 _STYLE = {"Failed": "red", "Succeeded": "green"}
 
 
@@ -67,8 +68,11 @@ def run_agentrun(
     agent_image: str = "",
     network: bool = False,
     mounts: list[str] | None = None,
+    workspace_size: str = "",
     name: str = "",
     namespace: str = "",
+    context: str = "",
+    kubeconfig: str = "",
     hooks: list[str] | None = None,
     model: str = "",
     ask: str = "",
@@ -77,6 +81,20 @@ def run_agentrun(
     quiet: bool = False,
 ) -> int:
     """Run a manifest with its containers around it; `env` is what the command line sets for hooks and agent."""
+    target = chosen_cluster(on, context, kubeconfig, namespace=namespace)
+    if target is not None:
+        refuse_useless(
+            {
+                "secrets": secrets,
+                "agent-command": agent_command,
+                "agent-image": agent_image,
+                "network": network,
+                "mount": mounts,
+                "workspace-size": workspace_size,
+                "hooks": hooks,
+                "ask": ask,
+            }
+        )
     asked = Asked(
         file=os.path.abspath(file),
         text=text_of(file),
@@ -90,10 +108,13 @@ def run_agentrun(
         agent_image=agent_image or None,
         secrets=str(secrets.absolute()) if secrets else "",
         network=network,
-        mounts=tuple(map(_mount, mounts or ())),
-        on=_place(on),
+        mounts=tuple(map(mount_of, mounts or ())),
+        on=on if target else _place(on),
+        workspace_size=in_bytes(workspace_size) if workspace_size else WORKSPACE_SIZE,
     )
     spec = _sound(asked, quiet=quiet)
+    if target is not None:
+        return submit(asked, spec, target, json=json, quiet=quiet)
     values = secret_values(asked, spec, os.environ)
     with _site(
         asked.on, values, hooks=hooks, ask=ask, builtin=asked.agent.is_builtin, json=json, quiet=quiet
@@ -154,12 +175,8 @@ def problems_of_agentrun(file: str, env: Mapping[str, str] | None = None) -> tup
     """
     manifests = parse(text_of(file), file)
     found = doubts_of_file(manifests, {*_TOLD, *(env or ())})
-    notes = [note for each in manifests.runs for note in not_here(each)]
-    return [*map(str, manifests.problems), *map(str, found.problems)], [
-        *manifests.notes,
-        *found.notes,
-        *notes,
-    ]
+    notes = [*manifests.notes, *found.notes, *not_here_of_file(manifests)]
+    return [*map(str, manifests.problems), *map(str, found.problems)], notes
 
 
 def explain_agentrun(
@@ -167,14 +184,17 @@ def explain_agentrun(
 ) -> int:
     """Say which containers run where, in which order, with what limits, from which source."""
     asked = Asked(
-        file=file, text=text_of(file), task="-", persona=persona, env=dict(env or {}), on=on or _place_here()
+        file=file,
+        text=text_of(file),
+        task="-",
+        persona=persona,
+        env=dict(env or {}),
+        on=known_place(on or "sandbox"),
     )
-    if asked.on not in PLACES:
-        raise _unknown_place(asked.on)
     spec = spec_of(asked)
     where = PLACES[asked.on]
     declared = declaration(spec)
-    notes = [*parse(asked.text, file).notes, *_told(spec, asked, where)]
+    notes = [*parse(asked.text, file).notes, *_told(spec, asked, where), _ROOM]
     if json:
         print_json({"declaration": declared.to_dict(), "on": asked.on, "notes": notes})
         return 0
@@ -204,8 +224,11 @@ def explain_agentrun(
 def status_lines(records: list[Record]) -> Iterator[Line]:
     """What `hookline runs RUN` adds for such a run: its phase, its conditions and how each hook ended."""
     status = _status_in(records)
-    if status is None:
-        return
+    if status is not None:
+        yield from lines_of_status(status)
+
+
+def lines_of_status(status: Mapping[str, Any]) -> Iterator[Line]:
     yield Line(
         f"phase  {status.get('phase', '?')}", f"bold {_STYLE.get(str(status.get('phase')), '')}".strip()
     )
@@ -286,36 +309,10 @@ def _literal(hook: HookSpec, where: Capabilities) -> Iterator[str]:
 
 
 def _place(word: str) -> str:
-    if not word:
-        return _place_here(strict=True)
-    if word not in PLACES:
-        raise _unknown_place(word)
-    return word
-
-
-def _unknown_place(word: str) -> UsageError:
-    return UsageError(f"--on is {word!r}; known: {', '.join(PLACES)}")
-
-
-def _place_here(*, strict: bool = False) -> str:
-    try:
-        bubblewrap()
-    except UsageError as exc:
-        if strict:
-            raise UsageError(f"{exc}; or run without isolation: --on local") from None
+    if word:
+        return known_place(word)
+    check_bubblewrap()
     return "sandbox"
-
-
-def _mount(text: str) -> Mount:
-    """`DIR`, `DIR:TARGET` or `DIR:TARGET:rw`; to be read only, unless it says otherwise."""
-    source, _, rest = text.partition(":")
-    target, _, way = rest.partition(":")
-    source = os.path.abspath(source)
-    if way not in ("", "ro", "rw") or (target and not target.startswith("/")):
-        raise UsageError(f"--mount is {text!r}; give DIR, DIR:/TARGET or DIR:/TARGET:rw")
-    if not os.path.exists(source):
-        raise UsageError(f"--mount: there is no {source!r}")
-    return Mount(target=target or source, source=source, read_only=way != "rw")
 
 
 def _home() -> Home:
@@ -395,7 +392,8 @@ def _ended(ran: Ran, *, json: bool) -> int:
         out.print(str(ran.status.get("result", "")))
     else:
         err.print(f"error: {ran.status.get('error') or ran.phase} (hookline runs {ran.run_id})", style="red")
-    return _EXIT.get(ran.phase, 1)
+    # The run succeeded; what comes after it must not go on as if its answer were out.
+    return 1 if ran.status.get("gateVerdict") in WITHHELD else _EXIT.get(ran.phase, 1)
 
 
 def _tell_recovered(ended: list[Ran], *, quiet: bool) -> None:

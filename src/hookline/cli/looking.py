@@ -14,8 +14,19 @@ import typer
 
 from hookline.attaching import SUFFIXES
 from hookline.cli.abroad import explained_for
+from hookline.cli.clusters import KUBERNETES
 from hookline.cli.formats import is_agentrun, is_workflow
-from hookline.cli.running import FILE, IMAGES, hooks_of, sound, sources_of, with_hooks
+from hookline.cli.placing import Place, known_place, runs_in
+from hookline.cli.running import (
+    AGENT_HERE,
+    FILE,
+    IMAGES,
+    hooks_of,
+    set_environment,
+    sound,
+    sources_of,
+    with_hooks,
+)
 from hookline.cli.terminal import found_run, open_journal, out, print_json, secrets_of, show
 from hookline.cli.tree import Tree
 from hookline.cli.trust import distrusted, nearest
@@ -38,15 +49,20 @@ __all__ = ["check", "explain", "schema", "try_"]
 
 HOOKS = Annotated[list[str] | None, typer.Option(help="a file with more hooks")]
 JSON = Annotated[bool, typer.Option("--json", help="for a program to read")]
+ENV = Annotated[list[str] | None, typer.Option(help="NAME=VALUE, as `hookline run` would be given it")]
+ENV_FILE = Annotated[Path | None, typer.Option(help="a file of NAME=VALUE lines")]
 
 
 def check(
     files: Annotated[list[str], typer.Argument(help=FILE)],
     hooks: HOOKS = None,
     image: IMAGES = None,
+    env: ENV = None,
+    env_file: ENV_FILE = None,
     json: JSON = False,
 ) -> int:
     """Say every mistake in the files, with its place; exit 2 if there is one."""
+    given = set_environment(env or [], env_file)
     found: list[str] = []
     more: list[Hook] = []
     for each in hooks or []:
@@ -68,7 +84,7 @@ def check(
             if is_agentrun(file):
                 from hookline.cli.containing import problems_of_agentrun
 
-                wrong, odd = problems_of_agentrun(file)
+                wrong, odd = problems_of_agentrun(file, given)
                 found += wrong
                 notes += odd
                 continue
@@ -112,27 +128,39 @@ def explain(
     hooks: HOOKS = None,
     for_: Annotated[str, typer.Option("--for", help="around an agent of this framework: adk")] = "",
     persona: Annotated[str, typer.Option(help="which member, of a pack")] = "",
-    on: Annotated[str, typer.Option(help="where an AgentRun would run: sandbox, container, local")] = "",
+    on: Annotated[
+        str, typer.Option(help="where hooks would run: local, sandbox, container; kubernetes")
+    ] = "",
+    env: ENV = None,
+    env_file: ENV_FILE = None,
     json: JSON = False,
 ) -> int:
     """Say which hooks run where, in which order, with what limits, from which source."""
+    given = set_environment(env or [], env_file)
     if for_:
         return explained_for(for_, [file, *(hooks or ())], json=json)
     if is_workflow(file):
         from hookline.cli.working import explain_workflow
 
-        return explain_workflow(file, json=json)
+        return explain_workflow(file, on=on, json=json)
+    if is_agentrun(file) and on == KUBERNETES:
+        from hookline.cli.remote import explain_there
+
+        return explain_there(file, persona=persona, env=given, json=json)
     if is_agentrun(file):
         from hookline.cli.containing import explain_agentrun
 
-        return explain_agentrun(file, persona=persona, on=on, json=json)
+        return explain_agentrun(file, persona=persona, on=on, env=given, json=json)
     loaded = load(file)
     sound(loaded, model=False)
-    live = _all_hooks(loaded, hooks, LocalRunner())
-    rows = list(_rows(loaded, live))
-    notes = _notes(loaded, live)
+    place = Place(on=known_place(on or "local"))
+    folder = (os.environ.get(VARIABLE) if place.is_here else None) or FOLDER
+    live = _all_hooks(loaded, hooks, LocalRunner(), folder)
+    rows = list(_rows(live, place.on))
+    notes = [*place.told(AGENT_HERE, workspace=Path.cwd(), files=hooks or ()), *_notes(loaded, live, folder)]
     if json:
-        print_json({"declaration": loaded.declaration.to_dict(), "hooks": rows, "notes": notes})
+        declared = loaded.declaration.to_dict()
+        print_json({"declaration": declared, "on": place.on, "hooks": rows, "notes": notes})
         return 0
     agent = loaded.declaration.agent
     assert agent is not None
@@ -144,7 +172,7 @@ def explain(
         if row["point"] != point:
             point = row["point"]
             out.print(f"\n{point}", style="bold")
-        out.print(f"  {row['order']}. {_told(row)}")
+        out.print(f"  {row['order']}. {_told(row, placed=bool(on))}")
         out.print(f"     {row['source']}", style="dim")
     if not rows:
         out.print("\nno hooks")
@@ -337,13 +365,13 @@ def _value(text: str) -> Any:
         return text
 
 
-def _all_hooks(loaded: Loaded, files: list[str] | None, runner: Runner) -> list[Hook]:
+def _all_hooks(loaded: Loaded, files: list[str] | None, runner: Runner, folder: str) -> list[Hook]:
     if loaded.manifest is not None:
-        loaded.manifest.attach(runner, os.environ.get(VARIABLE) or FOLDER, os.environ)
+        loaded.manifest.attach(runner, folder, os.environ)
     return [*hooks_of(files, runner), *loaded.agent.hooks()]
 
 
-def _rows(loaded: Loaded, hooks: list[Hook]) -> Iterable[dict[str, Any]]:
+def _rows(hooks: list[Hook], on: str) -> Iterable[dict[str, Any]]:
     for point in Point:
         standing = [hook for hook in hooks if point in hook.points]
         for order, hook in enumerate(standing, 1):
@@ -352,6 +380,7 @@ def _rows(loaded: Loaded, hooks: list[Hook]) -> Iterable[dict[str, Any]]:
                 "order": order,
                 "name": hook.name,
                 "kind": hook.kind,
+                "runs": runs_in(hook.kind, on),
                 "match": hook.match_text,
                 "timeout": hook.timeout,
                 "on_error": settled_on_error(hook, point),
@@ -360,15 +389,16 @@ def _rows(loaded: Loaded, hooks: list[Hook]) -> Iterable[dict[str, Any]]:
             }
 
 
-def _told(row: dict[str, Any]) -> str:
+def _told(row: dict[str, Any], *, placed: bool) -> str:
     limit = f"limit {row['timeout']:g} s" if row["timeout"] is not None else "no limit"
     match = f", for {row['match']}" if row["match"] else ""
     mode = "" if row["mode"] == Mode.ENFORCE else f", {row['mode']} only: its verdict does not count"
     mode = ", off" if row["mode"] == Mode.OFF else mode
-    return f"{row['name']} ({row['kind']}){match}, {limit}, if it breaks: {row['on_error']}{mode}"
+    where = f" runs {row['runs']}" if placed else ""
+    return f"{row['name']} ({row['kind']}){where}{match}, {limit}, if it breaks: {row['on_error']}{mode}"
 
 
-def _notes(loaded: Loaded, hooks: list[Hook]) -> list[str]:
+def _notes(loaded: Loaded, hooks: list[Hook], folder: str) -> list[str]:
     held = [
         hook.name
         for hook in hooks
@@ -376,7 +406,6 @@ def _notes(loaded: Loaded, hooks: list[Hook]) -> list[str]:
     ]
     mask = Mask(secrets_of(os.environ))
     made = loaded.manifest
-    folder = os.environ.get(VARIABLE) or FOLDER
     notes = [f"image {ref} is {folder}/{directory(ref)}" for ref in (made.refs if made else ())]
     notes += [
         f"{server}: its tools are listed when a run begins; {mask.text(server.place)}"

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from hookline.agent.structured import as_text
+from hookline.cli.placing import place_of, usable
 from hookline.cli.terminal import (
     JournalApprover,
     TerminalApprover,
@@ -36,9 +37,9 @@ from hookline.manifests import Manifest, hooks_folder
 from hookline.plain import plain
 from hookline.recovery import recover
 from hookline.runners import Runner
-from hookline.runners.local import LocalRunner
 
 __all__ = [
+    "AGENT_HERE",
     "FILE",
     "IMAGES",
     "approver_of",
@@ -48,14 +49,20 @@ __all__ = [
     "set_environment",
     "sound",
     "sources_of",
+    "take",
     "watcher",
     "with_hooks",
 ]
 
+AGENT_HERE = "the agent, its tools and hooks in Python run here"
 FILE = "agent.py or a kagent agent.yaml (with :name where it has several), or module:name"
 IMAGES = Annotated[
     list[str] | None,
-    typer.Option("--image", help="REF=SOURCE: where a hook image comes from, a path or another reference"),
+    typer.Option(
+        "--image",
+        help="REF=SOURCE: where a hook image comes from, a path or another reference;"
+        " NAME: what hooks run in with --on container",
+    ),
 ]
 
 
@@ -66,6 +73,9 @@ def run_agent(
     hooks: list[str] | None,
     model: str,
     image: list[str] | None,
+    on: str,
+    network: bool,
+    mounts: list[str] | None,
     tools: list[str] | None,
     workspace: Path | None,
     timeout: float | None,
@@ -77,10 +87,14 @@ def run_agent(
 ) -> int:
     """An agent in Python or a kagent manifest, run with all its hooks."""
     loaded = load(file)
-    _take(loaded, model, tools or [])
+    take(loaded, model, tools or [])
     sound(loaded, quiet=quiet, model=not model)
-    sources = sources_of(loaded, image)
-    runner = LocalRunner()
+    place, images = place_of(on, image, network=network, mounts=mounts)
+    sources = sources_of(loaded, images)
+    folder = workspace or Path.cwd()
+    runner = place.runner(workspace=folder, files=hooks or ())
+    for text in () if quiet else place.told(AGENT_HERE, workspace=folder, files=hooks or ()):
+        err.print(text, style="yellow")
     more = hooks_of(hooks, runner)
     given = sys.stdin.read() if input == "-" else input
     if not given:
@@ -94,6 +108,7 @@ def run_agent(
         async def main() -> int:
             await _recover(journal, watch, quiet=quiet or json)
             try:
+                await usable(runner)
                 async with with_hooks(loaded, runner, sources, quiet=quiet):
                     try:
                         answer = await loaded.agent.run(
@@ -105,7 +120,7 @@ def run_agent(
                             journal=journal,
                             watch=[watch] if watch else [],
                             approver=approver,
-                            workspace=workspace or Path.cwd(),
+                            workspace=folder,
                             source=loaded.source,
                             owner=owner(),
                         )
@@ -177,7 +192,7 @@ async def with_hooks(
         yield
 
 
-def _take(loaded: Loaded, model: str, tools: Sequence[str]) -> None:
+def take(loaded: Loaded, model: str, tools: Sequence[str]) -> None:
     """The model and the tools of the command line."""
     made: Manifest | None = loaded.manifest
     if model:

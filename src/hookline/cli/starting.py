@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hookline.cli.clusters import CONTEXT, KUBECONFIG
 from hookline.cli.formats import is_agentrun, is_workflow
 from hookline.cli.running import FILE, IMAGES, run_agent, set_environment
 from hookline.errors import UsageError
@@ -41,19 +42,30 @@ def run(
     strict: Annotated[bool, typer.Option(help="refuse what is otherwise only warned about")] = False,
     persona: Annotated[str, typer.Option(help="which member, of a pack")] = "",
     on: Annotated[
-        str, typer.Option(help="where an AgentRun's containers run: sandbox, container or local")
+        str,
+        typer.Option(
+            help="where hooks run: local, sandbox or container [an AgentRun's: sandbox; others: local];"
+            " an AgentRun also on kubernetes"
+        ),
     ] = "",
     secrets: Annotated[Path | None, typer.Option(help="a file with what secretKeyRef names")] = None,
     agent_command: Annotated[
         str, typer.Option(help="the agent of an AgentRun, instead of the built-in one")
     ] = "",
     agent_image: Annotated[str, typer.Option(help="the image that this command runs in")] = "",
-    network: Annotated[bool, typer.Option(help="give an AgentRun's containers the network")] = False,
+    network: Annotated[
+        bool, typer.Option(help="give the network to what runs in a sandbox or a container")
+    ] = False,
     mount: Annotated[
-        list[str] | None, typer.Option(help="DIR[:TARGET[:rw]]: a folder for an AgentRun's containers")
+        list[str] | None, typer.Option(help="DIR[:TARGET[:rw]]: a folder for a sandbox or a container")
     ] = None,
+    workspace_size: Annotated[
+        str, typer.Option(help="the most that an AgentRun's /workspace may hold, such as 2Gi [default: 1Gi]")
+    ] = "",
     name: Annotated[str, typer.Option(help="the name of the AgentRun")] = "",
-    namespace: Annotated[str, typer.Option(help="its namespace")] = "",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="its namespace")] = "",
+    context: CONTEXT = "",
+    kubeconfig: KUBECONFIG = "",
     resume: Annotated[str, typer.Option(help="end this AgentRun, which was broken off")] = "",
     session: Annotated[str | None, typer.Option(help="the session's id")] = None,
     user: Annotated[str | None, typer.Option(help="the user's id, for hooks to read")] = None,
@@ -67,18 +79,19 @@ def run(
 ) -> int:
     """Run an agent with all its hooks."""
     given = set_environment(env or [], env_file)
+    placed: dict[str, Any] = {"on": on, "network": network, "mount": mount}
     own: dict[str, dict[str, Any]] = {
-        WORKFLOW: {"issue": issue, "strict": strict},
         AGENTRUN: {
             "persona": persona,
-            "on": on,
             "secrets": secrets,
             "agent-command": agent_command,
             "agent-image": agent_image,
-            "network": network,
-            "mount": mount,
+            "workspace-size": workspace_size,
             "name": name,
             "namespace": namespace,
+            "context": context,
+            "kubeconfig": kubeconfig,
+            **placed,
         },
         AGENT: {
             "image": image,
@@ -87,7 +100,9 @@ def run(
             "timeout": timeout,
             "session": session,
             "user": user,
+            **placed,
         },
+        WORKFLOW: {"issue": issue, "strict": strict, "image": image, **placed},
     }
     if resume:
         from hookline.cli.containing import resume_agentrun
@@ -100,7 +115,18 @@ def run(
     if format is WORKFLOW:
         from hookline.cli.working import run_workflow
 
-        return run_workflow(file, issue, hooks=hooks, strict=strict, json=json, quiet=quiet)
+        return run_workflow(
+            file,
+            issue,
+            hooks=hooks,
+            strict=strict,
+            on=on,
+            image=image,
+            network=network,
+            mounts=mount,
+            json=json,
+            quiet=quiet,
+        )
     if format is AGENTRUN:
         from hookline.cli.containing import run_agentrun
 
@@ -114,8 +140,11 @@ def run(
             agent_image=agent_image,
             network=network,
             mounts=mount,
+            workspace_size=workspace_size,
             name=name,
             namespace=namespace,
+            context=context,
+            kubeconfig=kubeconfig,
             hooks=hooks,
             model=model,
             ask=ask,
@@ -129,6 +158,9 @@ def run(
         hooks=hooks,
         model=model,
         image=image,
+        on=on,
+        network=network,
+        mounts=mount,
         tools=tools,
         workspace=workspace,
         timeout=timeout,
@@ -143,6 +175,6 @@ def run(
 def _refuse_others(format: str, own: Mapping[str, Mapping[str, Any]]) -> None:
     """An option that means nothing for this file would be a wish that nobody heard."""
     for other, options in own.items():
-        useless = [f"--{name}" for name, value in options.items() if value]
-        if other is not format and useless:
+        useless = [f"--{name}" for name, value in options.items() if value and name not in own[format]]
+        if useless:
             raise UsageError(f"{', '.join(useless)}: this is for {other}, and the file is {format}")

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hookline.cli.placing import Place, known_place, place_of, runs_in, usable
 from hookline.cli.running import hooks_of, interruptible, watcher
 from hookline.cli.terminal import err, open_journal, out, print_json, secrets_of
 from hookline.dialects.symphony import Workflow, declaration, missing_for_dispatch, read_file, workflow_file
@@ -40,6 +41,7 @@ __all__ = ["explain_workflow", "problems_of", "run_workflow", "try_workflow", "w
 
 workspace = typer.Typer(help="The workspaces of a WORKFLOW.md.", no_args_is_help=True, rich_markup_mode=None)
 FILE = Annotated[str, typer.Option("--file", help="WORKFLOW.md [default: the one in this folder]")]
+AGENT_HERE = "the agent runs here, as do hooks in Python"
 JSON = Annotated[bool, typer.Option("--json", help="for a program to read")]
 
 
@@ -77,6 +79,10 @@ def run_workflow(
     *,
     hooks: list[str] | None = None,
     strict: bool = False,
+    on: str = "",
+    image: list[str] | None = None,
+    network: bool = False,
+    mounts: list[str] | None = None,
     json: bool = False,
     quiet: bool = False,
 ) -> int:
@@ -88,10 +94,16 @@ def run_workflow(
     workflow = _read(file, strict=strict).checked()
     for warning in workflow.warnings:
         err.print(str(warning), style="yellow")
+    place, others = place_of(on, image, network=network, mounts=mounts)
+    if others:
+        raise UsageError(
+            f"--image {others[0]!r}: REF=SOURCE is for a kagent manifest, and this is a WORKFLOW.md"
+        )
+    for text in () if quiet else place.told(AGENT_HERE, files=hooks or ()):
+        err.print(text, style="yellow")
     mask = Mask(secrets_of(os.environ))
-    with _site(
-        workflow, mask, _watchers(mask, json=json, quiet=quiet), holder=f"hookline run {file}"
-    ) as site:
+    watch = _watchers(mask, json=json, quiet=quiet)
+    with _site(workflow, mask, watch, holder=f"hookline run {file}", place=place, files=hooks or ()) as site:
         given = tuple(hooks_of(hooks, site.runner))
         guard = guard_of(hooks, given, os.environ)
         for line in guard.blind(workflow.agent) if guard else ():
@@ -99,12 +111,14 @@ def run_workflow(
         return interruptible(lambda: _attempted(replace(site, hooks=given), issue, guard, json=json))
 
 
-def explain_workflow(file: str, *, json: bool = False) -> int:
+def explain_workflow(file: str, *, on: str = "", json: bool = False) -> int:
     """Which hook stands where, for how long, and what a failure of it means."""
     workflow = _read(file).checked()
     declared = declaration(workflow)
+    place = Place(on=known_place(on or "local"))
+    notes = [*map(str, workflow.warnings), *place.told(AGENT_HERE)]
     if json:
-        print_json({"declaration": declared.to_dict(), "notes": [str(each) for each in workflow.warnings]})
+        print_json({"declaration": declared.to_dict(), "on": place.on, "notes": notes})
         return 0
     out.print(
         f"{workflow.file} ({declared.format}), agent {workflow.agent.kind}, workspaces in {workflow.root}"
@@ -113,12 +127,13 @@ def explain_workflow(file: str, *, json: bool = False) -> int:
         [point] = hook.points
         fails = "fails the attempt" if str(point).endswith(".start") else "is logged, and things go on"
         out.print(f"\n{point}", style="bold")
-        out.print(f"  {hook.name}  limit {hook.timeout:g} s; a failure {fails}")
+        where = f"runs {runs_in(hook.kind, place.on)}, " if on else ""
+        out.print(f"  {hook.name}  {where}limit {hook.timeout:g} s; a failure {fails}")
         out.print(f"     {hook.source}", style="dim")
     if not declared.hooks:
         out.print("\nno hooks")
-    for warning in workflow.warnings:
-        out.print(f"\n{warning}")
+    for note in notes:
+        out.print(f"\n{note}")
     return 0
 
 
@@ -209,6 +224,7 @@ async def _attempted(site: Site, identifier: str, guard: Guard | None, *, json: 
     workflow = site.current()
     tracker = tracker_of(workflow, os.environ)
     try:
+        await usable(site.runner)
         for line in await recovered(site):
             err.print(f"what a killed process left could not be finished: {line}", style="yellow")
         agent = agent_of(workflow, site.secret_names, site.hooks, site.recorder.journal, guard)
@@ -237,13 +253,19 @@ async def _attempted(site: Site, identifier: str, guard: Guard | None, *, json: 
 
 @contextmanager
 def _site(
-    workflow: Workflow, mask: Mask, watch: list[Callable[[Record], None]], *, holder: str
+    workflow: Workflow,
+    mask: Mask,
+    watch: list[Callable[[Record], None]],
+    *,
+    holder: str,
+    place: Place | None = None,
+    files: Sequence[str] = (),
 ) -> Generator[Site]:
     with open_journal() as journal, Root(workflow.root, holder=holder) as root:
         yield Site(
             current=lambda: workflow,
             root=root,
-            runner=LocalRunner(),
+            runner=(place or Place()).runner(each_of=root.path, files=files),
             environ=dict(os.environ),
             recorder=Recorder(journal, watch),
             secret_names=_secret_names(workflow),

@@ -110,6 +110,10 @@ class ContainerRunner:
             await asyncio.shield(removal)
         return ending
 
+    async def lacking(self, image: str) -> str | None:
+        """Why nothing can run in that image, which is fetched for it; None where something can."""
+        return await self._missing_image(image)
+
     async def sweep(self) -> list[str]:
         """Remove the containers of hooklines that are gone; their ids."""
         found = await _threads.call(leftover.abandoned, self._engine, timeout=None)
@@ -144,7 +148,7 @@ class ContainerRunner:
 
         env = {**os.environ, **inline}
         outer = replace(order, argv=self._engine, cwd="/", env=env, mounts=(), background_keep=False)
-        return replace(outer, own_program=False), start
+        return replace(outer, own_program=False, file_size=None), start
 
     async def _missing_image(self, image: str) -> str | None:
         """What keeps the image from being here. Each is looked for, and fetched, once."""
@@ -239,8 +243,10 @@ def arguments(order: Order, engine: str, inline: Mapping[str, str]) -> list[str]
         ours = resource.getrlimit(number)[0]
         held = most if ours == resource.RLIM_INFINITY else min(most, ours)
         words += ("--ulimit", f"{name}={held}:{held}")
+    if order.file_size is not None:
+        words += ("--ulimit", f"fsize={order.file_size}:{order.file_size}")
     for mount in sorted(_mounts(order), key=lambda each: len(each.target)):
-        words += _mounted(mount)
+        words += _mounted(mount, kind)
     for name in inline:
         words += ("--env", name)
     words += ("--workdir", order.cwd) if order.cwd else ()
@@ -261,10 +267,12 @@ def _mounts(order: Order) -> tuple[Mount, ...]:
     return order.mounts if has_tmp else (Mount(target="/tmp"), *order.mounts)
 
 
-def _mounted(mount: Mount) -> tuple[str, ...]:
+def _mounted(mount: Mount, kind: str) -> tuple[str, ...]:
     if mount.source is None:
         size = OWN_SIZE if mount.size is None else mount.size
-        return ("--tmpfs", f"{mount.target}:rw,nosuid,nodev,mode=1777,size={size}")
+        # An empty one: podman would copy into it what is beneath.
+        empty = ",notmpcopyup" if kind == "podman" else ""
+        return ("--tmpfs", f"{mount.target}:rw,nosuid,nodev,mode=1777,size={size}{empty}")
     access = "ro" if mount.read_only else "rw"
     if ":" not in mount.source + mount.target:
         return ("--volume", f"{mount.source}:{mount.target}:{access}")
