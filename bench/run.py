@@ -15,7 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from agentruns import agentrun_costs
 from board import board_costs
+from cluster import cluster_costs
 from commands import command_costs
 from environments import NotInstalled, interpreter, last_line
 from imports import import_costs
@@ -55,6 +57,8 @@ def main() -> int:
         "agents": agents(options),
         "commands": commands(options),
         "board": board(options),
+        "agentruns": agentruns(options),
+        "kubernetes": kubernetes(options),
     }
     if not options.only:
         write(results)
@@ -157,6 +161,22 @@ def board(options: argparse.Namespace) -> list[dict[str, Any]]:
         return []
     tell("a board of issues")
     return board_costs(options.quick)
+
+
+def agentruns(options: argparse.Namespace) -> list[dict[str, Any]]:
+    if options.only and "hookline" not in options.only:
+        return []
+    tell("AgentRun manifests")
+    lines = agentrun_costs(options.quick, tell)
+    return [line | ({"error": tidy(line["error"])} if "error" in line else {}) for line in lines]
+
+
+def kubernetes(options: argparse.Namespace) -> list[dict[str, Any]]:
+    if options.only and "hookline" not in options.only:
+        return []
+    tell("AgentRuns on Kubernetes")
+    lines = cluster_costs(options.quick, tell)
+    return [line | ({"error": tidy(line["error"])} if "error" in line else {}) for line in lines]
 
 
 def environment() -> dict[str, str]:

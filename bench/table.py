@@ -56,6 +56,16 @@ def as_text(results: dict[str, Any]) -> str:
     ]
     lines += [
         "",
+        f"{'AgentRun, two hooks on either side':<{LABEL}}{'ms':>{CELL + 3}}{'KiB each':>{CELL * 2}}{'times':>{CELL * 2}}",
+    ]
+    lines += [agentrun_line(line) for line in results["agentruns"]]
+    lines += [
+        "",
+        f"{'AgentRun on Kubernetes':<{LABEL}}{'s each':>{CELL + 3}}{'calls':>{CELL * 2}}{'times':>{CELL * 2}} by hand",
+    ]
+    lines += [kubernetes_line(line) for line in results["kubernetes"]]
+    lines += [
+        "",
         *(fill(note, WIDTH, initial_indent="- ", subsequent_indent="  ") for note in notes(results)),
     ]
     return "\n".join(line.rstrip() for line in lines)
@@ -89,6 +99,12 @@ def as_markdown(results: dict[str, Any]) -> str:
         f"| {line['what']} | {line['number']} | {line['ms']} | {line['kib_each'] or ''} | {line['ratio']} | {line['scale']} |"
         for line in results["board"]
     ]
+    lines += ["", "## AgentRun manifests, two hooks before and two after the agent", ""]
+    lines += ["| | runs | ms each | KiB each | times | |", "|---|---:|---:|---:|---:|---|"]
+    lines += [agentrun_markdown(line) for line in results["agentruns"]]
+    lines += ["", "## AgentRuns on Kubernetes, one hook before and one after the agent", ""]
+    lines += ["| | runs | s each | by hand | times | API calls each | by hand | MiB |", f"|---|{'---:|' * 7}"]
+    lines += [kubernetes_markdown(line) for line in results["kubernetes"]]
     lines += ["", *(f"- {note}" for note in notes(results)), ""]
     return "\n".join(lines)
 
@@ -156,6 +172,35 @@ def import_line(line: dict[str, Any]) -> str:
     if "error" in line:
         return f"  {line['statement']}: not measured: {line['error']}"
     return f"{'  ' + line['statement']:<{LABEL}}{line['cpu_ms']:>{CELL + 3}}{line['ratio']:>{CELL * len(COUNTS)}}"
+
+
+def agentrun_line(line: dict[str, Any]) -> str:
+    if "error" in line:
+        return f"  {line['what']}: not measured: {line['error']}"
+    return f"{'  ' + line['what']:<{LABEL}}{line['ms']:>{CELL + 3}}{line['kib_each'] or '':>{CELL * 2}}{line['ratio']:>{CELL * 2}} {line['scale']}"
+
+
+def agentrun_markdown(line: dict[str, Any]) -> str:
+    if "error" in line:
+        return f"| {line['what']} | | not measured: {line['error']} | | | {line['scale']} |"
+    return f"| {line['what']} | {line['number']} | {line['ms']} | {line['kib_each'] or ''} | {line['ratio']} | {line['scale']} |"
+
+
+def kubernetes_line(line: dict[str, Any]) -> str:
+    if "error" in line:
+        return f"  {line['what']}: not measured: {line['error']}"
+    label = f"{'  ' + line['what']:<{LABEL}}"
+    if "mib" in line:
+        return f"{label}{line['mib']:>{CELL + 3}}{'MiB':>{CELL * 2}}{line['ratio']:>{CELL * 2}} the first of these"
+    by_hand = f"{line['hand_seconds']} s, {line['hand_calls']} calls"
+    return f"{label}{line['seconds']:>{CELL + 3}}{line['calls']:>{CELL * 2}}{line['ratio']:>{CELL * 2}} {by_hand}"
+
+
+def kubernetes_markdown(line: dict[str, Any]) -> str:
+    if "error" in line:
+        return f"| {line['what']} | | not measured: {line['error']} | | | | | |"
+    cells = ("number", "seconds", "hand_seconds", "ratio", "calls", "hand_calls", "mib")
+    return f"| {line['what']} | {' | '.join(str(line.get(cell, '')) for cell in cells)} |"
 
 
 def notes(results: dict[str, Any]) -> list[str]:

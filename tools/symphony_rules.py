@@ -11,7 +11,7 @@ import io
 import itertools
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,21 +49,31 @@ class Rule(NamedTuple):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    def made() -> tuple[str, Iterable[str]]:
+        found, tests = rules(), shown_by(SHAPE)
+        return page(found.values(), tests), wrong(found, tests)
+
+    return written_or_checked(argv, __doc__ or "", TARGET, made)
+
+
+def written_or_checked(
+    argv: Sequence[str] | None, about: str, target: Path, made: Callable[[], tuple[str, Iterable[str]]]
+) -> int:
+    """The command line of a page: `made` gives its text, and what is to be complained of."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--write", action="store_true", help="make the page")
     action.add_argument(
         "--check", action="store_true", help="exit 1 if the page on disk is stale or has gaps"
     )
-    parser.add_argument("--output", type=Path, default=TARGET, help="the page (default: %(default)s)")
+    parser.add_argument("--output", type=Path, default=target, help="the page (default: %(default)s)")
     options = parser.parse_args(argv)
 
-    found, tests = rules(), shown_by()
-    text = page(found.values(), tests)
+    text, wrong = made()
     if options.write:
         options.output.write_text(text, encoding="utf-8")
         return 0
-    complaints = list(wrong(found, tests))
+    complaints = list(wrong)
     if not options.output.exists() or options.output.read_text(encoding="utf-8") != text:
         complaints.append(f"{options.output.name} is stale: run `make docs` and commit the result")
     for line in complaints:
@@ -114,21 +124,22 @@ def _shown(row: Rule, tests: Mapping[str, Sequence[str]]) -> str:
 
 
 class Collector:
-    """A pytest plugin that keeps which tests name which rule of Symphony."""
+    """A pytest plugin that keeps which tests name which rule of a shape."""
 
-    def __init__(self) -> None:
+    def __init__(self, shape: re.Pattern[str]) -> None:
+        self.shape = shape
         self.tests: dict[str, set[str]] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
             names = [name for marker in item.iter_markers("rule") for name in marker.args]
-            for name in filter(SHAPE.fullmatch, names):
+            for name in filter(self.shape.fullmatch, names):
                 self.tests.setdefault(name, set()).add(item.nodeid.partition("[")[0])
 
 
-def shown_by() -> dict[str, list[str]]:
+def shown_by(shape: re.Pattern[str]) -> dict[str, list[str]]:
     """The tests by the rule they name; exits if they cannot be collected. Files that name no rule are not read."""
-    collector = Collector()
+    collector = Collector(shape)
     files = [file for file in sorted(ROOT.glob("tests/**/test_*.py")) if "mark.rule(" in file.read_text()]
     arguments = ["--collect-only", "-q", "-p", "no:cacheprovider", *(str(file) for file in files)]
     output = io.StringIO()

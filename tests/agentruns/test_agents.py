@@ -71,6 +71,7 @@ async def test_a_model_that_fails_fails_the_run_and_says_why(ground, tmp_path):
     assert "quota exceeded" in ground.said("result")
 
 
+@pytest.mark.rule("sympozium C13")
 async def test_a_dry_run_asks_no_model(ground):
     ran = await ground.run({"dryRun": True}, agent_command=())
     assert ran.phase == "Succeeded"
@@ -133,7 +134,7 @@ LEFT = {
 }
 
 
-@pytest.mark.rule("sympozium 1.17.21", "B12")
+@pytest.mark.rule("sympozium 1.17.21", "sympozium B12")
 @pytest.mark.parametrize(("code", "phase", "said"), LEFT.values(), ids=LEFT.keys())
 async def test_what_an_agent_leaves_is_taken_for_what_it_is(ground, code, phase, said):
     after = [hook("a", "echo $AGENT_EXIT_CODE > $TRUTH/code")]
@@ -155,6 +156,7 @@ async def test_without_a_file_the_marker_in_the_output_is_the_result(ground):
     assert (ran.phase, ran.status["result"]) == ("Succeeded", "from the marker")
 
 
+@pytest.mark.rule("sympozium B12", "sympozium C14")
 async def test_the_file_counts_above_the_marker_and_a_broken_file_not(ground):
     marker = 'print(\'__SYMPOZIUM_RESULT__{"status":"success","response":"printed"}__SYMPOZIUM_END__\')'
     whole = WRITE.format(content='b\'{"status":"success","response":"filed"}\'')
@@ -170,6 +172,7 @@ async def test_an_agent_that_is_not_there_fails_the_run_and_says_so(ground):
     assert (ground.truth / "a").exists()
 
 
+@pytest.mark.rule("sympozium X6")
 async def test_a_secret_that_an_agent_prints_is_in_no_record(ground, tmp_path):
     file = tmp_path / "secrets"
     file.write_text("pagerduty/token=very-secret-word\n")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -132,6 +133,7 @@ def test_wrong_use_is_told_and_nothing_runs(command, spec, given, said):
     assert not home.exists() or not [each for each in home.iterdir() if each.is_dir()]
 
 
+@pytest.mark.rule("sympozium X2")
 def test_rbac_on_one_machine_is_said(command):
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
     _, _, err = command.run(lifecycle(rbac=rules))
@@ -145,6 +147,7 @@ def test_a_path_that_is_written_out_is_told_where_it_leads_nowhere(command):
     assert "$WORKSPACE" in err
 
 
+@pytest.mark.rule("sympozium C13")
 def test_explain_says_what_runs_where_and_what_is_not_used(command):
     file = command.write(lifecycle([hook("a", "true", timeout="30s")], [hook("b", "true", gate=True)]))
     code, out, _ = command("explain", file=file, on="sandbox")
@@ -154,6 +157,7 @@ def test_explain_says_what_runs_where_and_what_is_not_used(command):
     assert "sandbox does not pull image 'busybox:1.36'" in out
 
 
+@pytest.mark.rule("sympozium X6")
 def test_a_secret_written_in_the_manifest_is_in_no_record(command):
     env = [{"name": "PD_TOKEN", "value": "your-pagerduty-token"}]
     code, out, err = command.run(lifecycle([hook("a", "echo $PD_TOKEN; exit 1", env=env)]))
@@ -222,6 +226,7 @@ def _until(holds):
         time.sleep(0.02)
 
 
+@pytest.mark.rule("sympozium B7")
 def test_a_run_killed_in_its_post_run_hooks_keeps_what_its_agent_came_to(command):
     truth = command.folder / "truth"
     script = f"echo $AGENT_EXIT_CODE >> {truth}; test -e {command.folder}/go || sleep 100"
@@ -242,7 +247,7 @@ def test_a_run_killed_in_its_post_run_hooks_keeps_what_its_agent_came_to(command
     assert "what had not ended was run again" in shown
 
 
-@pytest.mark.rule("sympozium 1.14", "X3")
+@pytest.mark.rule("sympozium 1.14", "sympozium X3")
 @pytest.mark.parametrize(
     ("word", "label", "result"),
     [(["approve"], "approved", "fine"), (["reject", "no names"], "rejected", "no names"), (["rewrite", "nicer"], "rewritten", "nicer")],
@@ -263,6 +268,7 @@ def test_a_gate_waits_for_approve_reject_or_rewrite_in_another_terminal(command,
     assert status["gate"]["by"]
 
 
+@pytest.mark.rule("sympozium C13")
 def test_check_says_what_cannot_work_as_it_is_written(command):
     file = command.write(
         lifecycle([hook("a", "curl -H 'Token $PD' $NOWHERE", env=[{"name": "PD", "value": "x"}])])
@@ -272,3 +278,50 @@ def test_check_says_what_cannot_work_as_it_is_written(command):
     assert "$PD stands in single quotes" in out
     assert "nobody sets $NOWHERE" in out
     assert command("check", file=command.write(lifecycle([hook("a", "ls $WORKSPACE")])))[0] == 0
+
+
+@pytest.mark.parametrize("does", ["check", "explain"])
+@pytest.mark.parametrize("given", ["", "env", "env_file"])
+def test_a_variable_that_the_command_line_gives_is_set(command, does, given):
+    file = command.write(lifecycle([hook("a", "curl $ALERTMANAGER_URL")]))
+    (command.folder / "vars").write_text("ALERTMANAGER_URL=http://127.0.0.1:9\n")
+    options = {"": {}, "env": {"env": ["ALERTMANAGER_URL=x"]}, "env_file": {"env_file": "vars"}}[given]
+    code, out, err = command(does, file=file, **options)
+    assert ("nobody sets $ALERTMANAGER_URL" in " ".join(out.split())) == (not given), err
+    assert code == (2 if does == "check" and not given else 0)
+
+
+def test_a_variable_of_this_process_reaches_no_hook_and_is_told(command):
+    command.environ["ALERTMANAGER_URL"] = "x"
+    code, out, _ = command("check", file=command.write(lifecycle([hook("a", "curl $ALERTMANAGER_URL")])))
+    assert code == 2
+    assert "nobody sets $ALERTMANAGER_URL" in out
+
+
+ORDERS = {
+    "it went well": (lifecycle([hook("first", "true")], [hook("last", "true")]), "Pending first Running PostRunning last Succeeded"),
+    "preRun failed": (lifecycle([hook("first", "exit 3")]), "Pending first Failed"),
+    "preRun failed, and postRun runs": (lifecycle([hook("first", "exit 3")], [hook("last", "exit 4")]), "Pending first PostRunning last Failed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "order"), ORDERS.values(), ids=ORDERS.keys())
+def test_a_phase_is_told_below_the_hook_that_brought_it(command, spec, order):
+    _, _, err = command.run(spec)
+    found = re.findall(r"^ *(?:note   phase|start |end   ) (\w+)", err, re.MULTILINE)
+    assert " ".join(found) == order, err
+
+
+def test_the_size_of_the_workspace_is_the_command_lines_to_say(command):
+    spec = lifecycle([hook("fills", "head -c 3000000 /dev/zero > $WORKSPACE/file")])
+    code, _, err = command.run(spec, workspace_size="1Mi")
+    assert code == 1
+    assert "at most 1 MiB (--workspace-size)" in " ".join(err.split())
+    assert command.run(spec, workspace_size="4Mi")[0] == 0
+    code, _, err = command.run(spec, workspace_size="1Gb")
+    assert code == 2
+    assert "--workspace-size is '1Gb'; give bytes, or a quantity such as 512Mi or 2Gi" in " ".join(
+        err.split()
+    )
+    _, out, _ = command("explain", file=command.write(spec))
+    assert "/workspace may hold 1 GiB (--workspace-size), /ipc 64 MiB, /tmp 256 MiB" in " ".join(out.split())

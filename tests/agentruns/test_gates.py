@@ -35,7 +35,7 @@ TABLE = {
 }
 
 
-@pytest.mark.rule("sympozium 1.17.17", "sympozium 1.14", "B6")
+@pytest.mark.rule("sympozium 1.17.17", "sympozium 1.14", "sympozium B6")
 @pytest.mark.parametrize(("script", "default", "label", "result"), TABLE.values(), ids=TABLE.keys())
 async def test_every_row_of_the_outcome_table(ground, script, default, label, result):
     after = [LATER, gate(script, timeout="1s" if "sleep" in script else "60s")]
@@ -46,7 +46,7 @@ async def test_every_row_of_the_outcome_table(ground, script, default, label, re
     assert ground.said("later") == result
 
 
-@pytest.mark.rule("X3")
+@pytest.mark.rule("sympozium X3", "sympozium 1.17.17")
 async def test_a_verdict_that_the_agent_left_counts_for_nothing(ground):
     ok = 'printf \'{"status":"success","response":"x"}\' > $IPC_DIR/output/result.json'
     ran = await ground.run(
@@ -67,7 +67,7 @@ WORDS = {
 }
 
 
-@pytest.mark.rule("sympozium 1.17.17", "X3", "B4")
+@pytest.mark.rule("sympozium 1.17.17", "sympozium X3")
 @pytest.mark.parametrize(("word", "label", "result"), WORDS.values(), ids=WORDS.keys())
 @pytest.mark.parametrize("when", ["during", "after"])
 async def test_a_persons_word_counts_while_the_hook_runs_and_after_it(ground, word, label, result, when):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from hookline import HookContext, HookResult, hook
-from hookline.agentruns.relaying import asking_hooks
+from hookline.agentruns.relaying import Outside, asking_hooks
 from hookline.errors import UsageError
 from hookline.handlers.python import python_hook
 from hookline.pipeline import Pipeline
@@ -28,6 +28,7 @@ def calls(command):
     return {"tools": [{"name": "bash", "arguments": {"command": command}}]}
 
 
+@pytest.mark.rule("sympozium C4")
 async def test_a_guard_at_tool_start_refuses_and_the_model_is_told(ground):
     @hook(on="tool.start", match="kind:shell")
     def no_rm(ctx, hook_context):
@@ -126,7 +127,7 @@ async def test_a_guard_that_a_foreign_agent_would_never_ask_is_refused(ground):
 
 
 async def test_an_agent_whose_socket_is_gone_refuses_for_the_hooks_it_cannot_ask(tmp_path):
-    pipeline = Pipeline(asking_hooks(tmp_path, "tool.start,tool.end"))
+    pipeline = Pipeline(asking_hooks(Outside(tmp_path), "tool.start,tool.end"))
     context = HookContext(workflow_id="a", point="tool.start", current_payload={"command": "ls"})
     outcome = await pipeline.fire(context)
     assert outcome.action == "block"

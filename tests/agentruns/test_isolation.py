@@ -1,14 +1,23 @@
 """What a hook in the sandbox cannot do: look into another run, the journal or the user's home, see processes, reach loopback."""
 
 import asyncio
+import json
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.agentruns.conftest import Ground, hook, lifecycle
-from tests.runners.places import installed
+from tests.agentruns.conftest import Ground, hook, lifecycle, manifest
+from tests.runners.places import installed, running, until
+
+AGENT_OF_A_CLUSTER = """apiVersion: sympozium.ai/v1alpha1
+kind: Agent
+metadata: {name: oncall}
+spec: {agents: {default: %s}}
+"""
 
 
 @pytest.fixture
@@ -22,6 +31,7 @@ async def sandbox(tmp_path):
     assert ground.left() == []
 
 
+@pytest.mark.rule("sympozium X1")
 async def test_a_hook_cannot_read_another_run_the_journal_or_the_users_home(sandbox):
     (sandbox.folder / "mine").write_text("private")
     other = asyncio.ensure_future(
@@ -52,6 +62,7 @@ async def test_a_hook_cannot_read_another_run_the_journal_or_the_users_home(sand
             await other
 
 
+@pytest.mark.rule("sympozium X5")
 async def test_a_hook_sees_no_other_process_and_reaches_nothing_without_network(sandbox):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -101,3 +112,48 @@ async def test_a_folder_that_a_hook_swapped_for_a_link_leads_nowhere(sandbox):
     script = f"rmdir $IPC_DIR/control; ln -s {outside} $IPC_DIR/control"
     ran = await sandbox.run(lifecycle([hook("a", script)]))
     assert ran.phase == "Succeeded"
+
+
+@pytest.mark.rule("sympozium 1.17.13")
+async def test_pre_run_is_inside_like_the_agent_post_run_outside_of_it_and_the_workspace_is_the_same(sandbox):
+    """`agentSandbox` as far as one machine can have it: the agent's sandbox is gone before postRun begins."""
+    seconds = f"{os.getpid()}.{id(sandbox)}"
+    space = "readlink /proc/self/ns/pid"
+    before = hook(
+        "pre", f"{space} > $TRUTH/pre; id -u >> $TRUTH/pre; ls /sys > $TRUTH/sys; echo x > $WORKSPACE/file"
+    )
+    agent = f"setsid sleep {seconds} & {space} > $TRUTH/agent; cp $WORKSPACE/file $WORKSPACE/more"
+    waits = "touch $TRUTH/begun; while [ ! -e $TRUTH/go ]; do sleep 0.05; done"
+    after = hook("post", f"{space} > $TRUTH/post; cat $WORKSPACE/file $WORKSPACE/more > $TRUTH/read; {waits}")
+    spec = {"agentSandbox": {"enabled": True}, **lifecycle([before], [after])}
+    run = asyncio.ensure_future(sandbox.run(spec, agent_command=("sh", "-c", agent)))
+    await until(lambda: (sandbox.truth / "begun").exists() or run.done())
+    left = running("sleep", seconds)
+    (sandbox.truth / "go").touch()
+    ran = await run
+    assert (ran.phase, left) == ("Succeeded", [])
+    assert sandbox.said("read") == "x\nx\n"
+    pre, user = sandbox.said("pre").split()
+    spaces = {
+        os.readlink("/proc/self/ns/pid"),
+        pre,
+        sandbox.said("agent").strip(),
+        sandbox.said("post").strip(),
+    }
+    assert (len(spaces), user, sandbox.said("sys")) == (4, "1000", ""), "each is in a sandbox of its own"
+
+
+@pytest.mark.rule("sympozium 1.17.13")
+@pytest.mark.parametrize("kind", ["AgentRun", "Agent"])
+@pytest.mark.parametrize("does", ["check", "explain"])
+def test_what_becomes_of_a_sandbox_of_the_cluster_is_said(tmp_path, does, kind):
+    file = tmp_path / "run.yaml"
+    spec = {"agentSandbox": {"enabled": True}, **lifecycle([hook("a", "true")])}
+    file.write_text(manifest(spec) if kind == "AgentRun" else AGENT_OF_A_CLUSTER % json.dumps(spec))
+    done = subprocess.run(
+        [sys.executable, "-m", "hookline", does, str(file)], capture_output=True, text=True, check=False
+    )
+    told = " ".join(done.stdout.split())
+    assert done.returncode == 0, done.stderr
+    assert "agentSandbox: is not used on one machine: --on sandbox puts each hook and the agent" in told
+    assert "gone before postRun begins" in told

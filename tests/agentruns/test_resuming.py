@@ -72,7 +72,7 @@ MOMENTS = {
 }  # fmt: skip
 
 
-@pytest.mark.rule("sympozium 2.2", "B5")
+@pytest.mark.rule("sympozium 2.2", "sympozium B5")
 @pytest.mark.parametrize(("seen", "skip", "phase", "told"), MOMENTS.values(), ids=MOMENTS.keys())
 async def test_a_run_that_broke_off_ends_as_it_should(ground, seen, skip, phase, told):
     await left_behind(ground, seen, skip=skip)
@@ -88,6 +88,7 @@ async def test_a_run_that_broke_off_ends_as_it_should(ground, seen, skip, phase,
     assert await recovered(ground.site) == []
 
 
+@pytest.mark.rule("sympozium B7")
 async def test_a_post_run_hook_that_had_ended_is_not_run_again_and_one_that_ran_is(ground):
     seen = {"pre_run": (WELL, WELL), "agent": ANSWERED, "post_run": (WELL, AT_WORK)}
     await left_behind(ground, seen)

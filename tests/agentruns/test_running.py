@@ -19,7 +19,7 @@ def agent(script):
     return ("sh", "-c", script)
 
 
-@pytest.mark.rule("sympozium 1.17.1")
+@pytest.mark.rule("sympozium 1.17.1", "sympozium C12")
 @pytest.mark.statement("SZ4", "SZ10", "SZ15", "SZ70", "SZ71", "SZ72")
 async def test_without_hooks_a_run_is_pending_running_and_succeeded(ground):
     ran = await ground.run({})
@@ -127,7 +127,7 @@ async def test_after_a_failed_agent_hooks_run_and_know_its_real_code(ground):
     assert ground.phases() == ["Pending", "Running", "PostRunning", "Failed"]
 
 
-@pytest.mark.rule("sympozium 1.17.8", "B15")
+@pytest.mark.rule("sympozium 1.17.8", "sympozium B15", "sympozium C1")
 @pytest.mark.statement("SZ35", "SZ36")
 async def test_a_failing_post_run_hook_changes_no_phase_and_stops_no_other(ground):
     after = [
@@ -160,7 +160,7 @@ async def test_after_a_failed_pre_run_hook_no_agent_starts_and_post_run_runs(gro
     assert ground.phases() == ["Pending", "PostRunning", "Failed"]
 
 
-@pytest.mark.rule("sympozium 1.17.18", "B2")
+@pytest.mark.rule("sympozium 1.17.18", "sympozium B2", "sympozium C5")
 async def test_a_skip_runs_the_other_pre_run_hooks_and_no_agent_and_no_post_run(ground):
     before = [hook("one", "echo ' nothing new ' > $IPC_DIR/control/skip"), hook("two", "touch $TRUTH/two")]
     ran = await ground.run(lifecycle(before, [hook("a", STATE)]), agent_command=agent("touch $TRUTH/agent"))
@@ -177,7 +177,7 @@ async def test_a_skip_without_a_reason_has_one(ground):
     assert (ran.phase, ran.status["result"]) == ("Skipped", "preRun hook requested skip")
 
 
-@pytest.mark.rule("T9")
+@pytest.mark.rule("sympozium T9")
 async def test_an_agent_that_says_skipped_ends_the_run_so_and_post_run_does_not_run(ground):
     said = '{"status":"skipped","response":"seen before"}'
     ran = await ground.run(
@@ -188,7 +188,7 @@ async def test_an_agent_that_says_skipped_ends_the_run_so_and_post_run_does_not_
     assert ground.said("code") == ""
 
 
-@pytest.mark.rule("sympozium 1.17.15", "B3")
+@pytest.mark.rule("sympozium 1.17.15", "sympozium B3")
 async def test_a_hook_past_its_timeout_is_ended_and_told(ground):
     before = [hook("slow", "trap '' TERM; sleep 60 & sleep 60", timeout="1s")]
     ran = await ground.run(lifecycle(before, [hook("a", STATE)]))
@@ -197,7 +197,7 @@ async def test_a_hook_past_its_timeout_is_ended_and_told(ground):
     assert ground.said("code") == "1\n"
 
 
-@pytest.mark.rule("B5", "sympozium 2.1")
+@pytest.mark.rule("sympozium B5", "sympozium 2.1")
 async def test_after_an_agent_past_its_timeout_post_run_runs(ground):
     ran = await ground.run(
         {"timeout": "1s", **lifecycle(after=[hook("a", STATE)])}, agent_command=agent("sleep 60")
@@ -208,7 +208,7 @@ async def test_after_an_agent_past_its_timeout_post_run_runs(ground):
     assert ended[0].status == "timed_out"
 
 
-@pytest.mark.rule("B5")
+@pytest.mark.rule("sympozium B5", "sympozium C3")
 async def test_a_cancelled_run_runs_its_post_run_hooks_and_removes_its_folders(ground):
     after = [hook("a", STATE)]
     running = asyncio.ensure_future(
@@ -223,7 +223,7 @@ async def test_a_cancelled_run_runs_its_post_run_hooks_and_removes_its_folders(g
     assert ground.phases()[-2:] == ["PostRunning", "Failed"]
 
 
-@pytest.mark.rule("sympozium 1.17.15", "C6", "X6")
+@pytest.mark.rule("sympozium 1.17.15", "sympozium C6", "sympozium X6")
 async def test_a_secret_is_handed_to_the_hook_that_asks_for_it_and_to_no_other(ground, tmp_path):
     file = tmp_path / "secrets"
     file.write_text("# mine\npagerduty/token=very-secret-word\n")
@@ -266,7 +266,7 @@ async def test_a_hook_without_a_command_is_not_started_and_says_why(ground):
     assert ("exit code 1" if ground.on == "container" else "--on container") in ran.status["error"]
 
 
-@pytest.mark.rule("B9", "sympozium 1.17.12")
+@pytest.mark.rule("sympozium B9", "sympozium 1.17.12")
 @pytest.mark.statement("SZ16")
 @pytest.mark.parametrize(
     ("before", "script"),
@@ -280,7 +280,7 @@ async def test_the_workspace_is_removed_however_the_run_ends(ground, before, scr
     assert os.path.exists("/etc/passwd")
 
 
-@pytest.mark.rule("B13")
+@pytest.mark.rule("sympozium B13")
 async def test_with_cleanup_keep_the_workspace_stays_and_that_is_said(ground):
     ran = await ground.run({"cleanup": "keep", **lifecycle([hook("a", "echo 1 > $WORKSPACE/a")])})
     assert ran.kept is not None
@@ -300,6 +300,7 @@ async def test_a_task_may_be_an_object(ground):
     assert json.loads(ground.said("task"))["task"]["tool"] == "ping"
 
 
+@pytest.mark.rule("sympozium B16")
 async def test_a_name_is_given_once(ground):
     first = await ground.run({}, name="nightly")
     assert first.run_id == "nightly"

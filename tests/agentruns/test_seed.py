@@ -130,7 +130,7 @@ async def ran(scene, name, task="What is going on?", **given):
     return await scene.run(text, task=task, **{**scene.given, **given})
 
 
-@pytest.mark.rule("sympozium 1.17.14", "B1", "B2")
+@pytest.mark.rule("sympozium 1.17.14", "sympozium B1", "sympozium B2")
 @pytest.mark.statement("SZ3", "SZ19", "SZ24", "SZ54", "SZ55", "SZ56", "SZ58", "SZ59")
 async def test_the_pagerduty_example_fetches_incidents_that_the_agent_reads(scene):
     agent = scripted(scene.folder, *reads("incidents.json", "disk full on one host"))
@@ -182,7 +182,7 @@ async def test_the_rbac_example_runs_and_its_date_stays_as_it_is_written(scene):
     assert any("$(date) stays as it is" in each for each in problems)
 
 
-@pytest.mark.rule("sympozium 1.17.14", "K8")
+@pytest.mark.rule("sympozium 1.17.14", "sympozium K8")
 @pytest.mark.statement("SZ62", "SZ63")
 async def test_a_persona_of_the_pack_gets_its_hooks_and_its_variable_from_outside(scene):
     agent = scripted(scene.folder, *reads("alerts.json", "one alert"))

@@ -14,7 +14,7 @@ import pytest
 
 from hookline import SqliteJournal
 from hookline.journal import Ended
-from tests.runners.places import installed
+from tests.runners.places import IMAGE, installed, made_image
 
 MANIFEST = """
 apiVersion: sympozium.ai/v1alpha1
@@ -33,6 +33,8 @@ spec:
       - {name: four, image: x, command: [sh, -c, "@SAY begin four; sleep 0.1; @SAY end four"]}
 """
 AGENT = 'echo "$AGENT_RUN_ID code= begin agent" >> $TRUTH; sleep 0.2; echo "$AGENT_RUN_ID code= end agent" >> $TRUTH'
+# How much later than its first hook a run is killed at most; a container takes its time to start.
+LATEST = {"local": 1.2, "sandbox": 1.2, "container": 5.0}
 LINE = re.compile(r"(\S+) code=(\d*) (begin|end) (\w+)")
 
 
@@ -44,12 +46,14 @@ class Scene:
         self.truth.touch()
         say = "echo $AGENT_RUN_ID code=$AGENT_EXIT_CODE {} >> $TRUTH".format
         text = re.sub(r"@SAY ([a-z]+ [a-z]+)", lambda found: say(found[1]), MANIFEST)
-        (folder / "run.yaml").write_text(text.replace("@TRUTH", str(self.truth)))
+        text = text.replace("image: x", f"image: {IMAGE}").replace("@TRUTH", str(self.truth))
+        (folder / "run.yaml").write_text(text)
         self.env = {**os.environ, "HOOKLINE_HOME": str(folder / "home"), "SCENE_MARK": str(folder)}
 
     def start(self, what: str, given: str, skip: bool = False) -> subprocess.Popen[bytes]:
         options = ["--on", self.on, "--quiet", *(["--env", "SKIP=1"] if skip else [])]
         options += ["--agent-command", f"sh -c '{AGENT}'", "--mount", f"{self.truth}:{self.truth}:rw"]
+        options += ["--agent-image", IMAGE]
         words = ["--resume", given, "--on", self.on, "--quiet"] if what == "resume" else [given, *options]
         return subprocess.Popen(
             [sys.executable, "-m", "hookline", "run", *words],
@@ -87,6 +91,16 @@ class Scene:
             return False
         return f"={self.folder}\0".encode() in environ or f"={self.truth}\0".encode() in environ
 
+    def containers(self) -> list[str]:
+        """All that have the truth mounted, running or not."""
+        if self.on != "container":
+            return []
+        words = ["podman", "ps", "--all", "--quiet", "--filter", f"volume={self.truth}"]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+
+    def nothing_left(self) -> bool:
+        return not self.processes() and not self.containers()
+
     def left(self) -> list[str]:
         place = self.folder / "home" / "agentruns"
         return [each.name for each in place.iterdir() if each.is_dir()] if place.is_dir() else []
@@ -99,13 +113,23 @@ def until(holds, why: str, limit: float = 90) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.rule("sympozium 2.2", "B5", "B9", "sympozium 1.17.12")
-@pytest.mark.parametrize("on", ["local", "sandbox"])
-@pytest.mark.parametrize("rounds", [3, pytest.param(50, marks=pytest.mark.real)])
+@pytest.mark.rule("sympozium 2.2", "sympozium B5", "sympozium B9", "sympozium 1.17.12")
+@pytest.mark.parametrize(
+    ("on", "rounds"),
+    [
+        ("local", 3),
+        ("sandbox", 3),
+        pytest.param("local", 50, marks=pytest.mark.real),
+        pytest.param("sandbox", 50, marks=pytest.mark.real),
+        pytest.param("container", 15, marks=pytest.mark.real),
+    ],
+)
 @pytest.mark.timeout(900)
 def test_a_run_that_is_killed_is_ended_by_the_next_start_or_by_resume(tmp_path, rounds, on, capsys):
     if on == "sandbox":
         installed(bwrap="bubblewrap")
+    if on == "container":
+        made_image(tmp_path)
     seed = int(os.environ.get("HOOKLINE_SEED") or random.randrange(1 << 32))
     with capsys.disabled():
         print(f"\nHOOKLINE_SEED={seed} ({rounds} rounds, {on})")
@@ -116,10 +140,10 @@ def test_a_run_that_is_killed_is_ended_by_the_next_start_or_by_resume(tmp_path, 
         started = scene.run(skip=chance.random() < 0.2)
         # From its first hook on, so that it is not killed while it only imports.
         until(partial(_has_begun, scene, started, before), "no hook ran")
-        time.sleep(chance.uniform(0, 1.2))
+        time.sleep(chance.uniform(0, LATEST[on]))
         started.kill()
         started.communicate()
-        until(lambda: not scene.processes(), "processes were left behind")
+        until(scene.nothing_left, "processes or containers were left behind")
         if chance.random() < 0.5:
             for run_id in scene.broken_off():
                 resumed = scene.start("resume", run_id)
@@ -128,7 +152,7 @@ def test_a_run_that_is_killed_is_ended_by_the_next_start_or_by_resume(tmp_path, 
     last = scene.run()
     _, told = last.communicate(timeout=90)
     assert last.returncode == 0, told.decode()
-    until(lambda: not scene.processes(), "processes were left behind")
+    until(scene.nothing_left, "processes or containers were left behind")
     assert scene.left() == []
     _every_run_ended_as_it_should(scene)
 

@@ -42,12 +42,12 @@ def test_every_hook_has_the_base_variables_and_postRun_hooks_the_end_besides():
 
 
 @pytest.mark.statement("SZ31")
-@pytest.mark.rule("B11")
+@pytest.mark.rule("sympozium B11")
 def test_the_exit_code_is_the_real_one():
     assert after_run(RUN, HOOK, exit_code=137, result="").fixed["AGENT_EXIT_CODE"] == "137"
 
 
-@pytest.mark.rule("B10")
+@pytest.mark.rule("sympozium B10")
 def test_a_hook_s_own_variable_beats_the_run_s_before_and_after_and_neither_beats_what_is_set_for_it():
     names = ("AGENT_RUN_ID", "AGENT_RESULT", "AGENT_EXIT_CODE", "GATE_MODE", "X")
     run = RunSpec(name="r", env=dict.fromkeys(names, "run"))
@@ -68,7 +68,7 @@ def test_a_gate_hook_knows_that_it_is_one():
 
 
 @pytest.mark.statement("SZ33")
-@pytest.mark.rule("sympozium 1.17.6", "B11")
+@pytest.mark.rule("sympozium 1.17.6", "sympozium B11")
 @given(st.text(), st.integers(0, 3))
 def test_a_long_result_is_cut_to_32_KiB_and_never_inside_a_character(text, shift):
     whole = "x" * shift + (text + "\N{SNOWMAN}") * 20_000
@@ -82,7 +82,7 @@ def test_a_result_that_just_fits_is_whole():
     assert cut("x" * MOST_RESULT) == "x" * MOST_RESULT
 
 
-@pytest.mark.rule("B11", "sympozium 1.10")
+@pytest.mark.rule("sympozium B11", "sympozium 1.10")
 def test_an_answer_with_dollars_reaches_the_hook_as_it_is():
     text = "costs $$5, see $(AGENT_RUN_ID)"
     assert after_run(RUN, HOOK, exit_code=0, result=text).resolved(no_secret)["AGENT_RESULT"] == text
@@ -206,7 +206,7 @@ def marked(response, status="success"):
     return f"{BEGIN}{json.dumps({'status': status, 'response': response}, ensure_ascii=False)}{END}"
 
 
-@pytest.mark.rule("B12", "sympozium 1.17.21")
+@pytest.mark.rule("sympozium B12", "sympozium 1.17.21")
 @pytest.mark.parametrize(
     ("text", "response"),
     [

@@ -268,7 +268,7 @@ def test_one_wrong_hook_costs_only_itself():
     assert [each.name for each in found.runs[0].lifecycle.post_run] == ["b"]
 
 
-@pytest.mark.rule("B10")
+@pytest.mark.rule("sympozium B10")
 @pytest.mark.parametrize("place", ["env: {AGENT_RUN_ID: x}", "lifecycle"])
 def test_setting_a_variable_that_is_set_anyway_is_told(place):
     text = (
@@ -403,7 +403,7 @@ def test_secrets_in_the_file_are_kept_apart_from_its_objects():
     assert found.secrets == {"pd": {"token": "abc", "k": "xyz"}}
 
 
-@pytest.mark.rule("B1")
+@pytest.mark.rule("sympozium B1")
 def test_a_variable_in_single_quotes_is_told():
     (found,) = doubts_of_file(read(SEED / "oncall-agent.yaml")).problems
     assert (found.line, "$PD_TOKEN stands in single quotes" in str(found)) == (14, True)
@@ -424,7 +424,7 @@ def test_a_variable_that_nobody_sets_is_told_until_somebody_does():
     assert doubts_of_file(found, {"ALERTMANAGER_URL"}).problems == ()
 
 
-@pytest.mark.rule("X6")
+@pytest.mark.rule("sympozium X6")
 def test_a_secret_written_into_the_file_is_told():
     notes = doubts_of_file(read(SEED / "upload-report.yaml")).notes
     assert [note.split("value: ")[1].split()[0] for note in notes] == [
@@ -468,7 +468,7 @@ def test_postRun_hooks_have_the_result_to_ask_for():
     assert doubts(Lifecycle(post_run=(one,))).problems == ()
 
 
-@pytest.mark.rule("B17")
+@pytest.mark.rule("sympozium B17")
 def test_what_only_a_cluster_heeds_is_said_on_one_machine():
     run = run_of(parse(FULL.replace("mode: task", "mode: server"), "run.yaml"))
     told = not_here(run)

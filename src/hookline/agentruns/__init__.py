@@ -1,6 +1,7 @@
 """AgentRun manifests on one machine: containers around a run of an agent, without a cluster.
 
 places     the folders of one run: made, held, looked into, removed
+room       how much these may hold, and the end of a process that fills them
 secrets    what `secretKeyRef` means here
 watching   what was seen of a run, kept on the disk at each change, and told
 containers the hooks of a manifest as hooks of the engine

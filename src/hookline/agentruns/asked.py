@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hookline.agentruns.places import Folder, FolderError
+from hookline.agentruns.room import WORKSPACE_SIZE
 from hookline.agentruns.secrets import Secrets, read_secrets, variable
 from hookline.agentruns.working import SCRIPTED, AgentChoice, with_model
 from hookline.dialects.sympozium.environment import for_agent
@@ -49,6 +50,7 @@ class Asked:
     network: bool = False
     mounts: tuple[Mount, ...] = ()
     on: str = "local"
+    workspace_size: int = WORKSPACE_SIZE
 
     @property
     def agent(self) -> AgentChoice:

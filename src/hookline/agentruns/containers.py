@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hookline.agentruns.places import CONTROL, Folder
+from hookline.agentruns.room import Held, Room
 from hookline.agentruns.secrets import Secrets
 from hookline.agentruns.watching import Watch
 from hookline.context import Facts, HookContext, WorkflowContext
-from hookline.dialects.sympozium.environment import Environment, after_run, before_run, expanded
+from hookline.dialects.sympozium.environment import Environment, after_run, before_run, command_of
 from hookline.dialects.sympozium.objects import HookSpec, RunSpec
 from hookline.dialects.sympozium.phases import (
     HookSeen,
@@ -58,6 +59,7 @@ class Ground:
 
     spec: RunSpec
     folder: Folder
+    room: Room
     watch: Watch
     runner_of: Callable[[str], Runner]
     secrets: Secrets = field(default_factory=Secrets)
@@ -104,8 +106,11 @@ def container_hooks(ground: Ground, ask: Ask) -> tuple[Hook, ...]:
     )
 
 
-def reason_of(ending: Ending) -> tuple[Reason, str]:
+def reason_of(held: Held) -> tuple[Reason, str]:
     """Why a process ended, and what more there is to say about that."""
+    ending, overfull = held
+    if overfull:
+        return Reason.OVERFULL, overfull
     if ending.not_started is not None:
         return Reason.NOT_STARTED, ending.not_started
     if ending.passed_limit:
@@ -180,21 +185,22 @@ class _Container:
         self._see(HookSeen(state=State.RUNNING, started=began))
         seen = _over(began, Reason.NOT_STARTED, "hookline itself could not run it")
         try:
-            ending = await self._ran(context)
-            if ending is None:
+            held = await self._ran(context)
+            if held is None:
                 seen = _over(began, Reason.SETTLED, "a person has decided")
                 return CONTINUE
-            reason, detail = reason_of(ending)
+            reason, detail = reason_of(held)
+            ending = held.ending
             seen = HookSeen(
                 state=State.ENDED,
                 exit_code=ending.exit_code if ending.exited else None,
                 reason=reason,
                 detail=ground.mask.text(detail),
                 started=began,
-                seconds=round(ending.seconds, 3),
+                seconds=_since(began) if held.overfull else round(ending.seconds, 3),
                 tail=ground.tail(ending),
             )
-            return self._judged(ending)
+            return self._judged(held)
         except asyncio.CancelledError:
             # Then no other is called either.
             seen = _over(began, Reason.KILLED, CANCELLED)
@@ -206,17 +212,17 @@ class _Container:
         finally:
             self._see(seen)
 
-    async def _ran(self, context: HookContext) -> Ending | None:
+    async def _ran(self, context: HookContext) -> Held | None:
         """How it ended; None where a gate was ended because a person had decided meanwhile."""
         runner = self.ground.runner_of(self.spec.pull_policy)
         order = self._order(runner, context)
         if not order.argv and not order.own_program:
-            return Ending(
-                not_started=f"it has no command; that of its image {self.spec.image!r} is only known with"
-                " --on container"
+            why = (
+                f"it has no command; that of its image {self.spec.image!r} is only known with --on container"
             )
+            return Held(Ending(not_started=why))
         if not self._holds_the_answer:
-            return await runner.run(order)
+            return await self.ground.room.run(runner, order)
         return await self._gated(runner, order)
 
     @property
@@ -224,12 +230,12 @@ class _Container:
         spec, seen = self.ground.spec, self.ground.watch.seen
         return self.spec.gate and exit_code(spec.hooks, seen) == 0
 
-    async def _gated(self, runner: Runner, order: Order) -> Ending | None:
+    async def _gated(self, runner: Runner, order: Order) -> Held | None:
         """Run the gate hook and ask a person at once; the first verdict stands, and nobody waits for the other."""
         ground = self.ground
         # The agent may have left one there, and it is not its to give.
         ground.folder.drop_from_ipc(VERDICT)
-        running = asyncio.ensure_future(runner.run(order))
+        running = asyncio.ensure_future(ground.room.run(runner, order))
         asking = asyncio.ensure_future(self.ask(self.spec, ground.watch.seen.agent.result))
         try:
             await asyncio.wait({running, asking}, return_when=asyncio.FIRST_COMPLETED)
@@ -237,11 +243,11 @@ class _Container:
                 self._take(asking.result())
             if gate_settled(ground.spec.hooks, ground.watch.seen):
                 return None
-            ending = await running
+            held = await running
             self._take(self._own_verdict())
             if ground.watch.seen.verdict is None:
                 self._take(await asking)
-            return ending
+            return held
         finally:
             await _ended(running, asking)
 
@@ -266,8 +272,9 @@ class _Container:
 
     def _order(self, runner: Runner, context: HookContext) -> Order:
         ground, spec = self.ground, self.spec
-        variables = ground.resolved(self._environment(), runner)
-        words = tuple(expanded(word, variables) for word in (*spec.command, *spec.args))
+        env = self._environment()
+        variables = ground.resolved(env, runner)
+        words = command_of(spec, env, variables)
         own = not spec.command and runner.capabilities.uses_image
         return Order(
             argv=words if spec.command or own else (),
@@ -293,7 +300,11 @@ class _Container:
             result=result_for_hooks(spec.hooks, seen, self.spec),
         )
 
-    def _judged(self, ending: Ending) -> HookResult:
+    def _judged(self, held: Held) -> HookResult:
+        ending, overfull = held
+        if overfull:
+            text = with_last_lines(f"wrote too much: {overfull}", ending)
+            raise HookBroke(self.ground.mask.text(text), kind="exit")
         if ending.exited and ending.exit_code == 0:
             return CONTINUE
         trouble = broke(ending, self.spec.timeout)
@@ -305,8 +316,11 @@ class _Container:
 
 
 def _over(began: datetime, reason: Reason, detail: str) -> HookSeen:
-    seconds = round((datetime.now(UTC) - began).total_seconds(), 3)
-    return HookSeen(state=State.ENDED, reason=reason, detail=detail, started=began, seconds=seconds)
+    return HookSeen(state=State.ENDED, reason=reason, detail=detail, started=began, seconds=_since(began))
+
+
+def _since(began: datetime) -> float:
+    return round((datetime.now(UTC) - began).total_seconds(), 3)
 
 
 def _by(said: Verdict, who: str) -> Verdict:

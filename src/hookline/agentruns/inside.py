@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from hookline.agent.ready import BASH_SECONDS, READY
 from hookline.agent.structured import as_text
-from hookline.agentruns.relaying import VARIABLE, asking_hooks
+from hookline.agentruns.relaying import VARIABLE, Outside, asking_hooks
 from hookline.context import HookContext, WorkflowContext
 from hookline.errors import HooklineError, UsageError
 from hookline.hook import hook
@@ -58,12 +58,15 @@ async def _worked(task: str, given: Mapping[str, str], ipc: Ipc) -> dict[str, An
     for name in [name for name in os.environ if _KEYS.search(name)]:
         del os.environ[name]
     ipc.write("output/status.json", {"phase": "running", "message": "", "toolId": ""})
+    outside = Outside(ipc.path)
+    await outside.open()
     try:
-        asking = asking_hooks(ipc.path, given.get(VARIABLE, ""))
+        asking = asking_hooks(outside, given.get(VARIABLE, ""))
         session = given.get("SESSION_KEY") or None
-        result = await agent.run(task, session_id=session, hooks=[*asking, ipc.calls])
+        result = await agent.run(task, session_id=session, hooks=[*asking, ipc.calls], watch=[outside.told])
     finally:
         await agent.close()
+        await outside.close()
     usage = result.usage
     return {
         "response": as_text(plain(result.result)),

@@ -8,21 +8,24 @@ What a run leaves there is written by others: it is read without following a lin
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
+import itertools
 import json
 import os
 import shutil
 import stat
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from hookline.errors import HooklineError
+from hookline.errors import HookBroke, HooklineError
 from hookline.runners import Mount
+from hookline.threads import Threads
 
-__all__ = ["CONTROL", "KEPT", "Folder", "FolderError", "Home"]
+__all__ = ["CONTROL", "KEPT", "TMP_SIZE", "Folder", "FolderError", "Home", "apart"]
 
 KEPT = "kept"
 CONTROL = "control"
@@ -33,11 +36,32 @@ IPC = (
 """What Sympozium's bridge makes beneath /ipc, and what its documents write into."""
 TMP_SIZE = 256 * 1024 * 1024
 _LOCK = ".lock"
+_DEEPEST, _LONGEST = 100, 2000
+_threads = Threads()
+_Made = TypeVar("_Made")
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class FolderError(HooklineError):
     """The folders of a run cannot be made, held or removed."""
+
+
+async def apart(work: Callable[[], _Made]) -> _Made:
+    """In a thread, for a large folder takes long; to its end, also where we are cancelled meanwhile."""
+    doing = asyncio.ensure_future(_threads.call(work, timeout=None))
+    cancelled: asyncio.CancelledError | None = None
+    while not doing.done():
+        try:
+            await asyncio.wait({doing})
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+    try:
+        return doing.result()
+    except HookBroke:
+        return work()  # no thread to be had
+    finally:
+        if cancelled is not None:
+            raise cancelled
 
 
 class Home:
@@ -104,6 +128,7 @@ class Folder:
         self.path = path
         self.workspace = path / "workspace"
         self.ipc = path / "ipc"
+        self.tmp = path / "tmp"
         self._fd = -1
 
     @property
@@ -126,12 +151,12 @@ class Folder:
 
     def lay_out(self) -> None:
         """`context` and `control` exist beforehand: the documents write there without making them."""
-        for each in (self.workspace / "context", *(self.ipc / name for name in IPC), self.path / "tmp"):
+        for each in (self.workspace / "context", *(self.ipc / name for name in IPC), self.tmp):
             each.mkdir(parents=True, exist_ok=True)
 
     def mounts(self, *, own_tmp: bool) -> tuple[Mount, ...]:
         """As a hook or the agent is given them. Without a file system of its own, /tmp is a folder of the run's."""
-        tmp = None if own_tmp else str(self.path / "tmp")
+        tmp = None if own_tmp else str(self.tmp)
         return (
             Mount(target="/workspace", source=str(self.workspace), variable="WORKSPACE"),
             Mount(target="/ipc", source=str(self.ipc), variable="IPC_DIR"),
@@ -225,17 +250,28 @@ def _remove(path: Path) -> None:
         except FileNotFoundError:
             return
         except OSError as exc:
-            # Somebody may still be writing, or has taken our rights away.
-            if exc.errno not in (errno.EACCES, errno.EPERM, errno.ENOTEMPTY):
+            # Somebody may still be writing, has taken our rights away, or made a path too long for the system.
+            if exc.errno not in (errno.EACCES, errno.EPERM, errno.ENOTEMPTY, errno.ENAMETOOLONG):
                 raise
+            _open_up(path)
+        except RecursionError:
             _open_up(path)
         else:
             return
     shutil.rmtree(path)
 
 
-def _open_up(path: Path) -> None:
-    for folder, names, _ in os.walk(path):
-        for each in (folder, *(os.path.join(folder, name) for name in names)):
-            if not os.path.islink(each):
-                os.chmod(each, 0o700)
+def _open_up(top: Path) -> None:
+    """Make every folder ours to change, and bring to the top what is nested too deep to be removed where it is."""
+    waiting, number = [(str(top), 0)], itertools.count()
+    while waiting:
+        folder, depth = waiting.pop()
+        os.chmod(folder, 0o700)
+        with os.scandir(folder) as entries:
+            inner = [each.path for each in entries if each.is_dir(follow_symlinks=False)]
+        for place in inner:
+            deep = depth >= _DEEPEST or len(place) > _LONGEST
+            moved = f"{top}/{os.urandom(8).hex()}.{next(number)}" if deep else place
+            if deep:
+                os.rename(place, moved)
+            waiting.append((moved, 0 if deep else depth + 1))

@@ -1,8 +1,8 @@
-"""Hooks of the command line around the steps and tools of an agent that works elsewhere.
+"""Hooks of the command line around the steps and tools of an agent that works elsewhere, and its records.
 
 The agent's process asks over a socket in /ipc, one line of JSON for each point; the hooks run out here, where their
 files are, and their answer goes back as one line. Whoever cannot be asked has not said yes: the agent's side takes a
-line that does not come for a hook that broke.
+line that does not come for a hook that broke. What it begins and ends comes the same way, and gets no answer.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import socket
+import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,18 +20,26 @@ from typing import Any
 from hookline.context import HookContext, WorkflowContext
 from hookline.errors import AgentFailed, HookBroke, HooklineError
 from hookline.hook import Hook, OnError
+from hookline.journal import Decided, Record
+from hookline.journal.encoding import Encoding
+from hookline.journal.foreign import Foreign, line_of
+from hookline.journal.masking import Mask
 from hookline.lifecycle import OpenScope
 from hookline.pipeline import Pipeline
 from hookline.plain import plain
 from hookline.point import Point, Scope
 from hookline.result import HookAction, HookResult, Outcome
 
-__all__ = ["VARIABLE", "asking_hooks", "inner_points", "relayed"]
+__all__ = ["INSIDE", "VARIABLE", "Outside", "asking_hooks", "inner_points", "relayed"]
 
 SOCKET = "hooks.sock"
 VARIABLE = "HOOKLINE_RELAYED"
 """Names the points, with commas between, at which the agent's process has to ask."""
+INSIDE = "x.hookline.inside"
+"""Where a run's record says that something of what came from inside its agent is missing."""
 LONGEST = 64 * 1024 * 1024
+_LAST_LINES = 5.0
+"""Seconds to read what an agent that is over has left in the socket."""
 _OUTSIDE = frozenset({Scope.WORKSPACE, Scope.RUN, Scope.AGENT})
 """These scopes are out here anyway."""
 
@@ -42,60 +51,120 @@ def inner_points(hooks: Iterable[Hook]) -> tuple[Point, ...]:
 
 
 @asynccontextmanager
-async def relayed(ipc: Path, hooks: tuple[Hook, ...], scope: OpenScope) -> AsyncGenerator[None]:
-    """Answer for the hooks as long as the agent works; its records are those of `scope`."""
-    if not inner_points(hooks):
+async def relayed(
+    ipc: Path, hooks: tuple[Hook, ...], scope: OpenScope, mask: Mask | None = None
+) -> AsyncGenerator[None]:
+    """Answer for the hooks as long as the agent works, and take down what it does below `scope`."""
+    relay = _Relay(Pipeline(hooks, scope.run.recorder), scope, mask)
+    try:
+        listening = _bound(ipc)
+    except AgentFailed as exc:
+        if inner_points(hooks):
+            raise
+        relay.note(f"what the agent does inside is not on record: {exc}")
         yield
         return
-    pipeline = Pipeline(hooks, scope.run.recorder)
+    server = await asyncio.start_unix_server(relay.served, sock=listening, limit=LONGEST)
+    try:
+        async with server:
+            yield
+            await relay.over()
+    finally:
+        await relay.ended()
 
-    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+
+class _Relay:
+    """The outer end of the socket."""
+
+    def __init__(self, pipeline: Pipeline, scope: OpenScope, mask: Mask | None) -> None:
+        self._pipeline = pipeline
+        self._scope = scope
+        self._foreign = Foreign(scope.run.id, scope.facts.scope_id, mask)
+        self._serving: set[asyncio.Task[None]] = set()
+
+    async def served(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
         try:
             while line := await reader.readline():
-                writer.write(json.dumps(await _answered(pipeline, scope, line)).encode() + b"\n")
+                if line.startswith(b"["):
+                    await self._recorded(line)
+                    continue
+                writer.write(json.dumps(await self._answered(line)).encode() + b"\n")
                 await writer.drain()
         except (ValueError, ConnectionError):
             pass  # no line of ours, or gone: the other side takes it for what it is
         finally:
             writer.close()
 
-    server = await asyncio.start_unix_server(served, sock=_bound(ipc), limit=LONGEST)
-    async with server:
-        yield
+    async def over(self) -> None:
+        """The agent is gone; what it has sent is still read."""
+        if self._serving:
+            await asyncio.wait(self._serving, timeout=_LAST_LINES)
+
+    async def ended(self) -> None:
+        left = [task for task in self._serving if task.cancel()]
+        if left:
+            await asyncio.wait(left)
+        for each in self._foreign.left():
+            await self._scope.run.recorder.write(each)
+        if self._foreign.dropped:
+            count = self._foreign.dropped
+            self.note(f"{count} lines from inside the agent were no records, and are left out")
+
+    def note(self, text: str) -> None:
+        run = self._scope.run
+        if run.recorder.on:
+            at = self._scope.facts.scope_id
+            run.recorder.note(Decided(run.id, at, INSIDE, time.time(), HookAction.CONTINUE, note=text))
+
+    async def _recorded(self, line: bytes) -> None:
+        record = self._foreign.record(line)
+        if record is not None and self._scope.run.recorder.on:
+            await self._scope.run.recorder.write(record)
+
+    async def _answered(self, line: bytes) -> dict[str, Any]:
+        given: Mapping[str, Any] = json.loads(line)
+        try:
+            # Whose run and scope it is, we know better than whoever writes to the socket.
+            at = self._foreign.here(given.get("scope_id"))
+            context = HookContext.from_dict({**given, "run_id": self._scope.run.id, "scope_id": at})
+        except (HooklineError, AttributeError, TypeError, ValueError) as exc:
+            return HookResult.fail(f"not a context: {exc}").to_dict()
+        return plain(_result(context, await self._pipeline.fire(context)).to_dict())
 
 
-def asking_hooks(ipc: Path, points: str) -> list[Hook]:
+def asking_hooks(outside: Outside, points: str) -> list[Hook]:
     """The agent's side: one hook at each of the points, which asks out there."""
     named = [Point(word) for word in points.split(",") if word]
-    asking = _Asking(ipc)
     return [
         Hook(
             name="relayed",
             points=frozenset({point}),
-            handler=asking,
+            handler=outside,
             timeout=None,
             on_error=OnError.BLOCK if point.is_start else OnError.FAIL,
-            source=f"{ipc}/{SOCKET}",
+            source=f"{outside.ipc}/{SOCKET}",
         )
         for point in named
     ]
 
 
-class _Asking:
-    """A line for each call, one after another: hooks of one point may not overtake each other."""
+class Outside:
+    """The inner end of the socket. Lines go one after another: hooks of one point may not overtake each other."""
 
     def __init__(self, ipc: Path) -> None:
-        self._ipc = ipc
+        self.ipc = ipc
         self._turn = asyncio.Lock()
         self._held: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._encoding = Encoding(Mask())
 
     async def __call__(self, _ctx: WorkflowContext | None, context: HookContext, /) -> HookResult:
         line = json.dumps(context.to_dict(), default=str).encode() + b"\n"
         async with self._turn:
             try:
-                if self._held is None:
-                    self._held = await asyncio.open_unix_connection(sock=_connected(self._ipc), limit=LONGEST)
-                reader, writer = self._held
+                reader, writer = self._held or await self._connection()
                 writer.write(line)
                 await writer.drain()
                 answer = await reader.readline()
@@ -103,16 +172,33 @@ class _Asking:
             except (OSError, ValueError, HooklineError) as exc:
                 raise HookBroke(f"the hooks outside could not be asked: {exc}", kind="not_started") from exc
 
+    async def open(self) -> None:
+        """From now on records are sent, if anybody takes them; an agent works without, too."""
+        try:
+            await self._connection()
+        except OSError:
+            pass  # nobody listens
 
-async def _answered(pipeline: Pipeline, scope: OpenScope, line: bytes) -> dict[str, Any]:
-    given: Mapping[str, Any] = json.loads(line)
-    try:
-        # Whose run and scope it is, we know better than whoever writes to the socket.
-        about = {**given, "run_id": scope.run.id, "scope_id": scope.facts.scope_id}
-        context = HookContext.from_dict(about)
-    except (HooklineError, TypeError, ValueError) as exc:
-        return HookResult.fail(f"not a context: {exc}").to_dict()
-    return plain(_result(context, await pipeline.fire(context)).to_dict())
+    def told(self, record: Record) -> None:
+        """Send what was begun or ended; for an agent's `watch`."""
+        line = line_of(record, self._encoding)
+        if line is not None and self._held is not None:
+            self._held[1].write(line)
+
+    async def close(self) -> None:
+        """After everything is sent."""
+        if self._held is None:
+            return
+        writer = self._held[1]
+        try:
+            writer.close()
+            await writer.wait_closed()
+        except OSError:
+            pass  # who listened is gone
+
+    async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        self._held = await asyncio.open_unix_connection(sock=_connected(self.ipc), limit=LONGEST)
+        return self._held
 
 
 def _result(context: HookContext, outcome: Outcome) -> HookResult:

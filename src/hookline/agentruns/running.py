@@ -10,6 +10,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -17,8 +18,9 @@ from typing import Any, cast
 from hookline.agent.structured import as_text
 from hookline.agentruns.asked import Asked, asked_again, check, kept_with, secret_values, spec_of
 from hookline.agentruns.containers import CANCELLED, Ground, container_hooks, skip_marker
-from hookline.agentruns.places import Folder, FolderError, Home
+from hookline.agentruns.places import Folder, FolderError, Home, apart
 from hookline.agentruns.relaying import VARIABLE, inner_points, relayed
+from hookline.agentruns.room import Room
 from hookline.agentruns.watching import Watch, again
 from hookline.agentruns.working import worked
 from hookline.context import Facts, WorkflowContext
@@ -37,7 +39,7 @@ from hookline.dialects.sympozium.phases import (
 from hookline.dialects.sympozium.runs import FORMAT, declaration
 from hookline.errors import AgentFailed, HooklineError, RunEnded, RunTimedOut, Skipped, UsageError
 from hookline.hook import Hook
-from hookline.journal import Begun, Decided, Ended, Journal, Owner, Question, RunRow, VerdictKind
+from hookline.journal import Begun, Called, Decided, Ended, Journal, Owner, Question, RunRow, VerdictKind
 from hookline.journal import Verdict as Word
 from hookline.journal.masking import Mask
 from hookline.journal.owner import alive
@@ -130,7 +132,7 @@ async def resumed(site: Site, folder: Folder) -> Ran | None:
     rows = journal.unfinished() if journal is not None else []
     row = next((each for each in rows if each.run_id == folder.run_id), None)
     if row is None or journal is None:
-        _removed(folder)
+        await _removed(folder)
         return None
     if row.owner is not None and not _taken_over(site, journal, row.run_id, row.owner):
         folder.let_go()
@@ -165,12 +167,14 @@ class _Work:
         self.folder = folder
         lifecycle = spec.hooks
         grace = sum(hook.timeout for hook in lifecycle.post_run) + _MORE_GRACE
-        self.run = Run(id=folder.run_id, recorder=site.recorder, approver=site.approver, end_grace=grace)
-        self.scope_id = self.run.next_id()
         self.watch = Watch(folder, lifecycle, self._tell, seen)
+        self.recorder = _Recorder(site.recorder, self.watch)
+        self.run = Run(id=folder.run_id, recorder=self.recorder, approver=site.approver, end_grace=grace)
+        self.scope_id = self.run.next_id()
         self.ground = Ground(
             spec=spec,
             folder=folder,
+            room=Room(folder, asked.workspace_size),
             watch=self.watch,
             runner_of=site.runner_of,
             secrets=asked.known_secrets(site.environ),
@@ -187,9 +191,9 @@ class _Work:
         except GeneratorExit:
             raise
         except BaseException:
-            self._over()
+            await self._over()
             raise
-        return self._over()
+        return await self._over()
 
     async def _worked(self, scope: OpenScope) -> None:
         try:
@@ -220,7 +224,7 @@ class _Work:
         self.watch.change(**_settled(self.spec, self.watch.seen, self.folder))
         for each in left:
             if each.begun.scope is not Scope.RUN:
-                await self.site.recorder.write(
+                await self.recorder.write(
                     Ended(
                         self.run.id,
                         each.begun.scope_id,
@@ -240,7 +244,7 @@ class _Work:
             # Ended by the user meanwhile; what is still owed stays with the folder.
             self.folder.let_go()
             raise
-        return self._over()
+        return await self._over()
 
     @property
     def _task(self) -> Any:
@@ -249,7 +253,7 @@ class _Work:
     def _scope(self) -> OpenScope:
         site, run = self.site, self.run
         hooks = (*site.hooks, *container_hooks(self.ground, self._ask))
-        pipeline = Pipeline(hooks, site.recorder)
+        pipeline = Pipeline(hooks, self.recorder)
         return OpenScope(
             run, pipeline, Scope.RUN, self._facts(self.scope_id), name=self.spec.instance or self.spec.name
         )
@@ -259,7 +263,7 @@ class _Work:
         site = self.site
         scope = OpenScope(
             self.run,
-            Pipeline(site.hooks, site.recorder),
+            Pipeline(site.hooks, self.recorder),
             Scope.AGENT,
             self._facts(self.run.next_id()),
             name=self.spec.agent_id,
@@ -269,8 +273,9 @@ class _Work:
         async def body(outcome: Outcome) -> dict[str, Any]:
             given = cast("dict[str, Any]", outcome.payload or {}).get("input")
             task = given if isinstance(given, str) and given != self._task else None
-            async with relayed(self.folder.ipc, site.hooks, scope):
-                told = {VARIABLE: ",".join(inner_points(site.hooks))} if site.hooks else {}
+            told = {VARIABLE: ",".join(inner_points(site.hooks))} if site.hooks else {}
+            relay = relayed(self.folder.ipc, site.hooks, scope, self.ground.mask)
+            async with relay if self.asked.agent.is_builtin else nullcontext():
                 seen = await worked(self.ground, self.asked.agent, site.agent_runner, task, told)
             return _answer(self.spec, seen)
 
@@ -293,20 +298,21 @@ class _Work:
             agent=AgentSeen(state=State.ENDED, exit_code=0, result=as_text(plain(outcome.output)))
         )
 
-    def _over(self) -> Ran:
+    async def _over(self) -> Ran:
         """Put the folders away."""
+        self.watch.tell_due()
         kept = None
         if self.spec.cleanup == "keep":
-            kept = self.folder.keep()
+            kept = await apart(self.folder.keep)
             self.watch.about |= {"workspace": str(kept)}
-        problem = "" if kept else _removed(self.folder)
+        problem = "" if kept else await _removed(self.folder)
         shown = {**self.watch.shown, **self.watch.about}
         return Ran(run_id=self.run.id, phase=self.watch.phase, status=shown, kept=kept, problem=problem)
 
     def _tell(self, now: Phase) -> None:
         """The phase, as a note on the run's record."""
-        if self.site.recorder.on:
-            self.site.recorder.note(
+        if self.recorder.on:
+            self.recorder.note(
                 Decided(
                     self.run.id, self.scope_id, PHASE, time.time(), HookAction.CONTINUE, note=f"phase {now}"
                 )
@@ -351,6 +357,25 @@ class _Work:
                 agent_id=spec.agent_id,
             ),
         )
+
+
+class _Recorder(Recorder):
+    """That of the site, with the phases of one run: what a hook's end has made of it comes after the hook."""
+
+    __slots__ = ("_watch",)
+
+    def __init__(self, of_site: Recorder, watch: Watch) -> None:
+        super().__init__(of_site.journal, of_site.watchers)
+        self._watch = watch
+
+    def note(self, record: Called | Decided) -> None:
+        super().note(record)
+        if isinstance(record, Called):
+            self._watch.tell_due()
+
+    async def write(self, record: Begun | Ended) -> None:
+        self._watch.tell_due()
+        await super().write(record)
 
 
 def _check_hooks(site: Site, asked: Asked) -> None:
@@ -415,10 +440,10 @@ def _verdict(word: Word) -> Verdict:
     return Verdict(action="approve", by=word.by)
 
 
-def _removed(folder: Folder) -> str:
+async def _removed(folder: Folder) -> str:
     """Remove a run's folders; what went wrong, if anything did."""
     try:
-        folder.remove()
+        await apart(folder.remove)
     except FolderError as exc:
         return str(exc)
     return ""

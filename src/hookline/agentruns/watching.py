@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
-from datetime import datetime
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 from hookline.agentruns.places import Folder
+from hookline.dialects.sympozium.kept import kept, seen_again
 from hookline.dialects.sympozium.objects import Lifecycle
 from hookline.dialects.sympozium.phases import (
-    AgentSeen,
     HookSeen,
     Phase,
     Reason,
     Seen,
     Stage,
     State,
-    Verdict,
     phase,
     status,
 )
@@ -44,6 +42,7 @@ class Watch:
         self.about: dict[str, Any] = {}
         """What the status has besides, such as who let an answer through."""
         self.seen = seen or Seen()
+        self._due: list[Phase] = []
         self._phase = phase(lifecycle, self.seen) if seen is not None else None
         self._show()
 
@@ -52,15 +51,26 @@ class Watch:
         return phase(self._lifecycle, self.seen)
 
     def hook(self, stage: Stage, index: int, seen: HookSeen) -> None:
+        """What its end has made of the phase is told with `tell_due`, for its own record comes first."""
         name = _LISTS[stage]
         known: tuple[HookSeen, ...] = getattr(self.seen, name)
         filled = [*known, *(HookSeen() for _ in range(index + 1 - len(known)))]
         filled[index] = seen
-        self.change(**{name: tuple(filled)})
+        self.seen = replace(self.seen, **{name: tuple(filled)})
+        self._changed()
+        if seen.state is not State.ENDED:
+            self.tell_due()
 
     def change(self, **changes: Any) -> None:
         self.seen = replace(self.seen, **changes)
         self._changed()
+        self.tell_due()
+
+    def tell_due(self) -> None:
+        """Tell the phases that were not told yet."""
+        due, self._due = self._due, []
+        for each in due:
+            self._tell(each)
 
     def tell_besides(self, **about: Any) -> None:
         self.about |= about
@@ -78,17 +88,17 @@ class Watch:
 
     def _changed(self) -> None:
         try:
-            self._folder.write(FILE, _plain(self.seen))
+            self._folder.write(FILE, kept(self.seen))
         except OSError as exc:
             # A full disk must not keep a hook from running, least of all one that cleans up.
             logger.warning("%s: what was seen of it cannot be kept: %s", self._folder.run_id, exc)
         self._show()
         if self._phase is None:
             self._phase = Phase.PENDING
-            self._tell(Phase.PENDING)
+            self._due.append(Phase.PENDING)
         if self.phase is not self._phase:
             self._phase = self.phase
-            self._tell(self._phase)
+            self._due.append(self._phase)
 
     def _show(self) -> None:
         # In place: whoever was given it sees what it has become.
@@ -99,39 +109,4 @@ class Watch:
 def again(folder: Folder) -> Seen:
     """What was last seen of a run."""
     found = folder.read(FILE)
-    if not isinstance(found, dict):
-        return Seen()
-    known = cast("dict[str, Any]", found)
-    said = known["verdict"]
-    return Seen(
-        pre_run=tuple(HookSeen(**_read(each)) for each in known["pre_run"]),
-        agent=AgentSeen(**_read(known["agent"])),
-        post_run=tuple(HookSeen(**_read(each)) for each in known["post_run"]),
-        stopped=known["stopped"],
-        skip=known["skip"],
-        verdict=Verdict(**said) if said else None,
-    )
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, tuple):
-        return [_plain(each) for each in cast("tuple[Any, ...]", value)]
-    if isinstance(value, Seen | HookSeen | AgentSeen | Verdict):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
-    return dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else value
-
-
-def _read(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: _READ[key](value) if key in _READ and value is not None else value
-        for key, value in given.items()
-    }
-
-
-_READ: Mapping[str, Callable[[Any], Any]] = {
-    "state": State,
-    "reason": Reason,
-    "started": datetime.fromisoformat,
-}
+    return seen_again(cast("dict[str, Any]", found)) if isinstance(found, dict) else Seen()

@@ -14,10 +14,12 @@ from datetime import UTC, datetime
 
 from hookline.agent.models.named import COMPATIBLE
 from hookline.agentruns.containers import CANCELLED, WORKSPACE, Ground, reason_of
+from hookline.agentruns.room import Held
 from hookline.dialects.sympozium.environment import for_agent
 from hookline.dialects.sympozium.objects import RUN_TIMEOUT, Model, RunSpec
 from hookline.dialects.sympozium.phases import AgentSeen, Reason, State
 from hookline.dialects.sympozium.result import MOST_BYTES, Result, ended, from_output, parsed
+from hookline.dialects.sympozium.runs import with_provider
 from hookline.errors import FileError, UsageError
 from hookline.runners import Ending, Mount, Order, Runner
 from hookline.runners.sandbox import python_mounts
@@ -27,7 +29,6 @@ __all__ = ["RESULT", "AgentChoice", "with_model", "worked"]
 RESULT = "output/result.json"
 SCRIPTED = "scripted"
 _OUTPUT = 4 * 1024 * 1024
-_NAMES = {"claude": "anthropic", "gpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai"}
 _ANTHROPIC = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 
 
@@ -51,12 +52,9 @@ def with_model(spec: RunSpec, given: str = "") -> RunSpec:
         if not name:
             raise UsageError(f"--model is {given!r}; give provider/name, as in openai/gpt-4o")
         model = replace(model, provider=provider, model=name, ref="")
-    elif model.model and not model.provider:
-        known = (provider for begin, provider in _NAMES.items() if model.model.startswith(begin))
-        model = replace(model, provider=next(known, "openai"))
     if model.provider == SCRIPTED:
         model = replace(model, model=os.path.abspath(model.model))
-    return replace(spec, model=model)
+    return with_provider(replace(spec, model=model))
 
 
 async def worked(
@@ -71,8 +69,8 @@ async def worked(
     ground.watch.change(agent=AgentSeen(state=State.RUNNING, started=began))
     seen = AgentSeen(state=State.ENDED, reason=Reason.KILLED, error=CANCELLED)
     try:
-        ending = await runner.run(_order(ground, agent, runner, task, told or {}))
-        seen = _seen(ground, ending)
+        held = await ground.room.run(runner, _order(ground, agent, runner, task, told or {}))
+        seen = _seen(ground, held)
     except FileError as exc:
         seen = ended(None, Result(error=str(exc)), reason=Reason.NOT_STARTED)
     finally:
@@ -120,10 +118,11 @@ def _keys(spec: RunSpec, environ: Mapping[str, str]) -> dict[str, str]:
     return {name: environ[name] for name in wanted if name in environ}
 
 
-def _seen(ground: Ground, ending: Ending) -> AgentSeen:
-    reason, detail = reason_of(ending)
+def _seen(ground: Ground, held: Held) -> AgentSeen:
+    ending = held.ending
+    reason, detail = reason_of(held)
     result = _result(ground, ending)
-    if detail and (result is None or not result.error):
+    if detail and (held.overfull or result is None or not result.error):
         result = replace(result or Result(), status="error", error=ground.mask.text(detail))
     errors = ground.mask.text(ending.stderr.last_lines() or ending.stdout.last_lines())
     # What was ended has no code of its own, whatever the runner saw.

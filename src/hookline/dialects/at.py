@@ -9,10 +9,19 @@ from typing import Any, NamedTuple, cast
 from hookline.errors import FileError
 from hookline.lines import Document, Trail
 
-__all__ = ["At", "Place", "Told", "meant", "seconds_of"]
+__all__ = ["DURATION_UNITS", "At", "Place", "Told", "meant", "seconds_of"]
 
-_GO_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+DURATION_UNITS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "μs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+}
+_GO_DURATION = re.compile(rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(DURATION_UNITS)})", re.ASCII)
 
 
 class Place(NamedTuple):
@@ -191,7 +200,7 @@ def seconds_of(text: str) -> float | None:
     parts = list(_GO_DURATION.finditer(text))
     if not parts or "".join(part.group() for part in parts) != text:
         return None
-    return sum(float(part[1]) * _UNITS[part[2]] for part in parts)
+    return sum(float(part[1]) * DURATION_UNITS[part[2]] for part in parts)
 
 
 def meant(word: str, known: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ runs         one run of a file: from an AgentRun, an instance or a persona of a 
 checking     what cannot work as it is written, and what only a cluster heeds
 environment  the variables of hooks and agent
 result       what an agent left: its result file, or the marker in its output
+kept         what was seen of a run as plain data, and back
 phases       what a run is at, and what is due next, of what was seen
 
 Nothing is started or fetched here: values in, values out.

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
-from pathlib import PurePosixPath
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from hookline.dialects.at import Place
+from hookline.dialects.sympozium.environment import script_at
 from hookline.dialects.sympozium.lifecycles import RESERVED
 from hookline.dialects.sympozium.objects import HookSpec, Lifecycle, Manifests, RunSpec
 from hookline.errors import FileError
 
-__all__ = ["Doubts", "doubts", "doubts_of_file", "not_here"]
+__all__ = ["Doubts", "doubts", "doubts_of_file", "not_here", "not_here_of_file"]
 
-_SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
 _ALWAYS_THERE = frozenset(
     {
         "PATH",
@@ -72,7 +71,10 @@ _SECRET = re.compile(
 _HERE = {
     "parent": "is not used on one machine: there is no other run above this one",
     "sandbox": "is not used on one machine: --on sandbox puts the run into one of hookline's",
-    "agentSandbox": "is not used on one machine: --on sandbox puts the run into one of hookline's",
+    "agentSandbox": (
+        "is not used on one machine: --on sandbox puts each hook and the agent into one of hookline's; the agent's"
+        " is gone before postRun begins, and all see the same workspace"
+    ),
     "skills": "is not used on one machine: the packs of skills are objects of a cluster",
     "imagePullSecrets": "is not used on one machine: images are pulled with your own login",
 }
@@ -115,10 +117,7 @@ def doubts_of_file(manifests: Manifests, known: Collection[str] = ()) -> Doubts:
 
 def not_here(run: RunSpec) -> tuple[str, ...]:
     """What the run asks for that only a cluster has, one sentence each."""
-    told = [
-        _said(place, _HERE.get(key, "is not used on one machine: it is a matter of pods"))
-        for key, place in run.elsewhere.items()
-    ]
+    told = list(_of_cluster(run.elsewhere))
     if run.hooks.rbac:
         place = run.hooks.place
         key = f"{place.key}.rbac" if place.key else "rbac"
@@ -135,10 +134,23 @@ def not_here(run: RunSpec) -> tuple[str, ...]:
     return tuple(told)
 
 
+def not_here_of_file(manifests: Manifests) -> tuple[str, ...]:
+    """The same for every run in a file, and for the instances that runs are made of."""
+    members = [member.instance for pack in manifests.packs for member in pack.members]
+    told = [note for each in manifests.runs for note in not_here(each)]
+    told += [note for each in (*manifests.instances, *members) for note in _of_cluster(each.elsewhere)]
+    return tuple(dict.fromkeys(told))
+
+
+def _of_cluster(keys: Mapping[str, Place]) -> Iterator[str]:
+    for key, place in keys.items():
+        yield _said(place, _HERE.get(key, "is not used on one machine: it is a matter of pods"))
+
+
 def _of_command(hook: HookSpec, names: frozenset[str]) -> Iterator[FileError]:
     argv = (*hook.command, *hook.args)
     places = hook.places or (hook.place,) * len(argv)
-    script = _script(argv)
+    script = script_at(argv)
     for index, (text, place) in enumerate(zip(argv, places, strict=True)):
         if index == script:
             yield from _of_script(text, place, names)
@@ -146,23 +158,15 @@ def _of_command(hook: HookSpec, names: frozenset[str]) -> Iterator[FileError]:
             yield from _without_shell(text, place, names)
 
 
-def _script(argv: tuple[str, ...]) -> int | None:
-    """Where the script of `sh -c` stands."""
-    start = 1 if argv[:1] and PurePosixPath(argv[0]).name in ("busybox", "env") else 0
-    if len(argv) <= start or PurePosixPath(argv[start]).name not in _SHELLS:
-        return None
-    for index, word in enumerate(argv[start + 1 :], start + 1):
-        if not word.startswith("-"):
-            return None
-        if "c" in word and not word.startswith("--"):
-            return index + 1 if index + 1 < len(argv) else None
-    return None
-
-
 def _of_script(text: str, place: Place, names: frozenset[str]) -> Iterator[FileError]:
     own = {name for found in _SET_BY_SCRIPT.findall(text) for name in found if name}
     own |= {word for found in _READ.findall(text) for word in found.split() if not word.startswith("-")}
     told: set[str] = set()
+    if "$(AGENT_RESULT)" in text and "AGENT_RESULT" in names:
+        yield place.problem(
+            "$(AGENT_RESULT) would make what the model wrote a part of the script; write"
+            ' "$AGENT_RESULT", as a word of its own'
+        )
     for quoted, name in _used(text):
         if name in told:
             continue

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 from hookline.dialects.sympozium.lifecycles import RESERVED
 from hookline.dialects.sympozium.objects import HookSpec, Model, RunSpec, SecretRef, TaskSpec, Value
@@ -18,10 +19,13 @@ __all__ = [
     "Environment",
     "after_run",
     "before_run",
+    "command_of",
     "cut",
     "expanded",
     "for_agent",
+    "script_at",
     "task_input",
+    "unread",
 ]
 
 MOST_RESULT = 32 * 1024
@@ -29,6 +33,8 @@ MOST_RESULT = 32 * 1024
 _IDENTITY = ("AGENT_RUN_ID", "INSTANCE_NAME", "AGENT_NAMESPACE", "AGENT_ID", "SESSION_KEY", "TASK")
 """What a run cannot set otherwise for its agent; the rest of what is set for it are defaults."""
 _PROVIDER_KEYS = ("API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "AZURE_OPENAI_API_KEY", "GEMINI_API_KEY")
+_SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
+_OF_THE_MODEL = "AGENT_RESULT"
 _REFERENCE = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)", re.ASCII)
 
 
@@ -140,6 +146,54 @@ def expanded(text: str, known: Mapping[str, str]) -> str:
         return "$" if part[1] is None else known.get(part[1], part[0])
 
     return _REFERENCE.sub(found, text)
+
+
+def command_of(hook: HookSpec, env: Environment, known: Mapping[str, str]) -> tuple[str, ...]:
+    """`command` and `args` as they are run, where `known` are the variables of `env`.
+
+    What the model wrote never becomes part of a shell's script: there it stays a variable, for the shell to fill in.
+    """
+    argv = (*hook.command, *hook.args)
+    script = script_at(argv)
+    kept = {name: f"${{{name}}}" for name in _of_the_model(env) if name in known}
+    return tuple(
+        expanded(word, {**known, **kept} if index == script else known) for index, word in enumerate(argv)
+    )
+
+
+def unread(hook: HookSpec, env: Environment) -> tuple[str, ...]:
+    """`command` and `args` for somebody who reads `$(NAME)` by themselves, with the same guard as in `command_of`."""
+    argv = (*hook.command, *hook.args)
+    script, kept = script_at(argv), _of_the_model(env)
+
+    def guarded(part: re.Match[str]) -> str:
+        return f"${{{part[1]}}}" if part[1] in kept else part[0]
+
+    return tuple(
+        _REFERENCE.sub(guarded, word) if index == script else word for index, word in enumerate(argv)
+    )
+
+
+def script_at(argv: tuple[str, ...]) -> int | None:
+    """Where the script of `sh -c` stands."""
+    start = 1 if argv[:1] and PurePosixPath(argv[0]).name in ("busybox", "env") else 0
+    if len(argv) <= start or PurePosixPath(argv[start]).name not in _SHELLS:
+        return None
+    for index, word in enumerate(argv[start + 1 :], start + 1):
+        if not word.startswith("-"):
+            return None
+        if "c" in word and not word.startswith("--"):
+            return index + 1 if index + 1 < len(argv) else None
+    return None
+
+
+def _of_the_model(env: Environment) -> list[str]:
+    """The variables that hold what the model wrote: the answer, and what the file makes of it."""
+    found = [_OF_THE_MODEL]
+    for name, value in env.given.items():
+        if isinstance(value, str) and any(f"$({each})" in value for each in found):
+            found.append(name)
+    return found
 
 
 def _duration(seconds: float | None) -> str:

@@ -8,33 +8,55 @@ from collections.abc import Mapping
 from hookline.dialects.at import At, Place
 from hookline.dialects.sympozium.objects import HOOK_TIMEOUT, HookSpec, Lifecycle, Rule, SecretRef, Value
 
-__all__ = ["RESERVED", "check_name", "read_lifecycle", "variable_named"]
+__all__ = [
+    "ENV_KEYS",
+    "GATE_DEFAULTS",
+    "HOOK_KEYS",
+    "LABEL",
+    "LIFECYCLE_KEYS",
+    "LONGEST",
+    "LONGEST_NAME",
+    "NOT_OF_A_HOOK",
+    "PULL_POLICIES",
+    "RESERVED",
+    "RULE_KEYS",
+    "SECRET_KEYS",
+    "VARIABLE",
+    "check_name",
+    "read_lifecycle",
+    "variable_named",
+]
 
 RESERVED = frozenset(
     {"AGENT_RUN_ID", "INSTANCE_NAME", "AGENT_NAMESPACE", "AGENT_EXIT_CODE", "AGENT_RESULT", "GATE_MODE"}
 )
 """The variables of hooks that nobody can set otherwise."""
 
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
-_VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*", re.ASCII)
-_LONGEST = {"preRun": 59, "postRun": 58}
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*", re.ASCII)
+LONGEST_NAME = 63
+LONGEST = {"preRun": 59, "postRun": 58}
 """The name of a container, at most 63 letters, begins with pre- or post-."""
-_PULL = ("Always", "IfNotPresent", "Never")
-_KEYS = ("preRun", "postRun", "rbac", "gateDefault")
+PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+GATE_DEFAULTS = ("allow", "block")
+ENV_KEYS = ("name", "value", "valueFrom")
+SECRET_KEYS = ("name", "key", "optional")
+RULE_KEYS = ("apiGroups", "resources", "verbs")
+LIFECYCLE_KEYS = ("preRun", "postRun", "rbac", "gateDefault")
 _INSTEAD = {
     "hooks": ": hooks stand in preRun and postRun",
     "before": "; did you mean preRun?",
     "after": "; did you mean postRun?",
     "rules": "; did you mean rbac?",
 }
-_HOOK_KEYS = ("name", "image", "imagePullPolicy", "command", "args", "env", "timeout", "gate")
+HOOK_KEYS = ("name", "image", "imagePullPolicy", "command", "args", "env", "timeout", "gate")
 _HOOK_INSTEAD = {
     "run": "; did you mean command?",
     "script": '; did you mean command? Write ["sh", "-c", "..."]',
     "environment": "; did you mean env?",
     "timeoutSeconds": "; did you mean timeout? Write it like 30s",
 }
-_NOT_OF_A_HOOK = (
+NOT_OF_A_HOOK = (
     "envFrom",
     "workingDir",
     "resources",
@@ -49,7 +71,7 @@ _NOT_OF_A_HOOK = (
 
 def read_lifecycle(at: At) -> Lifecycle:
     """The block as a value. A hook that is wrong is left out and told."""
-    at.keys(*_KEYS, instead=_INSTEAD)
+    at.keys(*LIFECYCLE_KEYS, instead=_INSTEAD)
     before, after = _hooks(at, "preRun"), _hooks(at, "postRun")
     gates = [hook for hook in after if hook.gate]
     if len(gates) > 1:
@@ -61,14 +83,14 @@ def read_lifecycle(at: At) -> Lifecycle:
         pre_run=before,
         post_run=after,
         rbac=tuple(filter(None, map(_rule, at.mappings("rbac", '- apiGroups: [""]')))),
-        gate_default=at.word("gateDefault", ("allow", "block"), "block"),
+        gate_default=at.word("gateDefault", GATE_DEFAULTS, "block"),
         place=at.spot(),
     )
 
 
-def check_name(at: At, name: str, *inner: str, longest: int = 63, what: str = "a name") -> bool:
+def check_name(at: At, name: str, *inner: str, longest: int = LONGEST_NAME, what: str = "a name") -> bool:
     """Whether it is a DNS label of that length; told where it is not."""
-    if not _LABEL.fullmatch(name):
+    if not LABEL.fullmatch(name):
         at.wrong(
             f"{name!r} is no DNS label; {what} has small letters, digits and - inside, such as fetch-alerts",
             *inner,
@@ -82,7 +104,7 @@ def check_name(at: At, name: str, *inner: str, longest: int = 63, what: str = "a
 
 def variable_named(at: At, name: str, *inner: str | int) -> bool:
     """Whether a variable may be set under that name; told where it may not, or is set anyway."""
-    if not _VARIABLE.fullmatch(name):
+    if not VARIABLE.fullmatch(name):
         at.wrong(f"{name!r} is no name of a variable; write it like PD_TOKEN", *inner)
         return False
     if name in RESERVED:
@@ -106,13 +128,13 @@ def _hooks(at: At, key: str) -> tuple[HookSpec, ...]:
 
 
 def _hook(at: At, stage: str) -> HookSpec | None:
-    at.keys(*_HOOK_KEYS, *_NOT_OF_A_HOOK, instead=_HOOK_INSTEAD)
-    for key in _NOT_OF_A_HOOK:
+    at.keys(*HOOK_KEYS, *NOT_OF_A_HOOK, instead=_HOOK_INSTEAD)
+    for key in NOT_OF_A_HOOK:
         if key in at.value:
             at.note("a hook does not have this, so it has no effect", key)
     name = at.text("name", needed="every hook has a name of its own")
     image = at.text("image", needed="it is what the container is made of, such as curlimages/curl:latest")
-    fits = bool(name) and check_name(at, name, "name", longest=_LONGEST[stage], what=f"a {stage} hook's name")
+    fits = bool(name) and check_name(at, name, "name", longest=LONGEST[stage], what=f"a {stage} hook's name")
     if re.search(r"\s", image):
         at.wrong(f"is {image!r}; the name of an image has no space", "image")
         image = ""
@@ -134,7 +156,7 @@ def _hook(at: At, stage: str) -> HookSpec | None:
     return HookSpec(
         name=name,
         image=image,
-        pull_policy=at.word("imagePullPolicy", _PULL, "IfNotPresent"),
+        pull_policy=at.word("imagePullPolicy", PULL_POLICIES, "IfNotPresent"),
         command=command,
         args=args,
         env=env,
@@ -153,7 +175,7 @@ def _env(at: At) -> tuple[Mapping[str, Value], Mapping[str, Place]]:
     found: dict[str, Value] = {}
     places: dict[str, Place] = {}
     for each in at.mappings("env", "- name: ..."):
-        each.keys("name", "value", "valueFrom")
+        each.keys(*ENV_KEYS)
         name = each.text("name", needed="it is the variable")
         value = _value(each)
         if not name or value is None or not variable_named(each, name, "name"):
@@ -177,7 +199,7 @@ def _value(at: At) -> Value | None:
         given = ", ".join(source.value) or "nothing"
         at.wrong(f"has {given}; of a hook's variables only secretKeyRef is a source", "valueFrom")
         return None
-    ref.keys("name", "key", "optional")
+    ref.keys(*SECRET_KEYS)
     name, key = (
         ref.text("name", needed="it names the Secret"),
         ref.text("key", needed="it names the key in it"),
@@ -188,8 +210,8 @@ def _value(at: At) -> Value | None:
 
 
 def _rule(at: At) -> Rule | None:
-    at.keys("apiGroups", "resources", "verbs", instead={"apiGroup": "; did you mean apiGroups?"})
-    for key in ("apiGroups", "resources", "verbs"):
+    at.keys(*RULE_KEYS, instead={"apiGroup": "; did you mean apiGroups?"})
+    for key in RULE_KEYS:
         if key not in at.value:
             at.wrong(f"{key} is missing; a rule has apiGroups, resources and verbs")
             return None

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 from hookline.dialects.sympozium.objects import HookSpec, Lifecycle
 
 __all__ = [
+    "WITHHELD",
     "AgentSeen",
     "Gated",
     "HookSeen",
@@ -43,6 +44,8 @@ __all__ = [
 
 NO_VERDICT = "Response blocked: gate hook did not return a verdict"
 REJECTED = "Response blocked by policy"
+WITHHELD = frozenset({"rejected", "timeout", "error"})
+"""What a gate's word may be where the answer did not go out, nor another that somebody wrote for it."""
 
 
 class Phase(StrEnum):
@@ -75,13 +78,17 @@ class State(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why something ended. `settled`: a gate hook that was ended because its verdict was in."""
+    """Why something ended.
+
+    `settled`: a gate hook that was ended because its verdict was in. `overfull`: what it wrote was too much.
+    """
 
     EXITED = "exited"
     TIMED_OUT = "timed_out"
     NOT_STARTED = "not_started"
     KILLED = "killed"
     SETTLED = "settled"
+    OVERFULL = "overfull"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,10 +255,11 @@ def verdict(text: str) -> Verdict | None:
     except (ValueError, RecursionError):
         return None
     found: Mapping[str, Any] = cast("Mapping[str, Any]", given) if isinstance(given, dict) else {}
-    action, response, reason = found.get("action"), found.get("response"), found.get("reason")
+    action, response = found.get("action"), found.get("response")
     if not isinstance(action, str) or action not in _VERDICTS or not isinstance(response, str | None):
         return None
-    return Verdict(action=action, response=response, reason=reason if isinstance(reason, str) else "")
+    reason, by, bound = (str(found.get(key) or "") for key in ("reason", "by", "digest"))
+    return Verdict(action=action, response=response, reason=reason, by=by, digest=bound)
 
 
 def gate(said: Verdict | None, *, ended_ok: bool, default: str, original: str) -> Gated:
@@ -347,6 +355,7 @@ _ENDED: Mapping[Reason, str] = {
     Reason.NOT_STARTED: "could not start",
     Reason.KILLED: "was ended from outside",
     Reason.SETTLED: "was ended when the verdict was in",
+    Reason.OVERFULL: "wrote too much",
 }
 _AGENT_ENDED: Mapping[Reason, str] = {
     Reason.EXITED: "agent exited with code {code}",
@@ -354,6 +363,7 @@ _AGENT_ENDED: Mapping[Reason, str] = {
     Reason.NOT_STARTED: "agent could not start",
     Reason.KILLED: "agent was ended from outside",
     Reason.SETTLED: "agent was ended",
+    Reason.OVERFULL: "agent wrote too much",
 }
 
 

@@ -28,15 +28,35 @@ from hookline.dialects.sympozium.objects import (
 from hookline.errors import FileError
 from hookline.lines import Document, load_all, text_of
 
-__all__ = ["is_sympozium", "parse", "read"]
+__all__ = [
+    "AGENT_KEYS",
+    "CLEANUPS",
+    "HEAD_KEYS",
+    "INSTANCE_KEYS",
+    "KINDS",
+    "MEMBER_KEYS",
+    "MODEL_KEYS",
+    "MODES",
+    "NO_TASK",
+    "PACK_KEYS",
+    "RUN_KEYS",
+    "SANDBOX_KEYS",
+    "TASK_KEYS",
+    "TASK_MODES",
+    "THINKING",
+    "TOOL_KEYS",
+    "is_sympozium",
+    "parse",
+    "read",
+]
 
 _DOMAIN = "sympozium.ai/"
 _HEAD = re.compile(r"^apiVersion:\s*['\"]?sympozium\.ai/", re.MULTILINE)
-_KINDS = ("AgentRun", "Agent", "SympoziumInstance", "Ensemble", "PersonaPack")
+KINDS = ("AgentRun", "Agent", "SympoziumInstance", "Ensemble", "PersonaPack")
 _OF_THE_CLUSTER = ("SkillPack", "SympoziumPolicy", "SympoziumSchedule", "Model", "MCPServer")
 
-_HEAD_KEYS = ("apiVersion", "kind", "metadata", "spec", "status")
-_RUN_KEYS = (
+HEAD_KEYS = ("apiVersion", "kind", "metadata", "spec", "status")
+RUN_KEYS = (
     "agentRef",
     "instanceRef",
     "agentId",
@@ -81,7 +101,7 @@ _RUN_ELSEWHERE = (
     "volumeMounts",
     "backend",
 )
-_INSTANCE_KEYS = (
+INSTANCE_KEYS = (
     "channels",
     "agents",
     "skills",
@@ -95,12 +115,12 @@ _INSTANCE_KEYS = (
     "volumes",
     "volumeMounts",
 )
-_INSTANCE_ELSEWHERE = tuple(key for key in _INSTANCE_KEYS if key not in ("agents", "authRefs"))
+_INSTANCE_ELSEWHERE = tuple(key for key in INSTANCE_KEYS if key not in ("agents", "authRefs"))
 _INSTANCE_INSTEAD = {
     "lifecycle": ": it stands under agents.default",
     "model": ": it stands under agents.default",
 }
-_AGENT_KEYS = (
+AGENT_KEYS = (
     "model",
     "provider",
     "baseURL",
@@ -116,7 +136,7 @@ _AGENT_KEYS = (
     "tolerations",
 )
 _AGENT_ELSEWHERE = ("sandbox", "agentSandbox", "subagents", "nodeSelector", "tolerations")
-_PACK_KEYS = (
+PACK_KEYS = (
     "enabled",
     "description",
     "category",
@@ -144,7 +164,7 @@ _PACK_KEYS = (
     "volumes",
     "volumeMounts",
 )
-_MEMBER_KEYS = (
+MEMBER_KEYS = (
     "name",
     "displayName",
     "systemPrompt",
@@ -165,7 +185,7 @@ _MEMBER_KEYS = (
     "subagents",
 )
 _MEMBER_ELSEWHERE = ("skills", "schedule", "memory", "channels", "webEndpoint", "mcpServers", "subagents")
-_MODEL_KEYS = (
+MODEL_KEYS = (
     "provider",
     "model",
     "baseURL",
@@ -181,9 +201,13 @@ _MODEL_INSTEAD = {
     "baseUrl": "; did you mean baseURL?",
     "apiKey": "; did you mean authSecretRef? It names a Secret",
 }
-_SANDBOX_KEYS = ("enabled", "runtimeClass", "runtimeClassName", "warmPoolRef", "resources")
-_THINKING = ("off", "low", "medium", "high")
-_TASK_MODES = ("sidecar-driven",)
+SANDBOX_KEYS = ("enabled", "runtimeClass", "runtimeClassName", "warmPoolRef", "resources")
+THINKING = ("off", "low", "medium", "high")
+TASK_MODES = ("sidecar-driven",)
+TASK_KEYS = ("mode", "tool", "parameters")
+TOOL_KEYS = ("allow", "deny")
+CLEANUPS = ("delete", "keep")
+MODES = ("task", "server")
 NO_TASK = "spec.task is required and must not be empty: a text, or a mapping with mode, tool and parameters"
 
 
@@ -255,13 +279,13 @@ class _File:
         if _is_fragment(at.value):
             self._fragment(at)
             return
-        kind = at.text("kind", needed=f"it is one of {', '.join(_KINDS)}")
+        kind = at.text("kind", needed=f"it is one of {', '.join(KINDS)}")
         if kind == "Secret" and _api(at.value) == "v1":
             self._secret(at)
             return
         if not kind or not _is_read(at, kind):
             return
-        at.keys(*_HEAD_KEYS, instead={"lifecycle": ": it stands under spec"})
+        at.keys(*HEAD_KEYS, instead={"lifecycle": ": it stands under spec"})
         metadata = at.mapping("metadata")
         if metadata is None:
             at.wrong("metadata is missing; write metadata: {name: ...}")
@@ -303,7 +327,7 @@ class _File:
         spec = _spec(at, "agents.default with model and lifecycle")
         if spec is None:
             return
-        spec.keys(*_INSTANCE_KEYS, instead=_INSTANCE_INSTEAD)
+        spec.keys(*INSTANCE_KEYS, instead=_INSTANCE_INSTEAD)
         agents = spec.mapping("agents")
         default = agents.mapping("default") if agents else None
         if agents is not None:
@@ -318,7 +342,7 @@ class _File:
         spec = _spec(at, "agentConfigs (once personas)")
         if spec is None:
             return
-        spec.keys(*_PACK_KEYS)
+        spec.keys(*PACK_KEYS)
         kind = at.text("kind")
         if "personas" in spec and "agentConfigs" in spec:
             spec.wrong("stands beside agentConfigs, which is its name today; give one of them", "personas")
@@ -363,7 +387,7 @@ class _File:
 
 
 def _run(spec: At, name: str, namespace: str, *, fragment: bool = False) -> RunSpec:
-    spec.keys(*_RUN_KEYS, instead=_LIFECYCLE_INSTEAD)
+    spec.keys(*RUN_KEYS, instead=_LIFECYCLE_INSTEAD)
     if "agentRef" in spec and "instanceRef" in spec:
         spec.wrong("stands beside agentRef, which is its name today; give one of them", "instanceRef")
     allowed, denied = _tools(spec)
@@ -379,10 +403,10 @@ def _run(spec: At, name: str, namespace: str, *, fragment: bool = False) -> RunS
         env=_variables(spec),
         timeout=_limit(spec, "timeout"),
         image_pull_secrets=_named(spec, "imagePullSecrets", "name"),
-        cleanup=spec.word("cleanup", ("delete", "keep"), "delete"),
+        cleanup=spec.word("cleanup", CLEANUPS, "delete"),
         sandbox=_sandbox(spec),
         lifecycle=_lifecycle(spec),
-        mode=spec.word("mode", ("task", "server"), "task"),
+        mode=spec.word("mode", MODES, "task"),
         dry_run=spec.flag("dryRun"),
         canary=spec.flag("canaryMode"),
         use_context=spec.flag("useContext", True),
@@ -396,7 +420,7 @@ def _run(spec: At, name: str, namespace: str, *, fragment: bool = False) -> RunS
 
 
 def _instance(spec: At, default: At, name: str, namespace: str) -> Instance:
-    default.keys(*_AGENT_KEYS, instead=_LIFECYCLE_INSTEAD)
+    default.keys(*AGENT_KEYS, instead=_LIFECYCLE_INSTEAD)
     return Instance(
         name=name,
         namespace=namespace,
@@ -429,7 +453,7 @@ def _shared(spec: At, name: str, namespace: str) -> Instance:
 
 
 def _member(pack: Instance, at: At, excluded: tuple[str, ...]) -> Member | None:
-    at.keys(*_MEMBER_KEYS, instead=_LIFECYCLE_INSTEAD)
+    at.keys(*MEMBER_KEYS, instead=_LIFECYCLE_INSTEAD)
     own = at.text("name", needed="every persona has a name of its own")
     if not own or not check_name(at, own, "name", what="a persona's name"):
         return None
@@ -469,14 +493,14 @@ def _model(at: At) -> Model | None:
     inner = at.mapping("model")
     if inner is None:
         return None
-    inner.keys(*_MODEL_KEYS, instead=_MODEL_INSTEAD)
+    inner.keys(*MODEL_KEYS, instead=_MODEL_INSTEAD)
     ref = inner.text("modelRef")
     return Model(
         provider=inner.text("provider"),
         model=inner.text("model", needed="" if ref else "it names the provider's model"),
         base_url=inner.text("baseURL"),
         auth_secret=inner.text("authSecretRef"),
-        thinking=inner.word("thinking", _THINKING),
+        thinking=inner.word("thinking", THINKING),
         ref=ref,
         headers=inner.pairs("providerHeaders"),
     )
@@ -492,7 +516,7 @@ def _agent_model(at: At, auth: tuple[str, str]) -> Model | None:
         model=found.model,
         base_url=found.base_url or at.text("baseURL"),
         auth_secret=found.auth_secret or at.text("authSecretRef") or auth[1],
-        thinking=found.thinking or at.word("thinking", _THINKING),
+        thinking=found.thinking or at.word("thinking", THINKING),
         ref=found.ref,
         headers=found.headers,
     )
@@ -500,9 +524,11 @@ def _agent_model(at: At, auth: tuple[str, str]) -> Model | None:
 
 def _auth(at: At) -> tuple[str, str]:
     """The provider and the Secret of the first of `authRefs`."""
-    for each in at.mappings("authRefs", "- secret: ..."):
-        return each.text("provider"), each.text("secret", needed="it names the Secret")
-    return "", ""
+    found = [
+        (each.text("provider"), each.text("secret", needed="it names the Secret"))
+        for each in at.mappings("authRefs", "- secret: ...")
+    ]
+    return found[0] if found else ("", "")
 
 
 def _task(spec: At) -> str | TaskSpec | None:
@@ -513,10 +539,10 @@ def _task(spec: At) -> str | TaskSpec | None:
         return given
     if isinstance(given, Mapping):
         inner = spec.mapping("task") or At.empty()
-        inner.keys("mode", "tool", "parameters")
-        mode = inner.text("mode", needed=f"it is one of {', '.join(_TASK_MODES)}")
-        if mode and mode not in _TASK_MODES:
-            inner.wrong(f"unknown task mode {mode!r}{meant(mode, _TASK_MODES)}", "mode")
+        inner.keys(*TASK_KEYS)
+        mode = inner.text("mode", needed=f"it is one of {', '.join(TASK_MODES)}")
+        if mode and mode not in TASK_MODES:
+            inner.wrong(f"unknown task mode {mode!r}{meant(mode, TASK_MODES)}", "mode")
         return (
             TaskSpec(mode=mode, tool=inner.text("tool"), parameters=inner.pairs("parameters"))
             if mode
@@ -554,7 +580,7 @@ def _sandbox(at: At) -> Sandbox | None:
     inner = at.mapping("agentSandbox")
     if inner is None:
         return None
-    inner.keys(*_SANDBOX_KEYS)
+    inner.keys(*SANDBOX_KEYS)
     return Sandbox(
         enabled=inner.flag("enabled"),
         runtime_class=inner.text("runtimeClass") or inner.text("runtimeClassName"),
@@ -564,7 +590,7 @@ def _sandbox(at: At) -> Sandbox | None:
 
 def _tools(at: At) -> tuple[tuple[str, ...], tuple[str, ...]]:
     inner = at.mapping("toolPolicy")
-    return (inner.texts("allow"), inner.texts("deny")) if inner else ((), ())
+    return (inner.texts(TOOL_KEYS[0]), inner.texts(TOOL_KEYS[1])) if inner else ((), ())
 
 
 def _lifecycle(at: At) -> Lifecycle | None:
@@ -591,10 +617,10 @@ def _is_read(at: At, kind: str) -> bool:
             at.note(f"is a {kind} of {api}, which means nothing here")
         return False
     if kind in _OF_THE_CLUSTER:
-        at.note(f"a {kind} means nothing here; read are {', '.join(_KINDS)}", "kind")
+        at.note(f"a {kind} means nothing here; read are {', '.join(KINDS)}", "kind")
         return False
-    if kind not in _KINDS:
-        at.wrong(f"unknown kind {kind!r}{meant(kind, _KINDS)}", "kind")
+    if kind not in KINDS:
+        at.wrong(f"unknown kind {kind!r}{meant(kind, KINDS)}", "kind")
         return False
     if api != GROUP:
         at.wrong(f"is {api!r}; {GROUP} is read", "apiVersion")

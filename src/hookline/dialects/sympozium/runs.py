@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from hookline.declaration import AgentDeclaration, Declaration, HookDeclaration
 from hookline.dialects.at import meant
+from hookline.dialects.sympozium.lifecycles import LABEL, LONGEST_NAME
 from hookline.dialects.sympozium.objects import (
     HookSpec,
     Instance,
@@ -19,14 +20,15 @@ from hookline.dialects.sympozium.objects import (
 )
 from hookline.dialects.sympozium.phases import Stage
 from hookline.dialects.sympozium.reading import NO_TASK
-from hookline.errors import FileError
+from hookline.errors import FileError, UsageError
 from hookline.hook import OnError
 from hookline.point import Point
 
-__all__ = ["FORMAT", "declaration", "run_of"]
+__all__ = ["FORMAT", "declaration", "run_of", "with_provider"]
 
 FORMAT = "sympozium"
 T = TypeVar("T", RunSpec, Instance)
+_PROVIDERS = {"claude": "anthropic", "gpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai"}
 _POINTS = {Stage.PRE_RUN: Point.RUN_START, Stage.POST_RUN: Point.RUN_END}
 _ON_ERROR = {Stage.PRE_RUN: OnError.FAIL, Stage.POST_RUN: OnError.CONTINUE}
 
@@ -45,6 +47,11 @@ def run_of(
     `name` is the name of the run, else that of the AgentRun or of the instance; `env` is added to the file's own.
     A FileError says what is missing, or what there is to choose from.
     """
+    if name and (len(name) > LONGEST_NAME or not LABEL.fullmatch(name)):
+        raise UsageError(
+            f"--name is {name!r}; a run's name has at most {LONGEST_NAME} small letters, digits and - inside,"
+            " such as nightly-1"
+        )
     if persona:
         found = _started(_persona(manifests, persona))
     elif manifests.runs:
@@ -63,6 +70,15 @@ def run_of(
     if not found.task:
         raise found.place.problem(f"{NO_TASK}; or give it on the command line")
     return replace(found, session_key=found.session_key or found.name)
+
+
+def with_provider(run: RunSpec) -> RunSpec:
+    """The run with a provider for its model, where the file tells only the model's name, as the seed does."""
+    model = run.model
+    if model is None or model.provider or not model.model:
+        return run
+    known = (provider for begin, provider in _PROVIDERS.items() if model.model.startswith(begin))
+    return replace(run, model=replace(model, provider=next(known, "openai")))
 
 
 def declaration(run: RunSpec) -> Declaration:

@@ -1,0 +1,242 @@
+"""What the built-in agent does inside is on the run's own record: in its place, checked, masked, and never more than that."""
+
+import json
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from hookline import HookResult, hook
+from hookline.agentruns.relaying import INSIDE as NOTED
+from hookline.agentruns.relaying import SOCKET
+from hookline.handlers.python import python_hook
+from hookline.journal import Begun, Called, Decided, Ended
+from hookline.journal.encoding import Encoding
+from hookline.journal.foreign import LONGEST, Foreign, line_of
+from hookline.journal.masking import Mask
+from hookline.lifecycle import owed
+from hookline.point import Scope, Status
+from tests.agentruns.conftest import hook as container
+from tests.agentruns.conftest import lifecycle
+from tests.agentruns.test_command import Command
+
+
+def scripted(folder, *turns):
+    file = folder / "script.json"
+    file.write_text(json.dumps(turns))
+    return {"agent_command": (), "model": f"scripted/{file}"}
+
+
+def calls(command):
+    return {"tools": [{"name": "bash", "arguments": {"command": command}}]}
+
+
+def shape(records):
+    """Beginnings and ends below the agent, by depth."""
+    depth, found = {}, []
+    for each in records:
+        if isinstance(each, Begun):
+            depth[each.scope_id] = depth.get(each.parent_id, -1) + 1
+            found.append(f"{'  ' * depth[each.scope_id]}{each.scope} {each.name.partition('/')[0]}")
+        elif isinstance(each, Ended):
+            found.append(f"{'  ' * depth[each.scope_id]}= {each.scope} {each.status}")
+    return found
+
+
+INSIDE = """\
+run oncall
+  agent default
+    step 1
+      model scripted
+      = model ok
+      tool bash
+      = tool ok
+    = step ok
+    step 2
+      model scripted
+      = model ok
+    = step ok
+  = agent ok
+= run ok"""
+
+
+@pytest.mark.rule("sympozium C1", "sympozium C4")
+async def test_steps_models_and_tools_inside_are_on_the_runs_record_in_their_place(ground):
+    ran = await ground.run({}, **scripted(ground.folder, calls("echo hi"), "done"))
+    assert ran.phase == "Succeeded"
+    assert "\n".join(shape(ground.records)) == INSIDE
+    kept = ground.journal.records(ran.run_id)
+    assert "\n".join(shape(kept)) == INSIDE
+    tool = next(each for each in kept if isinstance(each, Begun) and each.scope == "tool")
+    end = next(each for each in kept if isinstance(each, Ended) and each.scope == "tool")
+    assert tool.payload == {"command": "echo hi"}
+    assert end.output == {"exit_code": 0, "output": "hi\n"}
+    assert {each.run_id for each in kept} == {ran.run_id}
+    assert tool.at <= end.at <= time.time()
+
+
+async def test_a_hook_out_here_is_on_record_at_the_tool_it_was_asked_for(ground):
+    @hook(on="tool.start")
+    def no(ctx, hook_context):
+        return HookResult.block("not today")
+
+    ground.site = replace(ground.site, hooks=(python_hook(no),))
+    await ground.run({}, **scripted(ground.folder, calls("touch $TRUTH/x"), "done"))
+    (tool,) = (each for each in ground.records if isinstance(each, Begun) and each.scope == "tool")
+    (called,) = (each for each in ground.records if isinstance(each, Called) and each.hook == "no")
+    (end,) = (each for each in ground.records if isinstance(each, Ended) and each.scope == "tool")
+    assert called.scope_id == tool.scope_id == end.scope_id
+    assert end.status == "blocked"
+    assert not any(getattr(each, "hook", "") == "relayed" for each in ground.records)
+
+
+async def test_what_an_agent_that_was_ended_left_open_is_ended_on_the_record(ground):
+    agent = scripted(ground.folder, calls("sleep 60"), "done")
+    ran = await ground.run({"timeout": "3s"}, **agent)
+    assert (ran.phase, ran.status["error"]) == ("Failed", "timeout")
+    kept = ground.journal.records(ran.run_id)
+    ends = {each.scope: each.status for each in kept if isinstance(each, Ended)}
+    assert ends == {"tool": "lost", "step": "lost", "model": "ok", "agent": "timed_out", "run": "timed_out"}
+    assert owed(kept) == []
+
+
+async def test_a_secret_inside_is_in_no_record(ground, tmp_path):
+    file = tmp_path / "secrets"
+    file.write_text("pagerduty/token=very-secret-word\n")
+    agent = scripted(ground.folder, calls("echo very-secret-word"), "it is very-secret-word")
+    ran = await ground.run({}, secrets=str(file), **agent)
+    assert ran.phase == "Succeeded"
+    inner = [each for each in ground.records if "." in each.scope_id]
+    assert len(inner) == 10
+    assert "very-secret-word" not in str(inner)
+
+
+async def test_where_nothing_can_be_taken_down_the_agent_works_and_that_is_noted(ground):
+    before = [container("a", f"mkdir $IPC_DIR/{SOCKET}")]
+    ran = await ground.run(lifecycle(before), **scripted(ground.folder, calls("touch $TRUTH/x"), "done"))
+    assert ran.phase == "Succeeded"
+    assert (ground.truth / "x").exists()
+    (note,) = (each.note for each in ground.records if isinstance(each, Decided) and each.point == NOTED)
+    assert "what the agent does inside is not on record" in note
+
+
+LIES = r"""
+import json, os, socket
+made = socket.socket(socket.AF_UNIX)
+os.chdir(os.environ["IPC_DIR"])
+made.connect("hooks.sock")
+lines = [
+    '["begin","7","2","tool","forged","0",{},{}]',
+    '["begin","x",null,"moon","forged",0,{},{}]',
+    '["end","1","run",0,"failed",null,"forged"]',
+    '["call","1","run.start","forged",0,0,"allow",null,null]',
+    '["outcome","1","run.start",0,"fail",[["forged","fail","forged"]]]',
+    "[" * 5000,
+    '[\xff',
+]
+for line in lines:
+    made.sendall(line.encode("latin-1") + b"\n")
+made.close()
+"""
+
+
+async def test_what_a_tool_inside_forges_is_left_out_with_one_note(ground):
+    (ground.truth / "lies.py").write_text(LIES)
+    lie = calls(f"{sys.executable} $TRUTH/lies.py")
+    ran = await ground.run({}, **scripted(ground.folder, lie, "done"))
+    assert ran.phase == "Succeeded"
+    assert "\n".join(shape(ground.records)) == INSIDE
+    assert "forged" not in str([each for each in ground.records if "." not in each.scope_id])
+    notes = [each.note for each in ground.records if isinstance(each, Decided) and each.point == NOTED]
+    # The end of its own run is none of ours, and no mistake.
+    assert notes == ["6 lines from inside the agent were no records, and are left out"]
+
+
+def test_runs_shows_the_steps_and_tools_inside(tmp_path):
+    command = Command(tmp_path)
+    given = scripted(tmp_path, calls("echo hi"), "done")
+    code, _, err = command("run", file=command.write({}), on="local", name="nightly", model=given["model"])
+    assert code == 0, err
+    _, shown, _ = command("runs", run="nightly")
+    for word in ("step 1", "tool bash", "echo hi", "step 2"):
+        assert word in shown
+        assert word in err
+
+
+def begun(id="1", parent=None, scope=Scope.STEP, **more):
+    fields = {"name": "1", "at": time.time(), "payload": {}, "about": {}, **more}
+    return line_of(Begun("inner", id, parent, scope, **fields), Encoding(Mask()))
+
+
+def ended(id="1", scope=Scope.STEP):
+    return line_of(Ended("inner", id, scope, time.time(), Status.OK, None, None), Encoding(Mask()))
+
+
+def test_a_scope_around_the_work_is_the_one_that_is_here_already():
+    foreign = Foreign("run", "2")
+    lines = [begun("1", scope=Scope.RUN), begun("2", "1", Scope.SESSION), begun("3", "2", Scope.AGENT)]
+    assert [foreign.record(each) for each in lines] == [None] * 3
+    step = foreign.record(begun("4", "3"))
+    tool = foreign.record(begun("5", "4", Scope.TOOL))
+    below = foreign.record(begun("6", "5", Scope.AGENT))
+    assert [(each.scope_id, each.parent_id) for each in (step, tool, below)] == [
+        ("2.4", "2"),
+        ("2.5", "2.4"),
+        ("2.6", "2.5"),
+    ]
+    assert (foreign.here("3"), foreign.here("5"), foreign.here("nobody"), foreign.here([])) == (
+        "2",
+        "2.5",
+        "2",
+        "2",
+    )
+    assert foreign.record(ended("3", Scope.AGENT)) is None
+    assert [each.scope_id for each in foreign.left()] == ["2.6", "2.5", "2.4"]
+    assert foreign.dropped == 0
+
+
+WRONG = {
+    "a scope twice": [begun(), begun()],
+    "below nobody": [begun("2", "9")],
+    "an end of nobody": [ended("9")],
+    "an end twice": [begun(), ended(), ended()],
+    "an end of another kind": [begun(), ended(scope=Scope.TOOL)],
+    "an id that leads elsewhere": [begun("../1")],
+    "a very long id": [begun("1" * 33)],
+    "no JSON": [b"[1,\n"],
+    "no list": [b"{}\n"],
+    "nothing": [b"[]\n"],
+    "too few": [b'["begin","1"]\n'],
+    "too many": [b'["end","1","step",1,"ok",null,null,1,2]\n'],
+    "a name that is a number": [b'["begin","1",null,"step",5,1,{},{}]\n'],
+    "a time that is a text": [b'["begin","1",null,"step","s","now",{},{}]\n'],
+    "an unknown status": [begun(), b'["end","1","step",1,"fine",null,null]\n'],
+    "a hook's word": [b'["call","1","tool.start","guard",1,1,"allow",null,null]\n'],
+    "a list as an id": [b'["begin",[1],null,"step","s",1,{},{}]\n'],
+    "too long": [b'["begin","1",null,"step","s",1,"' + b"x" * LONGEST + b'",{}]\n'],
+}
+
+
+@pytest.mark.parametrize("lines", WRONG.values(), ids=WRONG.keys())
+def test_what_is_no_record_is_dropped_and_counted(lines):
+    foreign = Foreign("run", "2")
+    found = [foreign.record(each) for each in lines]
+    assert found[-1] is None
+    assert foreign.dropped == 1
+
+
+@pytest.mark.parametrize("at", [0, 1e300, float("nan"), float("inf"), 10**400])
+def test_a_time_that_cannot_be_is_when_it_came(at):
+    before = time.time()
+    foreign = Foreign("run", "2")
+    record = foreign.record(b'["begin","1",null,"step","s",%s,{},{}]\n' % json.dumps(at).encode())
+    assert before <= record.at <= time.time()
+
+
+def test_a_long_payload_is_cut_and_declaration_and_owner_are_not_taken():
+    foreign = Foreign("run", "2")
+    line = b'["begin","1",null,"step","s",1,"%s",{},{"format":"x"},"file",["a",1,"b"]]\n' % (b"x" * 100_000)
+    record = foreign.record(line)
+    assert record.payload["__cut__"]
+    assert (record.declaration, record.source, record.owner) == (None, None, None)
