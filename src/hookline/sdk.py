@@ -174,6 +174,8 @@ class Agent:
         watch: Iterable[Callable[[Record], None]] = (),
         approver: Approver | None = None,
         workspace: str | Path | None = None,
+        source: str | None = None,
+        owner: Owner | None = None,
         **provider_kwargs: Any,
     ) -> StreamResult:
         """The same as `run`, as it happens. The same hooks, in the same order."""
@@ -187,6 +189,8 @@ class Agent:
                 watch=watch,
                 approver=approver,
                 workspace=workspace,
+                source=source,
+                owner=owner,
             )
             within = self._running_inside(inside, hooks, timeout, provider_kwargs, stream.emit)
             stream.follow(asyncio.ensure_future(within.in_task(input)))
@@ -200,6 +204,8 @@ class Agent:
             watch=watch,
             approver=approver,
             workspace=workspace,
+            source=source,
+            owner=owner,
             streaming=True,
             emit=stream.emit,
             provider_kwargs=provider_kwargs,

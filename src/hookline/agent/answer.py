@@ -81,6 +81,11 @@ class StreamResult:
             raise RuntimeError("the stream was not started")
         return await asyncio.shield(self._task)
 
+    @property
+    def done(self) -> bool:
+        """Whether the run is over, with its end hooks."""
+        return self._task is not None and self._task.done()
+
     def cancel(self) -> None:
         """End the run; its end hooks still run."""
         if self._task is not None:

@@ -23,6 +23,8 @@ COMMANDS = {
     "try": "looking:try_",
     "schema": "looking:schema",
     "serve": "serving:serve",
+    "operator": "operating:operator",
+    "crds": "operating:crds",
     "workspace": "working:workspace",
     "runs": "history:runs",
     "logs": "history:logs",

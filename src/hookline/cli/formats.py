@@ -8,7 +8,7 @@ from hookline.attaching import SUFFIXES
 from hookline.dialects.sympozium.reading import is_sympozium
 from hookline.lines import text_of
 
-__all__ = ["is_agentrun", "is_workflow"]
+__all__ = ["is_agent", "is_agentrun", "is_workflow"]
 
 
 def is_workflow(file: str) -> bool:
@@ -20,3 +20,10 @@ def is_agentrun(file: str) -> bool:
     """Whether it holds objects of Sympozium's."""
     path = Path(file)
     return path.suffix in SUFFIXES and path.is_file() and is_sympozium(text_of(path), path)
+
+
+def is_agent(file: str) -> bool:
+    """Whether it is named like an agent: a Python file, a manifest, either with `:name`, or `module:name`."""
+    place, colon, _ = file.rpartition(":")
+    path = Path(place) if colon and not Path(file).exists() else Path(file)
+    return path.suffix in (".py", *SUFFIXES) or (bool(colon) and path.suffix.lower() != ".md")

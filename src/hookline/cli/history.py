@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from hookline.cli.clusters import CONTEXT, KUBECONFIG, NAMESPACE, ON, Target, chosen
 from hookline.cli.terminal import found_run, open_journal, out, print_json, secrets_of, show, value_of
 from hookline.cli.tree import Tree, duration, moment
 from hookline.errors import UsageError
@@ -25,14 +26,26 @@ __all__ = ["approve", "logs", "prune", "reject", "rewrite", "runs"]
 
 RUN = Annotated[str, typer.Argument(help="a run's id, the beginning of one, or `last`")]
 JSON = Annotated[bool, typer.Option("--json", help="for a program to read")]
+YES = Annotated[
+    bool, typer.Option("--yes", "-y", help="of a run on a cluster: do not ask whether you are sure")
+]
 
 
 def runs(
     run: Annotated[str, typer.Argument(help="one run, as a tree of what happened; else all are listed")] = "",
     limit: Annotated[int, typer.Option(help="how many to list")] = 20,
+    on: ON = "",
+    namespace: NAMESPACE = "",
+    context: CONTEXT = "",
+    kubeconfig: KUBECONFIG = "",
     json: JSON = False,
 ) -> int:
-    """List the runs of the journal, or show one as a tree."""
+    """List the runs of the journal, or show one as a tree; or those of a cluster."""
+    target = chosen(on, namespace, context, kubeconfig)
+    if target is not None:
+        from hookline.cli.remote import runs_there
+
+        return runs_there(target, run, limit=limit, json=json)
     with open_journal() as journal:
         if run:
             _show_run(journal.records(found_run(journal, run)), json=json)
@@ -115,24 +128,53 @@ def prune(
     return 0
 
 
-def approve(run: RUN) -> int:
+def approve(
+    run: RUN,
+    on: ON = "",
+    namespace: NAMESPACE = "",
+    context: CONTEXT = "",
+    kubeconfig: KUBECONFIG = "",
+    yes: YES = False,
+) -> int:
     """Say yes to what a run is waiting for."""
-    return _answer(run, Verdict(VerdictKind.APPROVE, by=getpass.getuser()))
+    target = chosen(on, namespace, context, kubeconfig)
+    return _answer(run, Verdict(VerdictKind.APPROVE, by=getpass.getuser()), target, yes=yes)
 
 
-def reject(run: RUN, reason: Annotated[str, typer.Argument(help="why; the agent is told")] = "") -> int:
+def reject(
+    run: RUN,
+    reason: Annotated[str, typer.Argument(help="why; the agent is told")] = "",
+    on: ON = "",
+    namespace: NAMESPACE = "",
+    context: CONTEXT = "",
+    kubeconfig: KUBECONFIG = "",
+    yes: YES = False,
+) -> int:
     """Say no to what a run is waiting for."""
-    return _answer(run, Verdict(VerdictKind.REJECT, reason, by=getpass.getuser()))
+    target = chosen(on, namespace, context, kubeconfig)
+    return _answer(run, Verdict(VerdictKind.REJECT, reason, by=getpass.getuser()), target, yes=yes)
 
 
 def rewrite(
-    run: RUN, value: Annotated[str, typer.Argument(help="the new input, as JSON or plain text")]
+    run: RUN,
+    value: Annotated[str, typer.Argument(help="the new input, as JSON or plain text")],
+    on: ON = "",
+    namespace: NAMESPACE = "",
+    context: CONTEXT = "",
+    kubeconfig: KUBECONFIG = "",
+    yes: YES = False,
 ) -> int:
     """Let a run go on with another input than the one it asks about."""
-    return _answer(run, Verdict(VerdictKind.REWRITE, value=value_of(value), by=getpass.getuser()))
+    target = chosen(on, namespace, context, kubeconfig)
+    verdict = Verdict(VerdictKind.REWRITE, value=value_of(value), by=getpass.getuser())
+    return _answer(run, verdict, target, yes=yes)
 
 
-def _answer(run: str, verdict: Verdict) -> int:
+def _answer(run: str, verdict: Verdict, target: Target | None, *, yes: bool) -> int:
+    if target is not None:
+        from hookline.cli.remote import answer_there
+
+        return answer_there(target, run, verdict, yes=yes)
     with open_journal() as journal:
         run_id = found_run(journal, run)
         pending = journal.questions(run_id)

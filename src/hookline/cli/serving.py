@@ -1,4 +1,4 @@
-"""`hookline serve`: works on the issues of a tracker until it is stopped, and shows what goes on."""
+"""`hookline serve`: works on the issues of a tracker until it is stopped, and shows what goes on; or serves an agent."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from hookline.cli.running import hooks_of
+from hookline.cli.conversing import HOST, IDLE, MODEL, TOOLS, URL, serve_agent
+from hookline.cli.formats import is_agent
+from hookline.cli.running import FILE, IMAGES, hooks_of
 from hookline.cli.terminal import err, open_journal, print_json, secrets_of
 from hookline.dialects.symphony import Workflow, WorkflowError, workflow_file
+from hookline.errors import UsageError
 from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
 from hookline.journal.place import default_path
@@ -48,16 +51,39 @@ _SHOWN = 8
 
 
 def serve(
-    file: Annotated[str, typer.Argument(help="WORKFLOW.md [default: the one in this folder]")] = "",
-    hooks: Annotated[list[str] | None, typer.Option(help="a file with more hooks, for every attempt")] = None,
-    port: Annotated[
-        int | None, typer.Option(help="serve the state over HTTP here; 0 is any free port")
+    file: Annotated[
+        str, typer.Argument(help=f"WORKFLOW.md [default: the one in this folder]; or {FILE}")
+    ] = "",
+    hooks: Annotated[
+        list[str] | None, typer.Option(help="a file with more hooks, for every attempt or message")
     ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(help="serve the state, or an agent, over HTTP here; 0 is any free port [agent: 8080]"),
+    ] = None,
+    host: HOST = "",
+    url: URL = "",
+    model: MODEL = "",
+    image: IMAGES = None,
+    tools: TOOLS = None,
+    session_idle: IDLE = None,
     strict: Annotated[bool, typer.Option(help="refuse what is otherwise only warned about")] = False,
     json: Annotated[bool, typer.Option("--json", help="the state as JSON lines on standard output")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="only warnings")] = False,
 ) -> int:
-    """Work on the issues of a tracker until stopped: each in a workspace of its own, with its hooks."""
+    """Work on the issues of a tracker until stopped, each in a workspace of its own; or answer messages over A2A."""
+    own: dict[str, Any] = {
+        "host": host,
+        "url": url,
+        "model": model,
+        "image": image,
+        "tools": tools,
+        "session_idle": session_idle,
+    }
+    if is_agent(file):
+        return serve_agent(file, hooks=hooks, port=port, strict=strict, json=json, quiet=quiet, **own)
+    if useless := [f"--{name.replace('_', '-')}" for name, value in own.items() if value]:
+        raise UsageError(f"{', '.join(useless)}: this is for an agent, and the file is a WORKFLOW.md")
     path = workflow_file(file or None, Path.cwd())
     mask = Mask(secrets_of(os.environ))
     notes = _Notes()

@@ -60,6 +60,11 @@ class ValueFrom:
     key: str
     asked: FileError
 
+    @property
+    def variable(self) -> str:
+        """The variable that a pod has it in; unlike the key alone it says of which object."""
+        return f"{self.kind}.{self.name}.{self.key}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReference:

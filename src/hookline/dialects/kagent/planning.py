@@ -190,7 +190,8 @@ class _Planning:
     def _found(self, wanted: ValueFrom) -> str | None:
         """In the environment under the key's name, so that no secret has to be in a file; else in the file."""
         inside = self._file.values.get((wanted.kind, wanted.name), {})
-        value = self._environ.get(wanted.key) or inside.get(wanted.key)
+        given = self._environ.get(wanted.variable) or self._environ.get(wanted.key)
+        value = given or inside.get(wanted.key)
         if value and wanted.kind == "Secret":
             self._secrets.append(value)
         return value

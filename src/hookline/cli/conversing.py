@@ -1,0 +1,117 @@
+"""`hookline serve` of an agent: answers messages over A2A until it is stopped, with all its hooks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hookline.cli.placing import place_of, usable
+from hookline.cli.running import (
+    hooks_of,
+    interruptible,
+    sound,
+    sources_of,
+    take,
+    watcher,
+    with_hooks,
+)
+from hookline.cli.terminal import err, open_journal, print_json, secrets_of
+from hookline.compose import load
+from hookline.errors import UsageError
+from hookline.journal.masking import Mask
+from hookline.journal.owner import owner
+
+__all__ = ["HOST", "IDLE", "MODEL", "TOOLS", "URL", "serve_agent"]
+
+PORT = 8080
+HOST = Annotated[str, typer.Option("--host", help="the address to listen on, for an agent [127.0.0.1]")]
+URL = Annotated[str, typer.Option("--url", help="what others call this server, for its card")]
+MODEL = Annotated[str, typer.Option("--model", help="another model: provider/name, or scripted/FILE")]
+TOOLS = Annotated[
+    list[str] | None, typer.Option("--tools", help="a ready tool besides those of a manifest, such as bash")
+]
+IDLE = Annotated[
+    float | None,
+    typer.Option("--session-idle", help="seconds after which a session that nobody uses is over [1800]"),
+]
+
+
+def serve_agent(
+    file: str,
+    *,
+    hooks: list[str] | None,
+    port: int | None,
+    host: str,
+    url: str,
+    model: str,
+    image: list[str] | None,
+    tools: list[str] | None,
+    session_idle: float | None,
+    strict: bool,
+    json: bool,
+    quiet: bool,
+) -> int:
+    """An agent in Python or a kagent manifest, behind A2A."""
+    if strict:
+        raise UsageError("--strict: this is for a WORKFLOW.md, and the file is an agent")
+    if session_idle is not None and session_idle <= 0:
+        raise UsageError(f"--session-idle is {session_idle:g}; a session lasts longer than that")
+    if find_spec("a2a") is None:
+        raise UsageError("serving an agent needs the a2a-sdk: pip install 'hookline[a2a]'")
+    loaded = load(file)
+    take(loaded, model, tools or [])
+    sound(loaded, quiet=quiet, model=not model)
+    loaded.agent.live_model()
+    place, images = place_of("", image, network=False, mounts=None)
+    sources = sources_of(loaded, images)
+    runner = place.runner(workspace=Path.cwd(), files=hooks or ())
+    more = hooks_of(hooks, runner)
+    secrets = loaded.manifest.secrets if loaded.manifest else ()
+    mask = Mask([*secrets_of(os.environ), *secrets])
+    watch = watcher(mask, json=json, quiet=quiet)
+    with open_journal(secrets) as journal:
+        run: dict[str, Any] = {
+            "hooks": more,
+            "journal": journal,
+            "watch": [watch] if watch else [],
+            "workspace": Path.cwd(),
+            "source": loaded.source,
+            "owner": owner(),
+        }
+
+        async def main() -> int:
+            from hookline.adapters import a2a
+
+            try:
+                await usable(runner)
+                async with (
+                    with_hooks(loaded, runner, sources, quiet=quiet),
+                    a2a.serving(
+                        loaded.agent,
+                        host=host or "127.0.0.1",
+                        port=PORT if port is None else port,
+                        url=url,
+                        idle=session_idle or a2a.IDLE,
+                        run=run,
+                        mask=mask.text,
+                    ) as (address, bound),
+                ):
+                    _tell(loaded.agent.id, address, bound, json=json)
+                    await asyncio.Event().wait()
+            finally:
+                await runner.close()
+            return 0
+
+        return interruptible(main)
+
+
+def _tell(agent: str, address: str, port: int, *, json: bool) -> None:
+    if json:
+        print_json({"record": "serving", "agent": agent, "url": address, "port": port})
+    else:
+        err.print(f"{agent} answers over A2A on port {port}: {address}")

@@ -1,0 +1,323 @@
+"""`hookline run FILE --on kubernetes`: puts the run on a cluster and shows how it fares there until it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hookline.agentruns.asked import Asked, secret_values
+from hookline.cli.clusters import KUBERNETES, Target, connected
+from hookline.cli.following import ENDED, Progress, phase_in, status_in
+from hookline.cli.terminal import err, out, print_json, secrets_of, show
+from hookline.dialects.sympozium.checking import doubts
+from hookline.dialects.sympozium.objects import RunSpec
+from hookline.dialects.sympozium.phases import WITHHELD, Phase
+from hookline.dialects.sympozium.reading import parse
+from hookline.errors import HooklineError, UsageError
+from hookline.journal.masking import Mask
+from hookline.lifecycle import new_run_id
+
+if TYPE_CHECKING:
+    from hookline.kube.cluster import Cluster
+
+__all__ = ["refuse_useless", "submit"]
+
+Object = dict[str, Any]
+
+SILENT = 20.0
+"""Seconds after which a run without any status is one that nobody looks after."""
+_INTERRUPTED = 130
+
+
+def refuse_useless(options: Mapping[str, Any]) -> None:
+    """An option that nobody heeds on a cluster would be a wish that nobody heard."""
+    useless = [f"--{name}" for name, value in options.items() if value]
+    if useless:
+        raise UsageError(f"{', '.join(useless)}: not with --on {KUBERNETES}; it is for runs on this machine")
+
+
+def submit(asked: Asked, spec: RunSpec, target: Target, *, json: bool = False, quiet: bool = False) -> int:
+    """Make an AgentRun of what was asked for, and follow it to its end."""
+    mask = Mask([*secrets_of(os.environ), *secret_values(asked, spec, os.environ)])
+
+    async def main() -> int:
+        async with connected(target) as cluster:
+            made = await _submitted(cluster, asked, spec, target, quiet=quiet or json)
+            where = target.words(made["metadata"]["namespace"])
+            return await _Follow(cluster, made, where, mask, json=json, quiet=quiet or json).ended()
+
+    return asyncio.run(main())
+
+
+async def _submitted(cluster: Cluster, asked: Asked, spec: RunSpec, target: Target, *, quiet: bool) -> Object:
+    """Put the run there, with the agent and the Secrets that its file brings."""
+    from hookline.kube import submitting
+    from hookline.kube.kinds import AGENT_RUN, SECRET
+
+    manifests = parse(asked.text, asked.file)
+    objects = submitting.documents(asked.text, asked.file)
+    said = target.namespace or (spec.namespace if submitting.names_namespace(objects) else "")
+    name = asked.name or submitting.named(spec.name, new_run_id())
+    run = replace(spec, name=name, namespace=said or cluster.namespace)
+    notes = [*map(str, doubts(run.hooks, set(run.env)).problems), *submitting.unheeded(run)]
+    _tell(dict.fromkeys(notes), quiet=quiet)
+    # The first call: what is wrong with the way there is told before anything is made.
+    await cluster.list(AGENT_RUN, run.namespace, {submitting.FOLLOWED: name})
+    run = await _with_agent(cluster, run, asked, quiet=quiet)
+    secrets = submitting.secrets_of(run, objects, manifests.secrets)
+    manifest = submitting.manifest(submitting.with_own_secrets(run, manifests.secrets))
+    put: list[Object] = []
+    try:
+        # Before the run, so that none of its containers waits for them.
+        for each in secrets:
+            put.append(await cluster.create(each))
+        made = await cluster.create(manifest)
+    except BaseException:
+        for each in put:
+            await cluster.delete(SECRET, each["metadata"]["name"], run.namespace, uid=each["metadata"]["uid"])
+        raise
+    for each in put:
+        await cluster.patch(SECRET, each["metadata"]["name"], run.namespace, _owned_by(made))
+    return made
+
+
+async def _with_agent(cluster: Cluster, run: RunSpec, asked: Asked, *, quiet: bool) -> RunSpec:
+    """The run with an agent that is there, or without one: what it takes of the file's it has in itself."""
+    from hookline.kube import submitting
+    from hookline.kube.kinds import AGENT, INSTANCE
+
+    if not run.instance:
+        return run
+    manifests = parse(asked.text, asked.file)
+    written = submitting.instance_in(manifests, run.instance)
+    for kind in (AGENT, INSTANCE):
+        stored = await cluster.get(kind, run.instance, run.namespace)
+        if stored is not None:
+            if written and submitting.differs(stored, written):
+                _tell([_DIFFERS.format(kind=kind.kind, name=run.instance, file=asked.file)], quiet=quiet)
+            return run
+    source = submitting.source_of(submitting.documents(asked.text, asked.file), manifests, run)
+    if source is not None:
+        return await _with_source(cluster, run, source, quiet=quiet)
+    if run.lifecycle is None:
+        # Its hooks would be the agent's, and one of them may be a guard.
+        raise run.place.problem(
+            f"agentRef names {run.instance!r}, and neither this file nor the namespace {run.namespace!r} has an"
+            " Agent or SympoziumInstance of that name; apply it first, or leave agentRef out"
+        )
+    _tell([_NO_AGENT.format(name=run.instance, namespace=run.namespace)], quiet=quiet)
+    return replace(run, instance="")
+
+
+_DIFFERS = (
+    "the {kind} {name!r} on the cluster is not the one in {file}; this run has what the file says, and the cluster's"
+    " stays as it is (kubectl apply -f changes it)"
+)
+_NO_AGENT = "there is no Agent {name!r} in the namespace {namespace!r}; the run goes without agentRef, so INSTANCE_NAME is empty"
+
+
+async def _with_source(cluster: Cluster, run: RunSpec, source: Object, *, quiet: bool) -> RunSpec:
+    from hookline.kube.errors import AlreadyThere
+
+    told = f"{source['kind']} {source['metadata']['name']!r}"
+    try:
+        await cluster.create(source)
+    except AlreadyThere as exc:
+        # A pack that is there, and has no such member.
+        raise UsageError(
+            f"the {told} is on the cluster already and makes no agent {run.instance!r}; kubectl apply -f changes it"
+        ) from exc
+    _tell(
+        [
+            f"the {told} of the file is on the cluster now, and stays there; Secrets of the file go with the run"
+        ],
+        quiet=quiet,
+    )
+    return run
+
+
+def _owned_by(run: Object) -> Object:
+    from hookline.kube.objects import Owner
+
+    metadata = run["metadata"]
+    owner = Owner(name=metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"])
+    return {"metadata": {"ownerReferences": [{**owner.reference, "controller": False}]}}
+
+
+def _tell(texts: Iterable[str], *, quiet: bool) -> None:
+    for text in () if quiet else texts:
+        err.print(text, style="yellow")
+
+
+class Changed(NamedTuple):
+    """The run as it is now; None where it is gone."""
+
+    run: Object | None
+
+
+class Interrupted(NamedTuple):
+    """A signal came; `asks` where there is somebody to ask what is meant by it."""
+
+    asks: bool
+
+
+class Typed(NamedTuple):
+    """A line from the terminal; empty where it was closed."""
+
+    line: str
+
+
+class Silence(NamedTuple):
+    """So much time has passed that something should have been heard."""
+
+
+_Event = Changed | Interrupted | Typed | Silence
+
+
+class _Follow:
+    """One run, from when it was put there until it has ended or its follower leaves."""
+
+    def __init__(
+        self, cluster: Cluster, made: Object, where: str, mask: Mask, *, json: bool, quiet: bool
+    ) -> None:
+        self._cluster = cluster
+        self._run = made
+        self._name, self._namespace = made["metadata"]["name"], made["metadata"]["namespace"]
+        self._where = where
+        self._json = json
+        self._quiet = quiet
+        self._progress = Progress(
+            mask,
+            width=max(err.width, 60),
+            how_to_answer=f"; in another terminal: hookline approve {self._name} {where}   (or reject, rewrite)",
+        )
+        self._events: asyncio.Queue[_Event] = asyncio.Queue()
+        self._asked = False
+        self._ending = False
+
+    async def ended(self) -> int:
+        """The exit code of the command."""
+        async with self._heard():
+            while True:
+                code = await self._seen(await self._events.get())
+                if code is not None:
+                    return code
+
+    @asynccontextmanager
+    async def _heard(self) -> AsyncGenerator[None]:
+        """With all that may happen put into one queue."""
+        from hookline.kube.kinds import AGENT_RUN
+        from hookline.kube.submitting import FOLLOWED
+        from hookline.kube.watching import Store
+
+        loop = asyncio.get_running_loop()
+        store = Store(
+            self._cluster,
+            AGENT_RUN,
+            namespace=self._namespace,
+            labels={FOLLOWED: self._name},
+            on_change=lambda before, after: self._events.put_nowait(Changed(after)),
+        )
+        store.put(self._run)
+        watching = asyncio.create_task(store.run())
+        silence = loop.call_later(SILENT, self._events.put_nowait, Silence())
+        asks = sys.stdin.isatty()
+        loop.add_signal_handler(signal.SIGINT, self._events.put_nowait, Interrupted(asks))
+        loop.add_signal_handler(signal.SIGTERM, self._events.put_nowait, Interrupted(False))
+        try:
+            yield
+        finally:
+            silence.cancel()
+            watching.cancel()
+            if self._asked:
+                loop.remove_reader(sys.stdin.fileno())
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def _seen(self, event: _Event) -> int | None:
+        if isinstance(event, Changed):
+            return self._gone() if event.run is None else self._changed(event.run)
+        if isinstance(event, Interrupted):
+            return self._interrupted(event)
+        if isinstance(event, Typed):
+            return await self._typed(event.line)
+        if not status_in(self._run):
+            err.print(
+                f"nobody looks after run {self._name}: it has no status after {SILENT:g} s; is the operator there?"
+                " kubectl get deployments -A -l app.kubernetes.io/name=hookline"
+                " (hookline operator manifest --image IMAGE | kubectl apply -f - installs it)",
+                style="yellow",
+            )
+        return None
+
+    def _changed(self, run: Object) -> int | None:
+        if run["metadata"]["uid"] != self._run["metadata"]["uid"]:
+            return self._gone()
+        self._run = run
+        for line in () if self._quiet else self._progress.lines(run):
+            show(line, err)
+        return self._over() if phase_in(run) in ENDED and not self._ending else None
+
+    def _gone(self) -> int:
+        if self._ending:
+            err.print(f"run {self._name} is ended, and gone", style="yellow")
+            return _INTERRUPTED
+        raise HooklineError(f"run {self._name} was deleted by somebody else before it had ended")
+
+    def _over(self) -> int:
+        status, now = status_in(self._run), Phase(phase_in(self._run))
+        if self._json:
+            print_json({"record": "result", "run_id": self._name, "status": status})
+        elif now is Phase.SKIPPED:
+            out.print(f"skipped: {status.get('result', '')}")
+        elif now is Phase.SUCCEEDED:
+            out.print(str(status.get("result") or ""))
+        else:
+            err.print(
+                f"error: {status.get('error') or now} (hookline runs {self._name} {self._where})", style="red"
+            )
+        # The run succeeded; what comes after it must not go on as if its answer were out.
+        return 1 if status.get("gateVerdict") in WITHHELD or now is Phase.FAILED else 0
+
+    def _interrupted(self, event: Interrupted) -> int | None:
+        if self._asked or self._ending or not event.asks:
+            return self._left()
+        self._asked = True
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._read)
+        self._ask()
+        return None
+
+    def _ask(self) -> None:
+        err.print(f"leave run {self._name} running, or end it (its postRun hooks still run)? [l/e] ", end="")
+
+    def _read(self) -> None:
+        self._events.put_nowait(Typed(os.read(sys.stdin.fileno(), 4096).decode(errors="replace")))
+
+    async def _typed(self, line: str) -> int | None:
+        word = line.strip().lower()
+        if not line or word in ("l", "leave"):
+            return self._left()
+        if word not in ("e", "end"):
+            self._ask()
+            return None
+        from hookline.kube.kinds import AGENT_RUN
+
+        self._ending = True
+        err.print("ending it; once more Ctrl-C leaves before that is done", style="yellow")
+        uid = self._run["metadata"]["uid"]
+        await self._cluster.delete(AGENT_RUN, self._name, self._namespace, uid=uid)
+        return None
+
+    def _left(self) -> int:
+        doing = "is being ended" if self._ending else "goes on"
+        err.print(
+            f"\nrun {self._name} {doing}; see it: hookline runs {self._name} {self._where}\n"
+            f"end it: kubectl delete agentrun {self._name} --namespace {self._namespace}",
+            style="yellow",
+        )
+        return _INTERRUPTED

@@ -1,0 +1,203 @@
+"""A local copy of all objects of a kind, so that deciding asks nobody.
+
+It is listed once and then watched. What we write ourselves is put in at once; the watch brings it later again. Versions
+are compared as numbers, which is what every API server gives and what keeps an old answer from undoing a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import aclosing
+from typing import Any, Protocol, TypeAlias, cast
+
+from hookline.kube.errors import ClusterError, Gone
+from hookline.kube.kinds import Kind, Object
+
+__all__ = ["OnChange", "Store", "Watched"]
+
+logger = logging.getLogger("hookline.kube")
+
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 10.0
+
+Key: TypeAlias = tuple[str, str]
+OnChange: TypeAlias = Callable[[Object | None, Object | None], None]
+
+
+class Watched(Protocol):
+    """What is asked of a cluster here."""
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, labels: Mapping[str, str] | str | None = None
+    ) -> tuple[list[Object], str]: ...
+
+    def watch(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        labels: Mapping[str, str] | str | None = None,
+        resource_version: str = "",
+    ) -> AsyncGenerator[tuple[str, Object], None]: ...
+
+
+class Store:
+    """The objects are shared with everyone who asks: nobody may change one.
+
+    `on_change` is called with what was there before and what is there now; None for nothing.
+    """
+
+    def __init__(
+        self,
+        cluster: Watched,
+        kind: Kind,
+        *,
+        namespace: str | None = None,
+        labels: Mapping[str, str] | str | None = None,
+        on_change: OnChange = lambda before, after: None,
+    ) -> None:
+        self.kind = kind
+        self.synced = asyncio.Event()
+        self.on_change = on_change
+        self._cluster = cluster
+        self.namespace = namespace
+        self._labels = labels
+        self._objects: dict[Key, Object] = {}
+        self._owned: defaultdict[str, set[Key]] = defaultdict(set)
+        # How far list and watch have brought us; whatever is older and not here was deleted.
+        self._version = ""
+        self._out = False
+        self._pause = FIRST_PAUSE
+
+    async def run(self) -> None:
+        """Keeps the copy up to date until it is cancelled."""
+        while True:
+            try:
+                await self._list()
+                while True:
+                    await self._watch()
+                    # A server that ends every watch at once is not asked without a break.
+                    await asyncio.sleep(FIRST_PAUSE)
+            except Gone:
+                logger.debug("%s: too much has happened since version %s", self.kind.kind, self._version)
+            except ClusterError as error:
+                self._tell(error)
+            await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))
+            self._pause = min(self._pause * 2, LONGEST_PAUSE)
+
+    def get(self, namespace: str, name: str) -> Object | None:
+        return self._objects.get((namespace, name))
+
+    def all(self) -> list[Object]:
+        return list(self._objects.values())
+
+    def owned(self, uid: str) -> list[Object]:
+        """Those that name an owner with this uid."""
+        return [self._objects[key] for key in sorted(self._owned.get(uid, ()))]
+
+    def put(self, obj: Object) -> None:
+        """Takes in what we created or changed just now, unless something newer is known already."""
+        if _key(obj) not in self._objects and not _is_newer(_version(obj), self._version):
+            return
+        self._take(obj)
+
+    def forget(self, obj: Object) -> None:
+        """Drops what we deleted just now, unless its name belongs to another one already."""
+        known = self._objects.get(_key(obj))
+        if known is not None and known["metadata"].get("uid") == obj["metadata"].get("uid"):
+            self._drop(_key(obj))
+
+    async def _list(self) -> None:
+        found, version = await self._cluster.list(self.kind, self.namespace, self._labels)
+        here = {_key(obj) for obj in found}
+        # What we put in while the list was on its way is newer than the list.
+        lost = [
+            key
+            for key, obj in self._objects.items()
+            if key not in here and not (version and _is_newer(_version(obj), version))
+        ]
+        self._version = version
+        for key in lost:
+            self._drop(key)
+        for obj in found:
+            self._take(obj)
+        self.synced.set()
+        if self._out:
+            self._out = False
+            logger.info("%s: the cluster answers again", self.kind.kind)
+
+    async def _watch(self) -> None:
+        watching = self._cluster.watch(self.kind, self.namespace, self._labels, self._version)
+        async with aclosing(watching) as events:
+            async for word, obj in events:
+                self._seen(word, obj)
+        self._pause = FIRST_PAUSE
+
+    def _seen(self, word: str, obj: Object) -> None:
+        self._pause = FIRST_PAUSE
+        self._version = _version(obj) or self._version
+        if word in ("ADDED", "MODIFIED"):
+            self._take(obj)
+        elif word == "DELETED":
+            known = self._objects.get(_key(obj))
+            if known is not None and not _is_newer(_version(known), _version(obj)):
+                self._drop(_key(obj))
+
+    def _take(self, obj: Object) -> None:
+        key = _key(obj)
+        before = self._objects.get(key)
+        if before is not None and not _is_newer(_version(obj), _version(before)):
+            return
+        after = _lean(obj)
+        self._objects[key] = after
+        self._own(key, before, after)
+        self.on_change(before, after)
+
+    def _drop(self, key: Key) -> None:
+        before = self._objects.pop(key)
+        self._own(key, before, None)
+        self.on_change(before, None)
+
+    def _own(self, key: Key, before: Object | None, after: Object | None) -> None:
+        for uid in _owners(before):
+            self._owned[uid].discard(key)
+            if not self._owned[uid]:
+                del self._owned[uid]
+        for uid in _owners(after):
+            self._owned[uid].add(key)
+
+    def _tell(self, error: ClusterError) -> None:
+        """Once for each outage."""
+        if not self._out:
+            self._out = True
+            logger.warning("%s: not up to date, and tried again until it is: %s", self.kind.kind, error)
+
+
+def _key(obj: Object) -> Key:
+    head = obj["metadata"]
+    return (head.get("namespace") or "", head["name"])
+
+
+def _version(obj: Object) -> str:
+    return str(obj["metadata"].get("resourceVersion") or "")
+
+
+def _is_newer(version: str, than: str) -> bool:
+    """Versions that are no numbers cannot be compared: the later to arrive is the newer unless they are the same."""
+    if version.isdecimal() and than.isdecimal():
+        return int(version) > int(than)
+    return version != than
+
+
+def _lean(obj: Object) -> Object:
+    """Without the record of who set which field, which is often half of an object."""
+    head = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
+    return {**obj, "metadata": head}
+
+
+def _owners(obj: Object | None) -> Iterable[str]:
+    owners = cast("list[dict[str, Any]]", (obj or {}).get("metadata", {}).get("ownerReferences") or [])
+    return {str(owner.get("uid", "")) for owner in owners}

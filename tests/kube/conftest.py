@@ -1,0 +1,88 @@
+"""A cluster for the tests that need a real one, and a namespace of its own for each of them."""
+
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hookline.kube.crds import crds
+from hookline.kube.kinds import NAMESPACE
+from tests.kube.kubectl import Kubectl
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def kubeconfig() -> str:
+    if given := os.environ.get("KUBECONFIG"):
+        return given
+    program = os.environ.get("HOOKLINE_TEST_CLUSTER")
+    if not program:
+        pytest.skip(
+            "no Kubernetes: set KUBECONFIG, or HOOKLINE_TEST_CLUSTER to a program that starts one with `up`"
+        )
+    done = subprocess.run([program, "up"], stdout=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0, f"`{program} up` ended with {done.returncode}"
+    return done.stdout.strip()
+
+
+@pytest.fixture
+async def cluster(kubeconfig):
+    from hookline.kube.cluster import Cluster
+
+    async with Cluster.from_kubeconfig(kubeconfig) as made:
+        yield made
+
+
+@pytest.fixture
+async def namespace(cluster):
+    """A namespace that nobody else uses; it goes with all that is in it."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    yield name
+    await cluster.delete(NAMESPACE, name)
+
+
+IMAGE = "localhost/hookline:test"
+BUSYBOX = "localhost/busybox:1.35"
+
+
+@pytest.fixture(scope="session")
+def image(kubeconfig) -> str:
+    """hookline's own image, as the cluster can have it."""
+    if given := os.environ.get("HOOKLINE_TEST_IMAGE"):
+        return given
+    program = os.environ.get("HOOKLINE_TEST_CLUSTER")
+    if not program:
+        pytest.skip("no image: set HOOKLINE_TEST_IMAGE to hookline's, or HOOKLINE_TEST_CLUSTER")
+    made = subprocess.run(
+        [sys.executable, ROOT / "deploy/test-image", program, IMAGE],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, "deploy/test-image failed; its output is above"
+    return made.stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def operated(kubeconfig, image, tmp_path_factory) -> Kubectl:
+    """A cluster with hookline installed as the guide does it; the client for it."""
+    kubectl = Kubectl(kubeconfig, tmp_path_factory.mktemp("kubectl"))
+    printed = subprocess.run(
+        [sys.executable, "-m", "hookline", "operator", "manifest", "--image", image, "--prepare-as-root"],
+        stdout=subprocess.PIPE,
+        check=True,
+    ).stdout
+    kubectl.define(crds())
+    kubectl.well("apply", given=[each for each in yaml.safe_load_all(printed) if each])
+    # The image may be another one under the same name.
+    kubectl.well("rollout", "restart", "deployment/hookline-operator", "-n", "hookline-system")
+    kubectl.well(
+        "rollout", "status", "deployment/hookline-operator", "-n", "hookline-system", "--timeout=180s"
+    )
+    return kubectl

@@ -1,0 +1,351 @@
+"""`hookline run --on kubernetes` and its companions against a real cluster with the operator installed."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.kube.conftest import BUSYBOX
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+
+LIMIT = 300.0
+AGENT = f"""\
+apiVersion: v1
+kind: Secret
+metadata: {{name: pager}}
+stringData: {{token: s3cr3t-value}}
+---
+apiVersion: sympozium.ai/v1alpha1
+kind: Agent
+metadata: {{name: oncall}}
+spec:
+  agents:
+    default:
+      model: {{provider: scripted, model: /workspace/script.json}}
+      lifecycle:
+        preRun:
+          - name: brief
+            image: {BUSYBOX}
+            env: [{{name: TOKEN, valueFrom: {{secretKeyRef: {{name: pager, key: token}}}}}}]
+            command:
+              - sh
+              - -c
+              - printf '["%s letters for %s of %s"]' "${{#TOKEN}}" "$INSTANCE_NAME" "$TEAM" > /workspace/script.json
+        postRun:
+          - {{name: report, image: "{BUSYBOX}", command: [sh, -c, 'echo "heard: $AGENT_RESULT"']}}
+          - {{name: notify, image: "{BUSYBOX}", command: [sh, -c, 'echo nobody is in; exit 4']}}
+"""
+PACK = f"""\
+apiVersion: sympozium.ai/v1alpha1
+kind: PersonaPack
+metadata: {{name: team}}
+spec:
+  personas:
+    - name: writer
+      model: {{provider: scripted, model: /workspace/script.json}}
+      lifecycle:
+        preRun:
+          - name: brief
+            image: {BUSYBOX}
+            command: [sh, -c, 'printf "[\\"I am %s\\"]" "$INSTANCE_NAME" > /workspace/script.json']
+    - {{name: reader, model: gpt-4o}}
+"""
+
+
+def run(**spec):
+    return json.dumps(
+        {
+            "apiVersion": "sympozium.ai/v1alpha1",
+            "kind": "AgentRun",
+            "metadata": {"name": "trial"},
+            "spec": {"task": "say hello", **spec},
+        }
+    )
+
+
+def shell(name, script, **more):
+    return {"name": name, "image": BUSYBOX, "command": ["sh", "-c", script], **more}
+
+
+GATED = run(
+    dryRun=True,
+    lifecycle={"postRun": [shell("hold", "sleep 600", gate=True, timeout="10m"), shell("after", "true")]},
+)
+ENDLESS = run(
+    model={"provider": "scripted", "model": "/workspace/script.json"},
+    lifecycle={
+        "preRun": [shell("brief", """echo '[{"text": "late", "delay": 500}]' > /workspace/script.json""")],
+        "postRun": [shell("clean", "echo cleaned")],
+    },
+)
+
+
+class There:
+    """The commands, in a namespace of their own."""
+
+    def __init__(self, kubectl, kubeconfig, folder):
+        self.kubectl = kubectl
+        self.folder = folder
+        self.where = ["--on", "kubernetes", "--namespace", kubectl.name]
+        self.env = {**os.environ, "KUBECONFIG": kubeconfig, "XDG_STATE_HOME": str(folder)}
+
+    def words(self, command, *words):
+        return [sys.executable, "-m", "hookline", command, *words, *self.where]
+
+    def __call__(self, command, *words):
+        return subprocess.run(
+            self.words(command, *words),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=self.env,
+            timeout=LIMIT,
+        )
+
+    def file(self, text):
+        made = self.folder / "file.yaml"
+        made.write_text(text)
+        return str(made)
+
+    @contextmanager
+    def begun(self, *words):
+        """The command while it runs, its output in a file."""
+        said = self.folder / "said"
+        with (
+            said.open("w") as out,
+            subprocess.Popen(
+                self.words(*words), stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=self.env
+            ) as process,
+        ):
+            try:
+                yield process, said
+            finally:
+                process.kill()
+
+    def runs(self):
+        return self.kubectl.get("agentruns")["items"]
+
+
+@pytest.fixture
+def there(operated, kubeconfig, tmp_path):
+    with operated.namespace() as kubectl:
+        yield There(kubectl, kubeconfig, tmp_path)
+
+
+def until(found):
+    """What is found in the end; it has to be within a generous time."""
+    end = time.monotonic() + LIMIT
+    while time.monotonic() < end:
+        if value := found():
+            return value
+        time.sleep(0.1)
+    raise AssertionError("it did not happen")
+
+
+def test_a_run_of_an_agent_is_followed_to_its_answer(there):
+    done = there("run", there.file(AGENT), "look", "--env", "TEAM=payments")
+    assert (done.returncode, done.stdout) == (0, "12 letters for oncall of payments\n"), done.stderr
+    for word in (
+        "the Agent 'oncall' of the file is on the cluster now",
+        "note   phase Running",
+        "start  brief  ",
+        "end    report  ",
+        "broke: exit code 4: nobody is in",
+        "note   phase Succeeded",
+    ):
+        assert word in done.stderr
+    (stored,) = there.runs()
+    name = stored["metadata"]["name"]
+    assert re.fullmatch(r"oncall-[a-z0-9]+-[0-9a-f]{6}", name)
+    assert stored["spec"]["agentRef"] == "oncall"
+    assert "s3cr3t-value" not in json.dumps(stored) + done.stderr
+    owners = there.kubectl.get("secret", f"{name}-pager")["metadata"]["ownerReferences"]
+    assert [owner["uid"] for owner in owners] == [stored["metadata"]["uid"]]
+    there.kubectl.well("delete", "agentrun", name)
+    until(lambda: there.kubectl("get", "secret", f"{name}-pager").code != 0)
+
+
+def test_a_member_of_a_pack_runs_as_the_agent_that_the_pack_makes(there):
+    done = there("run", there.file(PACK), "write", "--persona", "writer", "--name", "one", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"]["result"] == "I am team-writer"
+    assert there.kubectl.get("agent", "team-reader")
+    again = there("run", there.file(PACK), "write", "--persona", "writer", "--name", "one")
+    assert again.returncode == 2
+    assert "already exists; give another --name, or none" in again.stderr
+
+
+def test_a_hook_that_fails_fails_the_command(there):
+    hooks = {"preRun": [shell("check", "echo no disk; exit 3")], "postRun": [shell("clean", "true")]}
+    done = there("run", there.file(run(dryRun=True, lifecycle=hooks)))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "start  check" in done.stderr
+    assert "exit code 3: no disk, so it failed the run" in " ".join(done.stderr.split())
+    assert "end    clean" in done.stderr
+
+
+def test_an_image_that_cannot_be_had_is_told_while_it_is_waited_for(there):
+    hooks = {"preRun": [{"name": "a", "image": "localhost/none:1"}]}
+    with there.begun("run", there.file(run(dryRun=True, lifecycle=hooks))) as (process, said):
+        until(lambda: "Waiting: the image 'localhost/none:1' cannot be had" in said.read_text())
+        assert process.poll() is None
+        assert process.wait(LIMIT) == 1
+
+
+def test_an_agent_that_is_not_there_is_told_and_a_run_with_hooks_of_its_own_goes_without(there):
+    hooks = {"preRun": [shell("a", "true")]}
+    done = there("run", there.file(run(dryRun=True, agentRef="nobody", lifecycle=hooks)))
+    assert done.returncode == 0, done.stderr
+    assert "there is no Agent 'nobody'" in done.stderr
+    done = there("run", there.file(run(dryRun=True, agentRef="nobody")))
+    assert done.returncode == 2
+    assert len(there.runs()) == 1
+
+
+def test_what_the_server_refuses_is_told_with_its_field_and_leaves_nothing(there):
+    done = there("run", there.file(AGENT.replace("pager", "Pager_1")), "look", "--name", "one")
+    assert done.returncode == 2, done.stderr
+    assert "the cluster does not take it" in done.stderr
+    assert "metadata.name: Invalid value" in done.stderr
+    assert there.runs() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "printed", "label"),
+    [
+        (["approve"], 0, "dry run of : say hello\n", "approved"),
+        (["reject", "not today"], 1, "not today\n", "rejected"),
+        (["rewrite", "better so"], 0, "better so\n", "rewritten"),
+    ],
+    ids=lambda given: given[0] if isinstance(given, list) else None,
+)
+def test_a_gate_is_answered_from_another_terminal(there, words, code, printed, label):
+    with there.begun("run", there.file(GATED), "--name", "gated", "--quiet") as (process, said):
+        until(lambda: "waiting" in there("runs").stdout)
+        answered = there(words[0], "gated", *words[1:])
+        assert answered.returncode == 0, answered.stderr
+        assert "dry run of : say hello" in answered.stdout
+        assert process.wait(LIMIT) == code
+        assert said.read_text() == printed
+    stored = there.kubectl.get("agentrun", "gated")
+    verdict = json.loads(stored["metadata"]["annotations"]["sympozium.ai/gate-verdict"])
+    assert stored["status"]["gateVerdict"] == label
+    assert verdict["digest"]
+    assert stored["status"]["gateBy"] == verdict["by"]
+    again = there("approve", "gated")
+    assert again.returncode == 2
+    assert "is waiting for nobody; its phase is Succeeded" in again.stderr
+    shown = there("runs", "gated").stdout
+    assert f"gateVerdict  {label}" in shown
+    assert "postRun after  succeeded" in shown
+
+
+def test_an_interrupt_without_a_terminal_leaves_the_run_running(there):
+    with there.begun("run", there.file(GATED), "--name", "gated") as (process, said):
+        until(lambda: "waits for a verdict" in said.read_text())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LIMIT) == 130
+        assert "run gated goes on; see it: hookline runs gated --on kubernetes" in said.read_text()
+    assert there("approve", "gated", "-y").returncode == 0
+    until(lambda: there.kubectl.get("agentrun", "gated")["status"]["phase"] == "Succeeded")
+
+
+class Terminal:
+    """A command at a terminal of its own."""
+
+    def __init__(self, words, env):
+        self.seen = ""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(words[0], words, env)
+
+    def shows(self, word):
+        while word not in self.seen:
+            chunk = os.read(self.fd, 4096)
+            assert chunk, self.seen
+            self.seen += chunk.decode(errors="replace")
+
+    def types(self, text):
+        os.write(self.fd, text.encode())
+
+    def ends(self):
+        try:
+            while chunk := os.read(self.fd, 4096):
+                self.seen += chunk.decode(errors="replace")
+        except OSError:
+            pass  # how a terminal tells that nobody is there any more
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def test_an_interrupt_at_a_terminal_asks_and_ends_the_run_with_its_hooks(there):
+    terminal = Terminal(there.words("run", there.file(ENDLESS), "--name", "endless"), there.env)
+    terminal.shows("phase Running")
+    terminal.types("\x03")
+    terminal.shows("[l/e]")
+    terminal.types("what?\n")
+    terminal.shows("[l/e] what?")
+    terminal.types("e\n")
+    assert terminal.ends() == 130, terminal.seen
+    assert "end    clean" in terminal.seen
+    assert "run endless is ended, and gone" in terminal.seen
+    assert there.runs() == []
+
+
+@pytest.mark.parametrize("typed", ["l\n", "\x03"], ids=["leave", "a second interrupt"])
+def test_an_interrupt_at_a_terminal_may_leave_the_run_running(there, typed):
+    terminal = Terminal(there.words("run", there.file(ENDLESS), "--name", "endless"), there.env)
+    terminal.shows("phase Running")
+    terminal.types("\x03")
+    terminal.shows("[l/e]")
+    terminal.types(typed)
+    assert terminal.ends() == 130, terminal.seen
+    assert "run endless goes on" in terminal.seen
+    (stored,) = there.runs()
+    assert stored["status"]["phase"] == "Running"
+    assert "deletionTimestamp" not in stored["metadata"]
+    there.kubectl.well("delete", "agentrun", "endless")
+
+
+def test_a_run_that_somebody_deletes_is_told(there):
+    with there.begun("run", there.file(ENDLESS), "--name", "endless") as (process, said):
+        until(lambda: "phase Running" in said.read_text())
+        there.kubectl.well("delete", "agentrun", "endless")
+        assert process.wait(LIMIT) == 1
+        assert "the run was deleted" in said.read_text() or "was deleted by somebody else" in said.read_text()
+
+
+def test_runs_of_a_cluster_are_listed_with_their_phases(there):
+    assert "no runs yet" in there("runs").stdout
+    assert there("run", there.file(run(dryRun=True)), "--name", "one", "--quiet").returncode == 0
+    listed = there("runs").stdout
+    assert re.search(r"one +.*Succeeded", listed)
+    (line,) = there("runs", "--json").stdout.splitlines()
+    assert json.loads(line)["status"]["phase"] == "Succeeded"
+    assert there("runs", "two").returncode == 2
+
+
+def test_the_example_says_what_it_comes_to_there(there):
+    place = Path(__file__).parents[2] / "examples/sympozium/incident.yaml"
+    done = subprocess.run(
+        [sys.executable, "-m", "hookline", "explain", str(place), "--on", "kubernetes", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    made = json.loads(done.stdout)["objects"]
+    for each in made:
+        for owner in each["metadata"].get("ownerReferences", ()):
+            owner["uid"] = "00000000-0000-0000-0000-000000000000"
+        each["metadata"]["namespace"] = there.kubectl.name
+        there.kubectl.well("create", "--dry-run=server", given=each)
