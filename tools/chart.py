@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hookline.cli.operating import yaml_of
 from hookline.kube.crds import crds
-from hookline.kube.installing import LEADING, RULES
+from hookline.kube.installing import KAGENT_RULES, LEADING, RULES
 
 CHART = Path(__file__).resolve().parents[1] / "deploy" / "chart" / "hookline"
 HEAD = "# Made by tools/chart.py; do not edit it.\n"
@@ -19,7 +19,7 @@ HEAD = "# Made by tools/chart.py; do not edit it.\n"
 def parts() -> Mapping[str, str]:
     """The text of each file, by its path in the chart."""
     made = {f"crds/{crd['metadata']['name'].partition('.')[0]}.yaml": yaml_of([crd]) for crd in crds()}
-    for name, rules in {"rules": RULES, "leading": LEADING}.items():
+    for name, rules in {"rules": RULES, "kagent": KAGENT_RULES, "leading": LEADING}.items():
         made[f"files/{name}.yaml"] = yaml_of([list(rules)]).removeprefix("---\n")
     return {path: HEAD + text for path, text in made.items()}
 

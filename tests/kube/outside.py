@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from hookline.testing import FakeProvider, Received
+from hookline.testing.registry import FakeRegistry
 
 ADDRESS = "10.88.0.1"
 HAND_OVER = """
@@ -46,6 +47,8 @@ class Outside:
         self.held: list[tuple[str, str]] = []
         self._free: dict[tuple[str, str], threading.Event] = {}
         self._models: dict[str, FakeProvider] = {}
+        self.registry: FakeRegistry | None = None
+        """What /v2/ leads to, where a test has one."""
         self._lock = threading.Lock()
         self._server = _Server(self, listening)
         self.url = f"http://{ADDRESS}:{self._server.server_port}"
@@ -89,11 +92,13 @@ class Outside:
                 return 200, {}, b""
             case ["model", name, *rest]:
                 return _forwarded(self._models[name], "/" + "/".join(rest), asked)
+            case ["v2", *_] if self.registry is not None:
+                return _forwarded(self.registry, asked.path, asked)
         self.asked.append(asked)
         return 200, {}, self.answer
 
 
-def _forwarded(model: FakeProvider, path: str, asked: Asked) -> tuple[int, dict[str, str], bytes]:
+def _forwarded(model: FakeProvider | FakeRegistry, path: str, asked: Asked) -> tuple[int, dict[str, str], bytes]:
     line = http.client.HTTPConnection(model.url.removeprefix("http://"), timeout=600)
     try:
         headers = {key: value for key, value in asked.headers.items() if key not in (*HOP, "host")}

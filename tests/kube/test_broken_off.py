@@ -12,7 +12,8 @@ from tests.kube.scenes import SCENES, both
 from tests.kube.world import ENDS, Scene
 
 # Hundreds of runs in one test, on a machine that may have much else to do.
-pytestmark = pytest.mark.timeout(1200)
+# Thousands of whole runs: crash rounds, though they need no cluster.
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
 OURS = ("create", "patch", "delete")
 # What a restart may cost.

@@ -45,6 +45,12 @@ CASES = {
             "prepareAsRoot": True,
         },
     ),
+    "with kagent's agents": (
+        dataclasses.replace(
+            PLAIN, kagent=True, kagent_selector="team=blue", plain_registries=("10.0.0.1:5000",)
+        ),
+        {"kagent": True, "kagentSelector": "team=blue", "plainRegistries": ["10.0.0.1:5000"]},
+    ),
     "with more to grant": (dataclasses.replace(PLAIN, grantable=(RULE,)), {"grantable": [RULE]}),
     "with a long history": (
         dataclasses.replace(PLAIN, max_run_history=5_000_000),
@@ -107,6 +113,9 @@ def test_the_chart_has_the_defaults_of_the_program():
         "storageClass": PLAIN.storage_class,
         "prepareAsRoot": PLAIN.prepare_as_root,
         "grantable": list(PLAIN.grantable),
+        "kagent": PLAIN.kagent,
+        "kagentSelector": PLAIN.kagent_selector,
+        "plainRegistries": list(PLAIN.plain_registries),
     }
     schema = json.loads((CHART / "values.schema.json").read_text())
     assert set(schema["properties"]) - {"global"} == set(values)

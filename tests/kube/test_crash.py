@@ -117,7 +117,7 @@ def _component(held: str) -> str:
 def manifest(name: str, case: Case, url: str) -> dict[str, Any]:
     def told(word: str, work: str) -> str:
         call = f"wget -q -O /dev/null {url}/called/{name}/{word}"
-        hold = f"wget -q -T 900 -O /dev/null {url}/hold/{name}/{word} & wait $!; "
+        hold = f"wget -q -O /dev/null {url}/hold/{name}/{word} & wait $!; "
         return f"{call}; {hold if word == case.held else ''}{work}"
 
     def hook(word: str, work: str) -> dict[str, Any]:
@@ -311,17 +311,17 @@ class Remover(threading.Thread):
         self.chance = chance
         self.done: set[str] = set()
         self.failure: BaseException | None = None
-        self._stop = threading.Event()
+        self._enough = threading.Event()
 
     def run(self) -> None:
         try:
-            while not self._stop.wait(0.3):
+            while not self._enough.wait(0.3):
                 self._look()
         except BaseException as exc:
             self.failure = exc
 
     def stop(self) -> None:
-        self._stop.set()
+        self._enough.set()
         self.join()
 
     def _look(self) -> None:

@@ -220,10 +220,11 @@ async def test_hooks_after_are_told_how_the_agent_ended(plays: dict[str, Play], 
     }
     await playing.to_the_end()
     identity = {"AGENT_RUN_ID": "r", "INSTANCE_NAME": "oncall", "AGENT_NAMESPACE": NAMESPACE, "A": "1"}
+    identity |= {"WORKSPACE": "/workspace", "IPC_DIR": "/ipc"}
     assert playing.env("pre-a") == {**identity, "B": "2"}
     found = playing.env("post-c")
     assert found == {**identity, "B": "own", "AGENT_EXIT_CODE": code, "AGENT_RESULT": text}
-    assert list(found)[:5] == [*list(identity)[:3], "AGENT_EXIT_CODE", "AGENT_RESULT"]
+    assert list(found)[2:7] == [*list(identity)[:3], "AGENT_EXIT_CODE", "AGENT_RESULT"]
 
 
 @pytest.mark.statement("SZ33")
@@ -424,7 +425,8 @@ async def test_a_run_for_which_the_cluster_will_not_make_something_fails_with_th
     playing = both()
     playing.cluster.refused[refused] = "exceeded quota"
     await playing.to_the_end()
-    assert playing.cluster.phases == ["Failed"]
+    # Without the record, nothing was told before.
+    assert playing.cluster.phases == (["Failed"] if refused == "Secret" else ["Pending", "Failed"])
     assert "exceeded quota" in playing.status["error"]
     assert ("hookline-grantable" in playing.status["error"]) == refused.startswith("Role")
     assert playing.ran == []
@@ -747,3 +749,15 @@ async def test_the_record_is_what_a_new_operator_goes_on_from() -> None:
     assert found.agent.over
     assert found.agent.ended
     assert found.seen.agent.reason == "timed_out"
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [({"systemPrompt": "x" * 120_000}, "SYSTEM_PROMPT"), ({"env": {"NOTES": "x" * 120_000}}, "NOTES")],
+)
+async def test_a_text_that_no_variable_can_hold_ends_the_run_with_the_reason(given, name):
+    ran = Scene(run=agent_run(**given))
+    await ran.to_the_end()
+    assert ran.status["phase"] == "Failed"
+    assert name in ran.status["error"]
+    assert ran.ran == []

@@ -18,7 +18,8 @@ import yaml
 from hookline.cli.operating import operator
 from hookline.errors import UsageError
 from hookline.kube.crds import crds
-from hookline.kube.installing import GRANTABLE, RULES, USER, Installation, arguments, objects
+from hookline.kube.installing import GRANTABLE, KAGENT_RULES, RULES, USER, Installation, arguments, objects
+from hookline.kube.kagent_crds import kagent_crds
 from tests.kube.kubectl import Kubectl, missing
 from tests.kube.manifests import HOOK, run
 
@@ -36,6 +37,9 @@ NARROW = dataclasses.replace(
     workspace_size="2Gi",
     storage_class="fast",
     prepare_as_root=True,
+    kagent=True,
+    kagent_selector="team=blue",
+    plain_registries=("10.0.0.1:5000",),
 )
 
 
@@ -83,6 +87,8 @@ def test_with_watched_namespaces_nothing_holds_outside_of_them():
         ("team-b", "hookline-operator"),
         ("team-a", "hookline-grantable"),
         ("team-b", "hookline-grantable"),
+        ("team-a", "hookline-operator-kagent"),
+        ("team-b", "hookline-operator-kagent"),
         ("ops", "hookline-operator-leading"),
     ]
 
@@ -102,7 +108,7 @@ ALL = ("*", "escalate", "bind", "impersonate", "deletecollection", "use", "appro
 
 
 def test_no_right_is_without_bounds():
-    for rule in (*RULES, *GRANTABLE):
+    for rule in (*RULES, *GRANTABLE, *KAGENT_RULES):
         assert "*" not in [*rule["apiGroups"], *rule["resources"]]
         assert not set(ALL) & set(rule["verbs"])
 
@@ -189,6 +195,9 @@ def test_the_operators_command_line_is_one_that_it_understands():
         "workspace_size": "2Gi",
         "storage_class": "fast",
         "prepare_as_root": True,
+        "kagent": True,
+        "kagent_selector": "team=blue",
+        "plain_registry": ["10.0.0.1:5000"],
     }
 
 
@@ -221,6 +230,7 @@ WORDS = (
     "--image registry.example/hookline:1.0 --agent-image registry.example/agent:2 --namespace ops"
     " --watch team-a --watch team-b --replicas 3 --shared-account --max-run-history 7"
     " --workspace-size 2Gi --storage-class fast --prepare-as-root --agent-command 'run --it'"
+    " --kagent --kagent-selector team=blue --plain-registry 10.0.0.1:5000"
 )
 
 
@@ -234,6 +244,15 @@ def test_the_command_prints_all_of_it():
 def test_the_definitions_are_printed_by_themselves():
     assert list(yaml.safe_load_all(hookline("crds").stdout)) == crds()
     assert json.loads(hookline("crds", "--json").stdout)["items"] == crds()
+    assert list(yaml.safe_load_all(hookline("crds", "--kagent").stdout)) == kagent_crds()
+
+
+def test_a_selector_without_agents_to_select_is_told():
+    done = hookline("operator", "manifest", "--image", "i", "--kagent-selector", "team=blue")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--kagent is not given" in done.stderr
+    done = hookline("operator", "manifest", "--image", "i", "--kagent", "--kagent-selector", "blue")
+    assert "write LABEL=VALUE" in done.stderr
 
 
 @pytest.mark.parametrize("words", [["operator", "manifest"], ["operator"]])

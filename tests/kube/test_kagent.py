@@ -3,12 +3,20 @@
 import json
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
 from hookline.compose import load
+from hookline.errors import FileError
+from hookline.kube.fetching import main as fetched
+from hookline.kube.fetching import merged
 from hookline.kube.kagent import APPLIED, CONFIG_HASH, Compiled, Pods, compiled, has_hooks
+from hookline.kube.kagent_crds import kagent_crds
+from hookline.kube.kagents import condition_of, selected, selector_of
 from hookline.kube.kinds import KAGENT, MCP_SERVER, MODEL_CONFIG, REMOTE_MCP_SERVER, Kind
+from hookline.testing.images import MadeImage
+from hookline.testing.registry import FakeRegistry
 
 PODS = Pods(image="registry.example/hookline:1.0")
 SECURITY, AUDIT = "ghcr.io/org/security-hooks:v1.0", "ghcr.io/org/audit-hooks:v2.0"
@@ -367,3 +375,184 @@ def test_an_agent_without_hooks_has_no_first_container():
     pod = pod_of(objects(plain))
     assert "initContainers" not in pod
     assert "KAGENT_HOOKS_FOLDER" not in [each["name"] for each in pod["containers"][0]["env"]]
+
+
+def schema() -> dict[str, Any]:
+    (definition, *_) = kagent_crds()
+    return definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+SCHEMA_WRONG = {
+    "an unknown event": [{**HOOKS[0], "event": "PreTool"}],
+    "an unknown type": [{**HOOKS[0], "type": "http"}],
+    "no image": [{"event": "PreToolUse", "command": "x"}],
+    "no event": [{"ref": SECURITY, "command": "x"}],
+    "no command": [{"ref": SECURITY, "event": "PreToolUse"}],
+    "an empty command": [{**HOOKS[0], "command": ""}],
+    "too many": [HOOKS[0]] * 21,
+}
+
+
+@pytest.mark.statement("KA31", "KA42")
+@pytest.mark.rule("kagent 1.1")
+def test_the_definition_takes_the_golden_case_and_twenty_hooks():
+    jsonschema.validate(agent(), schema())
+    jsonschema.validate(agent(hooks=[HOOKS[0]] * 20), schema())
+    entry = schema()["properties"]["spec"]["properties"]["hooks"]["items"]["properties"]
+    assert entry["event"]["enum"] == ["PreToolUse", "PostToolUse", "SessionStart", "SessionEnd"]
+    assert (entry["type"]["enum"], entry["type"]["default"]) == (["claude-command"], "claude-command")
+
+
+@pytest.mark.statement("KA31", "KA42")
+@pytest.mark.rule("kagent 1.1")
+@pytest.mark.parametrize("hooks", SCHEMA_WRONG.values(), ids=SCHEMA_WRONG.keys())
+def test_the_definition_refuses_a_wrong_hook(hooks):
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(agent(hooks=hooks), schema())
+
+
+def test_agents_are_ours_by_their_hooks_or_by_a_label():
+    with_hooks, without = agent(), agent(hooks=[])
+    assert selected(with_hooks, None)
+    assert not selected(without, None)
+    without["metadata"]["labels"] = {"team": "blue"}
+    assert selected(without, selector_of("team=blue"))
+    assert not selected(with_hooks, selector_of("team=blue"))
+
+
+def deployment(**status: Any) -> dict[str, Any]:
+    template = {"metadata": {"annotations": {CONFIG_HASH: "now"}}}
+    return {
+        "metadata": {"name": "a", "generation": 2},
+        "spec": {"replicas": 1, "template": template},
+        "status": status,
+    }
+
+
+def pod(mark: str = "now", **status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "p", "annotations": {CONFIG_HASH: mark}}, "status": status}
+
+
+SERVES = {"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1}
+ENDED = {"terminated": {"exitCode": 1, "message": "error: org/h: not found\n"}}
+AGAIN = {"waiting": {"reason": "CrashLoopBackOff"}}
+READY = {
+    "nothing was made": (None, [], False, "NotMade", "no pods"),
+    "it serves": (deployment(**SERVES), [], True, "Ready", "1 of 1"),
+    "it was changed since": (deployment(**{**SERVES, "observedGeneration": 1}), [], False, "Starting", "1"),
+    "the pods before still serve": (deployment(**{**SERVES, "replicas": 2}), [], False, "Starting", "1"),
+    "an image is not there": (
+        deployment(),
+        [pod(initContainerStatuses=[{"name": "hooks-init", "state": ENDED}])],
+        False,
+        "HooksNotFetched",
+        "hooks-init ended with 1: error: org/h: not found",
+    ),
+    "and is waited for": (
+        deployment(),
+        [pod(initContainerStatuses=[{"name": "hooks-init", "state": AGAIN, "lastState": ENDED}])],
+        False,
+        "HooksNotFetched",
+        "not found",
+    ),
+    "that of a pod before is no matter": (
+        deployment(),
+        [pod("before", initContainerStatuses=[{"name": "hooks-init", "state": ENDED}])],
+        False,
+        "Starting",
+        "0 of 1",
+    ),
+    "the program crashes": (
+        deployment(),
+        [pod(containerStatuses=[{"name": "kagent", "state": AGAIN, "lastState": ENDED}])],
+        False,
+        "Crashed",
+        "kagent ended with 1",
+    ),
+    "a key is not there": (
+        deployment(),
+        [
+            pod(
+                containerStatuses=[
+                    {
+                        "name": "kagent",
+                        "state": {
+                            "waiting": {
+                                "reason": "CreateContainerConfigError",
+                                "message": 'secret "s" not found',
+                            }
+                        },
+                    }
+                ]
+            )
+        ],
+        False,
+        "CreateContainerConfigError",
+        'secret "s" not found',
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "pods", "ready", "reason", "said"), READY.values(), ids=READY.keys())
+def test_how_the_pods_fare_is_told_in_the_words_of_who_knows(made, pods, ready, reason, said):
+    found = condition_of(made, pods)
+    assert (found.type, found.status, found.reason) == ("Ready", ready, reason)
+    assert said in found.message
+
+
+def words(*given: str, environ: Any = None) -> tuple[int, list[str]]:
+    said: list[str] = []
+    return fetched(given, environ or {}, said.append), said
+
+
+@pytest.mark.statement("KA14", "KA44")
+@pytest.mark.rule("kagent 1.7")
+def test_each_image_is_fetched_once_into_the_folder_and_again_without_harm(tmp_path):
+    folder, login = tmp_path / "hooks", tmp_path / "config.json"
+    folder.mkdir()
+    with FakeRegistry(login=("me", "pw"), auth="basic") as registry:
+        registry.put("org/one", "v1", MadeImage.of({"check.sh": "#!/bin/sh\n"}))
+        registry.put("org/two", "v1", MadeImage.of({"audit.sh": "#!/bin/sh\n"}))
+        one, two = f"{registry.host}/org/one:v1", f"{registry.host}/org/two:v1"
+        login.write_text(json.dumps({"auths": {registry.host: {"username": "me", "password": "pw"}}}))
+        wanted = ("--into", str(folder), "--login", str(login), f"{one}=one", f"{two}=two")
+        assert words(*wanted)[0] == 0
+        code, said = words(*wanted)
+        assert code == 0
+        blobs = registry.paths("/blobs/")
+        assert len(blobs) == len(set(blobs)), "what is there is not fetched again"
+        assert any(each.startswith(f"{one} is in {folder}/one: sha256:") for each in said)
+    assert (folder / "one" / "check.sh").is_file()
+    assert (folder / "two" / "audit.sh").is_file()
+    assert not (folder / "one" / "audit.sh").exists()
+    moved = tmp_path / "elsewhere"
+    folder.rename(moved)
+    assert (moved / "one" / "check.sh").is_file(), "a folder may be mounted anywhere"
+
+
+def test_an_image_that_is_not_there_ends_it_with_the_registry_s_words(tmp_path):
+    with FakeRegistry() as registry:
+        code, said = words("--into", str(tmp_path), f"{registry.host}/org/gone:v1=gone")
+    assert code == 1
+    assert "org/gone" in said[-1]
+    assert not (tmp_path / "gone").exists()
+
+
+@pytest.mark.parametrize("pair", ["x", "=name", "ref=", "ref=../up", "ref=.images"])
+def test_a_folder_that_is_none_is_told(tmp_path, pair):
+    code, said = words("--into", str(tmp_path), pair)
+    assert code == 1
+    assert "write REF=NAME" in said[0]
+
+
+def test_logins_are_put_together_and_the_first_for_a_registry_is_taken(tmp_path):
+    first, second = tmp_path / "1.json", tmp_path / "2.json"
+    first.write_text(json.dumps({"auths": {"a.io": {"auth": "1"}}}))
+    second.write_text(json.dumps({"auths": {"a.io": {"auth": "2"}, "b.io": {"auth": "3"}}}))
+    said: list[str] = []
+    found = merged([first, tmp_path / "gone.json", second], said.append)
+    assert found == {"auths": {"a.io": {"auth": "1"}, "b.io": {"auth": "3"}}}
+    assert "gone.json is not there" in said[0]
+    first.write_text("[]")
+    with pytest.raises(FileError, match="auths"):
+        merged([first], said.append)

@@ -122,6 +122,8 @@ def test_a_dollar_that_nobody_wrote_for_the_cluster_is_doubled_and_one_of_the_fi
     answer = replace(DONE, agent=replace(DONE.agent, result="a $(PLACE) costs $5"))
     listed = post_pod(run, answer)["initContainers"][1]["env"]
     assert listed == [
+        {"name": "WORKSPACE", "value": "/workspace"},
+        {"name": "IPC_DIR", "value": "/ipc"},
         {"name": "AGENT_RUN_ID", "value": "r"},
         {"name": "INSTANCE_NAME", "value": ""},
         {"name": "AGENT_NAMESPACE", "value": NAMESPACE},

@@ -92,8 +92,8 @@ def gated(*script: str, then: Any = None, default: str = "block", **more: Any) -
 
 SCRIPT = [
     calls("write_file", path="report.md", content="all quiet"),
-    calls("bash", command="cat /workspace/a"),
-    "ok",
+    calls("read_file", path="a"),
+    {"text": "ok", "expect": "PD-1"},
 ]
 
 CASES: dict[str, Case] = {
@@ -144,7 +144,8 @@ CASES: dict[str, Case] = {
                     hook(
                         "report",
                         tell("files", "$(cat /workspace/a /workspace/report.md)"),
-                        tell("tools", "$(cat /ipc/tools/exec-request-*)"),
+                        tell("requests", "$(cat /ipc/tools/exec-request-*)"),
+                        tell("results", "$(cat /ipc/tools/exec-result-*)"),
                         tell("after", f"$({SHOW}; ls -d /workspace /ipc /tmp)"),
                         HOW,
                         env=[{"name": "OWN", "value": "mine"}, {"name": "AGENT_RUN_ID", "value": "forged"}],
@@ -424,12 +425,15 @@ def ran(operated, outside):
 
         def all_over() -> bool:
             go_on(made, done)
-            left = [name for name in CASES if name not in waiting and not made.over(name)]
-            if next_ones := waiting[: AT_ONCE - len(left)]:
+            begun = [name for name in CASES if name not in waiting]
+            left = sum(not made.over(name) for name in begun)
+            if not waiting:
+                return left == 0
+            if next_ones := waiting[: AT_ONCE - left]:
                 del waiting[: len(next_ones)]
                 given = [manifest(name, CASES[name], outside) for name in next_ones]
                 kubectl.well("create", given=given)
-            return not left and not waiting
+            return False
 
         until(all_over, LIMIT)
         yield made
@@ -440,6 +444,16 @@ def containers(pod: Object) -> dict[str, Object]:
     status = pod.get("status", {})
     both = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
     return {each["name"]: each["state"] for each in both}
+
+
+def values(text: str) -> list[Object]:
+    """The JSON values that stand one after another in a text."""
+    found: list[Object] = []
+    while text := text.strip():
+        value, end = json.JSONDecoder().raw_decode(text)
+        found.append(value)
+        text = text[end:]
+    return found
 
 
 def when(pods: list[Change], container: str, state: str) -> int:
@@ -505,12 +519,10 @@ def test_post_run_hooks_are_init_containers_of_one_job_after_the_agent_with_its_
 def test_what_was_written_before_the_agent_is_there_after_it_with_its_tool_calls(ran):
     assert ran.phases("both")[-2:] == ["PostRunning", "Succeeded"]
     assert ran.told("both", "files") == "PD-1\nall quiet"
-    decoder, text, found = json.JSONDecoder(), (ran.told("both", "tools") or "").strip(), []
-    while text:
-        request, end = decoder.raw_decode(text)
-        found.append(request["_meta"]["tool"])
-        text = text[end:].strip()
-    assert found == ["write_file", "bash"]
+    asked, answered = (values(ran.told("both", key) or "") for key in ("requests", "results"))
+    assert [each["_meta"]["tool"] for each in asked] == ["write_file", "read_file"]
+    assert [each["id"] for each in answered] == [each["id"] for each in asked]
+    assert (answered[1]["exitCode"], "PD-1" in answered[1]["stdout"]) == (0, True)
     assert (ran.told("both", "code"), ran.told("both", "result")) == ("0", "ok")
     assert ran.status("both")["tokenUsage"]["toolCalls"] == 2
 

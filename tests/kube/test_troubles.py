@@ -256,7 +256,7 @@ def test_a_claim_that_a_quota_forbids_fails_the_run_with_its_words(operated):
         assert "exceeded quota: none" in told["error"]
 
 
-def test_pods_that_a_quota_forbids_fail_the_run_with_its_words(operated):
+def test_pods_that_a_quota_forbids_are_told_as_missing_and_fail_the_run(operated):
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",

@@ -46,14 +46,30 @@ AS_ROOT = Annotated[
         help="make a volume's folders as root, where it does not take the pod's group (host paths, some NFS)",
     ),
 ]
+KAGENT = Annotated[
+    bool, typer.Option("--kagent", help="keep kagent's Agents too: those that have hooks, unless selected")
+]
+SELECTOR = Annotated[
+    str, typer.Option("--kagent-selector", help="LABEL=VALUE: keep the Agents with this label, and no others")
+]
+PLAIN = Annotated[
+    list[str] | None,
+    typer.Option("--plain-registry", help="HOST:PORT that hook images may be fetched from without TLS"),
+]
 JSON = Annotated[bool, typer.Option("--json", help="one List as JSON")]
 
 
-def crds(json: JSON = False) -> None:
+def crds(
+    kagent: Annotated[
+        bool, typer.Option("--kagent", help="those of kagent instead, for a cluster that has no kagent")
+    ] = False,
+    json: JSON = False,
+) -> None:
     """Print the CustomResourceDefinitions, for `kubectl apply -f -`."""
     from hookline.kube.crds import crds as definitions
+    from hookline.kube.kagent_crds import kagent_crds
 
-    _print(definitions(), json)
+    _print(kagent_crds() if kagent else definitions(), json)
 
 
 @operator.callback(invoke_without_command=True)
@@ -70,12 +86,16 @@ def running(
     workspace_size: SIZE = "1Gi",
     storage_class: STORAGE = "",
     prepare_as_root: AS_ROOT = False,
+    kagent: KAGENT = False,
+    kagent_selector: SELECTOR = "",
+    plain_registry: PLAIN = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="of /healthz, /readyz; 0 is any")] = 8080,
 ) -> int:
     """Run the operator until it is stopped, with the rights that this machine or pod has."""
     if context.invoked_subcommand is not None:
         return 0
     _needs(image)
+    _check_selector(kagent_selector, kagent)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     from hookline.kube.objects import Settings
@@ -90,6 +110,9 @@ def running(
         storage_class=storage_class,
         max_run_history=max_run_history,
         prepare_as_root=prepare_as_root,
+        kagent=kagent,
+        kagent_selector=kagent_selector,
+        plain_registries=tuple(plain_registry or ()),
     )
     return main(settings=settings, namespaces=tuple(namespace or ()), port=port)
 
@@ -110,6 +133,9 @@ def manifest(
     workspace_size: SIZE = "1Gi",
     storage_class: STORAGE = "",
     prepare_as_root: AS_ROOT = False,
+    kagent: KAGENT = False,
+    kagent_selector: SELECTOR = "",
+    plain_registry: PLAIN = None,
     without_crds: Annotated[bool, typer.Option("--without-crds", help="they are there already")] = False,
     json: JSON = False,
 ) -> None:
@@ -118,6 +144,7 @@ def manifest(
     from hookline.kube.installing import Installation, objects
 
     _needs(image)
+    _check_selector(kagent_selector, kagent)
     settings = Installation(
         image=image,
         namespace=namespace,
@@ -130,6 +157,9 @@ def manifest(
         workspace_size=workspace_size,
         storage_class=storage_class,
         prepare_as_root=prepare_as_root,
+        kagent=kagent,
+        kagent_selector=kagent_selector,
+        plain_registries=tuple(plain_registry or ()),
     )
     _print([*([] if without_crds else definitions()), *objects(settings)], json)
 
@@ -159,3 +189,10 @@ def _needs(image: str) -> None:
             "--image is missing; it is hookline's own image, which deploy/Containerfile makes,"
             " such as registry.example/hookline:1.0"
         )
+
+
+def _check_selector(text: str, kagent: bool) -> None:
+    from hookline.kube.kagents import selector_of
+
+    if selector_of(text) and not kagent:
+        raise UsageError("--kagent-selector: it says which Agents of kagent's, and --kagent is not given")

@@ -8,4 +8,7 @@ errors     what can go wrong with a cluster, as one tree
 cluster    the only module that talks to a cluster, and the only one that loads its client
 watching   a local copy of all objects of a kind, kept up to date
 leading    of several operators, the one that acts
+kagent     what an Agent of kagent's comes to, as objects
+kagents    keeps those objects, and tells how they fare
+fetching   the container that fetches the images of its hooks
 """

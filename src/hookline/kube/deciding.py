@@ -145,33 +145,42 @@ def _begun(world: World) -> Plan:
         spec = spec_of(frozen)
     except FileError as exc:
         return _failed(world, f"{exc.key}: {exc.message}" if exc.key else exc.message)
-    if spec.mode == "server":
-        return _failed(world, "mode: server is not run here; hooks stand around runs with mode: task")
-    if spec.sandbox and spec.sandbox.enabled and spec.sandbox.warm_pool:
-        return _failed(
-            world, "agentSandbox.warmPoolRef: a pod that runs already takes no hooks; leave it out"
-        )
     if spec.instance and world.instance is None:
         return _without_instance(world, spec.instance)
-    if not world.settings.agent_command and not spec.dry_run and not (spec.model and spec.model.model):
-        ref = (
-            f"; {spec.model.ref!r} is a Model, which is not read here"
-            if spec.model and spec.model.ref
-            else ""
-        )
-        return _failed(
-            world, f"no model is told for the built-in agent{ref}; write model: {{provider, model}}"
-        )
+    if why := _cannot_be_run(spec, world.settings):
+        return _failed(world, why)
     record = Record(frozen=frozen)
     kept = objects.record(world.owner, spec, {})
     if refused := world.refused.get(_name(kept)):
         return _failed(world, refused)
     unheard = [f"{key} has no effect here" for key in spec.elsewhere if key not in _HEARD]
     notes = [Note("Warning", "NotHeeded", text) for text in unheard]
-    return Plan(hold=None if world.held else True, record=record, notes=tuple(notes), wake=world.now)
+    # Its first phase is told before anything can run, however late the next look is.
+    return Plan(
+        hold=None if world.held else True,
+        record=record,
+        status=shown(spec, record),
+        notes=tuple(notes),
+        wake=world.now,
+    )
 
 
 _HEARD = ("agentSandbox", "imagePullSecrets")
+
+
+def _cannot_be_run(spec: RunSpec, settings: Settings) -> str:
+    """What would go wrong for certain; empty where nothing would."""
+    model = spec.model
+    if spec.mode == "server":
+        return "mode: server is not run here; hooks stand around runs with mode: task"
+    if spec.sandbox and spec.sandbox.enabled and spec.sandbox.warm_pool:
+        return "agentSandbox.warmPoolRef: a pod that runs already takes no hooks; leave it out"
+    if not settings.agent_command and not spec.dry_run and not (model and model.model):
+        ref = f"; {model.ref!r} is a Model, which is not read here" if model and model.ref else ""
+        return f"no model is told for the built-in agent{ref}; write model: {{provider, model}}"
+    if long := objects.too_long(spec):
+        return f"{', '.join(long)}: a variable holds at most {objects.LONGEST_VARIABLE // 1024} KiB"
+    return ""
 
 
 def _without_instance(world: World, name: str) -> Plan:
@@ -458,7 +467,11 @@ class _Follow:
             ),
         ]
         settled = self.spec.hooks.gate in made.positions and gate_settled(self.spec.hooks, self.seen)
-        found = self._followed(made, slots, (Reason.SETTLED, "") if settled else None)
+        stop = (Reason.SETTLED, "") if settled else None
+        if stop is None and self.world.deleted and self.spec.hooks.gate in made.positions:
+            # Nobody waits any more for the answer that it holds.
+            stop = (Reason.KILLED, _DELETED)
+        found = self._followed(made, slots, stop)
         prepared, *after = found.slots
         for n, slot in zip(made.positions, after, strict=True):
             known[n] = self._said(slot, found.pod)
@@ -476,15 +489,22 @@ class _Follow:
         if self.agent is None and self.seen == nothing and not self.seen.stopped:
             self._start()
         start = due(self.spec.hooks, self.seen)
-        if start is None or start.stage is not Stage.POST_RUN:
-            return
         if self.agent is not None and not self.agent.over:
+            if self.spec.hooks.post_run and self._nothing_begun:
+                self._keep_claim()
+            return
+        if start is None or start.stage is not Stage.POST_RUN:
             return
         if not self.post or self.post[-1].over:
             if self._still_running():
                 return
             self._after(start.position)
         self._keep_claim()
+
+    @property
+    def _nothing_begun(self) -> bool:
+        """Whether neither a hook nor the agent has run, so that nothing can be in the workspace."""
+        return all(each.state is State.WAITING for each in (*self.seen.pre_run, self.seen.agent))
 
     def _still_running(self) -> bool:
         """Whether something that was ended is not gone yet: hooks run one after another, never side by side."""
@@ -551,10 +571,19 @@ class _Follow:
             return
         claim = objects.claim(self.world.owner, self.spec, self.world.settings)
         if self.world.claims or _name(claim) in self.world.refused:
+            self._free_claim()
             self.wakes.append(self.world.now + timedelta(seconds=2))
             return
-        self.lost = self.lost or self.world.now
+        if not self._nothing_begun:
+            self.lost = self.lost or self.world.now
         self.make.insert(0, Making(claim))
+
+    def _free_claim(self) -> None:
+        """A pod that has ended keeps its claim from going for as long as it is there, so its Job goes."""
+        over = {made.uid for made in (self.agent, *self.post) if made is not None and made.over}
+        left = [job for job in self.world.jobs if job["metadata"]["uid"] in over and not _is_ending(job)]
+        found = [Removal("Job", *_known(job)) for job in left]
+        self.remove += [each for each in found if each not in self.remove]
 
 
 def _is_ending(each: Object) -> bool:

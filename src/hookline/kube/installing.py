@@ -26,14 +26,19 @@ from hookline.kube.kinds import (
     EVENT,
     INSTANCE,
     JOB,
+    KAGENT,
     LEASE,
+    MCP_SERVER,
+    MODEL_CONFIG,
     NAMESPACE,
     PACK,
     POD,
+    REMOTE_MCP_SERVER,
     ROLE,
     ROLE_BINDING,
     SANDBOX,
     SECRET,
+    SERVICE,
     Kind,
     Object,
 )
@@ -41,6 +46,7 @@ from hookline.kube.kinds import (
 __all__ = [
     "GRANTABLE",
     "GRANTABLE_NAME",
+    "KAGENT_RULES",
     "LEADING",
     "NAME",
     "NAMESPACE_NAME",
@@ -100,6 +106,15 @@ GRANTABLE: tuple[Object, ...] = (
     _rule([AGENT_RUN], (*_LOOK, "patch")),
 )
 """What it may hand on to hooks, and holds for that alone."""
+KAGENT_RULES: tuple[Object, ...] = (
+    _rule([KAGENT, MODEL_CONFIG, REMOTE_MCP_SERVER, MCP_SERVER], _LOOK),
+    _rule([KAGENT], ("get", "patch", "update"), "/status"),
+    _rule([DEPLOYMENT], (*_LOOK, "create", "update", "delete")),
+    _rule([SERVICE, ACCOUNT], ("get", "create", "patch", "delete")),
+    _rule([SECRET], ("get", "create", "update", "delete")),
+    _rule([POD], _LOOK),
+)
+"""What it does besides, where it keeps kagent's agents."""
 LEADING = (_rule([LEASE], ("get", "create", "update", "patch")),)
 
 
@@ -119,6 +134,9 @@ class Installation:
     storage_class: str = ""
     prepare_as_root: bool = False
     grantable: tuple[Object, ...] = GRANTABLE
+    kagent: bool = False
+    kagent_selector: str = ""
+    plain_registries: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for what, image in {"image": self.image, "agent image": self.agent_image}.items():
@@ -131,6 +149,8 @@ class Installation:
             raise UsageError(f"replicas is {self.replicas}; at least one has to work")
         if not _SIZE.fullmatch(self.workspace_size):
             raise UsageError(f"the size of a workspace is {self.workspace_size!r}; write it like 1Gi")
+        if self.kagent_selector and not self.kagent:
+            raise UsageError("a selector of kagent's agents is given, and they are not to be kept")
         if self.max_run_history < 0:
             raise UsageError(f"the history is {self.max_run_history} runs; give 0, which keeps none, or more")
 
@@ -142,6 +162,7 @@ def objects(settings: Installation) -> list[Object]:
         _named(ACCOUNT, NAME, settings.namespace),
         *_granted(settings, NAME, RULES),
         *_granted(settings, GRANTABLE_NAME, settings.grantable),
+        *(_granted(settings, f"{NAME}-kagent", KAGENT_RULES) if settings.kagent else []),
         *_role(settings, f"{NAME}-leading", LEADING, settings.namespace),
         _deployment(settings),
     ]
@@ -162,6 +183,12 @@ def arguments(settings: Installation) -> list[str]:
         words += ["--storage-class", settings.storage_class]
     if settings.prepare_as_root:
         words += ["--prepare-as-root"]
+    if settings.kagent:
+        words += ["--kagent"]
+    if settings.kagent_selector:
+        words += ["--kagent-selector", settings.kagent_selector]
+    for host in settings.plain_registries:
+        words += ["--plain-registry", host]
     words += ["--workspace-size", settings.workspace_size]
     return [*words, "--max-run-history", str(settings.max_run_history), "--port", str(PORT)]
 

@@ -25,6 +25,7 @@ from hookline.dialects.sympozium.phases import Seen, exit_code, result_for_hooks
 __all__ = [
     "ACCOUNT",
     "AGENT",
+    "LONGEST_VARIABLE",
     "MANAGER",
     "POST",
     "PRE",
@@ -44,6 +45,7 @@ __all__ = [
     "post_job",
     "record",
     "shared_account",
+    "too_long",
 ]
 
 Object = dict[str, Any]
@@ -58,11 +60,16 @@ PRE, POST = "pre-", "post-"
 START_SECONDS = 900
 """What a Job may take besides the limits of its containers, before the cluster ends it though nobody looks on."""
 _LONGEST = 63
-_LONGEST_VARIABLE = 100 * 1024
+LONGEST_VARIABLE = 100 * 1024
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
 _RECORD = "/var/run/hookline"
 _VOLUME = "/volume"
 _POSITIONS = "hookline.dev/hooks"
+_PLACES: list[Object] = [
+    {"name": "WORKSPACE", "value": "/workspace"},
+    {"name": "IPC_DIR", "value": "/ipc"},
+]
+"""The same names as where the paths are others, so that one script fits everywhere."""
 _SAFE: Object = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -97,6 +104,11 @@ class Settings:
     prepare_as_root: bool = False
     """For volumes that do not take the pod's group (host paths, some NFS): our first container makes the folders as
     root, without any capability; hooks and agent stay what they are."""
+    kagent: bool = False
+    """Keep kagent's Agents too: those with hooks, or with the label of `kagent_selector`."""
+    kagent_selector: str = ""
+    plain_registries: tuple[str, ...] = ()
+    """Registries that hook images are fetched from without TLS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +299,26 @@ def post_job(
     return job
 
 
+def too_long(run: RunSpec) -> list[str]:
+    """The variables, apart from the task, that no process could be started with."""
+    given = for_agent(run)
+    texts = [*given.fixed.items(), *given.given.items(), *_hook_texts(run)]
+    return sorted(
+        {
+            name
+            for name, text in texts
+            if name != "TASK"
+            and isinstance(text, str)
+            and len(text.encode("utf-8", "replace")) > LONGEST_VARIABLE
+        }
+    )
+
+
+def _hook_texts(run: RunSpec) -> list[tuple[str, Any]]:
+    hooks = (*run.hooks.pre_run, *run.hooks.post_run)
+    return [pair for hook in hooks for pair in hook.env.items()]
+
+
 def positions_of(job: Mapping[str, Any]) -> tuple[int, ...]:
     """The positions of the postRun hooks in a follow-up Job; none for another one."""
     text = job["metadata"].get("annotations", {}).get(_POSITIONS)
@@ -306,7 +338,7 @@ def _agent_template(owner: Owner, run: RunSpec, settings: Settings) -> Object:
         "env": [
             {"name": "HOME", "value": "/tmp"},
             {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
-            *(each for each in variables if len(each.get("value", "").encode()) <= _LONGEST_VARIABLE),
+            *(each for each in variables if len(each.get("value", "").encode()) <= LONGEST_VARIABLE),
         ],
         "volumeMounts": _mounts(run),
         "securityContext": _SAFE,
@@ -358,7 +390,7 @@ def _hook(run: RunSpec, hook: HookSpec, prefix: str, environment: Environment) -
         "imagePullPolicy": hook.pull_policy,
         **({"command": list(argv[:split])} if hook.command else {}),
         **({"args": list(argv[split:])} if hook.args else {}),
-        "env": _variables(environment),
+        "env": [*_PLACES, *_variables(environment)],
         "volumeMounts": _mounts(run),
         "securityContext": _SAFE,
         "resources": _HOOK_RESOURCES,
@@ -483,7 +515,7 @@ def _labels(owner: Owner, run: RunSpec, component: str) -> dict[str, str]:
     return {
         RUN_LABEL: owner.name,
         "sympozium.ai/component": component,
-        **({"sympozium.ai/instance": run.instance} if run.instance else {}),
+        **({"sympozium.ai/instance": child(run.instance, "")} if run.instance else {}),
         "app.kubernetes.io/part-of": "sympozium",
         "app.kubernetes.io/managed-by": MANAGER,
     }

@@ -19,6 +19,8 @@ from hookline.kube.acting import Hands
 from hookline.kube.cluster import Cluster
 from hookline.kube.deciding import FINALIZER, World
 from hookline.kube.errors import AlreadyThere, ClusterError, NotThere
+from hookline.kube.kagent import Pods
+from hookline.kube.kagents import Agents
 from hookline.kube.kinds import (
     AGENT,
     AGENT_RUN,
@@ -352,18 +354,29 @@ async def serve(
         every=lease_seconds / 3,
         patience=lease_seconds * 2 / 3,
     )
-    acting: list[Operator] = []
+    acting: list[Operator | Agents] = []
 
     async def body() -> None:
         acting[:] = [Operator(cluster, settings, namespaces)]
+        if settings.kagent:
+            acting.append(
+                Agents(
+                    cluster,
+                    Pods(image=settings.image, plain=settings.plain_registries),
+                    selector=settings.kagent_selector,
+                    namespaces=namespaces,
+                )
+            )
         try:
-            await acting[0].run()
+            async with asyncio.TaskGroup() as group:
+                for each in acting:
+                    group.create_task(each.run())
         finally:
             acting.clear()
 
     def is_ready() -> bool:
         # One that waits for the lease is ready to take over.
-        return not acting or acting[0].ready.is_set()
+        return all(each.ready.is_set() for each in acting)
 
     async with _probes(port, is_ready):
         await lead.hold(body)

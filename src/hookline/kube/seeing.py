@@ -31,6 +31,7 @@ _AT_ONCE = ("InvalidImageName", "ErrImageNeverPull")
 _NONE: Object = {}
 _MINUTE = 45.0
 _LONG = 600.0
+_SOON = 10.0
 
 
 class Trouble(NamedTuple):
@@ -63,7 +64,11 @@ def trouble(pod: Object) -> Trouble | None:
     for condition in items(mapping(pod.get("status")).get("conditions")):
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             reason = str(condition.get("reason") or "Unschedulable")
-            return Trouble(reason, str(condition.get("message") or "no node takes it"), patience=_LONG)
+            said = str(condition.get("message") or "no node takes it")
+            at = condition.get("lastTransitionTime")
+            # A claim that is just being bound is nothing to speak of.
+            since = moment(at) if isinstance(at, str) else None
+            return Trouble(reason, said, patience=_LONG, quiet=_SOON if since else 0.0, since=since)
     for status in _statuses(pod):
         waiting = mapping(mapping(status.get("state")).get("waiting"))
         reason, name = str(waiting.get("reason") or ""), str(status.get("name"))
@@ -122,10 +127,12 @@ def _ended(pod: Object, name: str, ended: Object) -> HookSeen:
         reason, detail = Reason.KILLED, "OOMKilled: it passed its memory limit"
     elif why in ("StartError", "ContainerCannotRun"):
         reason, detail = Reason.NOT_STARTED, said or why
-    elif (evicted(pod) and not _passed(pod, name)) or why == "ContainerStatusUnknown":
-        reason, detail = Reason.KILLED, evicted(pod) or said or why
+    elif evicted(pod) and not _passed(pod, name):
+        reason, detail = Reason.KILLED, evicted(pod)
     elif pod.get("metadata", {}).get("deletionTimestamp") and code in (137, 143):
         reason, detail = Reason.KILLED, "its pod was deleted"
+    elif why == "ContainerStatusUnknown":
+        reason, detail = Reason.KILLED, said or why
     return HookSeen(
         state=State.ENDED,
         exit_code=code if isinstance(code, int) and reason is not Reason.NOT_STARTED else None,
