@@ -244,7 +244,7 @@ async def test_who_cancels_a_task_cancels_the_run_and_its_end_hooks_run_first():
             task = await client.cancel_task(CancelTaskRequest(id=task_id))
             assert task.status.state == TaskState.TASK_STATE_CANCELED
             assert ended == ["tool.end cancelled", "run.end cancelled"]
-            await following
+            assert (await following)[-1].status_update.status.state == TaskState.TASK_STATE_CANCELED
         last = [event async for event in client.send_message(message("still there?", "c1"))][-1]
         assert last.status_update.status.state == TaskState.TASK_STATE_COMPLETED
 

@@ -98,7 +98,9 @@ class Outside:
         return 200, {}, self.answer
 
 
-def _forwarded(model: FakeProvider | FakeRegistry, path: str, asked: Asked) -> tuple[int, dict[str, str], bytes]:
+def _forwarded(
+    model: FakeProvider | FakeRegistry, path: str, asked: Asked
+) -> tuple[int, dict[str, str], bytes]:
     line = http.client.HTTPConnection(model.url.removeprefix("http://"), timeout=600)
     try:
         headers = {key: value for key, value in asked.headers.items() if key not in (*HOP, "host")}

@@ -205,7 +205,6 @@ def test_a_container_that_cannot_start_is_told_while_it_waits_and_ends_as_that(p
     nothing_left(place, name)
 
 
-@pytest.mark.statement("SZ33")
 def test_an_answer_of_a_megabyte_is_kept_in_part_and_that_is_told(place):
     told = ended(place, "huge")
     assert told["phase"] == "Succeeded", told.get("error")

@@ -14,6 +14,7 @@ from hookline.cli.placing import place_of, usable
 from hookline.cli.running import (
     hooks_of,
     interruptible,
+    recover_others,
     sound,
     sources_of,
     take,
@@ -87,6 +88,7 @@ def serve_agent(
         async def main() -> int:
             from hookline.adapters import a2a
 
+            await recover_others(journal, watch, quiet=quiet or json)
             try:
                 await usable(runner)
                 async with (

@@ -45,6 +45,7 @@ __all__ = [
     "approver_of",
     "hooks_of",
     "interruptible",
+    "recover_others",
     "run_agent",
     "set_environment",
     "sound",
@@ -106,7 +107,7 @@ def run_agent(
         approver = approver_of(ask, journal, mask)
 
         async def main() -> int:
-            await _recover(journal, watch, quiet=quiet or json)
+            await recover_others(journal, watch, quiet=quiet or json)
             try:
                 await usable(runner)
                 async with with_hooks(loaded, runner, sources, quiet=quiet):
@@ -255,7 +256,9 @@ def interruptible(main: Callable[[], Any]) -> int:
     return asyncio.run(guarded())
 
 
-async def _recover(journal: Journal, watch: Callable[[Record], None] | None, *, quiet: bool) -> None:
+async def recover_others(journal: Journal, watch: Callable[[Record], None] | None, *, quiet: bool) -> None:
+    """Run the end hooks that runs owe which broke off with their program."""
+
     def hooks_of(source: str) -> Any:
         return load(source).agent.hooks()
 

@@ -254,7 +254,7 @@ def _container(settings: Installation) -> Object:
         "ports": [{"name": "http", "containerPort": PORT}],
         "livenessProbe": {**_probe("/healthz"), "initialDelaySeconds": 10, "periodSeconds": 20},
         "readinessProbe": {**_probe("/readyz"), "periodSeconds": 5},
-        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,

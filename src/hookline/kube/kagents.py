@@ -212,7 +212,7 @@ class Agents:
         if agent is None or agent["metadata"].get("deletionTimestamp"):
             return
         if not selected(agent, self._selector):
-            pass
+            await self._left(agent)
             return
         made = compiled(agent, self._one, self._pods)
         if made.problems:

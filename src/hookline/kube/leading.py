@@ -78,7 +78,7 @@ class Lead:
         *,
         identity: str = "",
         duration: int = 15,
-        every: float = 5.0,
+        every: float = 2.0,
         patience: float = 10.0,
     ) -> None:
         if not 0 < every < patience < duration:
