@@ -114,6 +114,17 @@ async def test_the_words_of_the_protocol_before_are_understood_too():
     assert any("two" in json.dumps(each) for each in events)
 
 
+async def test_a_page_in_a_browser_cannot_send_messages():
+    model = Scripted(["one"])
+    body = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {}}
+    async with serving(Agent(id="helper", model=model)) as (address, _), httpx.AsyncClient() as http:
+        headers = {"Origin": "https://evil.example", "Content-Type": "text/plain"}
+        answer = await http.post(address, content=json.dumps(body), headers=headers)
+    assert answer.status_code == 403
+    assert "browser" in answer.text
+    assert model.requests == []
+
+
 async def test_a_session_is_a_context_which_begins_once_and_ends_with_the_server():
     seen = Seen()
     model = Scripted(["one", "two", "three"])

@@ -124,6 +124,12 @@ def test_only_the_secret_goes(text, left):
 pieces = st.sampled_from([text for text, _ in SECRET] + PLAIN) | st.text(max_size=20)
 
 
+def test_a_secret_right_behind_another_is_masked_too():
+    assert (
+        masked("AIzaSyA1234567890abcdefghijklmnopqrstuvsk-aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF3gH6") == "******"
+    )
+
+
 @given(st.lists(pieces, max_size=5), st.sampled_from([" ", "\n", "", '"', ": "]))
 def test_masking_is_idempotent(parts, between):
     once = masked(between.join(parts))

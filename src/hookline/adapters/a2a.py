@@ -26,6 +26,9 @@ from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
 from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
 from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, TaskState
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hookline.agent.answer import AgentResult, Event, StreamResult
 from hookline.agent.structured import as_text
@@ -96,7 +99,11 @@ async def serving(
     )
     server = uvicorn.Server(
         uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=_GRACE
+            _not_for_browsers(app),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=_GRACE,
         )
     )
     # Whoever serves has their own way with signals.
@@ -113,6 +120,19 @@ async def serving(
         await asyncio.wait({task, tidying})
         listener.close()
         await agent.close()
+
+
+def _not_for_browsers(app: ASGIApp) -> ASGIApp:
+    """Refuses what a page in a browser sends: any page could, to a server on its reader's machine that asks no login."""
+
+    async def asked(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] != "GET" and "origin" in Request(scope).headers:
+            said = "messages from pages in a browser are not taken; send them from a program\n"
+            await PlainTextResponse(said, 403)(scope, receive, send)
+            return
+        await app(scope, receive, send)
+
+    return asked
 
 
 @dataclass(slots=True)

@@ -29,7 +29,10 @@ def masked(text: str, key: str | None = None) -> str:
     if key is not None and _is_secret_name(key) and _is_value(key, text):
         return HIDDEN
     text = _without_private_keys(text)
-    text = _SHAPES.sub(_hidden_shape, text)
+    found = 1
+    while found:
+        # One that stood right behind another begins a word only when that is gone.
+        text, found = _SHAPES.subn(_hidden_shape, text)
     text = _AUTHORIZATION.sub(rf"\g<1>{HIDDEN}", text)
     text = _BEARER.sub(rf"\g<1>{HIDDEN}", text)
     text = _IN_URL.sub(rf"\g<1>{HIDDEN}@", text)
