@@ -43,6 +43,11 @@ PEER_LIMIT = 300
 
 def main() -> int:
     options = arguments()
+    if options.again:
+        results = measured_again(options)
+        write(results)
+        print(json.dumps(results, indent=1) if options.json else as_text(results))
+        return 0
     seconds = QUICK_SECONDS if options.quick else FULL_SECONDS
     peers = [peer for peer in PEERS if not options.only or peer.name in options.only]
     found = [progress(number, len(peers), peer, seconds) for number, peer in enumerate(peers, 1)]
@@ -53,12 +58,7 @@ def main() -> int:
         "cores": os.cpu_count(),
         "machine": platform.machine(),
         "peers": found,
-        "imports": imports(options),
-        "agents": agents(options),
-        "commands": commands(options),
-        "board": board(options),
-        "agentruns": agentruns(options),
-        "kubernetes": kubernetes(options),
+        **{name: section(options) for name, section in SECTIONS.items()},
     }
     if not options.only:
         write(results)
@@ -76,6 +76,13 @@ def arguments() -> argparse.Namespace:
         metavar="NAME,...",
         help=f"of {', '.join(names)}; no files are written",
     )
+    parser.add_argument(
+        "--again",
+        type=sections_named,
+        default=(),
+        metavar="SECTION,...",
+        help=f"measure these anew and keep the rest of the last run; of {', '.join(SECTIONS)}",
+    )
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument("--json", action="store_true", help="print JSON and no table")
     return parser.parse_args()
@@ -87,6 +94,25 @@ def named(text: str) -> tuple[str, ...]:
         if name not in known:
             raise argparse.ArgumentTypeError(f"unknown peer {name!r}; known: {', '.join(known)}")
     return names
+
+
+def sections_named(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in SECTIONS:
+            raise argparse.ArgumentTypeError(f"unknown section {name!r}; known: {', '.join(SECTIONS)}")
+    return names
+
+
+def measured_again(options: argparse.Namespace) -> dict[str, Any]:
+    """The last run with those sections measured now; each section has its own scale beside it, so they can differ in age."""
+    last = RESULTS / "latest.json"
+    if not last.exists():
+        raise SystemExit("bench: there is no last run to keep the rest of; leave out --again")
+    results: dict[str, Any] = json.loads(last.read_text())
+    results |= {name: SECTIONS[name](options) for name in options.again}
+    when = f"{datetime.date.today().isoformat()}{', quick' if options.quick else ''}"
+    return results | {"again": {**results.get("again", {}), **dict.fromkeys(options.again, when)}}
 
 
 def progress(number: int, total: int, peer: Peer, seconds: float) -> dict[str, Any]:
@@ -177,6 +203,16 @@ def kubernetes(options: argparse.Namespace) -> list[dict[str, Any]]:
     tell("AgentRuns on Kubernetes")
     lines = cluster_costs(options.quick, tell)
     return [line | ({"error": tidy(line["error"])} if "error" in line else {}) for line in lines]
+
+
+SECTIONS = {
+    "imports": imports,
+    "agents": agents,
+    "commands": commands,
+    "board": board,
+    "agentruns": agentruns,
+    "kubernetes": kubernetes,
+}
 
 
 def environment() -> dict[str, str]:

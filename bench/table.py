@@ -111,7 +111,8 @@ def as_markdown(results: dict[str, Any]) -> str:
 
 def summary(results: dict[str, Any]) -> str:
     length = "quick run" if results["quick"] else "full run"
-    return f"{results['date']}, Python {results['python']}, {results['cores']} cores, {results['machine']}, {length}"
+    again = "".join(f"; {name} again {when}" for name, when in results.get("again", {}).items())
+    return f"{results['date']}, Python {results['python']}, {results['cores']} cores, {results['machine']}, {length}{again}"
 
 
 def rows(results: dict[str, Any], group: str) -> Iterator[Row]:

@@ -1,14 +1,30 @@
-"""The operator: what Sympozium's manifests ask for, as objects in a Kubernetes cluster.
+"""Kubernetes: AgentRuns, agents and packs of Sympozium, and kagent's agents, worked off in a cluster.
 
-kinds      the kinds of objects, and where the API server keeps each
-schemas    what the API server is told about our objects, made of the tables by which files are read
-crds       the definitions of the kinds
-installing what an installation of the operator needs, as objects
-errors     what can go wrong with a cluster, as one tree
-cluster    the only module that talks to a cluster, and the only one that loads its client
-watching   a local copy of all objects of a kind, kept up to date
-leading    of several operators, the one that acts
-kagent     what an Agent of kagent's comes to, as objects
-kagents    keeps those objects, and tells how they fare
-fetching   the container that fetches the images of its hooks
+Pure, values in and values out:
+
+kinds        the kinds of objects that are spoken of, and where they are in the API
+parts        looks into plain objects whose form nobody vouches for
+schemas      what each kind may hold, from the tables by which files are read
+crds         the definitions of Sympozium's kinds; kagent_crds those of kagent's
+installing   all that an installation needs
+objects      what one AgentRun comes to: account, claim, Jobs and their pods
+kagent       what one kagent agent comes to: Deployment, Service, Secret
+submitting   the AgentRun that a file asks for
+seeing       what a pod tells of its containers
+following    how the containers of one Job fare, with their limits
+record       what is kept of a run, to go on from after a crash
+deciding     what is to be done for a run now
+telling      its status, conditions and events
+packs        the agents of a pack, and the runs that are old enough to go
+granting     what asks for more than may be granted
+
+What talks to the cluster:
+
+cluster      the client; nothing else names its library
+watching     a copy of one kind, kept up to date
+leading      which of several operators acts
+acting       does for one run what was decided
+operator     looks at a run whenever something of it has changed; kagents at an agent
+
+What runs in pods: `prepare` before the hooks of a run, `fetching` before a kagent agent.
 """
