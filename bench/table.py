@@ -58,12 +58,12 @@ def as_text(results: dict[str, Any]) -> str:
         "",
         f"{'AgentRun, two hooks on either side':<{LABEL}}{'ms':>{CELL + 3}}{'KiB each':>{CELL * 2}}{'times':>{CELL * 2}}",
     ]
-    lines += [agentrun_line(line) for line in results["agentruns"]]
+    lines += [agentrun_line(line) for line in results.get("agentruns", [])]
     lines += [
         "",
         f"{'AgentRun on Kubernetes':<{LABEL}}{'s each':>{CELL + 3}}{'calls':>{CELL * 2}}{'times':>{CELL * 2}} by hand",
     ]
-    lines += [kubernetes_line(line) for line in results["kubernetes"]]
+    lines += [kubernetes_line(line) for line in results.get("kubernetes", [])]
     lines += [
         "",
         *(fill(note, WIDTH, initial_indent="- ", subsequent_indent="  ") for note in notes(results)),
@@ -101,10 +101,10 @@ def as_markdown(results: dict[str, Any]) -> str:
     ]
     lines += ["", "## AgentRun manifests, two hooks before and two after the agent", ""]
     lines += ["| | runs | ms each | KiB each | times | |", "|---|---:|---:|---:|---:|---|"]
-    lines += [agentrun_markdown(line) for line in results["agentruns"]]
+    lines += [agentrun_markdown(line) for line in results.get("agentruns", [])]
     lines += ["", "## AgentRuns on Kubernetes, one hook before and one after the agent", ""]
     lines += ["| | runs | s each | by hand | times | API calls each | by hand | MiB |", f"|---|{'---:|' * 7}"]
-    lines += [kubernetes_markdown(line) for line in results["kubernetes"]]
+    lines += [kubernetes_markdown(line) for line in results.get("kubernetes", [])]
     lines += ["", *(f"- {note}" for note in notes(results)), ""]
     return "\n".join(lines)
 

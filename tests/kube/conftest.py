@@ -1,5 +1,6 @@
 """A cluster for the tests that need a real one, and a namespace of its own for each of them."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 import yaml
 
 from hookline.kube.crds import crds
-from hookline.kube.kinds import NAMESPACE
+from hookline.kube.kinds import ACCOUNT, NAMESPACE
 from tests.kube.kubectl import Kubectl
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +44,10 @@ async def namespace(cluster):
     """A namespace that nobody else uses; it goes with all that is in it."""
     name = f"test-{uuid.uuid4().hex[:12]}"
     await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    # No pod is taken before this account is there, which the cluster makes a moment later.
+    async with asyncio.timeout(120):
+        while await cluster.get(ACCOUNT, "default", name) is None:
+            await asyncio.sleep(0.05)
     yield name
     await cluster.delete(NAMESPACE, name)
 

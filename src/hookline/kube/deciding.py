@@ -555,6 +555,8 @@ class _Follow:
             self.world.owner, self.spec, self.world.settings, self.seen, positions, len(self.post) + 1
         )
         refused = self.world.refused.get(_name(job))
+        if self.world.deleted and hooks.post_run[position].gate:
+            refused = f"{_DELETED}, and nobody waits for its answer"
         if sum(made.positions == positions for made in self.post) >= _TRIES:
             refused = f"its pod was ended from outside {_TRIES} times before it began"
         if refused:
