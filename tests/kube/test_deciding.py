@@ -2,15 +2,18 @@
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from hookline.dialects.sympozium.objects import GROUP
 from hookline.dialects.sympozium.phases import digest
-from hookline.kube.deciding import FINALIZER, MOST_KEPT
+from hookline.kube import objects
+from hookline.kube.deciding import FINALIZER, MOST_KEPT, World, plan
 from hookline.kube.kinds import CLAIM, EVENT, JOB, POD, ROLE, ROLE_BINDING, SANDBOX, SECRET
-from hookline.kube.record import read
+from hookline.kube.objects import Owner
+from hookline.kube.record import Made, Record, frozen_of, read, spec_of
 from tests.kube.pretending import START, Play
 from tests.kube.scenes import PULL, RULES, SCENES, both, gate, over_time, sandboxed, scene, skipped, verdict
 from tests.kube.world import NAMESPACE, SETTINGS, Scene, agent_run, answered, hook
@@ -761,3 +764,31 @@ async def test_a_text_that_no_variable_can_hold_ends_the_run_with_the_reason(giv
     assert ran.status["phase"] == "Failed"
     assert name in ran.status["error"]
     assert ran.ran == []
+
+
+def test_an_agent_that_was_quicker_than_our_look_is_shown_as_running_all_the_same():
+    run = agent_run()
+    frozen = frozen_of(run, None)
+    job = objects.agent_job(Owner(name="r", namespace=NAMESPACE, uid="run-1"), spec_of(frozen), SETTINGS)
+    job["metadata"] |= {"uid": "job-1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    ended = {"exitCode": 0, "startedAt": "2026-01-01T00:00:01Z", "finishedAt": "2026-01-01T00:00:02Z"}
+    status = {"name": "agent", "state": {"terminated": ended}}
+    prepared = {"name": "prepare", "state": {"terminated": ended}}
+    owner = {"kind": "Job", "name": "r", "uid": "job-1"}
+    pod = {
+        "metadata": {"name": "r-x", "uid": "pod-1", "ownerReferences": [owner], "creationTimestamp": START},
+        "status": {"containerStatuses": [status], "initContainerStatuses": [prepared]},
+    }
+    world = World(
+        run={**run, "status": {"phase": "Pending"}},
+        now=datetime(2026, 1, 1, 1, tzinfo=UTC),
+        settings=SETTINGS,
+        record=Record(frozen=frozen, agent=Made(name="r", uid="job-1")),
+        jobs=[job],
+        pods=[pod],
+        logs={("pod-1", "agent"): answered("done"), ("pod-1", "prepare"): ""},
+    )
+    first = plan(world)
+    assert (first.status["phase"], first.record, first.make) == ("Running", None, ())
+    then = plan(replace(world, run={**run, "status": first.status}))
+    assert (then.status["phase"], then.status["result"]) == ("Succeeded", "done")

@@ -179,7 +179,7 @@ def test_a_member_of_a_pack_runs_as_the_agent_that_the_pack_makes(there):
     done = there("run", there.file(PACK), "write", "--persona", "writer", "--name", "one", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["status"]["result"] == "I am team-writer"
-    assert there.kubectl.get("agent", "team-reader")
+    assert there.kubectl.get("agents.sympozium.ai", "team-reader")
     again = there("run", there.file(PACK), "write", "--persona", "writer", "--name", "one")
     assert again.returncode == 2
     assert "already exists; give another --name, or none" in again.stderr

@@ -811,7 +811,7 @@ def test_an_edit_of_a_pack_converges(ran):
 
     edited([{"name": "triage", **lifecycle([hook("another", "true")])}])
     assert until(lambda: default().get("lifecycle", {}).get("preRun", [{}])[0].get("name") == "another")
-    assert until(lambda: "NotFound" in ran.kubectl("get", "agent", "team-writer").err)
+    assert until(lambda: "NotFound" in ran.kubectl("get", "agents.sympozium.ai", "team-writer").err)
     edited([{"name": "triage", "systemPrompt": "You are alone."}])
     assert until(lambda: default().get("systemPrompt") == "You are alone.")
     assert not default().get("lifecycle", {}).get("preRun")

@@ -161,7 +161,7 @@ def test_a_run_whose_agent_never_comes_fails_after_a_minute(place):
 def test_a_run_keeps_the_hooks_of_an_agent_that_is_deleted_meanwhile(place):
     place.well("create", given=run("orphan", agentRef="goes"))
     until(lambda: there(place, "job", "orphan"), "its Job is there")
-    place.well("delete", "agent", "goes")
+    place.well("delete", "agents.sympozium.ai", "goes")
     told = ended(place, "orphan")
     assert told["phase"] == "Succeeded"
     assert hooks(told)["long"]["state"] == "succeeded"

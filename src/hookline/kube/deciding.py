@@ -266,6 +266,10 @@ class _Follow:
                 self._look_at_hooks(index, made)
         if self.logs:
             return Plan(logs=tuple(self.logs))
+        if self._unseen_running:
+            # Who watches the run sees each phase, however short.
+            status = {**within(self.world.run, "status"), "phase": str(Phase.RUNNING)}
+            return Plan(status=status, wake=self.world.now)
         self._end_rest()
         self._go_on()
         record = replace(
@@ -288,6 +292,12 @@ class _Follow:
             notes=notes_of(self.spec, self.record, record),
             wake=min(self.wakes, default=None),
         )
+
+    @property
+    def _unseen_running(self) -> bool:
+        """Whether the agent has run and ended since somebody last looked."""
+        ran = self.seen.agent.state is State.ENDED and self.seen.agent.started is not None
+        return ran and phase_of(self.world.run) in ("", Phase.PENDING)
 
     def _unrecorded_agent(self) -> Made | None:
         """What was made, and of which there is no record because we were broken off."""
