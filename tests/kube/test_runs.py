@@ -417,7 +417,7 @@ def outside(operated):
 
 @pytest.fixture(scope="module")
 def ran(operated, outside):
-    kinds = ("agentruns", "jobs", "pods", "pvc", "roles", "agents")
+    kinds = ("agentruns", "jobs", "pods", "pvc", "roles", "agents.sympozium.ai")
     with operated.namespace() as kubectl, Watched(kubectl, *kinds) as watched:
         made = Ran(kubectl, watched, outside)
         kubectl.well("create", given=[SECRET, ONCALL, PACK, ENSEMBLE])
@@ -791,10 +791,11 @@ def test_get_shows_phase_agent_exit_code_and_gate(ran):
 def test_a_pack_makes_its_agents_and_a_run_of_one_has_its_hooks(ran):
     assert ran.status("of-pack")["phase"] == "Succeeded"
     assert ran.told("of-pack", "fetched") == "for team-triage"
-    agent = ran.kubectl.get("agent", "team-triage")
+    agent = ran.kubectl.get("agents.sympozium.ai", "team-triage")
     assert agent["metadata"]["labels"]["sympozium.ai/ensemble"] == "team"
     assert (
-        ran.kubectl.get("agent", "team-writer")["spec"]["agents"]["default"]["systemPrompt"] == "You write."
+        ran.kubectl.get("agents.sympozium.ai", "team-writer")["spec"]["agents"]["default"]["systemPrompt"]
+        == "You write."
     )
     assert ran.kubectl.get("personapack", "team")["status"]["personaCount"] == 2
 
@@ -807,7 +808,7 @@ def test_an_edit_of_a_pack_converges(ran):
         )
 
     def default() -> Object:
-        return ran.kubectl.get("agent", "team-triage")["spec"]["agents"]["default"]
+        return ran.kubectl.get("agents.sympozium.ai", "team-triage")["spec"]["agents"]["default"]
 
     edited([{"name": "triage", **lifecycle([hook("another", "true")])}])
     assert until(lambda: default().get("lifecycle", {}).get("preRun", [{}])[0].get("name") == "another")
@@ -824,4 +825,4 @@ def test_an_ensemble_that_is_not_enabled_makes_nothing(ran):
 
     assert until(lambda: status().get("phase") == "Disabled")
     assert status()["personaCount"] == 0
-    assert ran.watched.of("agents", "idle-one") == []
+    assert ran.watched.of("agents.sympozium.ai", "idle-one") == []
