@@ -38,7 +38,8 @@ def pod(namespace, name="p"):
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"restartPolicy": "Never", "containers": [container]},
+        # Its token may not be there yet, and nobody needs it.
+        "spec": {"restartPolicy": "Never", "automountServiceAccountToken": False, "containers": [container]},
     }
 
 
