@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
+from types import CoroutineType
 from typing import Any
 
 from hookline.errors import HookBroke
@@ -45,12 +46,14 @@ class Threads:
             if not limit.expired():
                 raise
             self._leave(job)
+            _drop_result(job.done)
             raise HookBroke(
                 f"ran past its limit of {timeout:g} s; its thread cannot be stopped and is left to itself",
                 kind="timed_out",
             ) from None
         except asyncio.CancelledError:
             self._leave(job)
+            _drop_result(job.done)
             raise
 
     def _took_place(self) -> bool:
@@ -156,12 +159,13 @@ class _Worker:
             try:
                 job.loop.call_soon_threadsafe(_settle, job.done, value, error)
             except RuntimeError:
-                pass  # the loop is closed; nobody waits
+                _drop(value)  # the loop is closed; nobody waits
             del job, value, error
 
 
 def _settle(done: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
     if done.done():
+        _drop(value)
         return
     if error is None:
         done.set_result(value)
@@ -170,3 +174,14 @@ def _settle(done: asyncio.Future[Any], value: Any, error: BaseException | None) 
         done.set_exception(RuntimeError(f"the function raised {type(error).__name__}"))
     else:
         done.set_exception(error)
+
+
+def _drop_result(done: asyncio.Future[Any]) -> None:
+    if done.done() and not done.cancelled() and done.exception() is None:
+        _drop(done.result())
+
+
+def _drop(value: Any) -> None:
+    """What came too late. A coroutine that nobody will await is closed, or Python would complain of it later."""
+    if isinstance(value, CoroutineType):
+        value.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import inspect
 import threading
 
 import pytest
@@ -66,6 +67,26 @@ async def test_a_sync_hook_whose_awaitable_ignores_its_cancellation_is_given_up(
     seen = await fired(python_hook(stays, [Point.TOOL_START]), saying(HookResult.block("next")))
     ended.set()
     assert (seen.calls[0].error_kind, seen.outcome.reason) == ("timed_out", "next")
+
+
+async def test_what_a_sync_hook_gives_to_await_after_its_limit_is_closed_and_nothing_complains_of_it():
+    let_go, made = threading.Event(), []
+
+    async def never():
+        raise AssertionError
+
+    @hook(timeout=TINY, on_error="continue")
+    def late(ctx, hook_context):
+        let_go.wait(60)
+        made.append(never())
+        return made[0]
+
+    seen = await fired(python_hook(late, [Point.TOOL_START]))
+    let_go.set()
+    async with asyncio.timeout(60):
+        while not (made and inspect.getcoroutinestate(made[0]) == inspect.CORO_CLOSED):
+            await asyncio.sleep(0.01)
+    assert seen.calls[0].error_kind == "timed_out"
 
 
 async def test_a_sync_hook_that_returns_something_to_await_can_be_cancelled():
