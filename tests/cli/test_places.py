@@ -325,6 +325,8 @@ NO_PLACE = "goes with --on sandbox or --on container"
     [
         ("agent.py", ["--on=moon"], "--on is 'moon'; known: local, sandbox, container"),
         ("agent.yaml", ["--on=moon"], "--on is 'moon'; known: local, sandbox, container"),
+        ("agent.py", ["--on=sandbx"], "did you mean sandbox?"),
+        ("agent.yaml", ["--on=kubernetes"], "of all files only AgentRun manifests are run there"),
         ("WORKFLOW.md", ["--on=moon"], "--on is 'moon'; known: local, sandbox, container"),
         ("agent.py", ["--on=container"], NO_IMAGE),
         ("agent.yaml", ["--on=container"], NO_IMAGE),

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -52,13 +53,13 @@ class Watchable(PretendCluster):
 class Ground:
     """An operator at work in a cluster in memory, whose clock is the real one."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.cluster = Watchable()
         quick = {name: Play(seconds=0, says="hello") for name in ("pre-a", "post-c", "post-d", "prepare")}
         self.node = Node(
             cluster=self.cluster, plays={**quick, "agent": Play(seconds=0, says=answered("yes"))}
         )
-        self.operator = Operator(self.cluster, SETTINGS)  # type: ignore[arg-type]
+        self.operator = Operator(self.cluster, replace(SETTINGS, **settings))  # type: ignore[arg-type]
 
     def add(self, name: str, uid: str, **spec: Any) -> None:
         self.cluster.add(agent_run(name, uid, **spec))
@@ -97,8 +98,8 @@ class Ground:
 
 
 @asynccontextmanager
-async def ground() -> AsyncIterator[Ground]:
-    made = Ground()
+async def ground(**settings: Any) -> AsyncIterator[Ground]:
+    made = Ground(**settings)
     working = asyncio.create_task(made.operator.run())
     try:
         await made.until(made.operator.ready.is_set)
@@ -121,6 +122,21 @@ async def test_of_runs_that_have_ended_nothing_is_kept() -> None:
         await made.until(lambda: bool(made.kept().get("_masks")) and "_records" in made.kept())
         await made.until(made.over)
         await forgotten(made)
+
+
+@pytest.mark.rule("sympozium 1.17.22")
+@pytest.mark.parametrize("spec", [{"mode": "server"}, {"lifecycle": HOOKS}], ids=["never begun", "ended"])
+async def test_only_so_many_ended_runs_are_kept_and_one_at_work_always(spec: dict[str, Any]) -> None:
+    async with ground(max_run_history=2) as made:
+        made.node.plays["pre-waits"] = Play(seconds=None)
+        made.add("at-work", "run-0", lifecycle={"preRun": [hook("waits")]})
+        await made.until(lambda: "pre-waits" in made.node.ran)
+        for number in range(1, 6):
+            made.add(f"r{number}", f"run-{number}", **spec)
+        names = {"r4", "r5"}
+        ended = [f"r{number}" for number in range(1, 6)]
+        await made.until(lambda: {name for name in ended if made.run(name)} == names)
+        assert made.run("at-work") is not None
 
 
 @pytest.mark.parametrize("sort", ["no hooks", "hooks", "no instance"])

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hookline.attaching import SUFFIXES
+from hookline.cli.clusters import KUBERNETES
+from hookline.dialects.at import meant
 from hookline.errors import UsageError
 from hookline.journal.place import default_path
 from hookline.runners import Capabilities, Mount, Runner
@@ -125,8 +127,16 @@ def runs_in(kind: str, on: str) -> str:
 
 
 def known_place(word: str) -> str:
+    """One of this machine's places. What runs on a cluster was sent there before it comes to this."""
+    if word == KUBERNETES:
+        raise UsageError(
+            f"--on {KUBERNETES}: of all files only AgentRun manifests are run there; a kagent Agent is applied with"
+            " kubectl, where `hookline operator --kagent` works"
+        )
     if word not in PLACES:
-        raise UsageError(f"--on is {word!r}; known: {', '.join(PLACES)}")
+        hint = meant(word, (*PLACES, KUBERNETES))
+        known = f"{', '.join(PLACES)}, and {KUBERNETES} for AgentRun manifests"
+        raise UsageError(f"--on is {word!r}; known: {known}{hint}")
     return word
 
 

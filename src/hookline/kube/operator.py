@@ -210,7 +210,11 @@ class Operator:
         uid = "" if run is None else str(run["metadata"]["uid"])
         if self._uids.get(key, uid) != uid or run is None or _is_put_away(run):
             self._forget(key)
-        if run is None or _is_put_away(run):
+        if run is None:
+            return
+        if _is_put_away(run):
+            # Also one that never began, of which nothing was made.
+            await self._prune(run)
             return
         self._uids[key] = uid
         if uid not in self._records and FINALIZER in run["metadata"].get("finalizers", ()):
@@ -225,8 +229,6 @@ class Operator:
             raise
         if record is not None:
             self._records[uid] = record
-        if decided.hold is False:
-            await self._prune(run)
         if decided.wake is not None:
             self._wake_at(key, (decided.wake - datetime.now(UTC)).total_seconds())
 
