@@ -9,6 +9,7 @@ import pytest
 
 from hookline.dialects.sympozium.objects import GROUP
 from hookline.dialects.sympozium.phases import digest
+from hookline.dialects.sympozium.result import BEGIN, END
 from hookline.kube import objects
 from hookline.kube.deciding import FINALIZER, MOST_KEPT, World, plan
 from hookline.kube.kinds import CLAIM, EVENT, JOB, POD, ROLE, ROLE_BINDING, SANDBOX, SECRET
@@ -792,3 +793,12 @@ def test_an_agent_that_was_quicker_than_our_look_is_shown_as_running_all_the_sam
     assert (first.status["phase"], first.record, first.make) == ("Running", None, ())
     then = plan(replace(world, run={**run, "status": first.status}))
     assert (then.status["phase"], then.status["result"]) == ("Succeeded", "done")
+
+
+async def test_secrets_of_a_run_are_masked_in_why_its_agent_failed():
+    said = json.dumps({"status": "error", "error": "login with very-secret-word was refused"})
+    plays = {"agent": Play(code=1, says=f"{BEGIN}{said}{END}\n")}
+    done = await Scene(run=agent_run(env={"API_TOKEN": "very-secret-word"}), plays=plays).to_the_end()
+    assert done.status["phase"] == "Failed"
+    assert "was refused" in done.status["error"]
+    assert "very-secret-word" not in json.dumps(done.status) + json.dumps(done.cluster.all(EVENT))

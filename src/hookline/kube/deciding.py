@@ -441,9 +441,11 @@ class _Follow:
         text = "" if pod is None or seen.reason is Reason.NOT_STARTED else self._log(pod, AGENT, _AGENT_LINES)
         result = from_output(text)
         if seen.detail and (result is None or not result.error):
-            result = replace(result or Result(), status="error", error=self.world.mask.text(seen.detail))
+            result = replace(result or Result(), status="error", error=seen.detail)
         code = seen.exit_code if seen.reason is Reason.EXITED else None
-        found = ended(code, result, reason=seen.reason, tail=self.world.mask.text(_tail(text)))
+        found = ended(code, result, reason=seen.reason, tail=_tail(text))
+        # Whoever may look at runs sees why one failed; its secrets are not for all of them.
+        found = replace(found, error=self.world.mask.text(found.error))
         kept = _kept(found.result)
         if kept != found.result:
             self.cut = len(found.result.encode("utf-8", "replace"))
