@@ -116,7 +116,11 @@ def _component(held: str) -> str:
 
 def manifest(name: str, case: Case, url: str) -> dict[str, Any]:
     def told(word: str, work: str) -> str:
-        call = f"wget -q -O /dev/null {url}/called/{name}/{word}"
+        # Told until it is heard, and counted once: a busy node may break off a connection.
+        call = (
+            "read me < /proc/sys/kernel/random/uuid;"
+            f" until wget -q -O /dev/null {url}/called/{name}/{word}/$me; do sleep 0.1; done"
+        )
         hold = f"wget -q -O /dev/null {url}/hold/{name}/{word} & wait $!; "
         return f"{call}; {hold if word == case.held else ''}{work}"
 
@@ -208,8 +212,8 @@ class Field:
         )
 
     def calls(self) -> Counter[tuple[str, str]]:
-        paths = [each.path.split("/") for each in self.outside.asked]
-        return Counter((run, word) for _, what, run, word in paths if what == "called")
+        paths = {tuple(each.path.split("/")) for each in self.outside.asked}
+        return Counter((run, word) for _, _, run, word, _ in (path for path in paths if path[1] == "called"))
 
     def left(self) -> list[str]:
         """All that was made for runs and is still there."""
