@@ -15,13 +15,15 @@ from hookline.lifecycle import OpenScope, Owed, Run, owed
 from hookline.pipeline import Pipeline, Recorder
 from hookline.point import Scope, Status
 
-__all__ = ["Recovered", "recover"]
+__all__ = ["THERE", "Recovered", "recover"]
 
 LOST = "lost: the process that held this run is gone"
 AGAIN = f"{LOST}; its end hooks had begun, and were run again"
 _RUN_AGAIN = frozenset({Scope.RUN, Scope.WORKSPACE})
 _ELSEWHERE = frozenset({"symphony", "sympozium"})
 """Formats whose own programs end what was left of their runs."""
+THERE = "kubernetes:"
+"""What the source of a run begins with that works on a cluster: nothing of it is run here."""
 
 
 class Recovered(NamedTuple):
@@ -45,7 +47,7 @@ async def recover(
     """
     found: list[Recovered] = []
     for row in journal.unfinished():
-        if row.owner is None or alive(row.owner):
+        if row.owner is None or alive(row.owner) or (row.source or "").startswith(THERE):
             continue
         records = journal.records(row.run_id)
         if _format(records) in _ELSEWHERE or not journal.claim(row.run_id, row.owner, me):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -227,7 +228,8 @@ def _started(command: str, folder: str) -> tuple[subprocess.Popen[bytes], int]:
     ours, theirs = os.pipe()
     try:
         process = subprocess.Popen(
-            ["bash", "-c", command],
+            # Many images have none.
+            ["bash" if shutil.which("bash") else "sh", "-c", command],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=theirs,

@@ -32,6 +32,7 @@ from hookline.hook import Hook
 from hookline.journal import Journal, Record
 from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
+from hookline.journal.sent import Sender
 from hookline.lifecycle import Approver
 from hookline.manifests import Manifest, hooks_folder
 from hookline.plain import plain
@@ -42,11 +43,13 @@ __all__ = [
     "AGENT_HERE",
     "FILE",
     "IMAGES",
+    "RESULT",
     "approver_of",
     "hooks_of",
     "interruptible",
     "recover_others",
     "run_agent",
+    "say_result",
     "set_environment",
     "sound",
     "sources_of",
@@ -56,6 +59,8 @@ __all__ = [
 ]
 
 AGENT_HERE = "the agent, its tools and hooks in Python run here"
+RESULT = "result"
+"""The word under which a run that was sent elsewhere tells its answer."""
 FILE = "agent.py or a kagent agent.yaml (with :name where it has several), or module:name"
 IMAGES = Annotated[
     list[str] | None,
@@ -85,8 +90,9 @@ def run_agent(
     ask: str,
     json: bool,
     quiet: bool,
+    records: bool = False,
 ) -> int:
-    """An agent in Python or a kagent manifest, run with all its hooks."""
+    """An agent in Python or a kagent manifest, run with all its hooks. `records` are for who has sent it here."""
     loaded = load(file)
     take(loaded, model, tools or [])
     sound(loaded, quiet=quiet, model=not model)
@@ -102,7 +108,8 @@ def run_agent(
         raise UsageError(f'say what the agent is asked: hookline run {file} "..."')
     secrets = loaded.manifest.secrets if loaded.manifest else ()
     mask = Mask([*secrets_of(os.environ), *secrets])
-    watch = watcher(mask, json=json, quiet=quiet)
+    sender = Sender(_printed, mask) if records else None
+    watch = sender.record if sender else watcher(mask, json=json, quiet=quiet)
     with open_journal(secrets) as journal:
         approver = approver_of(ask, journal, mask)
 
@@ -129,15 +136,18 @@ def run_agent(
                         # The last use of a session: its end hooks need their images too.
                         await loaded.agent.close()
             except Skipped as exc:
-                _say(
-                    json, {"record": "result", "run_id": exc.run_id, "skipped": exc.reason}, f"skipped: {exc}"
-                )
+                say({"run_id": exc.run_id, "skipped": exc.reason}, f"skipped: {exc}")
                 return 0
             finally:
                 await runner.close()
-            shown = plain(answer)
-            _say(json, {"record": "result", **shown}, as_text(plain(answer.result)))
+            say(plain(answer), as_text(plain(answer.result)))
             return 0
+
+        def say(value: dict[str, Any], text: str) -> None:
+            if sender is not None:
+                sender.say(RESULT, {"value": value, "text": text})
+            else:
+                say_result(value, text, json=json)
 
         return interruptible(main)
 
@@ -277,7 +287,7 @@ async def recover_others(journal: Journal, watch: Callable[[Record], None] | Non
 
 def watcher(mask: Mask, *, json: bool, quiet: bool) -> Callable[[Record], None] | None:
     if json:
-        return lambda record: _json_line(record_json(record, mask))
+        return lambda record: _printed(record_json(record, mask) + "\n")
     if quiet:
         return None
     tree = Tree(mask, width=max(err.width, 60))
@@ -289,17 +299,17 @@ def watcher(mask: Mask, *, json: bool, quiet: bool) -> Callable[[Record], None] 
     return watch
 
 
-def _json_line(text: str) -> None:
-    sys.stdout.write(text + "\n")
+def _printed(text: str) -> None:
+    sys.stdout.write(text)
     sys.stdout.flush()
 
 
-def _say(json: bool, value: dict[str, Any], text: str) -> None:
+def say_result(value: dict[str, Any], text: str, *, json: bool) -> None:
+    """The last line of a run, for a program or for a person."""
     if json:
-        print_json(value)
+        print_json({"record": "result", **value})
     else:
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
+        _printed(text + "\n")
 
 
 def approver_of(word: str, journal: Journal, mask: Mask) -> Approver | None:

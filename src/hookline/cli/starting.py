@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hookline.cli.clusters import CONTEXT, KUBECONFIG
+from hookline.cli.clusters import CONTEXT, KUBECONFIG, KUBERNETES, chosen_cluster
 from hookline.cli.formats import is_agentrun, is_workflow
 from hookline.cli.running import FILE, IMAGES, run_agent, set_environment
 from hookline.errors import UsageError
@@ -45,7 +45,7 @@ def run(
         str,
         typer.Option(
             help="where hooks run: local, sandbox or container [an AgentRun's: sandbox; others: local];"
-            " an AgentRun also on kubernetes"
+            " kubernetes: all of an AgentRun or of an agent in Python runs there"
         ),
     ] = "",
     secrets: Annotated[Path | None, typer.Option(help="a file with what secretKeyRef names")] = None,
@@ -67,6 +67,11 @@ def run(
     context: CONTEXT = "",
     kubeconfig: KUBECONFIG = "",
     resume: Annotated[str, typer.Option(help="end this AgentRun, which was broken off")] = "",
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(help="a Secret on kubernetes whose keys become variables of an agent in Python"),
+    ] = None,
+    records: Annotated[bool, typer.Option(hidden=True)] = False,
     session: Annotated[str | None, typer.Option(help="the session's id")] = None,
     user: Annotated[str | None, typer.Option(help="the user's id, for hooks to read")] = None,
     ask: Annotated[
@@ -80,6 +85,7 @@ def run(
     """Run an agent with all its hooks."""
     given = set_environment(env or [], env_file)
     placed: dict[str, Any] = {"on": on, "network": network, "mount": mount}
+    there = {"namespace": namespace, "context": context, "kubeconfig": kubeconfig}
     own: dict[str, dict[str, Any]] = {
         AGENTRUN: {
             "persona": persona,
@@ -88,9 +94,7 @@ def run(
             "agent-image": agent_image,
             "workspace-size": workspace_size,
             "name": name,
-            "namespace": namespace,
-            "context": context,
-            "kubeconfig": kubeconfig,
+            **there,
             **placed,
         },
         AGENT: {
@@ -100,6 +104,8 @@ def run(
             "timeout": timeout,
             "session": session,
             "user": user,
+            "secret": secret,
+            **there,
             **placed,
         },
         WORKFLOW: {"issue": issue, "strict": strict, "image": image, **placed},
@@ -152,6 +158,31 @@ def run(
             json=json,
             quiet=quiet,
         )
+    target = chosen_cluster(on, context, kubeconfig, namespace=namespace)
+    if target is not None:
+        from hookline.cli.sending import run_there
+
+        useless = {"--network": network, "--mount": mount, "--tools": tools, "--workspace": workspace}
+        if words := [name for name, value in useless.items() if value]:
+            raise UsageError(f"{', '.join(words)}: this does not go with --on {KUBERNETES}")
+        return run_there(
+            file,
+            sys.stdin.read() if input == "-" else input,
+            target=target,
+            images=image or (),
+            hooks=hooks or (),
+            model=model,
+            timeout=timeout,
+            session=session,
+            user=user,
+            ask=ask,
+            env=given,
+            given=secret or (),
+            json=json,
+            quiet=quiet,
+        )
+    if namespace or secret:
+        raise UsageError(f"--namespace, --secret: this goes with --on {KUBERNETES}")
     return run_agent(
         file,
         input,
@@ -169,6 +200,7 @@ def run(
         ask=ask,
         json=json,
         quiet=quiet,
+        records=records,
     )
 
 

@@ -117,7 +117,8 @@ class Tree:
         tells = record.error is not None and record.error not in self._told and not ok
         error = f"  {self._mask.text(record.error)}" if tells and record.error else ""
         self._told.add(record.error or "")
-        shown = f"  {self._short(record.output)}" if record.scope is Scope.TOOL and ok else ""
+        tells_itself = record.scope is Scope.TOOL and (ok or record.error is None)
+        shown = f"  {self._short(record.output)}" if tells_itself else ""
         tool = f"{begun.name} " if begun is not None and record.scope is Scope.TOOL else ""
         yield self._line(depth + 1, f"= {tool}{record.status}{took}{error}{shown}", "green" if ok else "red")
 

@@ -13,6 +13,7 @@ import os
 import random
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeAlias, cast
@@ -57,6 +58,8 @@ _BY_STATUS: Final[Mapping[int, type[Refused]]] = {404: NotThere, 409: Conflict, 
 _ENTRIES: Final = {"clusters": "cluster", "contexts": "context", "users": "user"}
 _FILE_NAMES: Final = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 _CONTINUATIONS: Final = bytes(range(0x80, 0xC0))
+_QUIET_LOG: Final = httpx2.Timeout(30.0, read=600.0)
+"""A connection that died unseen is found after so long; who follows begins anew then."""
 _NO_LOG: Final = "unable to retrieve container logs for "
 """How a kubelet says, with status 200, that the container is gone."""
 
@@ -237,6 +240,16 @@ class Cluster:
         text = printed.decode(errors="replace")
         return None if text.startswith(_NO_LOG) else text
 
+    async def follow_log(self, pod: str, namespace: str | None, container: str) -> AsyncGenerator[str, None]:
+        """The lines that a container prints, from its first one until it has ended or the connection does.
+
+        Of a line that is longer than a log may be, only the beginning comes."""
+        params = {"container": container, "follow": "true"}
+        call = _Call("log", POD, "GET", self._path(POD, namespace, pod, "log"), params)
+        async with aclosing(self._streamed(call, _QUIET_LOG, MOST_LOG_BYTES)) as lines:
+            async for line in lines:
+                yield line.decode(errors="replace")
+
     async def watch(
         self,
         kind: Kind,
@@ -255,24 +268,9 @@ class Cluster:
             params["resourceVersion"] = resource_version
         path = self._path(kind, namespace, everywhere=namespace is None)
         call = _Call("watch", kind, "GET", path, params)
-        try:
-            async with asyncio.timeout(self._limit):
-                answer = await self._sent(call, self._watch_times)
-        except TimeoutError as error:
-            raise Unreachable(f"{call.told}: no answer within {self._limit:g} s") from error
-        except _NO_ANSWER as error:
-            raise self._no_answer(call, error) from error
-        try:
-            lines = _Lines()
-            async for chunk in answer.aiter_bytes():
-                for line in lines.ended_by(chunk):
-                    yield _event(line, call)
-            if lines.begun:
-                raise Unreachable(f"{call.told}: the watch broke off in the middle of a line")
-        except _NO_ANSWER as error:
-            raise self._no_answer(call, error) from error
-        finally:
-            await answer.aclose()
+        async with aclosing(self._streamed(call, self._watch_times)) as lines:
+            async for line in lines:
+                yield _event(line, call)
 
     def _path(
         self,
@@ -295,6 +293,29 @@ class Cluster:
         if wrong:
             raise UsageError(f"{wrong[0]!r} cannot be the name of a {kind.kind} or of its namespace")
         return "/".join(quote(part, safe="") for part in parts)
+
+    async def _streamed(
+        self, call: _Call, times: httpx2.Timeout, longest: int | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """The lines of an answer as they come, each up to `longest` bytes, until it ends in good order."""
+        try:
+            async with asyncio.timeout(self._limit):
+                answer = await self._sent(call, times)
+        except TimeoutError as error:
+            raise Unreachable(f"{call.told}: no answer within {self._limit:g} s") from error
+        except _NO_ANSWER as error:
+            raise self._no_answer(call, error) from error
+        try:
+            lines = _Lines(longest)
+            async for chunk in answer.aiter_bytes():
+                for line in lines.ended_by(chunk):
+                    yield line
+            if lines.begun:
+                raise Unreachable(f"{call.told}: it broke off in the middle of a line")
+        except _NO_ANSWER as error:
+            raise self._no_answer(call, error) from error
+        finally:
+            await answer.aclose()
 
     async def _json(self, call: _Call, *, again: bool = True) -> Object:
         return _object(await self._bytes(call, again=again), call)
@@ -421,9 +442,11 @@ def _object(body: bytes, call: _Call) -> Object:
 
 
 class _Lines:
-    """Bytes as they come, as lines; nothing but a newline ends one."""
+    """Bytes as they come, as lines; nothing but a newline ends one, and what is beyond `longest` is left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest: int | None = None) -> None:
+        self._longest = longest
+        self._size = 0
         self._parts: list[bytes] = []
 
     @property
@@ -432,12 +455,19 @@ class _Lines:
 
     def ended_by(self, chunk: bytes) -> list[bytes]:
         first, *rest = chunk.split(b"\n")
-        self._parts.append(first)
+        self._add(first)
         if not rest:
             return []
         whole = [b"".join(self._parts), *rest[:-1]]
-        self._parts = [rest[-1]]
+        self._parts, self._size = [], 0
+        self._add(rest[-1])
         return whole
+
+    def _add(self, part: bytes) -> None:
+        kept = part if self._longest is None else part[: self._longest - self._size]
+        if kept:
+            self._parts.append(kept)
+            self._size += len(kept)
 
 
 def _event(line: bytes, call: _Call) -> tuple[str, Object]:
