@@ -204,6 +204,14 @@ async def test_bash_gives_the_exit_code_and_both_outputs_in_order(root: Path) ->
     assert found == {"exit_code": 3, "output": "out\nerr\n"}
 
 
+async def test_where_there_is_no_bash_a_command_runs_in_sh(root: Path, monkeypatch) -> None:
+    tools = root / "tools"
+    tools.mkdir()
+    (tools / "sh").symlink_to("/bin/sh")
+    monkeypatch.setenv("PATH", str(tools))
+    assert await use("bash", root, command="echo $0") == {"exit_code": 0, "output": "sh\n"}
+
+
 async def test_bash_has_no_input_to_wait_for(root: Path) -> None:
     assert await use("bash", root, command="cat; echo done") == {"exit_code": 0, "output": "done\n"}
 

@@ -24,6 +24,16 @@ def test_each_hook_is_shown_with_its_time_under_its_scope(hookline):
     assert " us" in lines[at["no_rm"]] or " ms" in lines[at["no_rm"]]
 
 
+def test_a_tool_that_failed_is_shown_with_why(hookline):
+    script = hookline.folder / "script.json"
+    script.write_text(
+        '[{"tools": [{"name": "bash", "arguments": {"command": "x", "timeout": "soon"}}]}, "done"]'
+    )
+    done = hookline("run", "agent.py", "tidy up", "--model", f"scripted/{script}")
+    [line] = [line for line in done.stderr.splitlines() if "= bash failed" in line]
+    assert "timeout" in line
+
+
 def test_json_gives_every_record_as_a_line(hookline):
     done = hookline("run", "agent.py", "tidy up", "--json")
     records = [json.loads(line) for line in done.stdout.splitlines()]
