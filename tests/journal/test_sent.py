@@ -53,7 +53,16 @@ def test_what_others_print_is_told_apart_also_where_they_did_not_end_their_line(
 
 @pytest.mark.parametrize(
     "line",
-    ["\x1e", "\x1e{}", "\x1e[1]", '\x1e[0,"r",["strange"]]', '\x1e[0,"r",["begin"]]', "\x1e[0,null,3]"],
+    [
+        "\x1e",
+        "\x1e{}",
+        "\x1e[1]",
+        '\x1e[0,"r",["strange"]]',
+        '\x1e[0,"r",["begin"]]',
+        "\x1e[0,null,3]",
+        '\x1e["0",null,["a",1]]',
+        "\x1e" + "[" * 100_000,
+    ],
 )
 def test_a_line_that_only_looks_like_ours_is_somebody_elses(line):
     received = Received()

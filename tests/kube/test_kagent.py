@@ -158,6 +158,7 @@ def test_the_golden_case_of_three_hooks_and_two_images_compiles_to_the_stated_ob
     assert init["securityContext"] == container["securityContext"]
     env = {each["name"]: each for each in container["env"]}
     assert env["KAGENT_HOOKS_FOLDER"] == {"name": "KAGENT_HOOKS_FOLDER", "value": "/hooks"}
+    assert env["HOOKLINE_RECORDS"] == {"name": "HOOKLINE_RECORDS", "value": "1"}, "the operator reads them"
     assert env["KAGENT_NAME"]["value"] == "hooks-agent"
     assert env["KAGENT_NAMESPACE"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.namespace"}}
     # Under a name that says of which Secret it is, where upstream has OPENAI_API_KEY: two keys may share a name.

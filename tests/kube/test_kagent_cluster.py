@@ -71,6 +71,8 @@ class Site:
     kubectl: Kubectl
     outside: Outside
     registry: FakeRegistry
+    home: str
+    """The operator's namespace."""
 
     @property
     def host(self) -> str:
@@ -101,6 +103,37 @@ class Site:
                     "apiKeySecret": "openai-secret",
                     "apiKeySecretKey": "api-key",
                 },
+            ),
+        ]
+
+    def images(self) -> list[tuple[str, str, dict[str, str]]]:
+        """The images of the hooks: name, version and files of each."""
+        tell = TELL.replace("URL", self.outside.url)
+        return [
+            ("security-hooks", "v1.0", {"check-tool-use.sh": CHECK, "inject-session-metadata.py": tell}),
+            ("audit-hooks", "v2.0", {"audit.sh": tell}),
+        ]
+
+    @property
+    def shared(self) -> list[dict[str, Any]]:
+        """What all agents refer to."""
+        logins = {"auths": {self.host: {"username": LOGIN[0], "password": LOGIN[1]}}}
+        return [
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": "regcred"},
+                "type": "kubernetes.io/dockerconfigjson",
+                "stringData": {".dockerconfigjson": json.dumps(logins)},
+            },
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": "openai-secret"},
+                "stringData": {"api-key": "sk-of-the-cluster"},
+            },
+            made(
+                "MCPServer", "v1alpha1", "shells", {"deployment": {"cmd": "python3", "args": ["-c", SERVER]}}
             ),
         ]
 
@@ -149,6 +182,19 @@ class Site:
         assert done.returncode == 0, f"{done.stderr}\n{self.trouble(name, '')}"
         return done.stdout
 
+    def recorded(self, run_id: str) -> list[dict[str, Any]]:
+        """What the operator's journal has of a run, once that has ended there."""
+        words = ("exec", "-n", self.home, "deploy/hookline-operator", "--", "python3", "-m", "hookline")
+        end = time.monotonic() + LIMIT
+        while True:
+            done = self.kubectl(*words, "runs", run_id, "--json")
+            records = [json.loads(line) for line in done.out.splitlines()] if done.code == 0 else []
+            if any(each["record"] == "ended" and each["scope"] == "run" for each in records):
+                return records
+            log = self.kubectl("logs", "-n", self.home, "deploy/hookline-operator", "--tail=50")
+            assert time.monotonic() < end, f"{done.out}{done.err}\n{log.out}"
+            time.sleep(0.5)
+
 
 def made(kind: str, version: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": f"kagent.dev/{version}", "kind": kind, "metadata": {"name": name}, "spec": spec}
@@ -193,7 +239,7 @@ def site(kubeconfig, image, tmp_path_factory) -> Iterator[Site]:
             kubectl.well(
                 "rollout", "status", "deployment/hookline-operator", "-n", home, f"--timeout={LIMIT:g}s"
             )
-            there = Site(inside, outside, registry)
+            there = Site(inside, outside, registry, home)
             _furnish(there)
             yield there
         finally:
@@ -201,35 +247,9 @@ def site(kubeconfig, image, tmp_path_factory) -> Iterator[Site]:
 
 
 def _furnish(site: Site) -> None:
-    tell = TELL.replace("URL", site.outside.url)
-    site.registry.put(
-        "org/security-hooks",
-        "v1.0",
-        MadeImage.of({"check-tool-use.sh": CHECK, "inject-session-metadata.py": tell}),
-    )
-    site.registry.put("org/audit-hooks", "v2.0", MadeImage.of({"audit.sh": tell}))
-    logins = {"auths": {site.host: {"username": LOGIN[0], "password": LOGIN[1]}}}
-    site.kubectl.well(
-        "apply",
-        given=[
-            {
-                "apiVersion": "v1",
-                "kind": "Secret",
-                "metadata": {"name": "regcred"},
-                "type": "kubernetes.io/dockerconfigjson",
-                "stringData": {".dockerconfigjson": json.dumps(logins)},
-            },
-            {
-                "apiVersion": "v1",
-                "kind": "Secret",
-                "metadata": {"name": "openai-secret"},
-                "stringData": {"api-key": "sk-of-the-cluster"},
-            },
-            made(
-                "MCPServer", "v1alpha1", "shells", {"deployment": {"cmd": "python3", "args": ["-c", SERVER]}}
-            ),
-        ],
-    )
+    for name, version, files in site.images():
+        site.registry.put(f"org/{name}", version, MadeImage.of(files))
+    site.kubectl.well("apply", given=site.shared)
 
 
 def hooks(site: Site) -> list[dict[str, Any]]:
@@ -294,10 +314,49 @@ def test_the_golden_case_runs_and_blocks_a_tool_call_over_a2a(site):
     audited = json.loads(site.outside.told[site.kubectl.name, "PostToolUse"])
     assert (audited["event"]["tool_name"], audited["agent"]) == ("echo", name)
 
+    records = site.recorded(task["artifacts"][0]["metadata"]["hookline"]["run_id"])
+    (blocked,) = [each for each in records if each["record"] == "called" and each["action"] == "block"]
+    assert "no bash in this cluster" in blocked["reason"]
+    assert pod["metadata"]["uid"] in records[0]["source"]
+
     streamed = site.asked(name, "and now?", "message/stream")
     events = [json.loads(line[5:]) for line in streamed.splitlines() if line.startswith("data:")]
     assert events[-1]["result"]["status"]["state"] == "completed"
     assert "Still here." in streamed
+
+
+def test_a_container_that_is_started_anew_goes_on_being_on_record(site):
+    name = "again"
+    site.kubectl.well("apply", given=site.agent(name, hooks(site), "One.", "Two."))
+    site.ready(name)
+
+    def run_of(text: str) -> str:
+        task = json.loads(site.asked(name, "hi"))["result"]
+        assert task["artifacts"][0]["parts"][0]["text"] == text
+        return task["artifacts"][0]["metadata"]["hookline"]["run_id"]
+
+    first = run_of("One.")
+    site.kubectl.well(
+        "exec", f"deployment/{name}", "-c", "kagent", "--", "python3", "-c", "import os; os.kill(1, 15)"
+    )
+    end = time.monotonic() + LIMIT
+    while True:
+        (pod,) = site.kubectl.get("pods", "-l", f"kagent={name}")["items"]
+        (now,) = pod["status"]["containerStatuses"]
+        if now["restartCount"] == 1 and now["ready"]:
+            break
+        assert time.monotonic() < end, site.trouble(name, now)
+        time.sleep(0.5)
+    second = run_of("Two.")
+    for run_id in (first, second):
+        ids = [
+            (each["record"], each["scope_id"], each.get("point"), each.get("hook"))
+            for each in site.recorded(run_id)
+        ]
+        assert len(ids) == len(set(ids)), "nothing is there twice"
+    ended = [each for each in site.recorded(first) if each["record"] == "ended"]
+    assert "session" in {each["scope"] for each in ended}, "its last words are there too"
+    site.kubectl.well("delete", "agents.kagent.dev", name)
 
 
 def test_a_change_of_the_hooks_rolls_the_pods(site):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hookline.kube.journaling import records_of
 from tests.kube.conftest import BUSYBOX
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -333,6 +334,115 @@ def test_runs_of_a_cluster_are_listed_with_their_phases(there):
     (line,) = there("runs", "--json").stdout.splitlines()
     assert json.loads(line)["status"]["phase"] == "Succeeded"
     assert there("runs", "two").returncode == 2
+
+
+RECORDED = run(
+    dryRun=True,
+    lifecycle={
+        "preRun": [shell("a", "true"), shell("b", "echo ready")],
+        "postRun": [shell("c", "echo no room; exit 4"), shell("d", "true")],
+    },
+)
+
+
+def here(there, *words):
+    """A command for this machine, with the same journal."""
+    return subprocess.run(
+        [sys.executable, "-m", "hookline", *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=there.env,
+        timeout=LIMIT,
+    )
+
+
+def on_record(there, run):
+    lines = here(there, "runs", run, "--json").stdout.splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def told(records):
+    """What happened, without when and in which words."""
+    keys = (
+        "record",
+        "scope_id",
+        "parent_id",
+        "scope",
+        "point",
+        "hook",
+        "action",
+        "status",
+        "error_kind",
+        "note",
+    )
+    return [tuple(each.get(key) for key in keys) for each in records]
+
+
+def test_a_run_is_on_record_like_one_of_this_machine_also_when_it_is_gone(there):
+    file = there.file(RECORDED)
+    assert here(there, "run", file, "--on", "local", "--name", "mine").returncode == 0
+    done = there("run", file, "--name", "there")
+    assert done.returncode == 0, done.stderr
+    there.kubectl.well("delete", "agentrun", "there")
+    local, remote = on_record(there, "mine"), on_record(there, "there")
+    assert told(remote) == told(local)
+    hooks = [(each["point"], each["hook"]) for each in remote if each["record"] == "called"]
+    assert hooks == [("run.start", "a"), ("run.start", "b"), ("run.end", "c"), ("run.end", "d")]
+    shown = here(there, "runs", "there").stdout
+    for words in ("start  b", "agent default", "broke: exited with 4: no room", "phase  Succeeded"):
+        assert words in shown
+    listed = here(there, "runs").stdout
+    assert re.search(r"there-[0-9a-f]{8} .* 4  ok", listed), listed
+
+
+def test_what_a_killed_follower_missed_is_brought_later_and_nothing_of_it_is_run_here(there):
+    with there.begun("run", there.file(GATED), "--name", "gated") as (process, said):
+        until(lambda: "waits for a verdict" in said.read_text())
+        process.kill()
+        process.wait(LIMIT)
+    other = here(there, "run", there.file(RECORDED), "--on", "local", "--name", "other")
+    assert other.returncode == 0, other.stderr
+    assert re.search(r"gated-[0-9a-f]{8} .*on kubernetes", here(there, "runs").stdout)
+    assert "brings the rest" in here(there, "runs", "gated").stdout
+    refused = here(there, "approve", "gated")
+    assert refused.returncode == 2
+    assert f"gated --on kubernetes --namespace {there.kubectl.name}" in " ".join(refused.stderr.split())
+    assert there("approve", "gated", "-y").returncode == 0
+    until(lambda: there.kubectl.get("agentrun", "gated")["status"]["phase"] == "Succeeded")
+    shown = there("runs", "gated").stdout
+    assert "end    hold" in shown
+    assert "gateVerdict  approved" in shown
+    there.kubectl.well("delete", "agentrun", "gated")
+    assert [each["hook"] for each in on_record(there, "gated") if each["record"] == "called"] == [
+        "hold",
+        "after",
+    ]
+    assert on_record(there, "gated")[-1]["status"] == "ok"
+
+
+def test_the_operator_has_a_record_of_runs_that_nobody_followed(there):
+    there.kubectl.well("create", given=json.loads(RECORDED))
+    until(lambda: there.kubectl.get("agentrun", "trial").get("status", {}).get("phase") == "Succeeded")
+    run = there.kubectl.get("agentrun", "trial")
+    system = ("-n", "hookline-system")
+    holder = there.kubectl.get("lease", "hookline-operator", *system)["spec"]["holderIdentity"]
+
+    def kept():
+        pod = holder.rpartition("_")[0]
+        run_id = f"trial-{run['metadata']['uid'][:8]}"
+        said = there.kubectl(
+            "exec", *system, pod, "--", "python3", "-m", "hookline", "runs", run_id, "--json"
+        )
+        return [json.loads(line) for line in said.out.splitlines()] if said.code == 0 else []
+
+    records = until(lambda: kept() if kept() and kept()[-1]["record"] == "ended" else None)
+    assert told(records) == told(json.loads(json.dumps([_as_json(each) for each in records_of(run)])))
+
+
+def _as_json(record):
+    return {"record": type(record).__name__.lower(), **record._asdict()}
 
 
 def test_the_example_says_what_it_comes_to_there(there):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json as json_
 import os
+import sys
+import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,8 +28,11 @@ from hookline.cli.running import (
 from hookline.cli.terminal import err, open_journal, print_json, secrets_of
 from hookline.compose import load
 from hookline.errors import UsageError
+from hookline.journal import Record
+from hookline.journal.encoding import Encoding, decoded
 from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
+from hookline.journal.sent import Sender
 
 __all__ = ["HOST", "IDLE", "MODEL", "TOOLS", "URL", "serve_agent"]
 
@@ -74,12 +81,19 @@ def serve_agent(
     more = hooks_of(hooks, runner)
     secrets = loaded.manifest.secrets if loaded.manifest else ()
     mask = Mask([*secrets_of(os.environ), *secrets])
-    watch = watcher(mask, json=json, quiet=quiet)
+    shown, sender = watcher(mask, json=json, quiet=quiet), _sender(mask)
+    watchers = [*([shown] if shown else []), *([_recording(sender, mask)] if sender else [])]
+    since = time.time()
+
+    def watch(record: Record) -> None:
+        for each in watchers:
+            each(record)
+
     with open_journal(secrets) as journal:
         run: dict[str, Any] = {
             "hooks": more,
             "journal": journal,
-            "watch": [watch] if watch else [],
+            "watch": watchers,
             "workspace": Path.cwd(),
             "source": loaded.source,
             "owner": owner(),
@@ -88,7 +102,11 @@ def serve_agent(
         async def main() -> int:
             from hookline.adapters import a2a
 
-            await recover_others(journal, watch, quiet=quiet or json)
+            await recover_others(journal, watch if watchers else None, quiet=quiet or json)
+            if sender is not None:
+                from hookline.kube.listening import SERVING
+
+                sender.say(SERVING, {"since": since})
             try:
                 await usable(runner)
                 async with (
@@ -110,6 +128,24 @@ def serve_agent(
             return 0
 
         return interruptible(main)
+
+
+def _sender(mask: Mask) -> Sender | None:
+    """For a pod whose operator reads the log: the same stream as all else, whose lines it cannot come between."""
+    return Sender(_printed, mask) if os.environ.get("HOOKLINE_RECORDS") == "1" else None
+
+
+def _recording(sender: Sender, mask: Mask) -> Callable[[Record], None]:
+    """Sends what the journal here keeps, and no more."""
+    if os.environ.get("HOOKLINE_PAYLOADS", "on") != "off":
+        return sender.record
+    bare = Encoding(mask, payloads=False)
+    return lambda record: sender.record(decoded(record.run_id, json_.loads(bare.record(record))))
+
+
+def _printed(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
 def _tell(agent: str, address: str, port: int, *, json: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from hookline.cli.clusters import CONTEXT, KUBECONFIG, NAMESPACE, ON, Target, chosen
+from hookline.cli.clusters import CONTEXT, KUBECONFIG, KUBERNETES, NAMESPACE, ON, Target, chosen
 from hookline.cli.terminal import found_run, open_journal, out, print_json, secrets_of, show, value_of
 from hookline.cli.tree import Tree, duration, moment
 from hookline.errors import UsageError
@@ -20,6 +20,7 @@ from hookline.journal.masking import Mask
 from hookline.journal.owner import alive
 from hookline.journal.sqlite import KEEP_BYTES, KEEP_DAYS
 from hookline.plain import plain
+from hookline.recovery import THERE
 from hookline.result import merged
 
 __all__ = ["approve", "logs", "prune", "reject", "rewrite", "runs"]
@@ -64,7 +65,12 @@ def runs(
         table.add_column(name, justify="right" if name in ("took", "hooks") else "left", no_wrap=True)
     for row in rows:
         # What nobody holds, a workspace say, outlives the process that began it.
-        held = "open" if row.owner is None else "running" if alive(row.owner) else "broken off"
+        if row.owner is not None and alive(row.owner):
+            held = "running"
+        elif (row.source or "").startswith(THERE):
+            held = f"on {KUBERNETES}"
+        else:
+            held = "open" if row.owner is None else "broken off"
         status = str(row.status) if row.status else held
         if row.run_id in pending:
             status = "waiting"
@@ -178,6 +184,8 @@ def _answer(run: str, verdict: Verdict, target: Target | None, *, yes: bool) -> 
     with open_journal() as journal:
         run_id = found_run(journal, run)
         pending = journal.questions(run_id)
+        if not pending and (there := _there(journal.records(run_id))):
+            raise UsageError(f"run {run_id} is on a cluster; there it is answered: {there}")
         if not pending:
             raise UsageError(f"run {run_id} is waiting for nobody")
         question = pending[0]
@@ -221,6 +229,19 @@ def _show_run(records: list[Record], *, json: bool) -> None:
 
         for line in status_lines(records):
             show(line, out)
+    if not json and (there := _there(records)):
+        out.print(f"it went on there: hookline runs {there}   brings the rest", style="yellow")
+
+
+def _there(records: list[Record]) -> str:
+    """The command line's words for a run on a cluster of which the end is not known here; else empty."""
+    begun = next((each for each in records if isinstance(each, Begun)), None)
+    declared = (begun.declaration if begun is not None else None) or {}
+    if begun is None or declared.get("on") != KUBERNETES:
+        return ""
+    if any(isinstance(each, Ended) and each.scope_id == begun.scope_id for each in records):
+        return ""
+    return f"{declared.get('name')} {Target(namespace=str(declared.get('namespace'))).words()}"
 
 
 def _is_agentrun(records: list[Record]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_
 import logging
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from hookline.errors import UsageError
+from hookline.journal.place import default_path
 
 __all__ = ["crds", "operator", "yaml_of"]
 
@@ -114,7 +116,12 @@ def running(
         kagent_selector=kagent_selector,
         plain_registries=tuple(plain_registry or ()),
     )
-    return main(settings=settings, namespaces=tuple(namespace or ()), port=port)
+    return main(
+        settings=settings,
+        namespaces=tuple(namespace or ()),
+        port=port,
+        journal=default_path(os.environ),
+    )
 
 
 @operator.command()

@@ -130,13 +130,13 @@ def known_place(word: str) -> str:
     """One of this machine's places. What runs on a cluster was sent there before it comes to this."""
     if word == KUBERNETES:
         raise UsageError(
-            f"--on {KUBERNETES}: of all files only AgentRun manifests are run there; a kagent Agent is applied with"
-            " kubectl, where `hookline operator --kagent` works"
+            f"--on {KUBERNETES} does not go with this: `hookline run` takes AgentRun manifests and agents in Python"
+            " there, `hookline serve` a WORKFLOW.md, and a kagent Agent is applied with kubectl, where `hookline"
+            " operator --kagent` works"
         )
     if word not in PLACES:
         hint = meant(word, (*PLACES, KUBERNETES))
-        known = f"{', '.join(PLACES)}, and {KUBERNETES} for AgentRun manifests"
-        raise UsageError(f"--on is {word!r}; known: {known}{hint}")
+        raise UsageError(f"--on is {word!r}; known: {', '.join((*PLACES, KUBERNETES))}{hint}")
     return word
 
 

@@ -20,14 +20,15 @@ from hookline.agentruns.asked import Asked, spec_of
 from hookline.cli.clusters import KUBERNETES, Target, connected, found_run
 from hookline.cli.containing import lines_of_status
 from hookline.cli.following import phase_in, status_in
-from hookline.cli.terminal import out, print_json, secrets_of, show
-from hookline.cli.tree import duration, moment
+from hookline.cli.terminal import err, open_journal, out, print_json, secrets_of, show
+from hookline.cli.tree import Tree, duration, moment
 from hookline.dialects.sympozium.objects import RunSpec
 from hookline.dialects.sympozium.phases import Seen, verdict
 from hookline.dialects.sympozium.phases import digest as digest_of
-from hookline.errors import UsageError
-from hookline.journal import Verdict, VerdictKind
+from hookline.errors import JournalError, UsageError
+from hookline.journal import Record, Verdict, VerdictKind
 from hookline.journal.masking import Mask
+from hookline.kube.journaling import Ledger, records_of, run_id_of
 from hookline.kube.parts import within
 from hookline.lines import text_of
 
@@ -43,7 +44,10 @@ _UNKNOWN = "IMAGE"
 
 
 def runs_there(target: Target, run: str = "", *, limit: int = 20, json: bool = False) -> int:
-    """List the AgentRuns of a namespace, or show one: its phase, its conditions and how each hook ended."""
+    """List the AgentRuns of a namespace, or show one: what happened, its phase, its conditions and its hooks.
+
+    One that was started from here is brought up to date in the journal.
+    """
 
     async def main() -> list[Object]:
         from hookline.kube.kinds import AGENT_RUN
@@ -56,11 +60,12 @@ def runs_there(target: Target, run: str = "", *, limit: int = 20, json: bool = F
             return sorted(found, key=_created, reverse=True)[:limit]
 
     found = asyncio.run(main())
+    records = asyncio.run(_on_record(found[0])) if run else []
     if json:
         for each in found:
             print_json({"run_id": each["metadata"]["name"], "status": status_in(each)})
     elif run:
-        _show(found[0])
+        _show(found[0], records)
     elif found:
         _table(found)
     else:
@@ -100,9 +105,26 @@ def explain_there(file: str, *, persona: str, env: Mapping[str, str], json: bool
     return 0
 
 
-def _show(run: Object) -> None:
+async def _on_record(run: Object) -> list[Record]:
+    """What there is to tell of a run; in the journal too, where that has its beginning."""
+    run_id = run_id_of(run)
+    try:
+        with open_journal() as journal:
+            if run_id in journal.find(run_id):
+                await Ledger(journal).take(run)
+                return journal.records(run_id)
+    except JournalError as exc:
+        err.print(f"the journal is not brought up to date: {exc}", style="yellow")
+    return records_of(run)
+
+
+def _show(run: Object, records: Iterable[Record]) -> None:
     metadata = run["metadata"]
     out.print(f"run {metadata['name']} in {metadata['namespace']}, made {metadata['creationTimestamp']}")
+    tree = Tree(Mask(secrets_of(os.environ)), width=max(out.width, 60))
+    for record in records:
+        for line in tree.lines(record):
+            show(line, out)
     status = status_in(run)
     if not status:
         out.print("no status yet: nobody has looked after it; is the operator there?", style="yellow")

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hookline.agentruns.asked import Asked, secret_values
 from hookline.cli.clusters import KUBERNETES, Target, connected
 from hookline.cli.following import ENDED, Progress, phase_in, status_in
-from hookline.cli.terminal import err, out, print_json, secrets_of, show
+from hookline.cli.terminal import err, open_journal, out, print_json, secrets_of, show
 from hookline.dialects.sympozium.checking import doubts
 from hookline.dialects.sympozium.objects import RunSpec
 from hookline.dialects.sympozium.phases import WITHHELD, Phase
 from hookline.dialects.sympozium.reading import parse
-from hookline.errors import HooklineError, UsageError
+from hookline.errors import HooklineError, JournalError, UsageError
+from hookline.journal import Journal
 from hookline.journal.masking import Mask
+from hookline.kube.journaling import Ledger, run_id_of
 from hookline.lifecycle import new_run_id
 
 if TYPE_CHECKING:
@@ -44,15 +46,18 @@ def refuse_useless(options: Mapping[str, Any]) -> None:
 
 def submit(asked: Asked, spec: RunSpec, target: Target, *, json: bool = False, quiet: bool = False) -> int:
     """Make an AgentRun of what was asked for, and follow it to its end."""
-    mask = Mask([*secrets_of(os.environ), *secret_values(asked, spec, os.environ)])
+    secrets = secret_values(asked, spec, os.environ)
+    mask = Mask([*secrets_of(os.environ), *secrets])
 
-    async def main() -> int:
+    async def main(journal: Journal) -> int:
         async with connected(target) as cluster:
             made = await _submitted(cluster, asked, spec, target, quiet=quiet or json)
             where = target.words(made["metadata"]["namespace"])
-            return await _Follow(cluster, made, where, mask, json=json, quiet=quiet or json).ended()
+            follow = _Follow(cluster, made, where, mask, journal, json=json, quiet=quiet or json)
+            return await follow.ended()
 
-    return asyncio.run(main())
+    with open_journal(secrets) as journal:
+        return asyncio.run(main(journal))
 
 
 async def _submitted(cluster: Cluster, asked: Asked, spec: RunSpec, target: Target, *, quiet: bool) -> Object:
@@ -180,13 +185,46 @@ class Silence(NamedTuple):
 _Event = Changed | Interrupted | Typed | Silence
 
 
+class _Record:
+    """The run in the user's journal; what cannot be written there keeps nobody from following it."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._ledger: Ledger | None = Ledger(journal)
+
+    async def take(self, run: Object) -> None:
+        await self._written(lambda ledger: ledger.take(run))
+
+    async def lost(self, run: Object) -> None:
+        await self._written(lambda ledger: ledger.lost(run_id_of(run)))
+
+    async def _written(self, write: Callable[[Ledger], Awaitable[object]]) -> None:
+        if self._ledger is None:
+            return
+        try:
+            await write(self._ledger)
+            self._journal.flush()
+        except JournalError as exc:
+            self._ledger = None
+            err.print(f"the run goes on, and is not on record here any more: {exc}", style="yellow")
+
+
 class _Follow:
     """One run, from when it was put there until it has ended or its follower leaves."""
 
     def __init__(
-        self, cluster: Cluster, made: Object, where: str, mask: Mask, *, json: bool, quiet: bool
+        self,
+        cluster: Cluster,
+        made: Object,
+        where: str,
+        mask: Mask,
+        journal: Journal,
+        *,
+        json: bool,
+        quiet: bool,
     ) -> None:
         self._cluster = cluster
+        self._record = _Record(journal)
         self._run = made
         self._name, self._namespace = made["metadata"]["name"], made["metadata"]["namespace"]
         self._where = where
@@ -203,6 +241,7 @@ class _Follow:
 
     async def ended(self) -> int:
         """The exit code of the command."""
+        await self._record.take(self._run)
         async with self._heard():
             while True:
                 code = await self._seen(await self._events.get())
@@ -241,7 +280,7 @@ class _Follow:
 
     async def _seen(self, event: _Event) -> int | None:
         if isinstance(event, Changed):
-            return self._gone() if event.run is None else self._changed(event.run)
+            return await self._changed(event.run)
         if isinstance(event, Interrupted):
             return self._interrupted(event)
         if isinstance(event, Typed):
@@ -255,10 +294,12 @@ class _Follow:
             )
         return None
 
-    def _changed(self, run: Object) -> int | None:
-        if run["metadata"]["uid"] != self._run["metadata"]["uid"]:
+    async def _changed(self, run: Object | None) -> int | None:
+        if run is None or run["metadata"]["uid"] != self._run["metadata"]["uid"]:
+            await self._record.lost(self._run)
             return self._gone()
         self._run = run
+        await self._record.take(run)
         for line in () if self._quiet else self._progress.lines(run):
             show(line, err)
         return self._over() if phase_in(run) in ENDED and not self._ending else None

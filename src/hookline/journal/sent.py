@@ -63,13 +63,14 @@ class Received:
             return None, line
         try:
             number, run_id, fields = json.loads(ours)
+            behind = number - self._next
             found = Said(*fields) if run_id is None else decoded(str(run_id), fields)
-        except (ValueError, TypeError, JournalError):
+        except (ValueError, TypeError, RecursionError, JournalError):
             return None, line
-        if number < self._next:
+        if behind < 0:
             return None, ""
-        self.missing += number - self._next
-        self._next = number + 1
+        self.missing += behind
+        self._next += behind + 1
         return found, others
 
 

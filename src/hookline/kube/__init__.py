@@ -15,6 +15,7 @@ following    how the containers of one Job fare, with their limits
 record       what is kept of a run, to go on from after a crash
 deciding     what is to be done for a run now
 telling      its status, conditions and events
+journaling   its status as the records of a run
 packs        the agents of a pack, and the runs that are old enough to go
 granting     what asks for more than may be granted
 

@@ -310,8 +310,8 @@ class Cluster:
             async for chunk in answer.aiter_bytes():
                 for line in lines.ended_by(chunk):
                     yield line
-            if lines.begun:
-                raise Unreachable(f"{call.told}: it broke off in the middle of a line")
+            if lines.rest:
+                yield lines.rest
         except _NO_ANSWER as error:
             raise self._no_answer(call, error) from error
         finally:
@@ -450,8 +450,9 @@ class _Lines:
         self._parts: list[bytes] = []
 
     @property
-    def begun(self) -> bool:
-        return any(self._parts)
+    def rest(self) -> bytes:
+        """What came after the last newline."""
+        return b"".join(self._parts)
 
     def ended_by(self, chunk: bytes) -> list[bytes]:
         first, *rest = chunk.split(b"\n")

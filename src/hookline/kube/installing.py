@@ -64,6 +64,8 @@ NAMESPACE_NAME = "hookline-system"
 PORT = 8080
 USER = 65532
 """Who the operator's process is: nobody that a file of the image belongs to."""
+HOME = "/var/lib/hookline"
+"""Where it keeps its journal."""
 LABELS = {"app.kubernetes.io/name": "hookline", "app.kubernetes.io/component": "operator"}
 
 _SIZE = re.compile(r"[0-9]+(\.[0-9]+)?([EPTGMk]|[EPTGMK]i)?")
@@ -231,7 +233,11 @@ def _deployment(settings: Installation) -> Object:
         },
         "affinity": _apart(),
         "containers": [_container(settings)],
-        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}],
+        # The journal may be lost: it is made again of the runs that are there.
+        "volumes": [
+            {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
+            {"name": "journal", "emptyDir": {"sizeLimit": "512Mi"}},
+        ],
     }
     return {
         **_named(DEPLOYMENT, NAME, settings.namespace),
@@ -250,7 +256,7 @@ def _container(settings: Installation) -> Object:
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-m", "hookline"],
         "args": arguments(settings),
-        "env": [{"name": "HOME", "value": "/tmp"}],
+        "env": [{"name": "HOME", "value": "/tmp"}, {"name": "HOOKLINE_HOME", "value": HOME}],
         "ports": [{"name": "http", "containerPort": PORT}],
         "livenessProbe": {**_probe("/healthz"), "initialDelaySeconds": 10, "periodSeconds": 20},
         "readinessProbe": {**_probe("/readyz"), "periodSeconds": 5},
@@ -260,7 +266,10 @@ def _container(settings: Installation) -> Object:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "journal", "mountPath": HOME},
+        ],
     }
 
 

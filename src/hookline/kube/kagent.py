@@ -24,6 +24,7 @@ from hookline.kube.parts import items, mapping, within
 __all__ = [
     "APPLIED",
     "CONFIG_HASH",
+    "CONTAINER",
     "HOOKS_INIT",
     "LABEL",
     "MANAGER",
@@ -387,6 +388,7 @@ class _Objects:
         ours: dict[str, Object] = {
             "HOME": {"value": "/tmp"},
             "HOOKLINE_HOME": {"value": _STATE},
+            "HOOKLINE_RECORDS": {"value": "1"},
             "PYTHONDONTWRITEBYTECODE": {"value": "1"},
             "KAGENT_NAMESPACE": {"valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
             "KAGENT_NAME": {"value": self.agent.name},

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from hookline.errors import UsageError
+from hookline.journal import Journal
+from hookline.journal.sent import MARK
 from hookline.kube.cluster import Cluster
 from hookline.kube.errors import AlreadyThere, ClusterError, Conflict, NotThere, Refused
 from hookline.kube.kagent import (
@@ -39,6 +41,7 @@ from hookline.kube.kinds import (
     Kind,
     kind_of,
 )
+from hookline.kube.listening import Listener
 from hookline.kube.parts import items, mapping, owners, within
 from hookline.kube.seeing import trouble
 from hookline.kube.watching import Store
@@ -60,6 +63,8 @@ _MADE = (DEPLOYMENT, SERVICE, SECRET, ACCOUNT)
 # Of these a part is the cluster's own: an address, a token.
 _PATCHED = (SERVICE, ACCOUNT)
 _LONGEST_MESSAGE = 4000
+_FALLBACK = 2048
+"""Bytes of a log that the kubelet takes for a message."""
 
 
 class Condition(NamedTuple):
@@ -88,7 +93,7 @@ def selected(agent: Mapping[str, Any], selector: tuple[str, str] | None) -> bool
 
 
 class Agents:
-    """One that acts. `namespaces` are those it looks at; none means all."""
+    """One that acts. `namespaces` are those it looks at, none means all; what pods tell of their runs goes to `journal`."""
 
     def __init__(
         self,
@@ -97,11 +102,13 @@ class Agents:
         *,
         selector: str = "",
         namespaces: Sequence[str] = (),
+        journal: Journal | None = None,
     ) -> None:
         self.ready = asyncio.Event()
         self._cluster = cluster
         self._pods = pods
         self._selector = selector_of(selector)
+        self._listener = Listener(cluster, journal, self._speaking) if journal is not None else None
         self._due: dict[Key, None] = {}
         self._some = asyncio.Event()
         self._pauses: dict[Key, float] = {}
@@ -132,6 +139,8 @@ class Agents:
                         await store.synced.wait()
                 self.ready.set()
                 group.create_task(self._looked_at_all())
+                if self._listener is not None:
+                    group.create_task(self._listener.run())
                 while True:
                     await self._worked(await self._next())
         finally:
@@ -163,6 +172,8 @@ class Agents:
         if found is None or not self.ready.is_set():
             return
         namespace, name = _key(found)
+        if kind is POD and self._listener is not None:
+            self._listener.wake()
         if kind in _LABELLED:
             self._wake((namespace, str(within(found, "metadata", "labels").get(LABEL) or name)))
             return
@@ -287,6 +298,17 @@ class Agents:
             )
             self._changed(told)
 
+    def _speaking(self) -> list[Object]:
+        """The pods whose runs are told here; those of an agent that is no longer ours have their last words too."""
+        return [pod for pod in self._all(POD) if self._is_heard(pod)]
+
+    def _is_heard(self, pod: Object) -> bool:
+        if self._listener is not None and self._listener.follows(pod):
+            return True
+        name = str(within(pod, "metadata", "labels").get(LABEL) or "")
+        agent = self._one(KAGENT, _key(pod)[0], name)
+        return agent is None or selected(agent, self._selector)
+
     def _deployment(self, agent: Object) -> Object | None:
         have = self._one(DEPLOYMENT, *_key(agent))
         return have if have is not None and _is_ours(have, agent) else None
@@ -330,11 +352,20 @@ def _wrong_with(pod: Mapping[str, Any]) -> tuple[str, str] | None:
             if not ended or not ended.get("exitCode") or within(each, "state", "running"):
                 continue
             name = str(each.get("name"))
-            said = str(ended.get("message") or ended.get("reason") or "").strip()[-_LONGEST_MESSAGE:]
+            said = _readable(str(ended.get("message") or "")) or str(ended.get("reason") or "")
             reason = "HooksNotFetched" if name == HOOKS_INIT else "Crashed"
             return reason, f"{name} ended with {ended['exitCode']}: {said}"
     found = trouble(pod)
     return (found.reason, f"{found.container}: {found.message}".removeprefix(": ")) if found else None
+
+
+def _readable(log: str) -> str:
+    """The end of a log without records; a line that was cut off at its beginning may be the rest of one."""
+    # The mark of a record would count as the end of a line elsewhere.
+    lines = log.strip().split("\n")
+    cut = len(log.encode()) >= _FALLBACK and len(lines) > 1
+    shown = [line.partition(MARK)[0] for line in lines[cut:]]
+    return "\n".join(line for line in shown if line).strip()[-_LONGEST_MESSAGE:]
 
 
 def _status(agent: Mapping[str, Any], conditions: Sequence[Condition]) -> Object:

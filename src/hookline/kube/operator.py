@@ -9,16 +9,21 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from hookline.dialects.sympozium.phases import Phase
+from hookline.errors import JournalError
+from hookline.journal import Ended, Journal
+from hookline.journal.sqlite import KEEP_DAYS, SqliteJournal
 from hookline.kube import packs
 from hookline.kube.acting import Hands
 from hookline.kube.cluster import Cluster
 from hookline.kube.deciding import FINALIZER, World
 from hookline.kube.errors import AlreadyThere, ClusterError, NotThere
+from hookline.kube.journaling import Ledger, run_id_of
 from hookline.kube.kagent import Pods
 from hookline.kube.kagents import Agents
 from hookline.kube.kinds import (
@@ -39,6 +44,7 @@ from hookline.kube.objects import RUN_LABEL, Settings
 from hookline.kube.parts import owners, phase_of, within
 from hookline.kube.record import Record
 from hookline.kube.watching import Store
+from hookline.point import Scope
 
 __all__ = ["LEASE", "Operator", "main", "serve"]
 
@@ -54,14 +60,23 @@ RESYNC = 120.0
 _MISSING_KIND = 30.0
 _LONGEST_PAUSE = 30.0
 _LABELLED = (JOB, POD, CLAIM, SANDBOX)
+_KEPT_BYTES = 128 * 1024 * 1024
+_PRUNED_AFTER = 500
 _OWN = f"{RUN_LABEL},app.kubernetes.io/managed-by=hookline"
 
 
 class Operator:
-    """One that acts. `namespaces` are those it looks at; none means all."""
+    """One that acts. `namespaces` are those it looks at; none means all. In `journal` it keeps what becomes of runs."""
 
-    def __init__(self, cluster: Cluster, settings: Settings, namespaces: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: Settings,
+        namespaces: Sequence[str] = (),
+        journal: Journal | None = None,
+    ) -> None:
         self._cluster = cluster
+        self._writing = None if journal is None else _Writing(journal)
         self._settings = settings
         self._stores: dict[Kind, list[Store]] = {}
         self._records: dict[str, Record] = {}
@@ -92,6 +107,8 @@ class Operator:
                     for store in stores:
                         if store.kind is not SANDBOX:
                             await store.synced.wait()
+                if self._writing is not None:
+                    group.create_task(self._writing.run(self._all(AGENT_RUN)))
                 self.ready.set()
                 logger.info("looks after %d AgentRuns", len(self._all(AGENT_RUN)))
                 self._look_at_all()
@@ -121,6 +138,8 @@ class Operator:
     def _noticed(self, kind: Kind) -> Callable[[Object | None, Object | None], None]:
         def noticed(before: Object | None, after: Object | None) -> None:
             found = after or before
+            if kind is AGENT_RUN and self._writing is not None:
+                self._writing.note(before, after)
             if found is not None and self.ready.is_set():
                 for key in self._concerned(kind, found):
                     self.wake(key)
@@ -333,6 +352,92 @@ class Operator:
         return [each for store in self._stores[kind] for each in store.owned(uid)]
 
 
+class _Changed(NamedTuple):
+    """A run of which there is something to write; as it was last seen, where it is gone."""
+
+    run: Object
+    gone: bool = False
+
+
+class _Writing:
+    """Writes into a journal what becomes of runs, beside all that is done for them: nobody waits for it."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._ledger = Ledger(journal, alone=True)
+        self._due: dict[str, _Changed] = {}
+        self._any = asyncio.Event()
+        self._pause = 0.0
+        self._ended = 0
+
+    def note(self, before: Object | None, after: Object | None) -> None:
+        """A run has changed, or is gone. Of several changes the last one tells all."""
+        run = after or before
+        if run is None or (before and after and before.get("status") == after.get("status")):
+            return
+        self._due[run_id_of(run)] = _Changed(run, after is None)
+        self._any.set()
+
+    async def run(self, runs: Sequence[Object]) -> None:
+        """Writes until it is cancelled. `runs` are those that are there: others that are open went unseen."""
+        there = {run_id_of(run) for run in runs}
+        await self._tried(self._end_others(there))
+        while True:
+            await self._any.wait()
+            self._any.clear()
+            while self._due:
+                run_id = next(iter(self._due))
+                await self._tried(self._write(run_id))
+                # A thousand runs at once are written between other things.
+                await asyncio.sleep(0)
+
+    async def _end_others(self, there: set[str]) -> None:
+        for run_id in self._ledger.open():
+            if run_id not in there:
+                await self._ledger.lost(run_id)
+                self._ledger.forget(run_id)
+
+    async def _write(self, run_id: str) -> None:
+        now = self._due.pop(run_id)
+        try:
+            new = await self._ledger.take(now.run)
+            if now.gone:
+                await self._ledger.lost(run_id)
+                self._ledger.forget(run_id)
+        except JournalError:
+            self._due.setdefault(run_id, now)
+            raise
+        self._ended += any(isinstance(each, Ended) and each.scope is Scope.RUN for each in new)
+        if self._ended >= _PRUNED_AFTER:
+            self._ended = 0
+            await self._prune()
+
+    async def _prune(self) -> None:
+        if isinstance(self._journal, SqliteJournal):
+            self._journal.flush()
+            # Looking for what is old takes long enough to be noticed.
+            await asyncio.to_thread(_pruned, self._journal.path)
+
+    async def _tried(self, written: Awaitable[None]) -> None:
+        """A journal that cannot be written is told once, and tried again; runs go on all the same."""
+        try:
+            await written
+            self._pause = 0.0
+        except JournalError as exc:
+            if not self._pause:
+                logger.warning("what becomes of runs is not on record, and tried again: %s", exc)
+            self._pause = min(self._pause * 2 or 0.25, _LONGEST_PAUSE)
+            await asyncio.sleep(self._pause)
+        except Exception:
+            # The outermost loop of the record: a status that nobody understands ends no operator.
+            logger.exception("what becomes of a run is not on record")
+
+
+def _pruned(path: Path) -> None:
+    with contextlib.closing(SqliteJournal(path)) as journal:
+        journal.prune(keep_days=KEEP_DAYS, keep_bytes=_KEPT_BYTES)
+
+
 def _is_put_away(run: Mapping[str, Any]) -> bool:
     ended = phase_of(run) in (Phase.SUCCEEDED, Phase.FAILED, Phase.SKIPPED)
     return ended and FINALIZER not in run["metadata"].get("finalizers", ())
@@ -346,6 +451,7 @@ async def serve(
     lease_namespace: str = "",
     lease_seconds: int = 15,
     port: int | None = None,
+    journal: Journal | None = None,
 ) -> None:
     """Be an operator until cancelled: wait for the lease, act while it is held."""
     lead = Lead(
@@ -359,7 +465,7 @@ async def serve(
     acting: list[Operator | Agents] = []
 
     async def body() -> None:
-        acting[:] = [Operator(cluster, settings, namespaces)]
+        acting[:] = [Operator(cluster, settings, namespaces, journal)]
         if settings.kagent:
             acting.append(
                 Agents(
@@ -367,6 +473,7 @@ async def serve(
                     Pods(image=settings.image, plain=settings.plain_registries),
                     selector=settings.kagent_selector,
                     namespaces=namespaces,
+                    journal=journal,
                 )
             )
         try:
@@ -418,19 +525,43 @@ def main(
     lease_namespace: str = "",
     kubeconfig: str | None = None,
     port: int | None = None,
+    journal: Path | None = None,
 ) -> int:
-    """Run until a signal; 130 then, as every program of ours."""
+    """Run until a signal; 130 then, as every program of ours. `journal` is the file that it keeps runs in."""
 
-    async def work() -> None:
+    async def work(kept: Journal | None) -> None:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, task.cancel)
         async with Cluster.from_kubeconfig(kubeconfig) as cluster:
-            await serve(cluster, settings, namespaces=namespaces, lease_namespace=lease_namespace, port=port)
+            await serve(
+                cluster,
+                settings,
+                namespaces=namespaces,
+                lease_namespace=lease_namespace,
+                port=port,
+                journal=kept,
+            )
 
     try:
-        asyncio.run(work())
+        with _opened(journal) as kept:
+            asyncio.run(work(kept))
     except asyncio.CancelledError:
         return 130
     return 0
+
+
+@contextlib.contextmanager
+def _opened(path: Path | None) -> Generator[Journal | None]:
+    """The journal; None where there is none to be had, which keeps no run from its hooks."""
+    try:
+        journal = SqliteJournal(path, keep_bytes=_KEPT_BYTES) if path is not None else None
+    except JournalError as exc:
+        logger.warning("what becomes of runs is not on record: %s", exc)
+        journal = None
+    try:
+        yield journal
+    finally:
+        if journal is not None:
+            journal.close()

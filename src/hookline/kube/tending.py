@@ -32,6 +32,8 @@ Object = dict[str, Any]
 LAST_LINES = 20.0
 """Seconds to read the rest of the log of a container that has ended."""
 _PAUSE = 1.0
+_KUBELETS = ("rpc error: code = NotFound", "unable to retrieve container logs for ")
+"""What a kubelet says, as if it were printed, where it cannot find the container any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,402 @@
+"""A run on a cluster as the records that one on this machine has, made of what its status tells.
+
+As the status goes on the list only grows at its end: what may still become otherwise is not told yet. So whoever keeps
+a journal may begin at any time, and after any break, and put in what is missing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from hookline.dialects.sympozium.objects import RUN_TIMEOUT
+from hookline.dialects.sympozium.phases import Phase, Stage
+from hookline.dialects.sympozium.runs import FORMAT
+from hookline.errors import FileError
+from hookline.journal import Begun, Called, Decided, Ended, Journal, Record
+from hookline.kube.parts import items, mapping, phase_of, within
+from hookline.kube.record import frozen_of, spec_of
+from hookline.lifecycle import LEAVING, owed
+from hookline.point import Point, Scope, Status
+from hookline.result import HookAction, Reason
+
+__all__ = ["PLACE", "Ledger", "records_of", "run_id_of"]
+
+Object = Mapping[str, Any]
+
+PLACE = "kubernetes"
+PHASE = "x.sympozium.phase"
+GONE = "lost: the AgentRun is gone from the cluster, and nothing tells how it ended"
+_RUN, _AGENT = "1", "2"
+_MARK = 8
+_KINDS = {"timed_out": "timed_out", "not_started": "not_started"}
+_LINES = 5
+_TIMED_OUT = "timeout"
+"""How the status tells of an agent that passed its limit."""
+
+
+def run_id_of(run: Object) -> str:
+    """Its name, and a part of its uid: a name may be given again once a run is gone."""
+    metadata = within(run, "metadata")
+    return f"{metadata.get('name')}-{str(metadata.get('uid')).replace('-', '')[:_MARK]}"
+
+
+def records_of(run: Object) -> list[Record]:
+    """What is certain of a run by now, in the order of a run on this machine."""
+    found: list[Record] = []
+    try:
+        for record in _Told(run).records():
+            found.append(record)
+    except _NotYet:
+        pass
+    return found
+
+
+class Ledger:
+    """Puts into a journal what is new of runs on a cluster. `alone`: nobody else writes of them there."""
+
+    def __init__(self, journal: Journal, *, alone: bool = False) -> None:
+        self._journal = journal
+        self._alone = alone
+        self._known: dict[str, set[Hashable]] = {}
+        self._whole: set[str] = set()
+
+    async def take(self, run: Object) -> list[Record]:
+        """What was new, and is written now."""
+        run_id = run_id_of(run)
+        if run_id in self._whole:
+            return []
+        known = self._keys(run_id)
+        new = [record for record in records_of(run) if _key(record) not in known]
+        await self._write(run_id, new)
+        return new
+
+    async def lost(self, run_id: str) -> None:
+        """Ends what is open of a run that is gone."""
+        left = owed(self._journal.records(run_id))
+        ends = [
+            Ended(run_id, each.begun.scope_id, each.begun.scope, time.time(), Status.LOST, None, GONE)
+            for each in left
+        ]
+        await self._write(run_id, ends)
+
+    def open(self) -> list[str]:
+        """The runs on a cluster whose end is not written."""
+        rows = self._journal.unfinished()
+        return [row.run_id for row in rows if _is_there(self._journal.records(row.run_id))]
+
+    def forget(self, run_id: str) -> None:
+        """Of a run that is gone nothing has to be known any more."""
+        self._known.pop(run_id, None)
+        self._whole.discard(run_id)
+
+    async def _write(self, run_id: str, records: Iterable[Record]) -> None:
+        known = self._known.setdefault(run_id, set())
+        for record in records:
+            if isinstance(record, Begun | Ended):
+                await self._journal.write(record)
+            else:
+                self._journal.note(record)
+            known.add(_key(record))
+        if (Ended, _RUN) in known:
+            del self._known[run_id]
+            self._whole.add(run_id)
+
+    def _keys(self, run_id: str) -> set[Hashable]:
+        if run_id not in self._known or not self._alone:
+            self._known[run_id] = {_key(record) for record in self._journal.records(run_id)}
+        return self._known[run_id]
+
+
+def _is_there(records: Iterable[Record]) -> bool:
+    declared = (each.declaration or {} for each in records if isinstance(each, Begun))
+    return any((each.get("format"), each.get("on")) == (FORMAT, PLACE) for each in declared)
+
+
+def _key(record: Record) -> Hashable:
+    """What a record is of: there is at most one such in a run."""
+    if isinstance(record, Begun | Ended):
+        return type(record), record.scope_id
+    if isinstance(record, Called):
+        return Called, record.scope_id, str(record.point), record.hook
+    return Decided, record.scope_id, str(record.point), record.note
+
+
+class _NotYet(Exception):
+    """The status does not tell what comes next."""
+
+
+class _Hook(NamedTuple):
+    """One hook as the status tells it."""
+
+    name: str
+    state: str
+    told: Object
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("succeeded", "failed")
+
+    @property
+    def failed(self) -> bool:
+        return self.state == "failed"
+
+    @property
+    def started(self) -> float | None:
+        return _moment(self.told.get("startedAt"))
+
+    @property
+    def seconds(self) -> float:
+        told = self.told.get("seconds")
+        return float(told) if isinstance(told, int | float) else 0.0
+
+    @property
+    def error(self) -> str:
+        """As a runner on this machine says it."""
+        code, why = self.told.get("exitCode"), str(self.told.get("message") or "failed")
+        exited = self.told.get("reason") == "exited" and code is not None
+        said = f"exited with {code}" if exited else why.removeprefix("failed: ")
+        lines = [line for line in str(self.told.get("tail") or "").splitlines() if line.strip()]
+        return f"{said}: {chr(10).join(lines[-_LINES:])}" if lines else said
+
+
+class _Told:
+    """The status of one run, read from its beginning to its end."""
+
+    def __init__(self, run: Object) -> None:
+        self.run = run
+        self.id = run_id_of(run)
+        self.spec, self.status = within(run, "spec"), within(run, "status")
+        self.phase = phase_of(run)
+        self.ended = self.phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.SKIPPED)
+        self.over = self.ended or self.phase == Phase.POST_RUNNING
+        self.before = self._hooks(Stage.PRE_RUN)
+        self.after = self._in_order(self._hooks(Stage.POST_RUN))
+        self.ends_with_hooks = bool(self.after) and self.phase != Phase.SKIPPED
+        self.at = _moment(within(run, "metadata").get("creationTimestamp")) or 0.0
+
+    def records(self) -> Iterator[Record]:
+        yield self._begun()
+        if not self.ended and "hooks" not in self.status:
+            raise _NotYet
+        if self.before:
+            yield self._phase(Phase.PENDING)
+        yield from self._calls(Point.RUN_START, self.before)
+        if self._through and self.before:
+            yield self._decided(Point.RUN_START)
+        if self._agent_began:
+            yield from self._agent()
+        else:
+            yield from self._no_agent()
+        if self.after:
+            yield self._decided(LEAVING)
+        if self.ends_with_hooks:
+            yield from self._calls(Point.RUN_END, self.after)
+        yield from self._end()
+
+    @property
+    def _through(self) -> bool:
+        return all(hook.state == "succeeded" for hook in self.before)
+
+    @property
+    def _agent_began(self) -> bool:
+        made = self.status.get("jobName") or self.status.get("sandboxName")
+        return bool(made) and self._through and self.phase not in ("", Phase.PENDING)
+
+    def _agent(self) -> Iterator[Record]:
+        name = str(self.spec.get("agentId") or "default")
+        began = _moment(self.status.get("startedAt"))
+        if began is None and not self.over:
+            raise _NotYet
+        self._pass(began)
+        yield Begun(
+            self.id, _AGENT, _RUN, Scope.AGENT, name, self.at, {"input": self.spec.get("task")}, self._about
+        )
+        if not self.before:
+            yield self._phase(Phase.PENDING)
+        yield self._phase(Phase.RUNNING)
+        if not self.over:
+            raise _NotYet
+        yield self._left_phase()
+        self._pass(self._agent_left())
+        error = self._error
+        output = {"error": error} if error else self._answer
+        yield Ended(self.id, _AGENT, Scope.AGENT, self.at, self._how, output, error)
+
+    def _no_agent(self) -> Iterator[Record]:
+        if not self.over:
+            raise _NotYet
+        if not self.before:
+            yield self._phase(Phase.PENDING)
+        yield self._left_phase()
+        broke = self._broke
+        if broke is not None:
+            said = Reason(broke.name, HookAction.FAIL, broke.error)
+            yield self._decided(Point.RUN_START, HookAction.FAIL, (said,))
+
+    def _left_phase(self) -> Decided:
+        """The phase that the agent's part ends with."""
+        return self._phase(Phase.POST_RUNNING if self.ends_with_hooks else Phase(self.phase))
+
+    def _agent_left(self) -> float:
+        """When the first hook after it began; without one, when the run ended."""
+        began = [hook.started for hook in self.after if hook.started is not None]
+        if began and self.ends_with_hooks:
+            return min(began)
+        if not self.ended:
+            raise _NotYet
+        return _moment(self.status.get("completedAt")) or self.at
+
+    def _end(self) -> Iterator[Record]:
+        if not self.ended:
+            raise _NotYet
+        if self.ends_with_hooks:
+            yield self._phase(Phase(self.phase))
+        self._pass(_moment(self.status.get("completedAt")))
+        broke = self._broke
+        error = f"{broke.error} [hook {broke.name} at {Point.RUN_START}]" if broke else self._error
+        output = {key: value for key, value in self.status.items() if key != "observedGeneration"}
+        yield Ended(self.id, _RUN, Scope.RUN, self.at, self._how, output, error)
+
+    @property
+    def _broke(self) -> _Hook | None:
+        return next((hook for hook in self.before if hook.failed), None)
+
+    @property
+    def _late(self) -> bool:
+        return self.status.get("error") == _TIMED_OUT and self._agent_began
+
+    @property
+    def _how(self) -> Status:
+        if self.phase == Phase.SKIPPED:
+            return Status.SKIPPED
+        if self.phase != Phase.FAILED and not self.status.get("error"):
+            return Status.OK
+        return Status.TIMED_OUT if self._late else Status.FAILED
+
+    @property
+    def _error(self) -> str | None:
+        if self.phase == Phase.SKIPPED:
+            return str(self.status.get("result") or "skipped")
+        error = str(self.status.get("error") or "")
+        return (_limit_passed(self.run) if self._late else error) or None
+
+    @property
+    def _answer(self) -> Object:
+        """What a gate holds back is not told, and what it lets out is no answer of the agent's."""
+        gated = self.status.get("gateDigest") or self.status.get("gateVerdict")
+        code = {"exit_code": self.status.get("exitCode", 0)}
+        return code if gated else {"result": self.status.get("result", ""), **code}
+
+    def _begun(self) -> Begun:
+        metadata = within(self.run, "metadata")
+        name, place = str(metadata.get("name")), str(metadata.get("namespace"))
+        declared = {
+            "format": FORMAT,
+            "on": PLACE,
+            "namespace": place,
+            "name": name,
+            "uid": metadata.get("uid"),
+        }
+        given = {"input": self.spec.get("task"), "workspace": "/workspace"}
+        shown = self._instance or name
+        return Begun(
+            self.id,
+            _RUN,
+            None,
+            Scope.RUN,
+            shown,
+            self.at,
+            given,
+            self._about,
+            declared,
+            f"{PLACE}:{place}/{name}",
+        )
+
+    @property
+    def _instance(self) -> str:
+        return str(self.spec.get("agentRef") or self.spec.get("instanceRef") or "")
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        name = str(within(self.run, "metadata").get("name"))
+        return {
+            "workflow_id": self._instance or name,
+            "agent": str(self.spec.get("agentId") or "default"),
+            "session_id": str(self.spec.get("sessionKey") or name),
+            "attempt": 1,
+        }
+
+    def _calls(self, point: Point, hooks: list[_Hook]) -> Iterator[Record]:
+        for hook in hooks:
+            if not hook.ended:
+                if self.over and point is Point.RUN_START:
+                    return  # the run ended before its turn
+                raise _NotYet
+            yield self._called(point, hook, last=point is Point.RUN_END and hook is hooks[-1])
+
+    def _called(self, point: Point, hook: _Hook, *, last: bool) -> Called:
+        self._pass(hook.started and hook.started + hook.seconds)
+        fails = hook.failed and point is Point.RUN_START
+        error = hook.error if hook.failed else None
+        kind = _KINDS.get(str(hook.told.get("reason")), "exit") if hook.failed else None
+        return Called(
+            self.id,
+            _RUN,
+            point,
+            hook.name,
+            self.at,
+            hook.seconds,
+            HookAction.FAIL if fails else HookAction.CONTINUE,
+            error if fails else None,
+            None,
+            error_kind=kind,
+            error=error,
+            last=last,
+        )
+
+    def _phase(self, now: Phase) -> Decided:
+        return Decided(self.id, _RUN, PHASE, self.at, HookAction.CONTINUE, note=f"phase {now}")
+
+    def _decided(
+        self,
+        point: Point | str,
+        action: HookAction = HookAction.CONTINUE,
+        reasons: tuple[Reason, ...] = (),
+    ) -> Decided:
+        return Decided(self.id, _RUN, point, self.at, action, reasons)
+
+    def _pass(self, moment: float | None) -> None:
+        """Time goes on to there; a cluster tells whole seconds, by more than one clock."""
+        self.at = max(self.at, moment or 0.0)
+
+    def _hooks(self, stage: Stage) -> list[_Hook]:
+        return [
+            _Hook(str(told.get("name")), str(told.get("state")), told)
+            for told in items(self.status.get("hooks"))
+            if told.get("stage") == stage
+        ]
+
+    def _in_order(self, hooks: list[_Hook]) -> list[_Hook]:
+        """The gate first, where the run itself says which one that is."""
+        written = items(within(self.spec, "lifecycle").get("postRun"))
+        gates = {mapping(each).get("name") for each in written if mapping(each).get("gate")}
+        return sorted(hooks, key=lambda hook: hook.name not in gates)
+
+
+def _limit_passed(run: Object) -> str:
+    try:
+        spec = spec_of(frozen_of(run, None))
+    except FileError:
+        return "the agent passed its limit"
+    limit = spec.timeout or (None if spec.instance else RUN_TIMEOUT)
+    return f"the agent passed its limit{f' of {limit:g} s' if limit else ''}"
+
+
+def _moment(text: Any) -> float | None:
+    try:
+        return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None
