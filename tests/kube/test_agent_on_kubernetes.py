@@ -47,7 +47,11 @@ def goodbye(ctx, hook_context):
 
 @tool
 async def say(text: str) -> str:
-    if ASKED in ("wait", "die"):
+    if ASKED == "fill":
+        with open("/tmp/more-than-a-pod-may-have", "wb") as file:
+            for _ in range(1100):
+                file.write(bytes(2**20))
+    if ASKED in ("wait", "die", "fill"):
         print("waiting now", file=sys.stderr, flush=True)
         if ASKED == "die":
             os._exit(9)
@@ -96,10 +100,10 @@ class There:
         start = [sys.executable, "-m", "hookline", "run", str(self.folder / "agent.py"), *words]
         return subprocess.run(start, env=env, capture_output=True, text=True, timeout=LIMIT, check=False)
 
-    def start(self, *words: str, image: str = "") -> subprocess.Popen[str]:
+    def start(self, *words: str, image: str = "", home: str = "home") -> subprocess.Popen[str]:
         return subprocess.Popen(
             self.words(*words, image=image),
-            env=self.env,
+            env={**self.env, "HOOKLINE_HOME": str(self.folder / home)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -195,12 +199,16 @@ def test_ctrl_c_ends_the_run_with_its_end_hooks_in_the_pod(there):
 
 
 def test_what_happens_to_a_pod_is_told_as_what_it_is(there):
-    nowhere = there.start("hello", image="localhost:1/nobody/nothing:1")
+    nowhere = there.start("hello", image="localhost:1/nobody/nothing:1", home="nowhere")
+    pressed = there.start("fill", home="pressed")
     run = there.start("wait")
     there.until(lambda: there.records() != [])
     there.until(lambda: "waiting now" in run.stderr.readline())
-    working = ["-l", "hookline.dev/component=run", "--field-selector=status.phase=Running"]
-    there.kubectl.well("delete", "pod", "--wait=false", "--force", "--grace-period=0", *working)
+    [begun] = [each for each in there.records() if isinstance(each, Begun) and each.parent_id is None]
+    job = begun.source.removeprefix("kubernetes:").partition(" ")[0].partition("/")[2]
+    there.kubectl.well(
+        "delete", "pod", "--wait=false", "--force", "--grace-period=0", "-l", f"job-name={job}"
+    )
     _, told = run.communicate(timeout=LIMIT)
     assert run.returncode == 1
     assert "the run was cut off: its pod was deleted" in told
@@ -213,6 +221,12 @@ def test_what_happens_to_a_pod_is_told_as_what_it_is(there):
     assert nowhere.returncode == 1
     assert "the pod does not start yet: ImageNotPulled: the image 'localhost:1/nobody/nothing:1'" in told
     assert "the run never began: the image 'localhost:1/nobody/nothing:1' cannot be had" in told
+    _, told = pressed.communicate(timeout=LIMIT)
+    assert pressed.returncode == 1
+    assert "the run was cut off: Evicted: Usage of EmptyDir volume" in told
+    [ended] = [each for each in there.records("pressed") if isinstance(each, Ended) and each.scope == "run"]
+    assert ended.status == "lost"
+    assert ended.error.startswith("Evicted: ")
     there.until(lambda: there.left() == [])
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import hashlib
+import json as jsonlib
 import os
 import secrets
 import signal
@@ -20,9 +22,10 @@ from hookline.cli.running import RESULT, say_result, watcher
 from hookline.cli.terminal import err, open_journal, secrets_of
 from hookline.compose import is_manifest
 from hookline.errors import FileError, HooklineError, UsageError
-from hookline.journal import Begun, Ended, Journal, Record
+from hookline.journal import Begun, Ended, Journal, Owner, Record, RunRow
 from hookline.journal.masking import Mask
 from hookline.journal.owner import alive, owner
+from hookline.journal.place import default_path
 from hookline.journal.sent import Received, Said, Unwritten
 from hookline.lines import text_of
 from hookline.point import Status
@@ -41,6 +44,9 @@ LONGEST_INPUT = 100 * 1024
 MOST_FILES = 900 * 1024
 _SCRIPTED = "scripted/"
 _INTERRUPTED = 130
+_COMPONENT = "run"
+_OWNER = "hookline.dev/owner"
+_DAY = 24 * 3600
 
 
 def run_there(
@@ -102,7 +108,9 @@ class _Wanted:
             namespace=namespace,
             image=self.image,
             args=self.args,
-            component="run",
+            component=_COMPONENT,
+            notes={_OWNER: jsonlib.dumps([_journal(), *owner()])},
+            kept=_DAY,
             env=self.env,
             files=self.files,
             secrets=self.secrets,
@@ -201,7 +209,7 @@ async def _sent(wanted: _Wanted, target: Target, *, json: bool, quiet: bool) -> 
     with open_journal() as journal:
         async with connected(target) as cluster:
             namespace = target.namespace or cluster.namespace
-            await _ended_others(cluster, journal)
+            await _ended_others(cluster, journal, namespace)
             from hookline.kube.tending import started
 
             job, _ = await started(cluster, wanted.task(namespace))
@@ -347,46 +355,62 @@ class Arriving:
             self._open.pop((record.run_id, record.scope_id), None)
 
 
-async def _ended_others(cluster: Cluster, journal: Journal) -> None:
-    """Bring in what Jobs of commands that were killed have come to since."""
+async def _ended_others(cluster: Cluster, journal: Journal, namespace: str) -> None:
+    """Bring in what Jobs of commands that were killed have come to since, and remove them."""
     from hookline.kube.kinds import JOB
     from hookline.kube.seeing import is_over
     from hookline.kube.tending import Ending, forget, tended
 
-    for row in journal.unfinished():
-        found = _place(row.source, cluster)
-        if row.owner is None or alive(row.owner) or found is None:
-            continue
-        job = await cluster.get(JOB, found[1], found[0])
+    found, _ = await cluster.list(JOB, namespace, {"hookline.dev/component": _COMPONENT})
+    left = {_source(job, cluster): job for job in found if _is_left(job)}
+    rows = {
+        row.source: row for row in journal.unfinished() if _is_dead(row) and _is_in(row, cluster, namespace)
+    }
+    for source in [*left, *(source for source in rows if source not in left)]:
+        job, row = left.get(cast("str", source)), rows.get(source)
         if job is not None and not is_over(job):
-            err.print(
-                f"run {row.run_id} ({row.name}) goes on as Job {found[1]} in {found[0]}", style="yellow"
-            )
+            err.print(f"a run goes on as Job {job['metadata']['name']} in {namespace}", style="yellow")
             continue
-        if not journal.claim(row.run_id, row.owner, owner()):
+        if row is not None and not journal.claim(row.run_id, cast("Owner", row.owner), owner()):
             continue
-        arriving = Arriving(journal, cast("str", row.source), None, quiet=True)
-        arriving.know(journal.records(row.run_id))
+        arriving = Arriving(journal, cast("str", source), None, quiet=True)
+        arriving.know(journal.records(row.run_id) if row else ())
         ending = Ending(why="its Job is gone")
         if job is not None:
             async with arriving.kept():
                 ending = await tended(cluster, job, printed=arriving.printed)
-            await forget(cluster, job)
         await arriving.closed(ending)
-        err.print(
-            f"run {row.run_id} ({row.name}) has ended meanwhile; it is in the journal now", style="yellow"
-        )
+        if job is not None:
+            await forget(cluster, job)
+        if row is not None:
+            err.print(
+                f"run {row.run_id} ({row.name}) has ended meanwhile; it is in the journal now", style="yellow"
+            )
+
+
+def _is_left(job: Object) -> bool:
+    """Whether a command of this machine has made it that had the same journal and is dead."""
+    try:
+        journal, *said = jsonlib.loads(job["metadata"].get("annotations", {}).get(_OWNER, ""))
+        made_by = Owner(*said)
+    except (ValueError, TypeError):
+        return False
+    return journal == _journal() and made_by.boot_id == owner().boot_id and not alive(made_by)
+
+
+def _journal() -> str:
+    return hashlib.sha256(str(default_path(os.environ)).encode()).hexdigest()[:16]
+
+
+def _is_dead(row: RunRow) -> bool:
+    return row.owner is not None and not alive(row.owner)
+
+
+def _is_in(row: RunRow, cluster: Cluster, namespace: str) -> bool:
+    place, _, server = (row.source or "").partition(" at ")
+    return place.startswith(f"{THERE}{namespace}/") and server == cluster.server
 
 
 def _source(job: Object, cluster: Cluster) -> str:
     metadata = job["metadata"]
     return f"{THERE}{metadata['namespace']}/{metadata['name']} at {cluster.server}"
-
-
-def _place(source: str | None, cluster: Cluster) -> tuple[str, str] | None:
-    """Namespace and name of the Job of a run that works on this cluster."""
-    place, _, server = (source or "").removeprefix(THERE).partition(" at ")
-    if not source or not source.startswith(THERE) or server != cluster.server:
-        return None
-    namespace, _, name = place.partition("/")
-    return namespace, name

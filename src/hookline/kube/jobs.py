@@ -85,6 +85,8 @@ class Task:
     account: str = ""
     mark: str = ""
     """Tells this task's Secret from that of an earlier one of the same name, which goes a moment after its Job."""
+    kept: int | None = None
+    """Seconds for which the cluster keeps it when it is over, where nobody has removed it before."""
     open_claim_as_root: bool = False
     """For volumes that do not take the pod's group: a first container opens the volume's top folder, as root without
     any capability."""
@@ -108,6 +110,7 @@ def job_of(task: Task) -> Object:
         "spec": {
             "backoffLimit": 0,
             **limit,
+            **({} if task.kept is None else {"ttlSecondsAfterFinished": task.kept}),
             "template": {"metadata": {"labels": labels}, "spec": _pod(task)},
         },
     }
