@@ -1,0 +1,33 @@
+"""`make test-real`: the tests that need more than Python, those with a cluster beside the others.
+
+The cluster's wait most of their time, for pods that start and end. They are shown as they go; what the others print
+comes when both are through. Exits with 1 if anything failed.
+"""
+
+import signal
+import subprocess
+import sys
+import tempfile
+
+PYTEST = [sys.executable, "-m", "pytest", "-m", "real"]
+CLUSTER = "tests/kube"
+NOTHING = 5
+
+
+def main() -> int:
+    # Whoever started us aside may have switched it off, and tests are about what it does.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with tempfile.TemporaryFile("w+b") as said:
+        others = subprocess.Popen([*PYTEST, f"--ignore={CLUSTER}"], stdout=said, stderr=subprocess.STDOUT)
+        try:
+            codes = [subprocess.call([*PYTEST, CLUSTER]), others.wait()]
+        except KeyboardInterrupt:
+            others.wait()
+            return 130
+        said.seek(0)
+        print(f"\n==> the tests without a cluster\n{said.read().decode(errors='replace')}", flush=True)
+    return 0 if set(codes) <= {0, NOTHING} else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
