@@ -58,8 +58,7 @@ test: lint
 	@echo "==> pytest: every test that needs only Python"
 	@$(BIN)/python -m pytest -m "not real" -n $(WORKERS)
 
-# One after another: these share a cluster, an engine, a machine.
-# pytest exits 5 when nothing was selected, which is no failure here.
+# Those that share a cluster one after another, and beside them those that share an engine and the machine.
 test-real: $(READY)
 	@echo "==> pytest: the tests that need more than Python"
 	@$(BIN)/python tools/real.py
