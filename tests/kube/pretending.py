@@ -116,7 +116,8 @@ class PretendCluster:
         if have is None:
             return None
         text = self.logs.get((have["metadata"]["uid"], container), "")
-        return "\n".join(text.splitlines()[-(tail_lines or 10**9) :])
+        lines = text.split("\n") if text.endswith("\n") or not text else [*text.split("\n"), ""]
+        return "\n".join(lines[-(tail_lines or 10**9) - 1 :])
 
     def add(self, made: Object) -> Object:
         """Put an object there, as it is, with all that the server gives it."""

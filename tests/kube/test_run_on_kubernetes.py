@@ -1,5 +1,6 @@
 """`hookline run --on kubernetes` and its companions against a real cluster with the operator installed."""
 
+import base64
 import json
 import os
 import pty
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hookline.kube.journaling import records_of
 from tests.kube.conftest import BUSYBOX
@@ -459,3 +461,86 @@ def test_the_example_says_what_it_comes_to_there(there):
             owner["uid"] = "00000000-0000-0000-0000-000000000000"
         each["metadata"]["namespace"] = there.kubectl.name
         there.kubectl.well("create", "--dry-run=server", given=each)
+
+
+SCRIPT = json.dumps([{"tools": [{"name": "bash", "arguments": {"command": "echo hi"}}]}, "done"])
+WORKING = run(
+    model={"provider": "scripted", "model": "/workspace/script.json"},
+    lifecycle={"preRun": [shell("brief", f"echo '{SCRIPT}' > $WORKSPACE/script.json")]},
+)
+
+
+def scopes(records):
+    """What began and ended, by depth, whatever file the model's script is in."""
+    depth, found = {}, []
+    for each in records:
+        if each["record"] == "begun":
+            depth[each["scope_id"]] = depth.get(each["parent_id"], -1) + 1
+            name = "" if each["scope"] == "run" else each["name"].partition("/")[0]
+            found.append((depth[each["scope_id"]], each["scope"], name))
+        elif each["record"] == "ended":
+            found.append((depth[each["scope_id"]], each["scope"], each["status"]))
+    return found
+
+
+def test_what_an_agent_does_inside_is_on_record_there_and_at_the_operator_like_here(there):
+    script = there.folder / "script.json"
+    script.write_text(SCRIPT)
+    file = there.file(WORKING)
+    words = ("--on", "local", "--name", "mine", "--model", f"scripted/{script}")
+    mine = here(there, "run", file, *words)
+    assert mine.returncode == 0, mine.stderr
+    done = there("run", file, "--name", "there")
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    local, remote = on_record(there, "mine"), on_record(there, "there")
+    assert scopes(remote) == scopes(local)
+    assert [each[1:] for each in scopes(remote) if each[0] == 3][2:4] == [("tool", "bash"), ("tool", "ok")]
+    assert told(remote) == told(local)
+    (tool,) = (each for each in remote if each["record"] == "ended" and each["scope"] == "tool")
+    assert tool["output"] == {"exit_code": 0, "output": "hi\n"}
+    for line in ("    step 1\n", "      tool bash", "        = bash ok"):
+        assert line in done.stderr, done.stderr
+    assert done.stderr.index("= bash ok") < done.stderr.index("    = ok")
+    assert scopes(at_the_operator(there, tool["run_id"])) == scopes(local)
+
+
+def at_the_operator(there, run_id):
+    """What the journal of the operator that leads has of a run that is over."""
+    words = ("python3", "-m", "hookline", "runs", run_id, "--json")
+    place = ("-n", "hookline-system")
+    lease = there.kubectl.get("lease", "hookline-operator", *place)
+    pod = lease["spec"]["holderIdentity"].partition("_")[0]
+
+    def found():
+        done = there.kubectl("exec", pod, *place, "--", *words)
+        records = [json.loads(line) for line in done.out.splitlines()] if done.code == 0 else []
+        return records if records and records[-1]["record"] == "ended" else None
+
+    return until(found)
+
+
+def test_who_may_not_read_the_log_follows_the_run_all_the_same(there):
+    """With rights to AgentRuns and to nothing else, there is one note, also on record."""
+    kubectl = there.kubectl
+    kubectl.well("create", "serviceaccount", "follower")
+    kubectl.well("create", "role", "follower", "--verb=*", "--resource=agentruns.sympozium.ai")
+    kubectl.well(
+        "create", "rolebinding", "follower", "--role=follower", f"--serviceaccount={kubectl.name}:follower"
+    )
+    head = {"name": "pass", "annotations": {"kubernetes.io/service-account.name": "follower"}}
+    asked = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token"}
+    kubectl.well("create", given={**asked, "metadata": head})
+    token = until(lambda: kubectl.get("secret", "pass").get("data", {}).get("token"))
+    config = yaml.safe_load(Path(there.env["KUBECONFIG"]).read_text())
+    for user in config["users"]:
+        user["user"] = {"token": base64.b64decode(token).decode()}
+    (there.folder / "config").write_text(yaml.safe_dump(config))
+    there.env["KUBECONFIG"] = str(there.folder / "config")
+    done = there("run", there.file(WORKING), "--name", "there")
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    said = " ".join(done.stderr.split())
+    assert said.count("what the agent did inside is not all on record: its pod may not be looked for") == 1
+    assert "pods is forbidden" in said
+    notes = [each["note"] for each in on_record(there, "there") if each.get("point") == "x.hookline.inside"]
+    assert len(notes) == 1
+    assert "is not all on record: its pod may not be looked for" in notes[0]

@@ -2,7 +2,7 @@
 
 It keeps the contract of Sympozium's runner: the task from TASK or /ipc/input/task.json; each tool call as files in
 /ipc/tools; the result in /ipc/output/result.json and, between two markers, on standard output; then /ipc/done; and it
-exits with 0 or 1.
+exits with 0 or 1. With HOOKLINE_RECORDS=1 it also prints what it begins and ends, each on a line that begins with RS.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +23,10 @@ from hookline.agentruns.relaying import VARIABLE, Outside, asking_hooks
 from hookline.context import HookContext, WorkflowContext
 from hookline.errors import HooklineError, UsageError
 from hookline.hook import hook
+from hookline.journal import Record
+from hookline.journal.encoding import Encoding
+from hookline.journal.foreign import printed
+from hookline.journal.masking import Mask
 from hookline.plain import plain
 from hookline.point import Point
 from hookline.result import CONTINUE, HookResult
@@ -30,6 +34,7 @@ from hookline.sdk import Agent
 
 __all__ = ["main"]
 
+RECORDS = "HOOKLINE_RECORDS"
 SKIPPED = "preRun hook requested skip"
 _KEYS = re.compile(r"(_API_KEY|_AUTH_TOKEN)$")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -63,7 +68,8 @@ async def _worked(task: str, given: Mapping[str, str], ipc: Ipc) -> dict[str, An
     try:
         asking = asking_hooks(outside, given.get(VARIABLE, ""))
         session = given.get("SESSION_KEY") or None
-        result = await agent.run(task, session_id=session, hooks=[*asking, ipc.calls], watch=[outside.told])
+        watch = [outside.told, *([_printing(given)] if given.get(RECORDS) == "1" else [])]
+        result = await agent.run(task, session_id=session, hooks=[*asking, ipc.calls], watch=watch)
     finally:
         await agent.close()
         await outside.close()
@@ -72,6 +78,19 @@ async def _worked(task: str, given: Mapping[str, str], ipc: Ipc) -> dict[str, An
         "response": as_text(plain(result.result)),
         "metrics": {"inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens},
     }
+
+
+def _printing(given: Mapping[str, str]) -> Callable[[Record], None]:
+    """Prints records, for whoever reads the log. Others may read it as well, so it knows the agent's own keys."""
+    encoding = Encoding(Mask(value for name, value in given.items() if _KEYS.search(name)))
+
+    def told(record: Record) -> None:
+        line = printed(record, encoding)
+        if line is not None:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+
+    return told
 
 
 def _agent(given: Mapping[str, str]) -> Agent:

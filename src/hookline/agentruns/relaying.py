@@ -22,7 +22,7 @@ from hookline.errors import AgentFailed, HookBroke, HooklineError
 from hookline.hook import Hook, OnError
 from hookline.journal import Decided, Record
 from hookline.journal.encoding import Encoding
-from hookline.journal.foreign import Foreign, line_of
+from hookline.journal.foreign import INSIDE, Foreign, line_of
 from hookline.journal.masking import Mask
 from hookline.lifecycle import OpenScope
 from hookline.pipeline import Pipeline
@@ -35,8 +35,6 @@ __all__ = ["INSIDE", "VARIABLE", "Outside", "asking_hooks", "inner_points", "rel
 SOCKET = "hooks.sock"
 VARIABLE = "HOOKLINE_RELAYED"
 """Names the points, with commas between, at which the agent's process has to ask."""
-INSIDE = "x.hookline.inside"
-"""Where a run's record says that something of what came from inside its agent is missing."""
 LONGEST = 64 * 1024 * 1024
 _LAST_LINES = 5.0
 """Seconds to read what an agent that is over has left in the socket."""
@@ -109,9 +107,8 @@ class _Relay:
             await asyncio.wait(left)
         for each in self._foreign.left():
             await self._scope.run.recorder.write(each)
-        if self._foreign.dropped:
-            count = self._foreign.dropped
-            self.note(f"{count} lines from inside the agent were no records, and are left out")
+        if self._foreign.lacks:
+            self.note(self._foreign.lacks)
 
     def note(self, text: str) -> None:
         run = self._scope.run

@@ -23,6 +23,7 @@ COMMANDS = {
     "try": "looking:try_",
     "schema": "looking:schema",
     "serve": "serving:serve",
+    "attempt": "attempting:attempt",
     "operator": "operating:operator",
     "crds": "operating:crds",
     "workspace": "working:workspace",

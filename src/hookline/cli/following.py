@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from hookline.cli.tree import Line, duration
@@ -43,8 +43,8 @@ class Progress:
         self._phase = ""
         self._told: set[tuple[str, ...]] = set()
 
-    def lines(self, run: Object) -> Iterator[Line]:
-        """What is new in the run as it is now."""
+    def lines(self, run: Object, inside: Iterable[Line] = ()) -> Iterator[Line]:
+        """What is new in the run as it is now; `inside` is what its agent did before it ended."""
         if self._began is None:
             self._began = self._clock()
             name = run["metadata"]["name"]
@@ -56,6 +56,7 @@ class Progress:
         if changed and self._agent is None and _has_run(now) and self._once("agent"):
             self._agent = self._clock()
             yield self._line(1, f"agent {run['spec'].get('agentId') or 'default'}{self._task(run)}", "bold")
+        yield from inside
         if changed and now not in ENDED:
             yield self._note(f"phase {now}")
         yield from self._agent_ended(status, now)

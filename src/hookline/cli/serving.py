@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
@@ -20,6 +20,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from hookline.cli.clusters import CONTEXT, KUBECONFIG, KUBERNETES, NAMESPACE, Target, connected
 from hookline.cli.conversing import HOST, IDLE, MODEL, TOOLS, URL, serve_agent
 from hookline.cli.formats import is_agent
 from hookline.cli.running import FILE, IMAGES, hooks_of
@@ -29,6 +30,7 @@ from hookline.errors import UsageError
 from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
 from hookline.journal.place import default_path
+from hookline.lines import text_of
 from hookline.orchestrator.agents import CodingAgent
 from hookline.orchestrator.agents.guarding import Once, guard_of
 from hookline.orchestrator.api import serving
@@ -41,6 +43,9 @@ from hookline.orchestrator.working import SiteWorker, agent_of, secret_names, tr
 from hookline.orchestrator.workspace import Root
 from hookline.pipeline import Recorder
 from hookline.runners.local import LocalRunner
+
+if TYPE_CHECKING:
+    from hookline.cli.dispatching import ClusterWorker
 
 __all__ = ["serve"]
 
@@ -67,6 +72,20 @@ def serve(
     image: IMAGES = None,
     tools: TOOLS = None,
     session_idle: IDLE = None,
+    on: Annotated[str, typer.Option(help="kubernetes: each attempt at an issue is a Job there")] = "",
+    namespace: NAMESPACE = "",
+    context: CONTEXT = "",
+    kubeconfig: KUBECONFIG = "",
+    secret: Annotated[
+        list[str] | None, typer.Option(help="a Secret whose keys become variables of the pods")
+    ] = None,
+    storage_size: Annotated[str, typer.Option(help="of each workspace's volume [default: 1Gi]")] = "",
+    storage_class: Annotated[
+        str, typer.Option(help="of each workspace's volume [default: the cluster's]")
+    ] = "",
+    open_volume_as_root: Annotated[
+        bool, typer.Option(help="for volumes that do not take the group of a pod")
+    ] = False,
     strict: Annotated[bool, typer.Option(help="refuse what is otherwise only warned about")] = False,
     json: Annotated[bool, typer.Option("--json", help="the state as JSON lines on standard output")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="only warnings")] = False,
@@ -80,10 +99,21 @@ def serve(
         "tools": tools,
         "session_idle": session_idle,
     }
+    there: dict[str, Any] = {
+        "on": on,
+        "namespace": namespace,
+        "context": context,
+        "kubeconfig": kubeconfig,
+        "secret": secret,
+        "storage_size": storage_size,
+        "storage_class": storage_class,
+        "open_volume_as_root": open_volume_as_root,
+    }
     if is_agent(file):
+        _refuse(there, "this is for a WORKFLOW.md, and the file is an agent")
         return serve_agent(file, hooks=hooks, port=port, strict=strict, json=json, quiet=quiet, **own)
-    if useless := [f"--{name.replace('_', '-')}" for name, value in own.items() if value]:
-        raise UsageError(f"{', '.join(useless)}: this is for an agent, and the file is a WORKFLOW.md")
+    terms = _terms(there, own.pop("image") if on == KUBERNETES else None, hooks)
+    _refuse(own, "this is for an agent, and the file is a WORKFLOW.md")
     path = workflow_file(file or None, Path.cwd())
     mask = Mask(secrets_of(os.environ))
     notes = _Notes()
@@ -97,6 +127,9 @@ def serve(
         check=_checked,
     )
     show = _Picture(notes, watched) if live else print_json if json else None
+    if terms is not None:
+        target = Target(namespace=namespace, context=context, kubeconfig=kubeconfig)
+        return asyncio.run(_served_there(watched, target, terms, mask, port, show))
     with open_journal() as journal, Root(watched.workflow.root) as root:
         runner = LocalRunner(cap=_processes(watched))
         names = secret_names(watched.workflow, os.environ)
@@ -146,6 +179,73 @@ async def _served(
     return 0
 
 
+async def _served_there(
+    watched: Watched,
+    target: Target,
+    terms: dict[str, Any],
+    mask: Mask,
+    port: int | None,
+    show: Callable[[dict[str, Any]], None] | None,
+) -> int:
+    from hookline.cli.alone import alone
+    from hookline.cli.dispatching import NEAR, ClusterWorker, Terms, workflow_id
+
+    log, workflow = logging.getLogger(__name__), watched.workflow
+    if workflow.tracker.kind in NEAR:
+        log.warning(
+            "pods do not see the issues of the tracker %s: each attempt is one turn, and after it the issue is looked"
+            " at here",
+            workflow.tracker.kind,
+        )
+    changed = asyncio.Event()
+    home = default_path(os.environ).parent
+    with open_journal() as journal:
+        async with connected(target) as cluster:
+            placed = Terms(namespace=target.namespace or cluster.namespace, **terms)
+            async with alone(cluster, placed.namespace, workflow_id(workflow), home, log.warning) as lease:
+                worker = ClusterWorker(
+                    cluster,
+                    placed,
+                    workflow,
+                    text=lambda: watched.text,
+                    journal=journal,
+                    me=owner(),
+                    mask=mask,
+                )
+                service = Service(
+                    watched, lambda found: tracker_of(found, os.environ), worker, changed=changed.set
+                )
+                _on_signals(service)
+                try:
+                    await _taken_up(worker, workflow)
+                    async with _api(watched, service, port), _shown(service, changed, show):
+                        await _until_lost(service, worker, lease)
+                finally:
+                    await worker.close()
+    return 0
+
+
+async def _taken_up(worker: ClusterWorker, workflow: Workflow) -> None:
+    tracker = tracker_of(workflow, os.environ)
+    try:
+        await worker.recovered(workflow, tracker)
+    finally:
+        await tracker.close()
+
+
+async def _until_lost(service: Service, worker: ClusterWorker, lease: asyncio.Task[None]) -> None:
+    """Until the service is stopped. Where the lease is lost it leaves at once, and what is at work goes on."""
+    running = asyncio.ensure_future(service.run())
+    await asyncio.wait({running, lease}, return_when=asyncio.FIRST_COMPLETED)
+    if not running.done():
+        worker.leave()
+        service.stop()
+        service.stop()
+    await running
+    if lease.done():
+        lease.result()
+
+
 @asynccontextmanager
 async def _api(watched: Watched, service: Service, port: int | None) -> AsyncGenerator[None, None]:
     server = watched.workflow.server
@@ -186,6 +286,37 @@ async def _shown(
         closing = getattr(show, "close", None)
         if closing is not None:
             closing()
+
+
+def _terms(there: dict[str, Any], images: list[str] | None, hooks: list[str] | None) -> dict[str, Any] | None:
+    """What the options say of pods and volumes; None where the work is done here."""
+    if there["on"] not in ("", KUBERNETES):
+        raise UsageError(
+            f"--on is {there['on']!r}; known: {KUBERNETES}, or nothing, then the work is done here"
+        )
+    if not there["on"]:
+        _refuse(there, f"this goes with --on {KUBERNETES}")
+        return None
+    if images is None or len(images) != 1 or "=" in images[0]:
+        raise UsageError(
+            f"--on {KUBERNETES} needs the one image of the pods, with hookline and the agent in it: --image NAME"
+        )
+    payloads = os.environ.get("HOOKLINE_PAYLOADS")
+    return {
+        "image": images[0],
+        "secrets": tuple(there["secret"] or ()),
+        "size": there["storage_size"] or "1Gi",
+        "storage_class": there["storage_class"],
+        "open_as_root": there["open_volume_as_root"],
+        "hooks": tuple((os.path.basename(each), text_of(each)) for each in hooks or ()),
+        "env": {"HOOKLINE_PAYLOADS": payloads} if payloads else {},
+    }
+
+
+def _refuse(options: dict[str, Any], why: str) -> None:
+    useless = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
+    if useless:
+        raise UsageError(f"{', '.join(useless)}: {why}")
 
 
 def _on_signals(service: Service) -> None:

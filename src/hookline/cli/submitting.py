@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,14 +15,24 @@ from hookline.agentruns.asked import Asked, secret_values
 from hookline.cli.clusters import KUBERNETES, Target, connected
 from hookline.cli.following import ENDED, Progress, phase_in, status_in
 from hookline.cli.terminal import err, open_journal, out, print_json, secrets_of, show
+from hookline.cli.tree import Line, Tree
 from hookline.dialects.sympozium.checking import doubts
 from hookline.dialects.sympozium.objects import RunSpec
 from hookline.dialects.sympozium.phases import WITHHELD, Phase
 from hookline.dialects.sympozium.reading import parse
 from hookline.errors import HooklineError, JournalError, UsageError
-from hookline.journal import Journal
+from hookline.journal import Begun, Journal, Record
 from hookline.journal.masking import Mask
-from hookline.kube.journaling import Ledger, run_id_of
+from hookline.kube.journaling import (
+    Ledger,
+    agent_has_begun,
+    agent_is_over,
+    foreign_of,
+    inside_note,
+    records_of,
+    run_id_of,
+    would_tell,
+)
 from hookline.lifecycle import new_run_id
 
 if TYPE_CHECKING:
@@ -34,6 +44,8 @@ Object = dict[str, Any]
 
 SILENT = 20.0
 """Seconds after which a run without any status is one that nobody looks after."""
+LAST_LINES = 20.0
+"""Seconds to hear the rest of what an agent that is over has told."""
 _INTERRUPTED = 130
 
 
@@ -182,7 +194,19 @@ class Silence(NamedTuple):
     """So much time has passed that something should have been heard."""
 
 
-_Event = Changed | Interrupted | Typed | Silence
+class Heard(NamedTuple):
+    """A record from inside the agent, as it was printed; None where all come again from the first one on."""
+
+    line: str | None
+
+
+class HeardAll(NamedTuple):
+    """No more of them will come; `why` some are missing, if any are."""
+
+    why: str = ""
+
+
+_Event = Changed | Interrupted | Typed | Silence | Heard | HeardAll
 
 
 class _Record:
@@ -192,8 +216,16 @@ class _Record:
         self._journal = journal
         self._ledger: Ledger | None = Ledger(journal)
 
-    async def take(self, run: Object) -> None:
-        await self._written(lambda ledger: ledger.take(run))
+    async def take(self, run: Object, inside: Iterable[Record] = ()) -> None:
+        """`inside` is the rest of what the agent told, once it is over."""
+
+        async def rest() -> list[Record]:
+            return list(inside)
+
+        await self._written(lambda ledger: ledger.take(run, rest))
+
+    async def add(self, run: Object, inside: Iterable[Record]) -> None:
+        await self._written(lambda ledger: ledger.add(run, inside))
 
     async def lost(self, run: Object) -> None:
         await self._written(lambda ledger: ledger.lost(run_id_of(run)))
@@ -207,6 +239,49 @@ class _Record:
         except JournalError as exc:
             self._ledger = None
             err.print(f"the run goes on, and is not on record here any more: {exc}", style="yellow")
+
+
+class _Inside:
+    """What the agent of a run tells of what it does, on its way to the record and the screen."""
+
+    def __init__(self, run: Object, mask: Mask, width: int) -> None:
+        self._run, self._mask = run, mask
+        self._foreign = foreign_of(run, mask)
+        self._tree = Tree(mask, width)
+        self._known: set[tuple[type, str]] = set()
+        self._waiting: list[Record] = []
+        self.over = bool(run["spec"].get("dryRun"))
+        self.why = ""
+        """What keeps the rest from being heard."""
+
+    def take(self, line: str | None) -> None:
+        """A line as it was heard; None before all of them come again."""
+        if line is None:
+            self._foreign = foreign_of(self._run, self._mask)
+            return
+        record = self._foreign.record(line.encode())
+        if record is not None and (type(record), record.scope_id) not in self._known:
+            self._known.add((type(record), record.scope_id))
+            self._waiting.append(record)
+
+    def new(self) -> list[Record]:
+        """Those that nobody has had."""
+        new, self._waiting = self._waiting, []
+        return new
+
+    def missing(self, run: Object) -> list[str]:
+        """What is to be told of those that never come, once that is certain."""
+        why = f"what the agent did inside is not all on record: {self.why}" if self.why else ""
+        certain = self.over and would_tell(run) and agent_has_begun(run)
+        return [text for text in (why, self._foreign.lacks) if text and certain]
+
+    def lines(self, run: Object, records: Iterable[Record]) -> Iterator[Line]:
+        """They stand below the agent, whose own line is told by the status."""
+        for each in records_of(run):
+            if isinstance(each, Begun):
+                list(self._tree.lines(each))
+        for each in records:
+            yield from self._tree.lines(each)
 
 
 class _Follow:
@@ -235,6 +310,9 @@ class _Follow:
             width=max(err.width, 60),
             how_to_answer=f"; in another terminal: hookline approve {self._name} {where}   (or reject, rewrite)",
         )
+        self._inside = _Inside(made, mask, max(err.width, 60))
+        self._held: list[Changed] = []
+        self._missing_told: set[str] = set()
         self._events: asyncio.Queue[_Event] = asyncio.Queue()
         self._asked = False
         self._ending = False
@@ -264,7 +342,9 @@ class _Follow:
             on_change=lambda before, after: self._events.put_nowait(Changed(after)),
         )
         store.put(self._run)
-        watching = asyncio.create_task(store.run())
+        tasks = [asyncio.create_task(store.run())]
+        if not self._inside.over:
+            tasks.append(asyncio.create_task(self._listen()))
         silence = loop.call_later(SILENT, self._events.put_nowait, Silence())
         asks = sys.stdin.isatty()
         loop.add_signal_handler(signal.SIGINT, self._events.put_nowait, Interrupted(asks))
@@ -273,14 +353,27 @@ class _Follow:
             yield
         finally:
             silence.cancel()
-            watching.cancel()
+            for task in tasks:
+                task.cancel()
             if self._asked:
                 loop.remove_reader(sys.stdin.fileno())
-            await asyncio.gather(watching, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        from hookline.kube.hearing import hear
+
+        why = await hear(self._cluster, self._run, lambda line: self._events.put_nowait(Heard(line)))
+        self._events.put_nowait(HeardAll(why))
 
     async def _seen(self, event: _Event) -> int | None:
         if isinstance(event, Changed):
-            return await self._changed(event.run)
+            return await self._in_turn(event)
+        if isinstance(event, Heard):
+            self._inside.take(event.line)
+            await self._shown_inside()
+            return None
+        if isinstance(event, HeardAll):
+            return await self._heard_all(event.why)
         if isinstance(event, Interrupted):
             return self._interrupted(event)
         if isinstance(event, Typed):
@@ -294,14 +387,63 @@ class _Follow:
             )
         return None
 
+    async def _in_turn(self, event: Changed) -> int | None:
+        """What comes after the agent's end waits until all that the agent told has come, or has had its time."""
+        run = event.run
+        if run is None and self._held:
+            code = await self._heard_all("the run is gone")
+            return await self._changed(run) if code is None else code
+        if run is None or self._inside.over or not would_tell(run):
+            return await self._changed(run)
+        if not self._held and not agent_is_over(run):
+            code = await self._changed(run)
+            await self._shown_inside()
+            return code
+        if not self._held:
+            late = HeardAll(f"its log had not ended {LAST_LINES:g} s after it")
+            asyncio.get_running_loop().call_later(LAST_LINES, self._events.put_nowait, late)
+        self._held.append(event)
+        return None
+
+    async def _shown_inside(self) -> None:
+        if agent_has_begun(self._run):
+            new = self._inside.new()
+            await self._record.add(self._run, new)
+            self._show(self._inside.lines(self._run, new))
+
+    async def _heard_all(self, why: str) -> int | None:
+        if self._inside.over:
+            return None
+        self._inside.over, self._inside.why = True, why
+        self._tell_missing()
+        held, self._held = self._held, []
+        for event in held:
+            code = await self._changed(event.run)
+            if code is not None:
+                return code
+        return None
+
+    def _tell_missing(self) -> None:
+        """At once, and not when the agent has ended: somebody may be looking at nothing."""
+        missing = self._inside.missing(self._run)
+        _tell([text for text in missing if text not in self._missing_told], quiet=self._quiet)
+        self._missing_told.update(missing)
+
+    def _show(self, lines: Iterable[Line]) -> None:
+        for line in () if self._quiet else lines:
+            show(line, err)
+
     async def _changed(self, run: Object | None) -> int | None:
         if run is None or run["metadata"]["uid"] != self._run["metadata"]["uid"]:
             await self._record.lost(self._run)
             return self._gone()
         self._run = run
-        await self._record.take(run)
-        for line in () if self._quiet else self._progress.lines(run):
-            show(line, err)
+        last = self._inside.over and agent_is_over(run)
+        rest = self._inside.new() if last else []
+        notes = [inside_note(run, text) for text in self._inside.missing(run)]
+        await self._record.take(run, [*rest, *notes])
+        self._show(self._progress.lines(run, self._inside.lines(run, rest)))
+        self._tell_missing()
         return self._over() if phase_in(run) in ENDED and not self._ending else None
 
     def _gone(self) -> int:

@@ -15,9 +15,13 @@ from hookline.errors import JournalError
 from hookline.journal import Begun, Ended, Record
 from hookline.journal.encoding import CAP, Encoding, decoded
 from hookline.journal.masking import Mask
+from hookline.journal.sent import MARK
 from hookline.point import Scope, Status
 
-__all__ = ["LONGEST", "Foreign", "line_of"]
+__all__ = ["BROKEN_OFF", "INSIDE", "LONGEST", "Foreign", "line_of", "parted", "printed"]
+
+INSIDE = "x.hookline.inside"
+"""Where a run's record says that something of what came from inside its agent is missing."""
 
 LONGEST = 4 * 1024 * 1024
 """Bytes of one line."""
@@ -26,7 +30,8 @@ MOST_RECORDS = 50_000
 _AROUND = frozenset({Scope.WORKSPACE, Scope.RUN, Scope.SESSION})
 _ID = re.compile(r"[0-9A-Za-z]{1,32}", re.ASCII)
 _LONGEST_NAME = 200
-_BROKEN_OFF = "the agent's process was over before it"
+BROKEN_OFF = "the agent's process was over before it"
+_PRINTED = f'{MARK}["'
 
 
 def line_of(record: Record, encoding: Encoding) -> bytes | None:
@@ -38,19 +43,52 @@ def line_of(record: Record, encoding: Encoding) -> bytes | None:
     return encoding.record(record).encode() + b"\n"
 
 
-class Foreign:
-    """The scopes of another process, below a scope of a run here."""
+def printed(record: Record, encoding: Encoding) -> str | None:
+    """The same, for a process that sends it among all else that it prints."""
+    line = line_of(record, encoding)
+    return None if line is None else f"{MARK}{line.decode()}"
 
-    def __init__(self, run_id: str, scope_id: str, mask: Mask | None = None) -> None:
+
+def parted(text: str) -> tuple[str, list[str]]:
+    """What a process printed without its records, and the lines of those."""
+    if _PRINTED not in text:
+        return text, []
+    others: list[str] = []
+    lines: list[str] = []
+    for line in text.split("\n"):
+        # Somebody may have begun the line who did not end it.
+        said, mark, record = line.partition(_PRINTED)
+        if mark:
+            lines.append(f'["{record}')
+        if said or not mark:
+            others.append(said)
+    return "\n".join(others), lines
+
+
+class Foreign:
+    """The scopes of another process, below a scope of a run here. None of them began before `since`; None is now."""
+
+    def __init__(
+        self, run_id: str, scope_id: str, mask: Mask | None = None, *, since: float | None = None
+    ) -> None:
         self._run_id = run_id
         self._under = scope_id
         self._mask = mask or Mask()
-        self._since = time.time()
+        self._since = time.time() if since is None else since
         self._known: dict[str, str] = {}
         self._open: dict[str, Scope] = {}
         self._bytes = 0
         self.dropped = 0
         """How many lines were no records."""
+
+    @property
+    def lacks(self) -> str:
+        """What a record made of these has to tell of what is not in it; empty where that is nothing."""
+        return (
+            f"{self.dropped} lines from inside the agent were no records, and are left out"
+            if self.dropped
+            else ""
+        )
 
     def here(self, scope_id: object) -> str:
         """Which scope of the run here one of the other process's is."""
@@ -73,7 +111,7 @@ class Foreign:
     def left(self) -> list[Ended]:
         """The ends of what the other process never ended, innermost first."""
         broken = [
-            Ended(self._run_id, id, scope, time.time(), Status.LOST, None, _BROKEN_OFF)
+            Ended(self._run_id, id, scope, time.time(), Status.LOST, None, BROKEN_OFF)
             for id, scope in reversed(self._open.items())
         ]
         self._open.clear()

@@ -14,11 +14,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from hookline.dialects.sympozium.environment import for_agent
 from hookline.dialects.sympozium.objects import RunSpec, SecretRef
 from hookline.dialects.sympozium.phases import Stage
+from hookline.journal.foreign import parted
 from hookline.journal.masking import Mask
 from hookline.kube import objects, record
-from hookline.kube.cluster import Cluster
+from hookline.kube.cluster import MOST_LOG_BYTES, Cluster
 from hookline.kube.deciding import FINALIZER, Log, Making, Plan, Removal, World, plan
 from hookline.kube.errors import AlreadyThere, ClusterError, NotThere, Refused
 from hookline.kube.granting import beyond
@@ -28,7 +30,7 @@ from hookline.kube.parts import items, owners, within
 from hookline.kube.record import Made, Record, spec_of
 from hookline.kube.telling import Note
 
-__all__ = ["Hands", "Later", "is_own"]
+__all__ = ["Hands", "Heard", "Later", "is_own"]
 
 logger = logging.getLogger("hookline.kube")
 
@@ -42,16 +44,26 @@ _TOO_WIDE = "lifecycle.rbac asks for more than hookline may grant (the role hook
 _SECRET = re.compile("TOKEN|SECRET|PASSW|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIAL", re.IGNORECASE)
 
 
+Heard = Callable[[Mapping[str, Any], list[str], Mask], None]
+
+
 class Later(ClusterError):
     """Something that goes by itself stands in the way."""
 
 
 class Hands:
-    """`changed` is told every object that was made or changed."""
+    """`changed` is told every object that was made or changed; `heard` the records that an agent which has ended printed,
+    with its run and the mask of that, before anything else is done about its end."""
 
-    def __init__(self, cluster: Cluster, changed: Callable[[Object], None]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        changed: Callable[[Object], None],
+        heard: Heard = lambda run, lines, mask: None,
+    ) -> None:
         self._cluster = cluster
         self._changed = changed
+        self._tell_inside = heard
         self._masks: dict[str, Mask] = {}
 
     async def done(self, world: World) -> tuple[Plan, Record | None]:
@@ -84,13 +96,16 @@ class Hands:
         self._masks.pop(uid, None)
 
     async def _heard(self, world: World, wanted: Iterable[Log]) -> World:
-        logs = dict(world.logs)
+        logs, mask = dict(world.logs), await self._mask(world)
         for log in wanted:
             text = await self._cluster.log(
                 log.pod, world.owner.namespace, log.container, tail_lines=log.lines
             )
+            if text is not None and log.container == objects.AGENT:
+                text, lines = parted(_whole_lines(text))
+                self._tell_inside(world.run, lines, mask)
             logs[(log.uid, log.container)] = text or ""
-        return replace(world, logs=logs, mask=await self._mask(world))
+        return replace(world, logs=logs, mask=mask)
 
     async def _mask(self, world: World) -> Mask:
         """Knows the secrets of a run's hooks: those written in it, and those it refers to."""
@@ -285,6 +300,11 @@ def _with(kept: Record, making: Making, made: Mapping[str, Any]) -> Record:
     return replace(kept, post=(*kept.post, entry)) if making.part == Stage.POST_RUN else kept
 
 
+def _whole_lines(text: str) -> str:
+    """Of a log that was cut because it is long, what is left of its first line is not taken for what it is not."""
+    return text.partition("\n")[2] if len(text.encode("utf-8", "replace")) >= MOST_LOG_BYTES else text
+
+
 def _why(kind: Kind, exc: Refused) -> str:
     if isinstance(exc, NotThere) and kind.kind == "Sandbox":
         return f"agentSandbox: this cluster has no {kind.kind} of {kind.group}; install agent-sandbox, or leave it out"
@@ -295,6 +315,7 @@ def _why(kind: Kind, exc: Refused) -> str:
 
 def _secrets(spec: RunSpec) -> tuple[list[str], list[SecretRef]]:
     hooks = (*spec.hooks.pre_run, *spec.hooks.post_run)
-    pairs = [*spec.env.items(), *(pair for hook in hooks for pair in hook.env.items())]
+    given = {**for_agent(spec).given, **spec.env}
+    pairs = [*given.items(), *(pair for hook in hooks for pair in hook.env.items())]
     written = [value for name, value in pairs if isinstance(value, str) and _SECRET.search(name)]
     return written, [value for _, value in pairs if isinstance(value, SecretRef)]

@@ -63,7 +63,7 @@ class Log(NamedTuple):
     pod: str
     uid: str
     container: str
-    lines: int
+    lines: int | None
 
 
 class Making(NamedTuple):
@@ -423,7 +423,7 @@ class _Follow:
                     return each
         return None
 
-    def _log(self, pod: Object, container: str, lines: int) -> str:
+    def _log(self, pod: Object, container: str, lines: int | None) -> str:
         metadata = pod["metadata"]
         key = (metadata["uid"], container)
         if key not in self.world.logs:
@@ -438,7 +438,9 @@ class _Follow:
             return before
         if seen.state is not State.ENDED:
             return AgentSeen(state=seen.state, started=seen.started)
-        text = "" if pod is None or seen.reason is Reason.NOT_STARTED else self._log(pod, AGENT, _AGENT_LINES)
+        # The built-in one prints what it does from its beginning on.
+        lines = _AGENT_LINES if self.world.settings.agent_command else None
+        text = "" if pod is None or seen.reason is Reason.NOT_STARTED else self._log(pod, AGENT, lines)
         result = from_output(text)
         if seen.detail and (result is None or not result.error):
             result = replace(result or Result(), status="error", error=seen.detail)

@@ -7,7 +7,7 @@ a journal may begin at any time, and after any break, and put in what is missing
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -16,13 +16,26 @@ from hookline.dialects.sympozium.phases import Phase, Stage
 from hookline.dialects.sympozium.runs import FORMAT
 from hookline.errors import FileError
 from hookline.journal import Begun, Called, Decided, Ended, Journal, Record
+from hookline.journal.foreign import BROKEN_OFF, INSIDE, Foreign
+from hookline.journal.masking import Mask
 from hookline.kube.parts import items, mapping, phase_of, within
 from hookline.kube.record import frozen_of, spec_of
 from hookline.lifecycle import LEAVING, owed
 from hookline.point import Point, Scope, Status
 from hookline.result import HookAction, Reason
 
-__all__ = ["PLACE", "Ledger", "records_of", "run_id_of"]
+__all__ = [
+    "PLACE",
+    "Ledger",
+    "agent_has_begun",
+    "agent_is_over",
+    "foreign_of",
+    "inside_note",
+    "is_agents_end",
+    "records_of",
+    "run_id_of",
+    "would_tell",
+]
 
 Object = Mapping[str, Any]
 
@@ -31,6 +44,9 @@ PHASE = "x.sympozium.phase"
 GONE = "lost: the AgentRun is gone from the cluster, and nothing tells how it ended"
 _RUN, _AGENT = "1", "2"
 _MARK = 8
+_UNHEARD = "nobody heard the rest of what the agent did inside, so it is not on record"
+_ANSWERS = frozenset({Scope.STEP, Scope.MODEL, Scope.AGENT})
+"""What these end with may be the agent's answer."""
 _KINDS = {"timed_out": "timed_out", "not_started": "not_started"}
 _LINES = 5
 _TIMED_OUT = "timeout"
@@ -54,6 +70,39 @@ def records_of(run: Object) -> list[Record]:
     return found
 
 
+def agent_has_begun(run: Object) -> bool:
+    """Whether that is told, so that what it does inside has a place."""
+    return any(map(_is_running, records_of(run)))
+
+
+def agent_is_over(run: Object) -> bool:
+    return _over_at(records_of(run)) is not None
+
+
+def is_agents_end(record: Record) -> bool:
+    return isinstance(record, Ended) and record.scope_id == _AGENT
+
+
+def would_tell(run: Object) -> bool:
+    """Whether a built-in agent has begun something to tell of."""
+    idle = phase_of(run) == Phase.SKIPPED or within(run, "spec").get("dryRun")
+    return bool(within(run, "status").get("startedAt")) and not idle
+
+
+def foreign_of(run: Object, mask: Mask | None = None) -> Foreign:
+    """What takes the lines that the run's agent has printed of what it does inside."""
+    made = _moment(within(run, "metadata").get("creationTimestamp"))
+    return Foreign(run_id_of(run), _AGENT, mask, since=made)
+
+
+def inside_note(run: Object, text: str) -> Decided:
+    """Tells what of the agent's inside is not on record."""
+    return Decided(run_id_of(run), _AGENT, INSIDE, time.time(), HookAction.CONTINUE, note=text)
+
+
+Inside = Callable[[], Awaitable[list[Record]]]
+
+
 class Ledger:
     """Puts into a journal what is new of runs on a cluster. `alone`: nobody else writes of them there."""
 
@@ -63,15 +112,26 @@ class Ledger:
         self._known: dict[str, set[Hashable]] = {}
         self._whole: set[str] = set()
 
-    async def take(self, run: Object) -> list[Record]:
-        """What was new, and is written now."""
+    async def take(self, run: Object, inside: Inside | None = None) -> list[Record]:
+        """What was new, and is written now. `inside` brings what the agent did, and is asked when it is over."""
         run_id = run_id_of(run)
         if run_id in self._whole:
             return []
         known = self._keys(run_id)
-        new = [record for record in records_of(run) if _key(record) not in known]
-        await self._write(run_id, new)
-        return new
+        told = records_of(run)
+        at = _over_at(told)
+        if at is not None and (Ended, _AGENT) not in known:
+            told[at:at] = await self._rest(run, inside)
+        return await self._new(run_id, told, known)
+
+    async def add(self, run: Object, inside: Iterable[Record]) -> list[Record]:
+        """Some of what the agent does, while it does; what of it was new. Nothing follows the agent's end."""
+        run_id = run_id_of(run)
+        # As it was at the last look: there are too many of them for one at each.
+        known = self._known.get(run_id) or self._keys(run_id)
+        if run_id in self._whole or (Ended, _AGENT) in known:
+            return []
+        return await self._new(run_id, [_let_out(record, run) for record in inside], known)
 
     async def lost(self, run_id: str) -> None:
         """Ends what is open of a run that is gone."""
@@ -92,6 +152,25 @@ class Ledger:
         self._known.pop(run_id, None)
         self._whole.discard(run_id)
 
+    async def _rest(self, run: Object, inside: Inside | None) -> list[Record]:
+        """What is left to be told of the inside of an agent that is over, up to the ends of all that it left open."""
+        run_id = run_id_of(run)
+        rest = [_let_out(record, run) for record in await inside()] if inside else []
+        left = [
+            each.begun
+            for each in owed([*self._journal.records(run_id), *rest])
+            if each.begun.scope_id.startswith(f"{_AGENT}.")
+        ]
+        now = time.time()
+        ends = [Ended(run_id, each.scope_id, each.scope, now, Status.LOST, None, BROKEN_OFF) for each in left]
+        note = [inside_note(run, _UNHEARD)] if left and inside is None else []
+        return [*rest, *ends, *note]
+
+    async def _new(self, run_id: str, records: Iterable[Record], known: set[Hashable]) -> list[Record]:
+        new = [record for record in records if _key(record) not in known]
+        await self._write(run_id, new)
+        return new
+
     async def _write(self, run_id: str, records: Iterable[Record]) -> None:
         known = self._known.setdefault(run_id, set())
         for record in records:
@@ -108,6 +187,31 @@ class Ledger:
         if run_id not in self._known or not self._alone:
             self._known[run_id] = {_key(record) for record in self._journal.records(run_id)}
         return self._known[run_id]
+
+
+def _is_running(record: Record) -> bool:
+    return isinstance(record, Decided) and (record.point, record.note) == (PHASE, f"phase {Phase.RUNNING}")
+
+
+def _over_at(told: list[Record]) -> int | None:
+    """Where the first record stands that comes after all that the agent did; None while there is none."""
+    at = next((number for number, record in enumerate(told, 1) if _is_running(record)), len(told))
+    return at if at < len(told) else None
+
+
+def _let_out(record: Record, run: Object) -> Record:
+    """What a gate may hold back is on no record."""
+    if isinstance(record, Ended) and record.scope in _ANSWERS and _may_be_gated(run):
+        return record._replace(output=None)
+    return record
+
+
+def _may_be_gated(run: Object) -> bool:
+    written = within(run, "spec").get("lifecycle")
+    if written is not None:
+        return any(mapping(each).get("gate") for each in items(mapping(written).get("postRun")))
+    # Its hooks are those of an agent that is not seen here.
+    return any(told.get("stage") == Stage.POST_RUN for told in items(within(run, "status").get("hooks")))
 
 
 def _is_there(records: Iterable[Record]) -> bool:

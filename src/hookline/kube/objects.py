@@ -30,6 +30,7 @@ __all__ = [
     "POST",
     "PRE",
     "PREPARE",
+    "RECORDS",
     "RUN_LABEL",
     "SANDBOX_API",
     "Owner",
@@ -61,6 +62,8 @@ START_SECONDS = 900
 """What a Job may take besides the limits of its containers, before the cluster ends it though nobody looks on."""
 _LONGEST = 63
 LONGEST_VARIABLE = 100 * 1024
+RECORDS = "HOOKLINE_RECORDS"
+"""Has the built-in agent print what it does, for the record."""
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
 _RECORD = "/var/run/hookline"
 _VOLUME = "/volume"
@@ -338,6 +341,7 @@ def _agent_template(owner: Owner, run: RunSpec, settings: Settings) -> Object:
         "env": [
             {"name": "HOME", "value": "/tmp"},
             {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+            *([] if settings.agent_command else [{"name": RECORDS, "value": "1"}]),
             *(each for each in variables if len(each.get("value", "").encode()) <= LONGEST_VARIABLE),
         ],
         "volumeMounts": _mounts(run),

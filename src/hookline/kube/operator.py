@@ -17,13 +17,22 @@ from typing import Any, NamedTuple
 from hookline.dialects.sympozium.phases import Phase
 from hookline.errors import JournalError
 from hookline.journal import Ended, Journal
+from hookline.journal import Record as Told
+from hookline.journal.masking import Mask
 from hookline.journal.sqlite import KEEP_DAYS, SqliteJournal
 from hookline.kube import packs
 from hookline.kube.acting import Hands
 from hookline.kube.cluster import Cluster
 from hookline.kube.deciding import FINALIZER, World
 from hookline.kube.errors import AlreadyThere, ClusterError, NotThere
-from hookline.kube.journaling import Ledger, run_id_of
+from hookline.kube.journaling import (
+    Ledger,
+    foreign_of,
+    inside_note,
+    is_agents_end,
+    run_id_of,
+    would_tell,
+)
 from hookline.kube.kagent import Pods
 from hookline.kube.kagents import Agents
 from hookline.kube.kinds import (
@@ -62,6 +71,10 @@ _LONGEST_PAUSE = 30.0
 _LABELLED = (JOB, POD, CLAIM, SANDBOX)
 _KEPT_BYTES = 128 * 1024 * 1024
 _PRUNED_AFTER = 500
+_HELD_BYTES = 64 * 1024 * 1024
+"""Of what agents printed of themselves, until it is written."""
+_AT_A_TIME = 50
+_UNREAD = "what the agent did inside is not on record: its log was not read for this journal"
 _OWN = f"{RUN_LABEL},app.kubernetes.io/managed-by=hookline"
 
 
@@ -76,7 +89,7 @@ class Operator:
         journal: Journal | None = None,
     ) -> None:
         self._cluster = cluster
-        self._writing = None if journal is None else _Writing(journal)
+        self._writing = None if journal is None else _Writing(journal, built_in=not settings.agent_command)
         self._settings = settings
         self._stores: dict[Kind, list[Store]] = {}
         self._records: dict[str, Record] = {}
@@ -87,7 +100,7 @@ class Operator:
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._pauses: dict[Key, float] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
-        self._hands = Hands(cluster, self._changed)
+        self._hands = Hands(cluster, self._changed, *([self._writing.heard] if self._writing else []))
         self.ready = asyncio.Event()
         for kind in (AGENT_RUN, AGENT, INSTANCE, ENSEMBLE, PACK, *_LABELLED):
             labels = _OWN if kind in _LABELLED else None
@@ -359,11 +372,23 @@ class _Changed(NamedTuple):
     gone: bool = False
 
 
-class _Writing:
-    """Writes into a journal what becomes of runs, beside all that is done for them: nobody waits for it."""
+class _Heard(NamedTuple):
+    """What the agent of a run has printed of what it did inside."""
 
-    def __init__(self, journal: Journal) -> None:
+    lines: list[str]
+    mask: Mask
+    size: int
+
+
+class _Writing:
+    """Writes into a journal what becomes of runs, beside all that is done for them: nobody waits for it.
+
+    An agent that is `built_in` tells what it does inside."""
+
+    def __init__(self, journal: Journal, *, built_in: bool) -> None:
         self._journal = journal
+        self._built_in = built_in
+        self._heard: dict[str, _Heard] = {}
         self._ledger = Ledger(journal, alone=True)
         self._due: dict[str, _Changed] = {}
         self._any = asyncio.Event()
@@ -377,6 +402,13 @@ class _Writing:
             return
         self._due[run_id_of(run)] = _Changed(run, after is None)
         self._any.set()
+
+    def heard(self, run: Mapping[str, Any], lines: list[str], mask: Mask) -> None:
+        """An agent has ended; the status that tells so comes after this."""
+        size, run_id = sum(map(len, lines)), run_id_of(run)
+        self._heard.pop(run_id, None)
+        if self._built_in and sum(each.size for each in self._heard.values()) + size <= _HELD_BYTES:
+            self._heard[run_id] = _Heard(lines, mask, size)
 
     async def run(self, runs: Sequence[Object]) -> None:
         """Writes until it is cancelled. `runs` are those that are there: others that are open went unseen."""
@@ -400,10 +432,12 @@ class _Writing:
     async def _write(self, run_id: str) -> None:
         now = self._due.pop(run_id)
         try:
-            new = await self._ledger.take(now.run)
+            new = await self._ledger.take(now.run, lambda: self._inside(now.run))
             if now.gone:
                 await self._ledger.lost(run_id)
                 self._ledger.forget(run_id)
+            if now.gone or any(map(is_agents_end, new)):
+                self._heard.pop(run_id, None)
         except JournalError:
             self._due.setdefault(run_id, now)
             raise
@@ -411,6 +445,20 @@ class _Writing:
         if self._ended >= _PRUNED_AFTER:
             self._ended = 0
             await self._prune()
+
+    async def _inside(self, run: Object) -> list[Told]:
+        """What the run's agent did, of what it printed; only that it is not known, where that was not read here."""
+        heard = self._heard.get(run_id_of(run))
+        if heard is None:
+            return [inside_note(run, _UNREAD)] if self._built_in and would_tell(run) else []
+        foreign, found = foreign_of(run, heard.mask), list[Told]()
+        for number, line in enumerate(heard.lines):
+            record = foreign.record(line.encode())
+            found += [record] if record else []
+            if number % _AT_A_TIME == 0:
+                await asyncio.sleep(0)
+        lacks = [inside_note(run, foreign.lacks)] if foreign.lacks else []
+        return [*found, *foreign.left(), *lacks]
 
     async def _prune(self) -> None:
         if isinstance(self._journal, SqliteJournal):

@@ -17,7 +17,7 @@ from hookline.journal.sent import MARK
 from hookline.kube.errors import AlreadyThere, ClusterError, NotThere, Refused
 from hookline.kube.following import Followed, Slot, follow, pod_of
 from hookline.kube.jobs import CONTAINER, JOB_LABEL, Task, job_of, secret_of
-from hookline.kube.kinds import JOB, POD, SECRET
+from hookline.kube.kinds import JOB, POD
 from hookline.kube.objects import child
 from hookline.kube.record import Made, Since
 from hookline.kube.watching import Store
@@ -61,16 +61,25 @@ async def started(cluster: Cluster, task: Task) -> tuple[Object, bool]:
             return job, True
         except AlreadyThere:
             job = await cluster.get(JOB, task.name, task.namespace)
-        if job is not None and await _is_whole(cluster, job):
+        if job is not None and await _is_whole(cluster, task, job):
             return job, False
         if job is not None:
             await end(cluster, job)
 
 
-async def _is_whole(cluster: Cluster, job: Object) -> bool:
-    volumes = job["spec"]["template"]["spec"].get("volumes") or ()
+async def _is_whole(cluster: Cluster, task: Task, job: Object) -> bool:
+    """Whether its Secret is there. That is asked with an empty one, with which no pod starts: who may make Secrets
+    need not be able to read them."""
+    volumes = job["spec"]["template"]["spec"]["volumes"]
     name = next(each["secret"]["secretName"] for each in volumes if each["name"] == "given")
-    return await cluster.get(SECRET, name, job["metadata"]["namespace"]) is not None
+    empty = secret_of(task, job)
+    empty["metadata"]["name"] = name
+    empty["stringData"] = {}
+    try:
+        await cluster.create(empty)
+    except AlreadyThere:
+        return True
+    return False
 
 
 async def end(cluster: Cluster, job: Object, *, at_once: bool = False) -> None:
@@ -199,6 +208,8 @@ class _Tending:
                 index = 0
                 async with aclosing(self._cluster.follow_log(pod, self._namespace, CONTAINER)) as lines:
                     async for line in lines:
+                        if line.startswith(_KUBELETS):
+                            continue
                         index, whole = index + 1, False
                         # A log that was begun anew meanwhile is shorter; ours are numbered, so none is lost.
                         if index > self._count or MARK in line:

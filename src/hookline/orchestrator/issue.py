@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Any
 
-__all__ = ["Blocker", "Issue"]
+__all__ = ["Blocker", "Issue", "issue_from", "issue_text"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +38,21 @@ class Issue:
     dispatchable: bool = True
     created_at: datetime | None = None
     updated_at: datetime | None = None
+
+
+_TIMES = ("created_at", "updated_at")
+
+
+def issue_text(issue: Issue) -> str:
+    """An issue for another process, whole."""
+    return json.dumps(asdict(issue), default=datetime.isoformat)
+
+
+def issue_from(text: str) -> Issue:
+    """The issue that was written so; a ValueError, TypeError or KeyError where it is none."""
+    told: dict[str, Any] = json.loads(text)
+    times = {name: datetime.fromisoformat(told[name]) for name in _TIMES if told.get(name)}
+    blockers = tuple(Blocker(**each) for each in told.get("blocked_by") or ())
+    lists = {"labels": tuple(told.get("labels") or ()), "blocked_by": blockers}
+    found: dict[str, Any] = {**told, **times, **lists}
+    return Issue(**found)

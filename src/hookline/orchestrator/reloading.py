@@ -39,6 +39,8 @@ class Watched:
         self._told = told
         self._check = check
         self._stamp: Stamp | None = _stamp(file)
+        self.text = ""
+        """The file as it was when `workflow` was read of it."""
         self.workflow = self._read()
         self._content = _hash(file)
         self.problem: str | None = None
@@ -83,11 +85,18 @@ class Watched:
         return True
 
     def _read(self) -> Workflow:
-        workflow = read_file(self.file, self._env, strict=self._strict).checked()
+        text = None
+        while True:
+            workflow = read_file(self.file, self._env, strict=self._strict).checked()
+            # What was read between two equal texts was read of this one.
+            before, text = text, _text(self.file)
+            if text == before:
+                break
         missing = missing_for_dispatch(workflow)
         if missing:
             raise missing[0]
         self._check(workflow)
+        self.text = text or ""
         return workflow
 
 
@@ -97,6 +106,14 @@ def _stamp(file: str) -> Stamp | None:
     except OSError:
         return None
     return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _text(file: str) -> str | None:
+    try:
+        with open(file, encoding="utf-8-sig", newline="") as opened:
+            return opened.read()
+    except OSError:
+        return None
 
 
 def _hash(file: str) -> bytes | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hookline.dialects.symphony import Workflow
+from hookline.errors import HooklineError
 from hookline.orchestrator.agents import Told
 from hookline.orchestrator.attempt import Stop as Halt
 from hookline.orchestrator.hooks import fields
@@ -330,6 +331,8 @@ class Service:
                 await self._worker.remove(self._watched.workflow, action.issue)
         except asyncio.CancelledError:
             logger.warning("%s a workspace was not removed: the service is stopping", about)
+        except HooklineError as exc:
+            logger.warning("%s a workspace was not removed: %s", about, self._mask(str(exc)))
         except Exception:
             logger.exception("%s a workspace was not removed", about)
         finally:
