@@ -1,6 +1,8 @@
 """What the built-in agent does inside is on the run's own record: in its place, checked, masked, and never more than that."""
 
 import json
+import os
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -13,7 +15,7 @@ from hookline.agentruns.relaying import SOCKET
 from hookline.handlers.python import python_hook
 from hookline.journal import Begun, Called, Decided, Ended
 from hookline.journal.encoding import Encoding
-from hookline.journal.foreign import LONGEST, Foreign, line_of
+from hookline.journal.foreign import LONGEST, Foreign, line_of, parted
 from hookline.journal.masking import Mask
 from hookline.lifecycle import owed
 from hookline.point import Scope, Status
@@ -162,6 +164,44 @@ def test_runs_shows_the_steps_and_tools_inside(tmp_path):
     for word in ("step 1", "tool bash", "echo hi", "step 2"):
         assert word in shown
         assert word in err
+
+
+def printed_inside(folder, *turns, **env):
+    """What the built-in agent prints as a process of its own."""
+    (folder / "ipc").mkdir()
+    (folder / "script.json").write_text(json.dumps(turns))
+    model = {"MODEL_PROVIDER": "scripted", "MODEL_NAME": str(folder / "script.json")}
+    places = {"IPC_DIR": str(folder / "ipc"), "WORKSPACE": str(folder)}
+    done = subprocess.run(
+        [sys.executable, "-m", "hookline.agentruns.inside"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), "TASK": "look", **model, **places, **env},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_agent_that_is_asked_to_prints_its_records_and_its_result_last(tmp_path):
+    given = {"HOOKLINE_RECORDS": "1", "OPENAI_API_KEY": "plain-word-of-ours"}
+    text = printed_inside(tmp_path, calls("echo plain-word-of-ours; echo __SYM"), "done", **given)
+    others, lines = parted(text)
+    foreign = Foreign("run", "2", since=0)
+    found = [record for each in lines if (record := foreign.record(each.encode()))]
+    around = [Begun("run", "1", None, Scope.RUN, "oncall", 0, {}, {})]
+    around.append(Begun("run", "2", "1", Scope.AGENT, "default", 0, {}, {}))
+    assert shape([*around, *found]) == INSIDE.split("\n")[:-2]
+    assert foreign.dropped == 0
+    assert text.split("\n")[-2].startswith("__SYMPOZIUM_RESULT__")
+    assert others.split() == [text.split("\n")[-2]]
+    assert "plain-word-of-ours" not in text
+
+
+def test_an_agent_that_is_not_asked_to_prints_its_result_alone(tmp_path):
+    text = printed_inside(tmp_path, calls("echo hi"), "done")
+    assert parted(text) == (text, [])
+    assert len(text.split()) == 1
 
 
 def begun(id="1", parent=None, scope=Scope.STEP, **more):
