@@ -18,6 +18,8 @@ from hookline.journal.sqlite import SqliteJournal
 from hookline.kube.kinds import CLAIM, JOB, LEASE, POD
 from hookline.point import Scope
 from hookline.testing.trackers import FakeLinear, linear_issue
+from tests.kube.conftest import BUSYBOX
+from tests.kube.kubectl import Kubectl
 from tests.kube.outside import outside_of_the_cluster
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -331,15 +333,60 @@ async def test_a_pod_that_is_lost_is_told_as_that_and_what_it_owed_is_run_again_
 
 
 async def test_a_pod_that_its_node_puts_away_is_told_as_that(board):
-    await board.prepare(board.hold("turn"))
-    why = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
+    await board.prepare(f"head -c 1200000000 /dev/zero > /tmp/more-than-a-pod-may-have; {board.hold('turn')}")
     with board.service():
-        board.until(lambda: board.is_held("turn"))
-        await board.settled()
-        [pod] = await board.pods()
-        name = pod["metadata"]["name"]
-        await board.cluster.patch(POD, name, board.namespace, {"status": why}, subresource="status")
-        board.until_logged("Evicted: The node was low on resource: memory.", "an attempt ended")
+        board.until_logged("Evicted: Usage of EmptyDir volume", "an attempt ended")
+    assert board.story[:2] == ORDER[:2]
+
+
+@pytest.fixture
+def small_volume(kubeconfig, namespace, tmp_path):
+    """A class of storage with one volume of 4 MiB: a file system of its own on the node, made by a pod that may."""
+    kubectl, place = Kubectl(kubeconfig, tmp_path / "kubectl", namespace), f"/tmp/hookline-{namespace}"
+
+    def on_the_node(name, script):
+        container = {
+            "name": "mounts",
+            "image": BUSYBOX,
+            "securityContext": {"privileged": True},
+            "command": ["nsenter", "-t", "1", "-m", "sh", "-ec", script],
+        }
+        spec = {"restartPolicy": "Never", "hostPID": True, "containers": [container]}
+        made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        kubectl.well("create", given=made)
+        ends = time.monotonic() + LIMIT
+        while (phase := kubectl.get("pod", name)["status"].get("phase")) not in ("Succeeded", "Failed"):
+            assert time.monotonic() < ends
+            time.sleep(0.2)
+        assert phase == "Succeeded", kubectl.well("logs", name)
+
+    on_the_node("mounts", f"mkdir {place}; mount -t tmpfs -o size=4m,mode=777 none {place}")
+    volume = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": namespace,
+        "hostPath": {"path": place},
+    }
+    kubectl.well(
+        "create",
+        given={
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": namespace},
+            "spec": volume,
+        },
+    )
+    yield namespace
+    kubectl.well("delete", "jobs,pods,pvc", "--all")
+    kubectl.well("delete", "pv", namespace)
+    on_the_node("unmounts", f"umount {place}; rmdir {place}")
+
+
+async def test_a_volume_that_is_full_is_told_as_that(board, small_volume):
+    await board.prepare("head -c 8000000 /dev/zero > more-than-it-holds")
+    with board.service("--storage-class", small_volume):
+        board.until_logged("the workspace's volume is full (claim hookline-abc-123-", "an attempt ended")
+    assert board.story[:2] == ORDER[:2]
 
 
 async def test_an_image_that_cannot_be_had_is_told(board):
