@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hookline.kube.objects import child
+from hookline.kube.pods import SAFE, USER, resources
 
 __all__ = [
     "CLAIM",
@@ -40,26 +41,8 @@ JOB_LABEL = "hookline.dev/job"
 MANAGED = {"app.kubernetes.io/managed-by": "hookline"}
 START_SECONDS = 900
 """What a Job may take besides its limit, before the cluster ends it though nobody looks on."""
-_SAFE: Object = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
-_USER: Object = {
-    "runAsNonRoot": True,
-    "runAsUser": 1000,
-    "runAsGroup": 1000,
-    "fsGroup": 1000,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
-_RESOURCES: Object = {
-    "requests": {"cpu": "100m", "memory": "256Mi"},
-    "limits": {"cpu": "2", "memory": "2Gi"},
-}
-_OPENING: Object = {
-    "requests": {"cpu": "10m", "memory": "16Mi"},
-    "limits": {"cpu": "500m", "memory": "64Mi"},
-}
+_RESOURCES = resources("100m", "256Mi", most_cpu="2", most_memory="2Gi")
+_OPENING = resources("10m", "16Mi", most_cpu="500m", most_memory="64Mi")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +159,7 @@ def _pod(task: Task) -> Object:
         "terminationGracePeriodSeconds": int(task.grace),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": _USER,
+        "securityContext": USER,
         **({"serviceAccountName": task.account} if task.account else {}),
         **({"imagePullSecrets": [{"name": each} for each in task.pull_secrets]} if task.pull_secrets else {}),
         **({"initContainers": [_opening(task)]} if task.claim and task.open_claim_as_root else {}),
@@ -211,7 +194,7 @@ def _container(task: Task) -> Object:
             *refs,
         ],
         "volumeMounts": mounts,
-        "securityContext": _SAFE,
+        "securityContext": SAFE,
         "resources": _RESOURCES,
     }
 
@@ -224,7 +207,7 @@ def _opening(task: Task) -> Object:
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-P", "-c", code],
         "volumeMounts": [{"name": "claim", "mountPath": CLAIM}],
-        "securityContext": {**_SAFE, "runAsUser": 0, "runAsNonRoot": False},
+        "securityContext": {**SAFE, "runAsUser": 0, "runAsNonRoot": False},
         "resources": _OPENING,
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }

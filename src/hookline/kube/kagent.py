@@ -20,6 +20,7 @@ from hookline.dialects.kagent.reading import parse
 from hookline.errors import FileError
 from hookline.kube.kinds import KAGENT, MCP_SERVER, MODEL_CONFIG, REMOTE_MCP_SERVER, Kind
 from hookline.kube.parts import items, mapping, within
+from hookline.kube.pods import SAFE, USER, resources
 
 __all__ = [
     "APPLIED",
@@ -56,26 +57,8 @@ _LONGEST_NAME = 63
 _GRACE = 60
 """Seconds that a pod has to end what runs, with the hooks of its end: two that take all of their limit."""
 _SERVERS = {MCP_SERVER.kind: MCP_SERVER, REMOTE_MCP_SERVER.kind: REMOTE_MCP_SERVER}
-_SAFE: Object = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
-_POD_SECURITY: Object = {
-    "runAsNonRoot": True,
-    "runAsUser": 1000,
-    "runAsGroup": 1000,
-    "fsGroup": 1000,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
-_RESOURCES: Object = {
-    "requests": {"cpu": "100m", "memory": "384Mi"},
-    "limits": {"cpu": "2", "memory": "1Gi"},
-}
-_INIT_RESOURCES: Object = {
-    "requests": {"cpu": "10m", "memory": "64Mi"},
-    "limits": {"cpu": "1", "memory": "512Mi"},
-}
+_RESOURCES = resources("100m", "384Mi", most_cpu="2", most_memory="1Gi")
+_INIT_RESOURCES = resources("10m", "64Mi", most_cpu="1", most_memory="512Mi")
 _PASSED_ON = ("nodeSelector", "tolerations", "affinity")
 """What `deployment` says about where its pods stand, as it says it."""
 _TAKEN = frozenset(
@@ -320,7 +303,7 @@ class _Objects:
             "automountServiceAccountToken": bool(stated),
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": _GRACE,
-            "securityContext": _POD_SECURITY,
+            "securityContext": USER,
             **({"imagePullSecrets": [{"name": name} for name in logins]} if logins else {}),
             **{key: self._wishes[key] for key in _PASSED_ON if self._wishes.get(key)},
             **({"initContainers": [self._init(refs, logins)]} if refs else {}),
@@ -351,7 +334,7 @@ class _Objects:
             "command": [word.replace("$", "$$") for word in words],
             "env": [{"name": "HOME", "value": "/tmp"}, {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"}],
             "volumeMounts": mounts,
-            "securityContext": _SAFE,
+            "securityContext": SAFE,
             "resources": _INIT_RESOURCES,
             "terminationMessagePolicy": "FallbackToLogsOnError",
         }
@@ -378,7 +361,7 @@ class _Objects:
                 {"name": "state", "mountPath": _STATE},
                 {"name": "tmp", "mountPath": "/tmp"},
             ],
-            "securityContext": _SAFE,
+            "securityContext": SAFE,
             "resources": self._wishes.get("resources") or _RESOURCES,
             "terminationMessagePolicy": "FallbackToLogsOnError",
         }
