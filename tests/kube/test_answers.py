@@ -241,8 +241,18 @@ async def test_a_watch_gives_each_event_until_the_server_ends_it(tmp_path):
     assert cluster.calls == {"watch ConfigMap": 1}
 
 
+async def test_a_log_is_followed_line_by_line_and_its_last_line_needs_no_end(tmp_path):
+    body = "one\n\x1etwo\u2028\n\nthe last".encode()
+    pieces = [body[at : at + 3] for at in range(0, len(body), 3)]
+    async with scripted(tmp_path, chunked(*pieces)) as (server, config), made(config) as cluster:
+        assert [line async for line in cluster.follow_log("p", "home", "c")] == [
+            *("one", "\x1etwo\u2028", "", "the last")
+        ]
+    assert "pods/p/log?container=c&follow=true" in server.asked[0].line
+
+
 BROKEN = {
-    "cut in a line": (stream(event("ADDED"), b'{"type": "MODI'), Unreachable, "in the middle of a line"),
+    "cut in a line": (stream(event("ADDED"), b'{"type": "MODI'), Unreachable, "not JSON"),
     "cut between chunks": (
         chunked(json.dumps(event("ADDED")).encode() + b"\n", ended=False),
         Unreachable,

@@ -369,8 +369,7 @@ class _Follow:
         if isinstance(event, Changed):
             return await self._in_turn(event)
         if isinstance(event, Heard):
-            self._inside.take(event.line)
-            await self._shown_inside()
+            await self._heard_line(event.line)
             return None
         if isinstance(event, HeardAll):
             return await self._heard_all(event.why)
@@ -404,6 +403,12 @@ class _Follow:
             asyncio.get_running_loop().call_later(LAST_LINES, self._events.put_nowait, late)
         self._held.append(event)
         return None
+
+    async def _heard_line(self, line: str | None) -> None:
+        # What comes later than it was waited for has no place any more.
+        if not self._inside.over:
+            self._inside.take(line)
+            await self._shown_inside()
 
     async def _shown_inside(self) -> None:
         if agent_has_begun(self._run):

@@ -5,11 +5,13 @@ Every step may be repeated: what is there already and is the run's own counts as
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -40,6 +42,7 @@ _BY_NAME: Mapping[str, Kind] = {
     kind.kind: kind for (api, _), kind in KINDS.items() if not api.startswith("kagent")
 }
 _ROUNDS = 12
+_LARGE_LOGS = 4
 _TOO_WIDE = "lifecycle.rbac asks for more than hookline may grant (the role hookline-grantable says what)"
 _SECRET = re.compile("TOKEN|SECRET|PASSW|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIAL", re.IGNORECASE)
 
@@ -65,6 +68,8 @@ class Hands:
         self._changed = changed
         self._tell_inside = heard
         self._masks: dict[str, Mask] = {}
+        # A whole log may have some megabytes, and the operator has not many.
+        self._large = asyncio.Semaphore(_LARGE_LOGS)
 
     async def done(self, world: World) -> tuple[Plan, Record | None]:
         """Decide and do until nothing is left to be done at once; what was done last, and the record as it is now."""
@@ -98,12 +103,13 @@ class Hands:
     async def _heard(self, world: World, wanted: Iterable[Log]) -> World:
         logs, mask = dict(world.logs), await self._mask(world)
         for log in wanted:
-            text = await self._cluster.log(
-                log.pod, world.owner.namespace, log.container, tail_lines=log.lines
-            )
-            if text is not None and log.container == objects.AGENT:
-                text, lines = parted(_whole_lines(text))
-                self._tell_inside(world.run, lines, mask)
+            async with self._large if log.lines is None else nullcontext():
+                text = await self._cluster.log(
+                    log.pod, world.owner.namespace, log.container, tail_lines=log.lines
+                )
+                if text is not None and log.container == objects.AGENT:
+                    text, lines = parted(_whole_lines(text))
+                    self._tell_inside(world.run, lines, mask)
             logs[(log.uid, log.container)] = text or ""
         return replace(world, logs=logs, mask=mask)
 

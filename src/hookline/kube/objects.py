@@ -21,6 +21,7 @@ from hookline.dialects.sympozium.environment import (
 )
 from hookline.dialects.sympozium.objects import GROUP, RUN_TIMEOUT, HookSpec, RunSpec
 from hookline.dialects.sympozium.phases import Seen, exit_code, result_for_hooks
+from hookline.kube.pods import SAFE, USER, resources
 
 __all__ = [
     "ACCOUNT",
@@ -73,23 +74,9 @@ _PLACES: list[Object] = [
     {"name": "IPC_DIR", "value": "/ipc"},
 ]
 """The same names as where the paths are others, so that one script fits everywhere."""
-_SAFE: Object = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
-_HOOK_RESOURCES: Object = {
-    "requests": {"cpu": "100m", "memory": "128Mi"},
-    "limits": {"cpu": "500m", "memory": "512Mi"},
-}
-_AGENT_RESOURCES: Object = {
-    "requests": {"cpu": "100m", "memory": "128Mi"},
-    "limits": {"cpu": "2", "memory": "1Gi"},
-}
-_OWN_RESOURCES: Object = {
-    "requests": {"cpu": "10m", "memory": "32Mi"},
-    "limits": {"cpu": "500m", "memory": "128Mi"},
-}
+_HOOK_RESOURCES = resources("100m", "128Mi", most_cpu="500m", most_memory="512Mi")
+_AGENT_RESOURCES = resources("100m", "128Mi", most_cpu="2", most_memory="1Gi")
+_OWN_RESOURCES = resources("10m", "32Mi", most_cpu="500m", most_memory="128Mi")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,7 +332,7 @@ def _agent_template(owner: Owner, run: RunSpec, settings: Settings) -> Object:
             *(each for each in variables if len(each.get("value", "").encode()) <= LONGEST_VARIABLE),
         ],
         "volumeMounts": _mounts(run),
-        "securityContext": _SAFE,
+        "securityContext": SAFE,
         "resources": _AGENT_RESOURCES,
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
@@ -368,13 +355,7 @@ def _pod(
         # The agent has no token; hooks that were granted something have one of their own.
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": 1000,
-            "runAsGroup": 1000,
-            "fsGroup": 1000,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": USER,
         **(
             {"imagePullSecrets": [{"name": name} for name in run.image_pull_secrets]}
             if run.image_pull_secrets
@@ -396,7 +377,7 @@ def _hook(run: RunSpec, hook: HookSpec, prefix: str, environment: Environment) -
         **({"args": list(argv[split:])} if hook.args else {}),
         "env": [*_PLACES, *_variables(environment)],
         "volumeMounts": _mounts(run),
-        "securityContext": _SAFE,
+        "securityContext": SAFE,
         "resources": _HOOK_RESOURCES,
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
@@ -414,7 +395,7 @@ def _prepare(run: RunSpec, settings: Settings) -> Object:
     made = _own(settings, PREPARE, command, mounts)
     made["terminationMessagePolicy"] = "FallbackToLogsOnError"
     if settings.prepare_as_root:
-        made["securityContext"] = {**_SAFE, "runAsUser": 0, "runAsNonRoot": False}
+        made["securityContext"] = {**SAFE, "runAsUser": 0, "runAsNonRoot": False}
     return made
 
 
@@ -425,7 +406,7 @@ def _own(settings: Settings, name: str, command: list[str], mounts: list[Object]
         "imagePullPolicy": "IfNotPresent",
         "command": command,
         "volumeMounts": mounts,
-        "securityContext": _SAFE,
+        "securityContext": SAFE,
         "resources": _OWN_RESOURCES,
     }
 

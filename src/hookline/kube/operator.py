@@ -71,7 +71,7 @@ _LONGEST_PAUSE = 30.0
 _LABELLED = (JOB, POD, CLAIM, SANDBOX)
 _KEPT_BYTES = 128 * 1024 * 1024
 _PRUNED_AFTER = 500
-_HELD_BYTES = 64 * 1024 * 1024
+_HELD_BYTES = 32 * 1024 * 1024
 """Of what agents printed of themselves, until it is written."""
 _AT_A_TIME = 50
 _UNREAD = "what the agent did inside is not on record: its log was not read for this journal"
