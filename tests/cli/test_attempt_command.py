@@ -217,8 +217,9 @@ def test_a_pod_that_was_killed_is_followed_by_one_that_sends_and_ends_what_it_le
     volume.agent("echo I did it")
     after = volume.pod("--mark", "b")
     assert after.ended["outcome"] == "ok", after.err
-    # All that the first has sent comes again, also its run, which has an end now.
-    assert set(map(repr, before.records)) <= set(map(repr, after.records))
+    # What the first has sent comes again, also its run, which has an end now; calls of its last moment may lag.
+    kept = [each for each in before.records if isinstance(each, Begun | Ended)]
+    assert set(map(repr, kept)) <= set(map(repr, after.records))
     [lost] = [each for each in after.records if isinstance(each, Ended) and each.status == "lost"]
     assert lost.run_id in {each.run_id for each in before.records}
     assert volume.story == [

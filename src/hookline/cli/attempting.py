@@ -132,7 +132,7 @@ def _issue(file: str) -> Issue:
 
 
 class _Journal(SqliteJournal):
-    """Keeps each record on the volume, and then sends it."""
+    """Keeps each record on the volume and sends it; what a hook said may be sent a moment before it is kept."""
 
     def __init__(self, sender: Sender) -> None:
         super().__init__(
