@@ -67,7 +67,7 @@ IMAGES = Annotated[
     typer.Option(
         "--image",
         help="REF=SOURCE: where a hook image comes from, a path or another reference;"
-        " NAME: what hooks run in with --on container",
+        " NAME: what hooks run in with --on container, and pods with --on kubernetes",
     ),
 ]
 
