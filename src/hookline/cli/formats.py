@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from hookline.attaching import SUFFIXES
-from hookline.dialects.sympozium.reading import is_sympozium
 from hookline.lines import text_of
 
 __all__ = ["is_agent", "is_agentrun", "is_workflow"]
@@ -19,7 +18,11 @@ def is_workflow(file: str) -> bool:
 def is_agentrun(file: str) -> bool:
     """Whether it holds objects of Sympozium's."""
     path = Path(file)
-    return path.suffix in SUFFIXES and path.is_file() and is_sympozium(text_of(path), path)
+    if path.suffix not in SUFFIXES or not path.is_file():
+        return False
+    from hookline.dialects.sympozium.reading import is_sympozium
+
+    return is_sympozium(text_of(path), path)
 
 
 def is_agent(file: str) -> bool:
