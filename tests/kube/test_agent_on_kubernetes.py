@@ -162,6 +162,17 @@ def test_a_run_there_has_the_same_records_answer_and_exit_code_as_here_and_leave
         assert story(there.records()) == story(there.records("home-here"))
         assert len(story(there.records())) > 4
     assert "error: not today" in there("fail", "--quiet").stderr
+    # Whoever's text it is, it is what the agent is asked, and no option.
+    odd = subprocess.run(
+        there.words("-"),
+        env=there.env,
+        input="--model=scripted/none",
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert (odd.returncode, odd.stdout) == (0, "done\n"), odd.stderr
     there.until(lambda: there.left() == [])
 
 

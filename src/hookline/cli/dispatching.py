@@ -100,7 +100,6 @@ class _Reading:
         self._journal, self._me, self._claim = journal, me, claim
         self._unwritten = Unwritten(journal)
         self._received = Received()
-        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._last: deque[str] = deque(maxlen=3)
         self.tell: Callable[[Told], None] = lambda _: None
         self.began = False
@@ -115,20 +114,11 @@ class _Reading:
         """What was printed last that is not for us."""
         return " / ".join(self._last)
 
-    def printed(self, line: str) -> None:
-        self._lines.put_nowait(line)
-
-    def close(self) -> None:
-        self._lines.put_nowait(None)
-
-    async def kept(self) -> None:
-        """Until `close`, and all that was printed before it is kept."""
-        while (line := await self._lines.get()) is not None:
-            await self._take(line)
-        # The Job with its log is forgotten next.
+    def flush(self) -> None:
+        """The Job with its log is forgotten next."""
         self._journal.flush()
 
-    async def _take(self, line: str) -> None:
+    async def printed(self, line: str) -> None:
         self.began = True
         found, others = self._received.take(line)
         if others.strip():
@@ -228,14 +218,12 @@ class _Job:
         if self._asked:
             self._end(job)
         reading = self.reading
-        keeping = asyncio.ensure_future(reading.kept())
         try:
             ending = await tended(
                 self._cluster, job, printed=reading.printed, waits=self._waits, ending=self._ending
             )
         finally:
-            reading.close()
-            await keeping
+            reading.flush()
             for each in self._ends:
                 each.cancel()
         # Its ending is the last that it says, and all is numbered.

@@ -75,13 +75,14 @@ def run_there(
     if ask not in ("", "refuse"):
         raise UsageError(f"--ask {ask}: nobody can be asked from a pod; there a question is refused")
     sent = _Sent(file, hooks, model)
-    words = [sent.target, _question(input, file), "--records", "--ask", "refuse"]
+    words = ["--records", "--ask", "refuse"]
     words += [word for each in sent.hooks for word in ("--hooks", each)]
     given_words = {"--model": sent.model, "--session": session, "--user": user}
     words += [word for name, value in given_words.items() if value for word in (name, value)]
     words += ["--timeout", f"{timeout:g}"] if timeout is not None else []
     wanted = _Wanted(
-        args=("run", *words),
+        # What is asked may look like an option, and may be anybody's text.
+        args=("run", *words, "--", sent.target, _question(input, file)),
         image=_image(images),
         files=sent.files,
         env=env,
@@ -223,7 +224,7 @@ async def _tended(cluster: Cluster, job: Object, arriving: Arriving) -> Ending:
     from hookline.kube.tending import forget, tended
 
     asked = asyncio.Event()
-    async with _interrupts(cluster, job, asked, arriving), arriving.kept():
+    async with _interrupts(cluster, job, asked, arriving):
         ending = await tended(cluster, job, printed=arriving.printed, waits=arriving.waits, ending=asked)
     await arriving.closed(ending)
     await forget(cluster, job)
@@ -265,11 +266,11 @@ class Arriving:
         self, journal: Journal, source: str, watch: Callable[[Record], None] | None, *, quiet: bool
     ) -> None:
         self._journal = Unwritten(journal)
+        self._flush = journal.flush  # before a Job is forgotten with its log
         self._source = source
         self._watch = watch
         self._quiet = quiet
         self._received = Received()
-        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._open: dict[tuple[str, str], Begun] = {}
         self._run_id = ""
         self._result: Mapping[str, Any] | None = None
@@ -281,21 +282,19 @@ class Arriving:
         for each in records:
             self._bracket(each)
 
-    def printed(self, line: str) -> None:
-        self._lines.put_nowait(line)
+    async def printed(self, line: str) -> None:
+        """A line of the log; the next is read when this one is taken in."""
+        found, others = self._received.take(line)
+        if others:
+            self._last.append(others)
+            self._show(others)
+        if isinstance(found, Said):
+            self._result = found.value if found.word == RESULT else self._result
+        elif found is not None:
+            await self._take(found)
 
     def waits(self, why: str) -> None:
         err.print(f"the pod does not start yet: {why}", style="yellow")
-
-    @asynccontextmanager
-    async def kept(self) -> AsyncGenerator[None]:
-        """With all that was printed taken in by the end."""
-        keeping = asyncio.ensure_future(self._keep())
-        try:
-            yield
-        finally:
-            self._lines.put_nowait(None)
-            await keeping
 
     async def closed(self, ending: Ending) -> None:
         """End what the Job has left open, and say what is missing."""
@@ -303,11 +302,13 @@ class Arriving:
         for begun in reversed(list(self._open.values())):
             at = max(time.time(), begun.at)
             await self._take(Ended(begun.run_id, begun.scope_id, begun.scope, at, Status.LOST, None, why))
-        if self._received.missing or ending.log_lost:
-            count = f"{self._received.missing} records" if self._received.missing else "the end"
+        self._flush()
+        if self._received.missing:
             err.print(
-                f"{count} of the pod's log could not be read, and are not in the journal", style="yellow"
+                f"not in the pod's log, nor in the journal: {self._received.missing} records", style="yellow"
             )
+        elif ending.log_lost:
+            err.print("the end of the pod's log could not be read, and is not in the journal", style="yellow")
 
     def over(self, ending: Ending, *, json: bool) -> int:
         """Tell how it ended; the exit code."""
@@ -323,17 +324,6 @@ class Arriving:
                 f"{'the run was cut off' if ending.began else 'the run never began'}: {ending.why}{where}"
             )
         return ending.exit_code
-
-    async def _keep(self) -> None:
-        while (line := await self._lines.get()) is not None:
-            found, printed = self._received.take(line)
-            if printed:
-                self._last.append(printed)
-                self._show(printed)
-            if isinstance(found, Said):
-                self._result = found.value if found.word == RESULT else self._result
-            elif found is not None:
-                await self._take(found)
 
     async def _take(self, record: Record) -> None:
         self._bracket(record)
@@ -377,8 +367,7 @@ async def _ended_others(cluster: Cluster, journal: Journal, namespace: str) -> N
         arriving.know(journal.records(row.run_id) if row else ())
         ending = Ending(why="its Job is gone")
         if job is not None:
-            async with arriving.kept():
-                ending = await tended(cluster, job, printed=arriving.printed)
+            ending = await tended(cluster, job, printed=arriving.printed)
         await arriving.closed(ending)
         if job is not None:
             await forget(cluster, job)

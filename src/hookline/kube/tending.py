@@ -6,7 +6,7 @@ Whoever tends a Job may go and another may come: a Job is known by its name, and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ __all__ = ["Ending", "end", "forget", "started", "tended"]
 Object = dict[str, Any]
 
 LAST_LINES = 20.0
-"""Seconds to read the rest of the log of a container that has ended."""
+"""Seconds to wait for more of the log of a container that has ended."""
 _PAUSE = 1.0
 _KUBELETS = ("rpc error: code = NotFound", "unable to retrieve container logs for ")
 """What a kubelet says, as if it were printed, where it cannot find the container any more."""
@@ -103,11 +103,11 @@ async def tended(
     cluster: Cluster,
     job: Object,
     *,
-    printed: Callable[[str], None],
+    printed: Callable[[str], Awaitable[None]],
     waits: Callable[[str], None] = lambda _: None,
     ending: asyncio.Event | None = None,
 ) -> Ending:
-    """Follow a Job until it is over. `printed` gets each line of its log from the first on, and records maybe
+    """Follow a Job until it is over. `printed` is awaited with each line of its log, from the first on, and records maybe
     again; `waits` is told what keeps its pod from starting. With `ending` set it is known that we ended it ourselves."""
     return await _Tending(cluster, job, printed, waits, ending or asyncio.Event()).ended()
 
@@ -117,7 +117,7 @@ class _Tending:
         self,
         cluster: Cluster,
         job: Object,
-        printed: Callable[[str], None],
+        printed: Callable[[str], Awaitable[None]],
         waits: Callable[[str], None],
         ending: asyncio.Event,
     ) -> None:
@@ -213,7 +213,7 @@ class _Tending:
                         index, whole = index + 1, False
                         # A log that was begun anew meanwhile is shorter; ours are numbered, so none is lost.
                         if index > self._count or MARK in line:
-                            self._printed(line)
+                            await self._printed(line)
                         self._count = max(self._count, index)
                 # Its end is that of the container, unless a server between us has enough of it.
                 whole = True
@@ -229,12 +229,19 @@ class _Tending:
                 pass
             await asyncio.sleep(_PAUSE)
 
+    async def _read_on(self, reading: asyncio.Task[bool]) -> bool:
+        """The rest of the log, for as long as some of it comes."""
+        count = -1
+        while not reading.done() and count < self._count:
+            count = self._count
+            await asyncio.wait({reading}, timeout=LAST_LINES)
+        return reading.done() and reading.result()
+
     async def _closed(self, seen: Followed) -> Ending:
         self._over.set()
         complete = True
         if self._reading is not None:
-            done, _ = await asyncio.wait({self._reading}, timeout=LAST_LINES)
-            complete = bool(done) and self._reading.result()
+            complete = await self._read_on(self._reading)
         found = self._slot.seen
         by_itself = found.reason is Reason.EXITED and found.exit_code is not None
         return Ending(

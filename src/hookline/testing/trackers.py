@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -42,7 +43,7 @@ class Asked:
     body: Any
 
 
-class _Fake:
+class _Fake(ABC):
     """A server on loopback. `asked` keeps the requests, `issues` may be changed while it serves."""
 
     def __init__(self, issues: Sequence[dict[str, Any]] = (), *, page: int = 50) -> None:
@@ -105,8 +106,8 @@ class _Fake:
             return
         _send(line, wrong.status, wrong.body, wrong.headers)
 
-    def answer(self, asked: Asked) -> tuple[int, Any, Mapping[str, str]]:
-        raise NotImplementedError
+    @abstractmethod
+    def answer(self, asked: Asked) -> tuple[int, Any, Mapping[str, str]]: ...
 
 
 class FakeLinear(_Fake):
