@@ -2,11 +2,13 @@
 
 import pytest
 
-from hookline import SqliteJournal
-from hookline.cli.sending import _Sent  # pyright: ignore[reportPrivateUsage]
-from hookline.errors import FileError, UsageError
-from hookline.journal import Begun
-from hookline.journal.sent import Received, Said
+from hookline import MemoryJournal, SqliteJournal
+from hookline.cli.sending import Arriving, _Sent  # pyright: ignore[reportPrivateUsage]
+from hookline.errors import FileError, HooklineError, UsageError
+from hookline.journal import Begun, Ended
+from hookline.journal.sent import Received, Said, Sender
+from hookline.kube.tending import Ending
+from hookline.point import Scope, Status
 
 KUBERNETES = ("--on", "kubernetes")
 IMAGE = ("--image", "registry/agent:1")
@@ -127,3 +129,29 @@ async def test_nothing_of_a_run_that_works_on_a_cluster_is_ended_here(tmp_path):
         assert [row.run_id for row in journal.unfinished()] == ["there"]
     finally:
         journal.close()
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_an_answer_that_was_lost_with_its_log_is_no_success(told, capsys):
+    journal, lines = MemoryJournal(), []
+    sender = Sender(lines.append)
+    sender.record(Begun("r1", "1", None, Scope.RUN, "agent", 1.0, {"input": ""}, {}))
+    if told:
+        sender.record(Ended("r1", "1", Scope.RUN, 2.0, Status.OK, None, None))
+        sender.say("result", {"value": {}, "text": "done"})
+    arriving = Arriving(journal, "kubernetes:a/b at c", None, quiet=True)
+    for line in lines:
+        await arriving.printed(line.removesuffix("\n"))
+    ending = Ending(exit_code=0)
+    await arriving.closed(ending)
+    [ended] = [each for each in journal.records("r1") if isinstance(each, Ended)]
+    if told:
+        assert (arriving.over(ending, json=False), capsys.readouterr().out, ended.status) == (
+            0,
+            "done\n",
+            "ok",
+        )
+        return
+    with pytest.raises(HooklineError, match="its answer is lost: the end of the pod's log did not come"):
+        arriving.over(ending, json=False)
+    assert (ended.status, "did not come" in ended.error) == ("lost", True)

@@ -47,6 +47,7 @@ _INTERRUPTED = 130
 _COMPONENT = "run"
 _OWNER = "hookline.dev/owner"
 _DAY = 24 * 3600
+_CUT = "the end of the pod's log did not come, as of one that prints more than its node keeps"
 
 
 def run_there(
@@ -298,7 +299,8 @@ class Arriving:
 
     async def closed(self, ending: Ending) -> None:
         """End what the Job has left open, and say what is missing."""
-        why = ending.why or f"its program ended with {ending.exit_code} before it"
+        cut = _CUT if ending.exit_code == 0 else f"its program ended with {ending.exit_code} before it"
+        why = ending.why or cut
         for begun in reversed(list(self._open.values())):
             at = max(time.time(), begun.at)
             await self._take(Ended(begun.run_id, begun.scope_id, begun.scope, at, Status.LOST, None, why))
@@ -316,14 +318,18 @@ class Arriving:
             say_result(self._result["value"], self._result["text"], json=json)
         if self.interrupted:
             return _INTERRUPTED
+        if ending.exit_code == 0 and self._result is None:
+            raise HooklineError(f"the run ended well, and its answer is lost: {_CUT}{self._where}")
         for line in self._last if ending.exit_code and self._quiet else ():
             err.print(line)  # why it failed is among the last it said
         if ending.exit_code is None:
-            where = f" (hookline runs {self._run_id})" if self._run_id else ""
-            raise HooklineError(
-                f"{'the run was cut off' if ending.began else 'the run never began'}: {ending.why}{where}"
-            )
+            how = "the run was cut off" if ending.began else "the run never began"
+            raise HooklineError(f"{how}: {ending.why}{self._where}")
         return ending.exit_code
+
+    @property
+    def _where(self) -> str:
+        return f" (hookline runs {self._run_id})" if self._run_id else ""
 
     async def _take(self, record: Record) -> None:
         self._bracket(record)
