@@ -80,12 +80,12 @@ class Ground:
     """One home with its journal, and the runner."""
 
     def __init__(self, folder: Path, on: str) -> None:
-        from hookline.agentruns.asked import Asked
-        from hookline.agentruns.places import Home
-        from hookline.agentruns.running import Site
+        from hookline.engine.pipeline import Recorder
         from hookline.journal.owner import owner
         from hookline.journal.sqlite import SqliteJournal
-        from hookline.pipeline import Recorder
+        from hookline.sympozium.request import Asked
+        from hookline.sympozium.run.folders import Home
+        from hookline.sympozium.run.local import Site
 
         self.folder = folder
         self.runner = _runner(on)
@@ -102,7 +102,7 @@ class Ground:
 
     async def run(self) -> None:
         """A run to its end; what was cut short was quick, but did not do the work."""
-        from hookline.agentruns.running import run
+        from hookline.sympozium.run.local import run
 
         ran = await run(self.site, self.asked)
         assert ran.phase == "Succeeded", ran.status

@@ -103,15 +103,15 @@ class ClosingSession:
 async def served(
     folder: Path, tracker: Listed, scripts: dict[str, str], *, interval: int, slots: int, agent: Any = None
 ) -> AsyncIterator[Any]:
+    from hookline.engine.pipeline import Recorder
     from hookline.journal.owner import owner
     from hookline.journal.sqlite import SqliteJournal
-    from hookline.orchestrator.attempt import Site
-    from hookline.orchestrator.reloading import Watched
-    from hookline.orchestrator.service import Service
-    from hookline.orchestrator.working import SiteWorker, agent_of
-    from hookline.orchestrator.workspace import Root
-    from hookline.pipeline import Recorder
     from hookline.runners.local import LocalRunner
+    from hookline.symphony.attempt import Site
+    from hookline.symphony.board.reload import Watched
+    from hookline.symphony.board.service import Service
+    from hookline.symphony.worker import SiteWorker, agent_of
+    from hookline.symphony.workspace import Root
 
     logging.disable(logging.CRITICAL)
     text = WORKFLOW.replace("INTERVAL", str(interval)).replace("SLOTS", str(slots))
@@ -143,7 +143,7 @@ async def served(
 
 
 def issue(name: str) -> Any:
-    from hookline.orchestrator.issue import Issue
+    from hookline.symphony.issue import Issue
 
     return Issue(id=name, identifier=name, title=name, state="Todo")
 

@@ -118,7 +118,7 @@ class Waiting:
     def __init__(
         self, cluster: Any, kind: Any, namespace: str, over: Callable[[dict[str, Any]], bool]
     ) -> None:
-        from hookline.kube.watching import Store
+        from hookline.kube.cache import Store
 
         self._over = over
         self._ends: dict[str, asyncio.Event] = {}
@@ -141,17 +141,17 @@ class ByHand:
 
     def __init__(self, cluster: Any, namespace: str, image: str) -> None:
         from hookline.kube.kinds import JOB
-        from hookline.kube.objects import Settings
-        from hookline.kube.seeing import is_over
+        from hookline.kube.pod_state import is_over
+        from hookline.sympozium.cluster.objects import Settings
 
         self.cluster, self.namespace, self.image = cluster, namespace, image
         self.settings = Settings(image=image, agent_command=AGENT, prepare_as_root=True)
         self.jobs = Waiting(cluster, JOB, namespace, is_over)
 
     async def run(self, name: str) -> None:
-        from hookline.dialects.sympozium.phases import AgentSeen, Seen, State
-        from hookline.kube import objects
-        from hookline.kube.record import frozen_of, spec_of
+        from hookline.sympozium.cluster import objects
+        from hookline.sympozium.cluster.state import frozen_of, spec_of
+        from hookline.sympozium.phases import AgentSeen, Seen, State
 
         spec = spec_of(frozen_of(run_of(name, self.namespace, self.image), None))
         owner = objects.Owner(name=name, namespace=self.namespace, uid="nobody")
@@ -250,9 +250,9 @@ async def operating(kubeconfig: str, image: str, namespace: str) -> AsyncIterato
 
 async def operate(kubeconfig: str, image: str, namespace: str) -> None:
     """Be the operator until standard input ends."""
-    from hookline.kube.cluster import Cluster
-    from hookline.kube.objects import Settings
-    from hookline.kube.operator import serve
+    from hookline.kube.client import Cluster
+    from hookline.sympozium.cluster.controller import serve
+    from hookline.sympozium.cluster.objects import Settings
 
     logging.disable(logging.CRITICAL)
     settings = Settings(image=image, agent_command=AGENT, prepare_as_root=True, max_run_history=10_000)
@@ -271,7 +271,7 @@ async def operate(kubeconfig: str, image: str, namespace: str) -> None:
 @asynccontextmanager
 async def namespace_in(cluster: Any) -> AsyncIterator[str]:
     from hookline.kube.kinds import NAMESPACE
-    from hookline.kube.objects import shared_account
+    from hookline.sympozium.cluster.objects import shared_account
 
     name = f"bench-{uuid.uuid4().hex[:12]}"
     await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -284,9 +284,9 @@ async def namespace_in(cluster: Any) -> AsyncIterator[str]:
 
 async def define(cluster: Any) -> None:
     """Has the cluster know our kinds, and makes sure that nobody else does the work."""
-    from hookline.kube.crds import crds
     from hookline.kube.errors import AlreadyThere, ClusterError
     from hookline.kube.kinds import AGENT_RUN, DEPLOYMENT
+    from hookline.sympozium.cluster.crds import crds
 
     other = await cluster.get(DEPLOYMENT, "hookline-operator", "hookline-system")
     if other is not None and other["spec"].get("replicas"):
@@ -355,7 +355,7 @@ async def remembered(sizes: Sizes, ours: ByOperator, operator: Operator) -> list
 
 
 async def measure(kubeconfig: str, image: str, sizes: Sizes) -> list[dict[str, Any]]:
-    from hookline.kube.cluster import Cluster
+    from hookline.kube.client import Cluster
 
     logging.disable(logging.CRITICAL)
     async with Cluster.from_kubeconfig(kubeconfig) as for_hand, Cluster.from_kubeconfig(kubeconfig) as for_us:

@@ -13,13 +13,13 @@ from typing import Any
 
 import bare
 from hookline import Agent, Scripted, tool
-from hookline.context import Facts, HookContext
+from hookline.engine.context import Facts, HookContext
+from hookline.engine.hook import hook
+from hookline.engine.pipeline import Pipeline, Recorder
+from hookline.engine.point import Point
+from hookline.engine.result import HookResult
 from hookline.handlers.python import python_hook
-from hookline.hook import hook
 from hookline.journal.sqlite import SqliteJournal
-from hookline.pipeline import Pipeline, Recorder
-from hookline.point import Point
-from hookline.result import HookResult
 from measure import DISPATCH, UP_TO_1000, Case, measure
 from timing import Run
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from hookline.attaching import attached
-from hookline.context import HookContext
-from hookline.pipeline import Pipeline
+from hookline.engine.context import HookContext
+from hookline.engine.pipeline import Pipeline
+from hookline.hookfile.attach import attached
 from hookline.runners import Ending, Order
 from hookline.runners.local import LocalRunner
 from hookline.runners.sandbox import CAPABILITIES

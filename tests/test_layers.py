@@ -66,24 +66,24 @@ def test_importing_hookline_loads_nothing_heavy():
 # Each file of a made-up tree, and what is said about it.
 WRONG = {
     "up": (
-        {"point.py": "from hookline.hook import Hook"},
-        "hookline.point imports hookline.hook, which is above it",
+        {"point.py": "from hookline.engine.hook import Hook"},
+        "hookline.engine.point imports hookline.engine.hook, which is above it",
     ),
     "up, relative": (
         {"journal/__init__.py": "from ..pipeline import fire"},
-        "hookline.journal imports hookline.pipeline",
+        "hookline.engine.record imports hookline.engine.pipeline",
     ),
     "up, a module as a name": (
         {"hook.py": "from hookline import compose", "compose.py": ""},
-        "imports hookline.compose",
+        "imports hookline.pyagent.load",
     ),
     "inside a function": (
-        {"point.py": "def f():\n    import hookline.hook"},
-        "hookline.point imports hookline.hook",
+        {"point.py": "def f():\n    import hookline.engine.hook"},
+        "hookline.engine.point imports hookline.engine.hook",
     ),
     "for types only": (
-        {"point.py": "if typing.TYPE_CHECKING:\n    from hookline.hook import Hook"},
-        "hookline.point imports hookline.hook",
+        {"point.py": "if typing.TYPE_CHECKING:\n    from hookline.engine.hook import Hook"},
+        "hookline.engine.point imports hookline.engine.hook",
     ),
     "a sibling": (
         {"handlers/shell.py": "from hookline.runners.local import x", "runners/local.py": ""},
@@ -91,7 +91,7 @@ WRONG = {
     ),
     "the protocol's own parts": (
         {"journal/__init__.py": "from hookline.journal.sqlite import Sqlite", "journal/sqlite.py": ""},
-        "hookline.journal imports hookline.journal.sqlite, which is above it",
+        "hookline.engine.record imports hookline.journal.sqlite, which is above it",
     ),
     "a program": (
         {"kube/a.py": "import hookline.adapters.adk"},
@@ -99,7 +99,7 @@ WRONG = {
     ),
     "a library in the engine": (
         {"context.py": "import pydantic"},
-        "hookline.context imports pydantic; the engine",
+        "hookline.engine.context imports pydantic; the engine",
     ),
     "the public names from inside": (
         {"handlers/http.py": "from hookline import HookResult"},
@@ -128,20 +128,20 @@ def test_a_wrong_import_is_told(tmp_path, files, said):
 def test_right_imports_are_not_told(tmp_path):
     files = {
         "__init__.py": (
-            "import sys\nfrom typing import TYPE_CHECKING\nfrom hookline.point import Point\n"
+            "import sys\nfrom typing import TYPE_CHECKING\nfrom hookline.engine.point import Point\n"
             "if TYPE_CHECKING:\n    from hookline.agent.loop import Agent\n"
             "def __getattr__(name):\n    from hookline.agent.loop import Agent\n    return Agent"
         ),
         "point.py": "from __future__ import annotations\nimport enum",
         "lifecycle.py": "from .pipeline import fire\nfrom . import journal",
-        "pipeline.py": "from hookline.result import HookResult",
+        "pipeline.py": "from hookline.engine.result import HookResult",
         "result.py": "",
         "journal/__init__.py": "",
         "journal/sqlite.py": "import sqlite3, pydantic\nfrom . import Journal\nfrom .schema import TABLES",
         "journal/schema.py": "",
         "compose.py": "from hookline.handlers import shell\nfrom hookline.dialects import claude",
         "handlers/shell.py": "from hookline.runners import Runner",
-        "kube/__init__.py": "from hookline.compose import compose",
+        "kube/__init__.py": "from hookline.pyagent.load import compose",
         "cli/main.py": "import typer, hookline\nfrom hookline import kube, web",
     }
     assert wrong_imports(tree(tmp_path, files)) == []
@@ -153,7 +153,7 @@ def test_a_circle_is_told(tmp_path):
         "dialects/claude.py": "from hookline.dialects import X",
     }
     told = circle(tree(tmp_path, files))
-    assert told == "hookline.dialects -> hookline.dialects.claude -> hookline.dialects"
+    assert told == "hookline.dialects -> hookline.claude -> hookline.dialects"
 
 
 def tree(folder: Path, files: dict[str, str]) -> Path:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from hookline.dialects import symphony
-from hookline.orchestrator.hooks import LOGGED
-from hookline.orchestrator.trackers.known import KINDS
-from hookline.orchestrator.working import agent_of
+from hookline.symphony import read as symphony
+from hookline.symphony.hooks import LOGGED
+from hookline.symphony.trackers.names import KINDS
+from hookline.symphony.worker import agent_of
 from tools.symphony_rules import Rule, page, rules, wrong
 
 ROOT = Path(__file__).parents[1]

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from hookline.cli.operating import yaml_of
-from hookline.kube.crds import crds
-from hookline.kube.installing import KAGENT_RULES, LEADING, RULES
+from hookline.cli.operator import yaml_of
+from hookline.kube.install import KAGENT_RULES, LEADING, RULES
+from hookline.sympozium.cluster.crds import crds
 
 CHART = Path(__file__).resolve().parents[1] / "deploy" / "chart" / "hookline"
 HEAD = "# Made by tools/chart.py; do not edit it.\n"

@@ -10,10 +10,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hookline.agent.answer import AgentResult, Event, StreamResult
+    from hookline.agent.mcp_server import McpServer
     from hookline.agent.models import Model, Reply, Request, TextDelta
     from hookline.agent.models.scripted import Scripted
-    from hookline.agent.server import McpServer
+    from hookline.agent.output import AgentResult, Event, StreamResult
+    from hookline.agent.sdk import Agent
     from hookline.agent.stop import (
         ExecutedToolConfig,
         HasTextConfig,
@@ -27,7 +28,19 @@ if TYPE_CHECKING:
         stop_condition,
     )
     from hookline.agent.tools import Tool, tool
-    from hookline.context import AgentConfig, HookContext, Step, ToolCall, ToolResult, Usage, WorkflowContext
+    from hookline.engine.context import (
+        AgentConfig,
+        HookContext,
+        Step,
+        ToolCall,
+        ToolResult,
+        Usage,
+        WorkflowContext,
+    )
+    from hookline.engine.hook import Hook, Mode, OnError, hook
+    from hookline.engine.pipeline import Pipeline
+    from hookline.engine.point import Point, Scope, Status
+    from hookline.engine.result import HookAction, HookResult, Outcome
     from hookline.errors import (
         AgentFailed,
         FileError,
@@ -42,65 +55,60 @@ if TYPE_CHECKING:
         Skipped,
         UsageError,
     )
-    from hookline.hook import Hook, Mode, OnError, hook
     from hookline.journal.memory import MemoryJournal
     from hookline.journal.sqlite import SqliteJournal
-    from hookline.pipeline import Pipeline
-    from hookline.point import Point, Scope, Status
-    from hookline.result import HookAction, HookResult, Outcome
-    from hookline.sdk import Agent
 
 _WHERE = {
-    "Agent": "hookline.sdk",
-    "AgentConfig": "hookline.context",
+    "Agent": "hookline.agent.sdk",
+    "AgentConfig": "hookline.engine.context",
     "AgentFailed": "hookline.errors",
-    "AgentResult": "hookline.agent.answer",
-    "Event": "hookline.agent.answer",
+    "AgentResult": "hookline.agent.output",
+    "Event": "hookline.agent.output",
     "ExecutedToolConfig": "hookline.agent.stop",
     "FileError": "hookline.errors",
     "HasTextConfig": "hookline.agent.stop",
-    "Hook": "hookline.hook",
-    "HookAction": "hookline.result",
+    "Hook": "hookline.engine.hook",
+    "HookAction": "hookline.engine.result",
     "HookBroke": "hookline.errors",
-    "HookContext": "hookline.context",
+    "HookContext": "hookline.engine.context",
     "HookFailed": "hookline.errors",
-    "HookResult": "hookline.result",
+    "HookResult": "hookline.engine.result",
     "HooklineError": "hookline.errors",
     "JournalError": "hookline.errors",
     "MaxStepsConfig": "hookline.agent.stop",
     "MaxTokensConfig": "hookline.agent.stop",
-    "McpServer": "hookline.agent.server",
+    "McpServer": "hookline.agent.mcp_server",
     "MemoryJournal": "hookline.journal.memory",
-    "Mode": "hookline.hook",
+    "Mode": "hookline.engine.hook",
     "Model": "hookline.agent.models",
     "ModelFailed": "hookline.errors",
-    "OnError": "hookline.hook",
-    "Outcome": "hookline.result",
-    "Pipeline": "hookline.pipeline",
-    "Point": "hookline.point",
+    "OnError": "hookline.engine.hook",
+    "Outcome": "hookline.engine.result",
+    "Pipeline": "hookline.engine.pipeline",
+    "Point": "hookline.engine.point",
     "Refused": "hookline.errors",
     "Reply": "hookline.agent.models",
     "Request": "hookline.agent.models",
     "RunEnded": "hookline.errors",
     "RunTimedOut": "hookline.errors",
-    "Scope": "hookline.point",
+    "Scope": "hookline.engine.point",
     "Scripted": "hookline.agent.models.scripted",
     "Skipped": "hookline.errors",
     "SqliteJournal": "hookline.journal.sqlite",
-    "Status": "hookline.point",
-    "Step": "hookline.context",
+    "Status": "hookline.engine.point",
+    "Step": "hookline.engine.context",
     "StopConditionContext": "hookline.agent.stop",
-    "StreamResult": "hookline.agent.answer",
+    "StreamResult": "hookline.agent.output",
     "TextDelta": "hookline.agent.models",
     "Tool": "hookline.agent.tools",
-    "ToolCall": "hookline.context",
-    "ToolResult": "hookline.context",
-    "Usage": "hookline.context",
+    "ToolCall": "hookline.engine.context",
+    "ToolResult": "hookline.engine.context",
+    "Usage": "hookline.engine.context",
     "UsageError": "hookline.errors",
-    "WorkflowContext": "hookline.context",
+    "WorkflowContext": "hookline.engine.context",
     "executed_tool": "hookline.agent.stop",
     "has_text": "hookline.agent.stop",
-    "hook": "hookline.hook",
+    "hook": "hookline.engine.hook",
     "max_steps": "hookline.agent.stop",
     "max_tokens": "hookline.agent.stop",
     "stop_condition": "hookline.agent.stop",

@@ -33,10 +33,10 @@ from google.genai import types  # noqa: E402
 
 from hookline import HookResult, hook  # noqa: E402
 from hookline.adapters.google_adk import HooklinePlugin, callbacks, gaps  # noqa: E402
+from hookline.engine.lifecycle import owed  # noqa: E402
+from hookline.engine.record import Begun, Called, Decided, Ended, Verdict, VerdictKind  # noqa: E402
 from hookline.errors import HookFailed, Refused, Skipped, UsageError  # noqa: E402
-from hookline.journal import Begun, Called, Decided, Ended, Verdict, VerdictKind  # noqa: E402
 from hookline.journal.memory import MemoryJournal  # noqa: E402
-from hookline.lifecycle import owed  # noqa: E402
 
 logging.getLogger("google_adk").setLevel(logging.CRITICAL)
 

@@ -17,7 +17,7 @@ from a2a.helpers import get_artifact_text, get_message_text, new_text_message
 from a2a.types import CancelTaskRequest, GetTaskRequest, Role, SendMessageRequest, TaskState
 
 from hookline import Agent, HookContext, HookResult, Scripted, WorkflowContext, hook, tool
-from hookline.adapters.a2a import serving
+from hookline.agent.a2a import serving
 from hookline.journal.memory import MemoryJournal
 from hookline.testing.images import MadeImage
 from hookline.testing.registry import FakeRegistry

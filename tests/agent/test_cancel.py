@@ -17,10 +17,10 @@ from hookline import (
     hook,
     tool,
 )
-from hookline.agent.running import Running, Session
+from hookline.agent.run import Running, Session
 from hookline.agent.spec import Spec
-from hookline.journal import Begun, Called, Ended
-from hookline.lifecycle import Run
+from hookline.engine.lifecycle import Run
+from hookline.engine.record import Begun, Called, Ended
 from tests.agents import Seen, calls
 
 CONTINUE = HookResult.continue_with()

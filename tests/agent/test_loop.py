@@ -18,7 +18,7 @@ from hookline import (
     hook,
     tool,
 )
-from hookline.journal import Begun, Called, Decided, Ended, Question, Verdict, VerdictKind
+from hookline.engine.record import Begun, Called, Decided, Ended, Question, Verdict, VerdictKind
 from tests.agents import EVERY_KEYWORD, Seen, answering, calls, texts
 
 CONTINUE = HookResult.continue_with()

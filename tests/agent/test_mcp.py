@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 from hookline import Agent, AgentFailed, HookResult, McpServer, Scripted, UsageError, hook, tool
 from hookline.agent.mcp import value_of
-from hookline.runners import tagged
+from hookline.runners import tags as tagged
 from tests.agents import Seen, calls, texts
 
 # A server without the library: it starts in no time, and can do what the library would not.

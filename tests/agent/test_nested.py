@@ -20,7 +20,7 @@ from hookline import (
     hook,
     tool,
 )
-from hookline.journal import Begun, Called, Decided, Ended
+from hookline.engine.record import Begun, Called, Decided, Ended
 from tests.agents import Seen, answering, calls, texts
 
 CONTINUE = HookResult.continue_with()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hookline import Agent, HookFailed, HookResult, ModelFailed, Scripted
-from hookline.journal import Begun, Ended
+from hookline.engine.record import Begun, Ended
 from tests.agents import Seen, answering, texts
 
 CONTINUE = HookResult.continue_with()

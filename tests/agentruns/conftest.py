@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from hookline import SqliteJournal
-from hookline.agentruns.asked import Asked
-from hookline.agentruns.places import Home
-from hookline.agentruns.running import Site, run
+from hookline.engine.pipeline import Recorder
 from hookline.journal.owner import owner
-from hookline.pipeline import Recorder
 from hookline.runners import Mount
 from hookline.runners.container import ContainerRunner
 from hookline.runners.local import LocalRunner
 from hookline.runners.sandbox import SandboxRunner
+from hookline.sympozium.request import Asked
+from hookline.sympozium.run.folders import Home
+from hookline.sympozium.run.local import Site, run
 from tests.runners.places import installed
 
 MAKES = {"local": LocalRunner, "sandbox": SandboxRunner, "container": lambda: ContainerRunner(pull="never")}

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from hookline.journal import Verdict, VerdictKind
+from hookline.engine.record import Verdict, VerdictKind
 from tests.agentruns.conftest import hook, lifecycle, with_approver
 
 LATER = hook("later", 'printf %s "$AGENT_RESULT" > $TRUTH/later')

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from hookline import HookContext, HookResult, hook
-from hookline.agentruns.relaying import Outside, asking_hooks
+from hookline.engine.pipeline import Pipeline
 from hookline.errors import UsageError
 from hookline.handlers.python import python_hook
-from hookline.pipeline import Pipeline
+from hookline.sympozium.run.relay import Outside, asking_hooks
 from tests.agentruns.conftest import hook as container
 from tests.agentruns.conftest import lifecycle
 

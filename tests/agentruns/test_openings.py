@@ -11,12 +11,12 @@ import pytest
 
 from hookline import HookResult, SqliteJournal
 from hookline import hook as python_function
-from hookline.agentruns.places import FolderError
-from hookline.dialects.sympozium.phases import Phase, digest
+from hookline.engine.record import Ended, Verdict, VerdictKind
 from hookline.errors import FileError, UsageError
 from hookline.handlers.python import python_hook
-from hookline.journal import Ended, Verdict, VerdictKind
 from hookline.runners import Mount
+from hookline.sympozium.phases import Phase, digest
+from hookline.sympozium.run.folders import FolderError
 from tests.agentruns.conftest import hook, lifecycle, with_approver
 from tests.agentruns.test_command import Command, _until
 from tests.agentruns.test_gates import gate, says

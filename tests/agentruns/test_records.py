@@ -10,15 +10,15 @@ from dataclasses import replace
 import pytest
 
 from hookline import HookResult, hook
-from hookline.agentruns.relaying import INSIDE as NOTED
-from hookline.agentruns.relaying import SOCKET
+from hookline.engine.lifecycle import owed
+from hookline.engine.point import Scope, Status
+from hookline.engine.record import Begun, Called, Decided, Ended
 from hookline.handlers.python import python_hook
-from hookline.journal import Begun, Called, Decided, Ended
 from hookline.journal.encoding import Encoding
-from hookline.journal.foreign import LONGEST, Foreign, line_of, parted
+from hookline.journal.intake import LONGEST, Foreign, line_of, parted
 from hookline.journal.masking import Mask
-from hookline.lifecycle import owed
-from hookline.point import Scope, Status
+from hookline.sympozium.run.relay import INSIDE as NOTED
+from hookline.sympozium.run.relay import SOCKET
 from tests.agentruns.conftest import hook as container
 from tests.agentruns.conftest import lifecycle
 from tests.agentruns.test_command import Command
@@ -173,7 +173,7 @@ def printed_inside(folder, *turns, **env):
     model = {"MODEL_PROVIDER": "scripted", "MODEL_NAME": str(folder / "script.json")}
     places = {"IPC_DIR": str(folder / "ipc"), "WORKSPACE": str(folder)}
     done = subprocess.run(
-        [sys.executable, "-m", "hookline.agentruns.inside"],
+        [sys.executable, "-m", "hookline.sympozium.run.program"],
         capture_output=True,
         text=True,
         check=False,

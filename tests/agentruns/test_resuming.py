@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hookline.agentruns.asked import kept_with, spec_of
-from hookline.agentruns.running import recovered
-from hookline.agentruns.watching import Watch
-from hookline.dialects.sympozium.phases import AgentSeen, HookSeen, Reason, State
-from hookline.dialects.sympozium.runs import declaration
-from hookline.journal import Begun, Ended, Owner
-from hookline.point import Scope, Status
+from hookline.engine.point import Scope, Status
+from hookline.engine.record import Begun, Ended, Owner
+from hookline.sympozium.phases import AgentSeen, HookSeen, Reason, State
+from hookline.sympozium.request import kept_with, spec_of
+from hookline.sympozium.resolve import declaration
+from hookline.sympozium.run.local import recovered
+from hookline.sympozium.run.state import Watch
 from tests.agentruns.conftest import hook, lifecycle
 
 GONE = Owner("another boot", 1, "1")

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from hookline.agentruns.places import Folder, Home, apart
-from hookline.agentruns.room import LEAST_FREE, Look, in_bytes, overfull, shown
 from hookline.errors import UsageError
-from hookline.runners import tagged
+from hookline.runners import tags as tagged
+from hookline.sympozium.run.folders import Folder, Home, apart
+from hookline.sympozium.run.quota import LEAST_FREE, Look, in_bytes, overfull, shown
 from tests.agentruns.conftest import hook, lifecycle
 
 MIB = 1024**2

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
+from hookline.engine.record import Begun, Called, Ended
 from hookline.errors import FileError, UsageError
-from hookline.journal import Begun, Called, Ended
 from hookline.runners import Mount
 from tests.agentruns.conftest import hook, lifecycle
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from hookline.agentruns.secrets import Secrets, read_secrets
-from hookline.dialects.at import Place
-from hookline.dialects.sympozium.objects import SecretRef
 from hookline.errors import FileError
+from hookline.sympozium.secret_refs import Secrets, read_secrets
+from hookline.sympozium.types import SecretRef
+from hookline.table import Place
 
 GOOD = {
     "lines": ("# mine\n\npagerduty/token=a=b \nexport aws/key.id='c'\n", {"pagerduty": {"token": "a=b"}, "aws": {"key.id": "c"}}),

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hookline.cli.containing import problems_of_agentrun
 from hookline.runners import Mount
+from hookline.sympozium.system import problems_of_agentrun
 from tests.agentruns.conftest import Ground, hook, lifecycle
 from tests.runners.places import installed
 

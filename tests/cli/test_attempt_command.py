@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from hookline.journal import Begun, Called, Decided, Ended
-from hookline.journal.sent import Received, Said
-from hookline.orchestrator.issue import Blocker, Issue, issue_from, issue_text
+from hookline.engine.record import Begun, Called, Decided, Ended
+from hookline.journal.stream import Received, Said
+from hookline.symphony.issue import Blocker, Issue, issue_from, issue_text
 from hookline.testing.trackers import FakeLinear, linear_issue
 
 LIMIT = 60.0

@@ -2,10 +2,10 @@
 
 import pytest
 
-from hookline.cli.dispatching import Over, workflow_id
-from hookline.dialects.symphony import read
-from hookline.dialects.sympozium.phases import Reason
-from hookline.kube.tending import Ending
+from hookline.kube.job_run import Ending
+from hookline.symphony.cluster import Over, workflow_id
+from hookline.symphony.read import read
+from hookline.sympozium.phases import Reason
 
 EVICTED = "Evicted: The node was low on resource: ephemeral-storage."
 KILLED = Ending(why="its pod was deleted", reason=Reason.KILLED)

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from hookline.dialects import native
-from hookline.dialects.claude import settings
+from hookline.claude import settings
+from hookline.hookfile import read as native
 
 EVENTS = ["PreToolUse", "PostToolUse", "UserPromptSubmit", "Stop", "SessionStart", "SessionEnd"]
 PROGRAM = f"{shlex.quote(sys.executable)} -P -m hookline"

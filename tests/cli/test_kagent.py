@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from hookline import HookBroke, Scripted
-from hookline.compose import load
-from hookline.context import Facts, HookContext
-from hookline.dialects.kagent.hooks import declared
-from hookline.manifests import live, program
-from hookline.point import Point
+from hookline.engine.context import Facts, HookContext
+from hookline.engine.point import Point
+from hookline.kagent.hooks import declared
+from hookline.kagent.load import live, program
+from hookline.pyagent.load import load
 from hookline.runners.local import LocalRunner
 from hookline.testing import FakeProvider
 from hookline.testing.images import MadeImage, tar_entry

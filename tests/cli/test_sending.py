@@ -3,12 +3,12 @@
 import pytest
 
 from hookline import MemoryJournal, SqliteJournal
-from hookline.cli.sending import Arriving, _Sent  # pyright: ignore[reportPrivateUsage]
+from hookline.engine.point import Scope, Status
+from hookline.engine.record import Begun, Ended
 from hookline.errors import FileError, HooklineError, UsageError
-from hookline.journal import Begun, Ended
-from hookline.journal.sent import Received, Said, Sender
-from hookline.kube.tending import Ending
-from hookline.point import Scope, Status
+from hookline.journal.stream import Received, Said, Sender
+from hookline.kube.job_run import Ending
+from hookline.pyagent.cluster import Arriving, _Sent  # pyright: ignore[reportPrivateUsage]
 
 KUBERNETES = ("--on", "kubernetes")
 IMAGE = ("--image", "registry/agent:1")
@@ -110,9 +110,9 @@ def test_a_file_that_is_no_python_is_told_with_its_line(tmp_path):
 
 
 async def test_nothing_of_a_run_that_works_on_a_cluster_is_ended_here(tmp_path):
+    from hookline.engine.point import Scope
     from hookline.journal.owner import owner
-    from hookline.point import Scope
-    from hookline.recovery import recover
+    from hookline.journal.recovery import recover
 
     journal = SqliteJournal(tmp_path / "journal.db")
     try:

@@ -32,10 +32,10 @@ Work on {{ issue.identifier }}: {{ issue.title }}
 """
 
 CALLS = {
-    "run": "from hookline.cli.working import run_workflow as f; code = f(args[0], args[1] if args[1:] else '', json=bool(args[2:]))",
-    "try": "from hookline.cli.working import try_workflow as f; code = f(args[0], args[1], json=bool(args[2:]))",
-    "check": "from hookline.cli.working import problems_of as f; print(*f(args[0]), sep='\\n'); code = 0",
-    "workspace": "from hookline.cli.working import workspace as f; code = f(args, standalone_mode=False)",
+    "run": "from hookline.symphony.system import run_workflow as f; code = f(args[0], args[1] if args[1:] else '', json=bool(args[2:]))",
+    "try": "from hookline.symphony.system import try_workflow as f; code = f(args[0], args[1], json=bool(args[2:]))",
+    "check": "from hookline.symphony.system import problems_of as f; print(*f(args[0]), sep='\\n'); code = 0",
+    "workspace": "from hookline.symphony.system import workspace as f; code = f(args, standalone_mode=False)",
 }
 CODE = """
 import sys

@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 
-from hookline.cli.quick import LONG
+from hookline.answer.quick import LONG
 from hookline.journal.encoding import decoded
 
 _IMPORT = "import time:"

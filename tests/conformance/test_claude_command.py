@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.context import Facts, HookContext
-from hookline.dialects.claude.answering import answer
-from hookline.dialects.claude.events import CALLERS, EVENTS, event_of, point_of
-from hookline.dialects.claude.payload import context_of, encode, filled, native_of, read, variables
-from hookline.dialects.claude.reading import JOURNAL_KEEPS, TEXT_LIMIT, decode
-from hookline.dialects.claude.settings import applies, declared, once, selector, whole_pattern
+from hookline.claude.answer import answer
+from hookline.claude.events import CALLERS, EVENTS, event_of, point_of
+from hookline.claude.payload import context_of, encode, filled, native_of, read, variables
+from hookline.claude.settings import applies, declared, once, selector, whole_pattern
+from hookline.claude.wire import JOURNAL_KEEPS, TEXT_LIMIT, decode
+from hookline.engine.context import Facts, HookContext
+from hookline.engine.hook import Hook, OnError
+from hookline.engine.pipeline import Pipeline, Recorder
+from hookline.engine.point import Point, Status
+from hookline.engine.record import Called
+from hookline.engine.result import CONTINUE, HookAction, HookResult, Outcome, add_up, fault
 from hookline.errors import HookBroke, UsageError
-from hookline.hook import Hook, OnError
-from hookline.journal import Called
 from hookline.journal.encoding import CAP
 from hookline.journal.memory import MemoryJournal
-from hookline.matching import pattern
-from hookline.pipeline import Pipeline, Recorder
-from hookline.point import Point, Status
-from hookline.result import CONTINUE, HookAction, HookResult, Outcome, add_up, fault
+from hookline.matcher import pattern
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "claude-code"
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "claude-code-rules.md"

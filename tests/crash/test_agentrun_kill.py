@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hookline import SqliteJournal
-from hookline.journal import Ended
+from hookline.engine.record import Ended
 from tests.runners.places import IMAGE, installed, made_image
 
 MANIFEST = """

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from hookline import Scope, SqliteJournal, Status
-from hookline.compose import load
-from hookline.journal import Begun, Called, Ended
+from hookline.engine.lifecycle import owed
+from hookline.engine.record import Begun, Called, Ended
 from hookline.journal.owner import owner
-from hookline.lifecycle import owed
-from hookline.recovery import recover
+from hookline.journal.recovery import recover
+from hookline.pyagent.load import load
 
 VICTIM = Path(__file__).with_name("victim.py")
 LONGEST = 1.2

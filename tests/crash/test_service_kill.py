@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hookline import SqliteJournal
-from hookline.journal import Ended
+from hookline.engine.record import Ended
 
 WORKFLOW = """---
 tracker: {kind: folder}

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.dialects.claude.answering import DEGRADED, FORMS, answer, trouble
-from hookline.dialects.claude.events import CALLERS, point_of
-from hookline.dialects.claude.payload import context_of, encode, native_of
-from hookline.dialects.claude.reading import decode
-from hookline.dialects.claude.tools import TOOLS, kind_of, tool_named
+from hookline.claude.answer import DEGRADED, FORMS, answer, trouble
+from hookline.claude.events import CALLERS, point_of
+from hookline.claude.payload import context_of, encode, native_of
+from hookline.claude.tools import TOOLS, kind_of, tool_named
+from hookline.claude.wire import decode
+from hookline.engine.point import Point
+from hookline.engine.result import ALLOWED, HookAction, HookResult, Outcome, Reason, add_up
 from hookline.errors import HookBroke, UsageError
-from hookline.matching import TOOL_KINDS
-from hookline.point import Point
-from hookline.result import ALLOWED, HookAction, HookResult, Outcome, Reason, add_up
+from hookline.matcher import TOOL_KINDS
 
 
 def outcome(action, reason="", **more):

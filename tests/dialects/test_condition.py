@@ -7,13 +7,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from hookline.context import HookContext
-from hookline.dialects.condition import _KINDS as KINDS
-from hookline.dialects.condition import FIELDS, check_condition, condition
+from hookline.engine.context import HookContext
+from hookline.engine.point import Point, Status
 from hookline.errors import UsageError
-from hookline.lines import Wrong
-from hookline.matching import TOOL_KINDS
-from hookline.point import Point, Status
+from hookline.hookfile.condition import _KINDS as KINDS
+from hookline.hookfile.condition import FIELDS, check_condition, condition
+from hookline.matcher import TOOL_KINDS
+from hookline.source import Wrong
 
 CATASTROPHIC = r"(a|aa|aaa)+(b)\2"
 

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from hookline.declaration import HookDeclaration
-from hookline.dialects.kagent.agents import MOST_HOOKS
-from hookline.dialects.kagent.hooks import (
+from hookline.engine.declaration import HookDeclaration
+from hookline.engine.point import Point
+from hookline.errors import UsageError
+from hookline.images.reference import directory_name
+from hookline.kagent.hooks import (
     TIMEOUT,
     HookConfig,
     RuntimeConfig,
@@ -15,12 +17,10 @@ from hookline.dialects.kagent.hooks import (
     directory,
     searched,
 )
-from hookline.dialects.kagent.planning import planned, runtime
-from hookline.dialects.kagent.reading import is_kagent, parse
-from hookline.errors import UsageError
-from hookline.images.reference import directory_name
-from hookline.matching import pattern
-from hookline.point import Point
+from hookline.kagent.read import is_kagent, parse
+from hookline.kagent.read_agent import MOST_HOOKS
+from hookline.kagent.resolve import planned, runtime
+from hookline.matcher import pattern
 
 SEED = """\
 spec:

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.declaration import Declaration
-from hookline.dialects.native import DEFAULTS, KEYS, KINDS, declared, is_native, parse, read, schema
+from hookline.engine.declaration import Declaration
+from hookline.engine.hook import DEFAULT_TIMEOUT, Hook, Mode, OnError, settled_on_error
+from hookline.engine.point import Point
 from hookline.errors import FileError
-from hookline.hook import DEFAULT_TIMEOUT, Hook, Mode, OnError, settled_on_error
-from hookline.lines import Document, load, without_lines
-from hookline.point import Point
+from hookline.hookfile.read import DEFAULTS, KEYS, KINDS, declared, is_native, parse, read, schema
+from hookline.source import Document, load, without_lines
 from tests.dialects.schemas import faults
 
 PAGE = Path(__file__).parents[2] / "docs/reference/hookline-yaml.md"

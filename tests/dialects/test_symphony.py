@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hookline.dialects.symphony import (
+from hookline.symphony.read import (
     DEFAULT_TIMEOUT,
     DEFAULTS,
     KEYS,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.dialects.at import Place
-from hookline.dialects.sympozium.environment import (
+from hookline.errors import FileError
+from hookline.sympozium.environment import (
     MOST_RESULT,
     after_run,
     before_run,
@@ -16,10 +16,10 @@ from hookline.dialects.sympozium.environment import (
     for_agent,
     task_input,
 )
-from hookline.dialects.sympozium.objects import HookSpec, Model, RunSpec, SecretRef, TaskSpec
-from hookline.dialects.sympozium.phases import Reason
-from hookline.dialects.sympozium.result import BEGIN, END, MOST_BYTES, Result, ended, from_output, parsed
-from hookline.errors import FileError
+from hookline.sympozium.phases import Reason
+from hookline.sympozium.result import BEGIN, END, MOST_BYTES, Result, ended, from_output, parsed
+from hookline.sympozium.types import HookSpec, Model, RunSpec, SecretRef, TaskSpec
+from hookline.table import Place
 
 RUN = RunSpec(
     name="r-1", namespace="ops", instance="alice", task="look", session_key="s", env={"B": "run", "A": "run"}

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.dialects.sympozium.objects import HookSpec, Lifecycle
-from hookline.dialects.sympozium.phases import (
+from hookline.sympozium.phases import (
     NO_VERDICT,
     AgentSeen,
     HookSeen,
@@ -33,6 +32,7 @@ from hookline.dialects.sympozium.phases import (
     status,
     verdict,
 )
+from hookline.sympozium.types import HookSpec, Lifecycle
 
 OK = HookSeen(state=State.ENDED, exit_code=0)
 BAD = HookSeen(state=State.ENDED, exit_code=3)

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from hookline.dialects.sympozium.checking import doubts, doubts_of_file, not_here
-from hookline.dialects.sympozium.objects import HookSpec, Lifecycle, Model, Rule, SecretRef, TaskSpec
-from hookline.dialects.sympozium.reading import is_sympozium, parse, read
-from hookline.dialects.sympozium.runs import declaration, run_of
+from hookline.engine.hook import OnError
+from hookline.engine.point import Point
 from hookline.errors import FileError
-from hookline.hook import OnError
-from hookline.point import Point
+from hookline.sympozium.check import doubts, doubts_of_file, not_here
+from hookline.sympozium.read import is_sympozium, parse, read
+from hookline.sympozium.resolve import declaration, run_of
+from hookline.sympozium.types import HookSpec, Lifecycle, Model, Rule, SecretRef, TaskSpec
 
 SEED = Path(__file__).parents[1] / "fixtures" / "sympozium"
 

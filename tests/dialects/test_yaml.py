@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline.errors import FileError
-from hookline.lines import (
+from hookline.source import (
     MAX_BYTES,
     Document,
     LinedDict,
@@ -323,6 +323,6 @@ def test_a_lined_mapping_is_a_mapping():
 
 
 def test_importing_it_does_not_load_the_parser():
-    code = "import sys, hookline.lines, hookline.dialects.condition; print({'yaml', 're2', 'regex'} & set(sys.modules))"
+    code = "import sys, hookline.source, hookline.hookfile.condition; print({'yaml', 're2', 'regex'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "set()", done.stderr

@@ -1,6 +1,6 @@
 import pytest
 
-from hookline import lifecycle, limit
+from hookline.engine import lifecycle, limit
 from hookline.handlers import python
 
 

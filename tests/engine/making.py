@@ -4,13 +4,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from hookline.context import Facts, HookContext
-from hookline.hook import Handler, Hook, OnError
-from hookline.journal import Begun, Called, Decided, Ended, Journal, Question, Record, Verdict, VerdictKind
-from hookline.lifecycle import Approver, OpenScope, Run
-from hookline.pipeline import Pipeline, Recorder
-from hookline.point import Point, Scope
-from hookline.result import HookResult, Outcome
+from hookline.engine.context import Facts, HookContext
+from hookline.engine.hook import Handler, Hook, OnError
+from hookline.engine.lifecycle import Approver, OpenScope, Run
+from hookline.engine.pipeline import Pipeline, Recorder
+from hookline.engine.point import Point, Scope
+from hookline.engine.record import (
+    Begun,
+    Called,
+    Decided,
+    Ended,
+    Journal,
+    Question,
+    Record,
+    Verdict,
+    VerdictKind,
+)
+from hookline.engine.result import HookResult, Outcome
 
 R = TypeVar("R")
 POINTS = tuple(Point)

@@ -3,9 +3,9 @@ import contextvars
 
 import pytest
 
-from hookline.atonce import begun
-from hookline.point import Status
-from hookline.result import HookResult
+from hookline.engine.eager import begun
+from hookline.engine.point import Status
+from hookline.engine.result import HookResult
 from tests.engine.making import Life, standing
 
 GO_ON = HookResult.continue_with()

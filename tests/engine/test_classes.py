@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from hookline.classes import dataclass, field, replace
+from hookline.engine.classes import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +142,6 @@ def test_it_can_be_copied_and_pickled():
 
 
 def test_what_the_engine_is_made_of_loads_without_the_standard_ones():
-    code = "import sys, hookline.pipeline, hookline.runners; print({'dataclasses', 'inspect', 'asyncio'} & {*sys.modules})"
+    code = "import sys, hookline.engine.pipeline, hookline.runners; print({'dataclasses', 'inspect', 'asyncio'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from hookline.context import (
+from hookline.engine.context import (
     AgentConfig,
     Facts,
     HookContext,
@@ -16,8 +16,8 @@ from hookline.context import (
     Usage,
     WorkflowContext,
 )
+from hookline.engine.point import Point, Status
 from hookline.errors import UsageError
-from hookline.point import Point, Status
 from tests.engine.making import context
 from tests.engine.test_plain import values
 

@@ -2,10 +2,8 @@ import functools
 
 import pytest
 
-from hookline.declaration import AgentDeclaration, Declaration, HookDeclaration
-from hookline.errors import UsageError
-from hookline.handlers.python import is_async, python_hook
-from hookline.hook import (
+from hookline.engine.declaration import AgentDeclaration, Declaration, HookDeclaration
+from hookline.engine.hook import (
     DEFAULT_TIMEOUT,
     Hook,
     HookOptions,
@@ -15,8 +13,10 @@ from hookline.hook import (
     options_of,
     settled_on_error,
 )
-from hookline.point import Point
-from hookline.result import HookResult
+from hookline.engine.point import Point
+from hookline.engine.result import HookResult
+from hookline.errors import UsageError
+from hookline.handlers.python import is_async, python_hook
 from tests.engine.making import POINTS
 
 

@@ -2,12 +2,12 @@ import asyncio
 
 import pytest
 
+from hookline.engine.lifecycle import Run, end_is_due, new_run_id
+from hookline.engine.point import Point, Scope, Status
+from hookline.engine.record import Begun, Decided, Ended, Owner
+from hookline.engine.result import HookAction, HookResult
 from hookline.errors import HookFailed, Refused, RunTimedOut, Skipped
-from hookline.journal import Begun, Decided, Ended, Owner
 from hookline.journal.memory import MemoryJournal
-from hookline.lifecycle import Run, end_is_due, new_run_id
-from hookline.point import Point, Scope, Status
-from hookline.result import HookAction, HookResult
 from tests.engine.making import (
     APPROVE,
     REJECT,

@@ -2,13 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.context import Facts
+from hookline.engine.context import Facts
+from hookline.engine.hook import hook
+from hookline.engine.point import Point
+from hookline.engine.result import HookResult
 from hookline.errors import UsageError
 from hookline.handlers.python import python_hook
-from hookline.hook import hook
-from hookline.matching import TOOL_KINDS, matcher, pattern, search
-from hookline.point import Point
-from hookline.result import HookResult
+from hookline.matcher import TOOL_KINDS, matcher, pattern, search
 from tests.engine.making import fired, noting, saying
 
 CATASTROPHIC = r"(a|aa|aaa)+(b)\2"

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hookline.engine.lifecycle import owed
+from hookline.engine.point import Point, Scope, Status
+from hookline.engine.record import Begun, Called, Decided, Ended
+from hookline.engine.result import HookAction, HookResult
 from hookline.errors import RunEnded
-from hookline.journal import Begun, Called, Decided, Ended
-from hookline.lifecycle import owed
-from hookline.point import Point, Scope, Status
-from hookline.result import HookAction, HookResult
 from tests.engine.making import APPROVE, POINTS, REJECT, Life, Person, saying, standing
 from tests.engine.test_verdicts import ALLOWED_AT, SAID
 

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
+from hookline.engine.hook import hook
+from hookline.engine.pipeline import Pipeline
+from hookline.engine.point import Point
+from hookline.engine.result import HookResult
 from hookline.handlers.python import python_hook
-from hookline.hook import hook
-from hookline.pipeline import Pipeline
-from hookline.point import Point
-from hookline.result import HookResult
 from tests.engine.making import context, fired, noting, saying, standing
 
 GO_ON = HookResult.continue_with()

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 import pytest
 from pydantic import BaseModel
 
-from hookline.context import Facts, HookContext, WorkflowContext
+from hookline.engine.context import Facts, HookContext, WorkflowContext
+from hookline.engine.hook import Mode, OnError, hook
+from hookline.engine.pipeline import Pipeline, Recorder
+from hookline.engine.point import Point
+from hookline.engine.record import Called, Decided
+from hookline.engine.result import HookResult
 from hookline.handlers.python import python_hook
-from hookline.hook import Mode, OnError, hook
-from hookline.journal import Called, Decided
-from hookline.matching import matcher
-from hookline.pipeline import Pipeline, Recorder
-from hookline.point import Point
-from hookline.result import HookResult
+from hookline.matcher import matcher
 from tests.engine.making import ENDS, POINTS, STARTS, context, fired, noting, saying, standing
 from tests.engine.test_hook import follows
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from hookline.engine.plain import like, plain, strictly_plain
 from hookline.errors import HookBroke
-from hookline.plain import like, plain, strictly_plain
 
 atoms = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
 values = st.recursive(

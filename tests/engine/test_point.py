@@ -1,7 +1,7 @@
 import pytest
 
+from hookline.engine.point import Point, Scope, Status, point_named
 from hookline.errors import UsageError
-from hookline.point import Point, Scope, Status, point_named
 
 NAMES = [
     "workspace.start",

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from hookline.errors import HookBroke, UsageError
-from hookline.point import Point
-from hookline.result import (
+from hookline.engine.point import Point
+from hookline.engine.result import (
     ALLOWED,
     CONTINUE,
     HookAction,
@@ -20,6 +19,7 @@ from hookline.result import (
     fault,
     merged,
 )
+from hookline.errors import HookBroke, UsageError
 from tests.engine.test_plain import containers, values
 
 R = HookResult

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from hookline.engine.threads import Threads
 from hookline.errors import HookBroke
-from hookline.threads import Threads
 
 WHO = contextvars.ContextVar("WHO", default="nobody")
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from hookline.engine.point import Status
+from hookline.engine.record import Called
+from hookline.engine.result import HookAction, HookResult
 from hookline.errors import HookFailed, Skipped
-from hookline.journal import Called
-from hookline.point import Status
-from hookline.result import HookAction, HookResult
 from tests.engine.making import (
     APPROVE,
     ENDS,

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from hookline import guards
+from hookline.engine.hook import options_of
 from hookline.handlers.python import python_hook
-from hookline.hook import options_of
 
 HEAVY = ("anthropic", "openai", "pydantic", "re2", "regex", "rich", "typer", "yaml")
 POINTS = {

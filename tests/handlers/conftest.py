@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from hookline.runners import tagged
+from hookline.runners import tags as tagged
 from hookline.runners.local import LocalRunner
 
 

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from hookline.context import HookContext
+from hookline.engine.context import HookContext
+from hookline.engine.result import CONTINUE, HookResult
 from hookline.errors import HookBroke
 from hookline.handlers.background import MOST, Background
 from hookline.handlers.command import command_handler
-from hookline.result import CONTINUE, HookResult
-from hookline.runners import tagged
+from hookline.runners import tags as tagged
 from hookline.runners.local import LocalRunner
 
 

@@ -6,14 +6,15 @@ import sys
 
 import pytest
 
-from hookline.context import HookContext, WorkflowContext
+from hookline.engine.context import HookContext, WorkflowContext
+from hookline.engine.hook import Hook, OnError
+from hookline.engine.pipeline import Pipeline
+from hookline.engine.point import Point
+from hookline.engine.result import HookAction, HookResult
 from hookline.errors import HookBroke
 from hookline.handlers.command import command_handler
-from hookline.hook import Hook, OnError
-from hookline.pipeline import Pipeline
-from hookline.point import Point
-from hookline.result import HookAction, HookResult
-from hookline.runners import Ending, tagged
+from hookline.runners import Ending
+from hookline.runners import tags as tagged
 
 CONTEXT = HookContext(
     workflow_id="w", point="tool.start", run_id="r1", current_tool="bash", current_payload={"command": "ls"}

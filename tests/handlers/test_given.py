@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from hookline.context import HookContext, WorkflowContext
-from hookline.handlers.given import context_json, environment, folder
+from hookline.engine.context import HookContext, WorkflowContext
+from hookline.handlers.input import context_json, environment, folder
 
 
 def context(**more) -> HookContext:

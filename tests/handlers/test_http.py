@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from hookline.context import HookContext
+from hookline.engine.context import HookContext
+from hookline.engine.result import HookResult
 from hookline.errors import HookBroke, UsageError
 from hookline.handlers.http import http_handler
-from hookline.result import HookResult
 from hookline.runners import Ending
 
 CONTEXT = HookContext(workflow_id="w", point="tool.start", run_id="r1", current_payload={"command": "ls"})

@@ -2,10 +2,10 @@
 
 import pytest
 
-from hookline.context import HookContext
+from hookline.engine.context import HookContext
+from hookline.engine.result import CONTINUE
 from hookline.errors import HookBroke
 from hookline.handlers.shell import shell_handler
-from hookline.result import CONTINUE
 
 CONTEXT = HookContext(workflow_id="w", point="run.end", run_id="r1", status="failed", current_output="out")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from hookline.errors import FileError, ImageError
+from hookline.images.cancellation import Stop, Stopped
 from hookline.images.credentials import Login, login
-from hookline.images.fetching import fetch
-from hookline.images.stopping import Stop, Stopped
+from hookline.images.fetch import fetch
 from hookline.testing.images import MadeImage
 from hookline.testing.registry import FakeRegistry
 

@@ -15,12 +15,12 @@ import pytest
 import zstandard
 
 from hookline.errors import ImageError, UsageError
-from hookline.images.fetching import fetch, parse_image_option
-from hookline.images.limits import Limits
+from hookline.images.cancellation import Stop
+from hookline.images.fetch import fetch, parse_image_option
 from hookline.images.manifest import Platform, here
+from hookline.images.quota import Limits
 from hookline.images.reference import Reference
 from hookline.images.registry import RegistryStore, is_loopback
-from hookline.images.stopping import Stop
 from hookline.testing.images import MadeImage, layer, tar_entry
 from hookline.testing.registry import FakeRegistry
 

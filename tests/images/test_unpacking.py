@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline.errors import ImageError
-from hookline.images.limits import Limits
-from hookline.images.unpacking import Unpacking
+from hookline.images.layers import Unpacking
+from hookline.images.quota import Limits
 from hookline.testing.images import layer, tar_entry
 from tests.images.awkward import FOLDER, HARD, LAYERS, LINK
 
@@ -345,7 +345,7 @@ WITHOUT = """
 import io, sys
 from pathlib import Path
 sys.modules["zstandard"] = None  # as where the extra is not installed
-from hookline.images.unpacking import Unpacking
+from hookline.images.layers import Unpacking
 with Unpacking(Path(sys.argv[1])) as unpacking:
     unpacking.layer(io.BytesIO(sys.stdin.buffer.read()), "layer")
 """

@@ -5,12 +5,22 @@ from dataclasses import dataclass
 
 import pytest
 
+from hookline.engine.point import Point, Scope, Status
+from hookline.engine.record import (
+    Begun,
+    Called,
+    Decided,
+    Ended,
+    Journal,
+    Owner,
+    Question,
+    Verdict,
+    VerdictKind,
+)
+from hookline.engine.result import HookAction, Reason
 from hookline.errors import JournalError
-from hookline.journal import Begun, Called, Decided, Ended, Journal, Owner, Question, Verdict, VerdictKind
 from hookline.journal.memory import MemoryJournal
 from hookline.journal.sqlite import SqliteJournal
-from hookline.point import Point, Scope, Status
-from hookline.result import HookAction, Reason
 
 RUN = "run-1"
 

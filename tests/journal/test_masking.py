@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from hookline.context import Usage
+from hookline.engine.context import Usage
 from hookline.journal.masking import Mask, cut
 
 MASK = Mask(["hunter2!", 'a"b\\c/d', "ключ-от-двери"])

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import hookline.journal.owner as module
+from hookline.journal.home import default_path
 from hookline.journal.owner import alive, owner
-from hookline.journal.place import default_path
 
 
 @pytest.fixture

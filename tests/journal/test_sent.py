@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from hookline import HookAction, MemoryJournal
-from hookline.journal import Begun, Called, Decided, Ended
+from hookline.engine.point import Point, Scope, Status
+from hookline.engine.record import Begun, Called, Decided, Ended
+from hookline.engine.result import Reason
 from hookline.journal.masking import Mask
-from hookline.journal.sent import Received, Said, Sender, Unwritten
 from hookline.journal.sqlite import SqliteJournal
-from hookline.point import Point, Scope, Status
-from hookline.result import Reason
+from hookline.journal.stream import Received, Said, Sender, Unwritten
 
 RUN = [
     Begun("r1", "1", None, Scope.RUN, "agent", 1.25, {"input": "a\nb\x1ec"}, {"agent": "agent"}),

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from hookline.engine.point import Point, Scope, Status
+from hookline.engine.record import Begun, Called, Ended, Question, Verdict, VerdictKind
+from hookline.engine.result import HookAction
 from hookline.errors import JournalError
-from hookline.journal import Begun, Called, Ended, Question, Verdict, VerdictKind
 from hookline.journal.schema import MIGRATIONS, migrate
 from hookline.journal.sqlite import LAG, SqliteJournal
-from hookline.point import Point, Scope, Status
-from hookline.result import HookAction
 
 NOBODY = 65534
 
@@ -74,10 +74,10 @@ def python():
 
 PREAMBLE = """
 import asyncio, os, sqlite3, sys, time
-from hookline.journal import *
+from hookline.engine.record import *
 from hookline.journal.sqlite import SqliteJournal
-from hookline.point import Point, Scope, Status
-from hookline.result import HookAction
+from hookline.engine.point import Point, Scope, Status
+from hookline.engine.result import HookAction
 
 def begun(run_id, scope_id):
     return Begun(run_id, scope_id, None if scope_id == "s" else "s", Scope.RUN if scope_id == "s" else Scope.TOOL, "n", 1.0, None, {})

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hookline.kube.crds import crds
 from hookline.kube.kinds import ACCOUNT, NAMESPACE
+from hookline.sympozium.cluster.crds import crds
 from tests.kube.kubectl import Kubectl
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ def kubeconfig() -> str:
 
 @pytest.fixture
 async def cluster(kubeconfig):
-    from hookline.kube.cluster import Cluster
+    from hookline.kube.client import Cluster
 
     async with Cluster.from_kubeconfig(kubeconfig) as made:
         yield made

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from hookline.dialects.sympozium.lifecycles import LABEL, VARIABLE
-from hookline.dialects.sympozium.objects import GROUP
-from hookline.kube.crds import crds
-from hookline.kube.schemas import DURATION
+from hookline.sympozium.cluster.crds import crds
+from hookline.sympozium.cluster.schema import DURATION
+from hookline.sympozium.read_lifecycle import LABEL, VARIABLE
+from hookline.sympozium.types import GROUP
 
 SAMPLES = {f"^{LABEL.pattern}$": "a-1", f"^{VARIABLE.pattern}$": "NAME", DURATION: "1h30m"}
 # Of two fields that cannot stand together, the one that is left out.

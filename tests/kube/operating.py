@@ -7,15 +7,15 @@ import asyncio
 import logging
 import sys
 
-from hookline.kube.cluster import Cluster
-from hookline.kube.objects import Settings
-from hookline.kube.operator import serve
+from hookline.kube.client import Cluster
+from hookline.sympozium.cluster.controller import serve
+from hookline.sympozium.cluster.objects import Settings
 
 # One that was asked to skip does what the built-in agent does; others tell that they run, and do as they are told.
 AGENT = (
     "sh",
     "-c",
-    "if [ -e /ipc/control/skip ]; then exec python3 -P -m hookline.agentruns.inside; fi; "
+    "if [ -e /ipc/control/skip ]; then exec python3 -P -m hookline.sympozium.run.program; fi; "
     'trap "exit 143" TERM; eval "$WORK"; echo done',
 )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hookline import SqliteJournal
-from hookline.journal import Begun, Called, Decided, Ended
+from hookline.engine.record import Begun, Called, Decided, Ended
 from tests.kube.kubectl import Kubectl
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]

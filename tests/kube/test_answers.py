@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hookline.errors import FileError, UsageError
-from hookline.kube.cluster import Cluster, Patience
+from hookline.kube.client import Cluster, Patience
 from hookline.kube.errors import AlreadyThere, ClusterError, Conflict, Gone, NotThere, Refused, Unreachable
 from hookline.kube.kinds import AGENT_RUN, CONFIG_MAP, JOB, POD
 from tests.kube.scripted import DRIBBLE, SILENCE, answer, chunked, scripted, status, stream

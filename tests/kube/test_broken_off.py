@@ -204,7 +204,7 @@ async def test_hooks_whose_pod_somebody_always_removes_are_given_up_and_told() -
 def test_the_cluster_in_memory_takes_the_calls_that_the_real_one_takes() -> None:
     from inspect import signature
 
-    from hookline.kube.cluster import Cluster
+    from hookline.kube.client import Cluster
 
     for name in ("get", "create", "patch", "delete"):
         assert list(signature(getattr(Cluster, name)).parameters) == list(

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hookline.kube.crds import crds
-from hookline.kube.installing import Installation, objects
+from hookline.kube.install import Installation, objects
+from hookline.sympozium.cluster.crds import crds
 from tools.chart import CHART, stale, write
 
 ROOT = Path(__file__).parents[2]

@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from hookline.kube.cluster import Cluster, Patience
+from hookline.kube.cache import Store
+from hookline.kube.client import Cluster, Patience
 from hookline.kube.errors import AlreadyThere, Conflict, NotThere, Refused, Unreachable
 from hookline.kube.kinds import ACCOUNT, CONFIG_MAP, LEASE, POD, SECRET, Kind
-from hookline.kube.leading import Lead
-from hookline.kube.watching import Store
+from hookline.kube.lease import Lead
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from hookline.kube.crds import crds
-from hookline.kube.deciding import FINALIZER
-from hookline.kube.objects import ACCOUNT, RUN_LABEL
-from hookline.kube.operator import LEASE
+from hookline.sympozium.cluster.controller import LEASE
+from hookline.sympozium.cluster.crds import crds
+from hookline.sympozium.cluster.objects import ACCOUNT, RUN_LABEL
+from hookline.sympozium.cluster.plan import FINALIZER
 from tests.kube.conftest import BUSYBOX, ROOT
 from tests.kube.kubectl import Kubectl
 from tests.kube.outside import Outside, outside_of_the_cluster

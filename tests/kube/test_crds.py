@@ -10,11 +10,12 @@ import jsonschema
 import pytest
 import yaml
 
-from hookline.dialects.sympozium import lifecycles, reading
-from hookline.dialects.sympozium.objects import HookSpec, Lifecycle
-from hookline.dialects.sympozium.phases import AgentSeen, HookSeen, Reason, Seen, State, Verdict, status
-from hookline.dialects.sympozium.reading import parse
-from hookline.kube.crds import DEFINED, crds
+from hookline.sympozium import read as reading
+from hookline.sympozium import read_lifecycle as lifecycles
+from hookline.sympozium.cluster.crds import DEFINED, crds
+from hookline.sympozium.phases import AgentSeen, HookSeen, Reason, Seen, State, Verdict, status
+from hookline.sympozium.read import parse
+from hookline.sympozium.types import HookSpec, Lifecycle
 from tests.kube.kubectl import Kubectl, missing
 from tests.kube.manifests import RIGHT, WRONG, full, run, schemas
 

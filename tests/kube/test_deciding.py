@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from hookline.dialects.sympozium.objects import GROUP
-from hookline.dialects.sympozium.phases import digest
-from hookline.dialects.sympozium.result import BEGIN, END
-from hookline.kube import objects
-from hookline.kube.deciding import FINALIZER, MOST_KEPT, World, plan
 from hookline.kube.kinds import CLAIM, EVENT, JOB, POD, ROLE, ROLE_BINDING, SANDBOX, SECRET
-from hookline.kube.objects import Owner
-from hookline.kube.record import Made, Record, frozen_of, read, spec_of
+from hookline.sympozium.cluster import objects
+from hookline.sympozium.cluster.objects import Owner
+from hookline.sympozium.cluster.plan import FINALIZER, MOST_KEPT, World, plan
+from hookline.sympozium.cluster.state import Made, Record, frozen_of, read, spec_of
+from hookline.sympozium.phases import digest
+from hookline.sympozium.result import BEGIN, END
+from hookline.sympozium.types import GROUP
 from tests.kube.pretending import START, Play
 from tests.kube.scenes import PULL, RULES, SCENES, both, gate, over_time, sandboxed, scene, skipped, verdict
 from tests.kube.world import NAMESPACE, SETTINGS, Scene, agent_run, answered, hook

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from hookline.dialects.sympozium.phases import HookSeen, Reason, State
-from hookline.kube.following import Followed, Slot, follow, pod_of
-from hookline.kube.record import Made
+from hookline.kube.job_state import Followed, Slot, follow, pod_of
+from hookline.sympozium.cluster.state import Made
+from hookline.sympozium.phases import HookSeen, Reason, State
 from tests.kube.pretending import START, written
 from tests.kube.test_seeing import RUNNING, WAITING, ended, pod
 

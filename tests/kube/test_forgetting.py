@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hookline.kube.kinds import AGENT_RUN, JOB, SECRET, Kind
-from hookline.kube.operator import Operator
+from hookline.sympozium.cluster.controller import Operator
 from tests.kube.pretending import Node, Object, Play, PretendCluster, copied
 from tests.kube.world import ENDS, NAMESPACE, SETTINGS, agent_run, answered, hook
 

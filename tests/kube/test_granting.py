@@ -2,8 +2,8 @@
 
 import pytest
 
-from hookline.kube.granting import beyond
-from hookline.kube.installing import GRANTABLE, GRANTABLE_NAME, RULES
+from hookline.kube.install import GRANTABLE, GRANTABLE_NAME, RULES
+from hookline.sympozium.cluster.grants import beyond
 from tests.kube.world import NAMESPACE, Scene, agent_run, hook
 
 CORE = ("",)

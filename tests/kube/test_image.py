@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hookline.kube.crds import crds
-from hookline.kube.installing import Installation, objects
+from hookline.kube.install import Installation, objects
+from hookline.sympozium.cluster.crds import crds
 from tests.kube.kubectl import Kubectl
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]

@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 
 from hookline import MemoryJournal, SqliteJournal
-from hookline.cli.submitting import _Follow
-from hookline.journal import Begun, Called, Decided, Ended, Journal, Record
+from hookline.engine.point import Point, Scope, Status
+from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Record
+from hookline.engine.result import HookAction
 from hookline.journal.encoding import Encoding
-from hookline.journal.foreign import INSIDE, parted, printed
+from hookline.journal.intake import INSIDE, parted, printed
 from hookline.journal.masking import Mask
-from hookline.journal.sent import MARK
-from hookline.kube.cluster import MOST_LOG_BYTES
+from hookline.journal.stream import MARK
+from hookline.kube.client import MOST_LOG_BYTES
 from hookline.kube.errors import NotThere, Refused, Unreachable
-from hookline.kube.hearing import GONE, hear
-from hookline.kube.journaling import Ledger, foreign_of, records_of, run_id_of
 from hookline.kube.kinds import AGENT_RUN, POD, Kind
-from hookline.kube.operator import Operator
-from hookline.point import Point, Scope, Status
-from hookline.result import HookAction
+from hookline.sympozium.cluster.controller import Operator
+from hookline.sympozium.cluster.logs import GONE, hear
+from hookline.sympozium.cluster.records import Ledger, foreign_of, records_of, run_id_of
+from hookline.sympozium.cluster.submit import _Follow
 from tests.kube.pretending import Node, Object, Play, copied
 from tests.kube.scenes import gate, verdict
 from tests.kube.test_forgetting import Watchable

@@ -15,11 +15,11 @@ import pytest
 import typer
 import yaml
 
-from hookline.cli.operating import operator
+from hookline.cli.operator import operator
 from hookline.errors import UsageError
-from hookline.kube.crds import crds
-from hookline.kube.installing import GRANTABLE, KAGENT_RULES, RULES, USER, Installation, arguments, objects
-from hookline.kube.kagent_crds import kagent_crds
+from hookline.kagent.crds import kagent_crds
+from hookline.kube.install import GRANTABLE, KAGENT_RULES, RULES, USER, Installation, arguments, objects
+from hookline.sympozium.cluster.crds import crds
 from tests.kube.kubectl import Kubectl, missing
 from tests.kube.manifests import HOOK, run
 
@@ -267,7 +267,7 @@ def test_without_an_image_it_says_what_to_give(words):
 
 def test_the_command_line_loads_nothing_of_the_cluster_before_it_is_used():
     code = (
-        "import sys, hookline.cli.operating; print([m for m in sys.modules if m.startswith('hookline.kube')])"
+        "import sys, hookline.cli.operator; print([m for m in sys.modules if m.startswith('hookline.kube')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -17,21 +17,31 @@ from typing import Any
 import pytest
 
 from hookline import MemoryJournal, SqliteJournal
-from hookline.agentruns.asked import Asked
-from hookline.agentruns.places import Home
-from hookline.agentruns.running import Site, recovered, run
-from hookline.cli.submitting import _Record as followed
-from hookline.dialects.sympozium.objects import GROUP
+from hookline.engine.pipeline import Recorder
+from hookline.engine.point import Scope, Status
+from hookline.engine.record import (
+    Begun,
+    Called,
+    Decided,
+    Ended,
+    Journal,
+    Question,
+    Record,
+    Verdict,
+    VerdictKind,
+)
 from hookline.errors import JournalError
-from hookline.journal import Begun, Called, Decided, Ended, Journal, Question, Record, Verdict, VerdictKind
 from hookline.journal.owner import owner
-from hookline.kube.journaling import GONE, Ledger, records_of, run_id_of
+from hookline.journal.recovery import recover
 from hookline.kube.kinds import AGENT_RUN, CLAIM, JOB, POD, Kind
-from hookline.kube.operator import Operator
-from hookline.pipeline import Recorder
-from hookline.point import Scope, Status
-from hookline.recovery import recover
 from hookline.runners.local import LocalRunner
+from hookline.sympozium.cluster.controller import Operator
+from hookline.sympozium.cluster.records import GONE, Ledger, records_of, run_id_of
+from hookline.sympozium.cluster.submit import _Record as followed
+from hookline.sympozium.request import Asked
+from hookline.sympozium.run.folders import Home
+from hookline.sympozium.run.local import Site, recovered, run
+from hookline.sympozium.types import GROUP
 from tests.kube.pretending import Node, Object, Play, copied
 from tests.kube.scenes import SCENES, both, gate, scene, verdict
 from tests.kube.test_forgetting import Watchable

@@ -7,14 +7,14 @@ import jsonschema
 import pytest
 import yaml
 
-from hookline.compose import load
 from hookline.errors import FileError
-from hookline.kube.fetching import main as fetched
-from hookline.kube.fetching import merged
-from hookline.kube.kagent import APPLIED, CONFIG_HASH, Compiled, Pods, compiled, has_hooks
-from hookline.kube.kagent_crds import kagent_crds
-from hookline.kube.kagents import condition_of, selected, selector_of
+from hookline.kagent.controller import condition_of, selected, selector_of
+from hookline.kagent.crds import kagent_crds
+from hookline.kagent.fetch import main as fetched
+from hookline.kagent.fetch import merged
+from hookline.kagent.objects import APPLIED, CONFIG_HASH, Compiled, Pods, compiled, has_hooks
 from hookline.kube.kinds import KAGENT, MCP_SERVER, MODEL_CONFIG, REMOTE_MCP_SERVER, Kind
+from hookline.pyagent.load import load
 from hookline.testing.images import MadeImage
 from hookline.testing.registry import FakeRegistry
 
@@ -147,7 +147,7 @@ def test_the_golden_case_of_three_hooks_and_two_images_compiles_to_the_stated_ob
     assert (init["name"], container["name"]) == ("hooks-init", "kagent")
     # Decision 23: the same two fetches, by a program of ours, where upstream has a shell template.
     assert init["command"] == [
-        *("python3", "-P", "-m", "hookline.kube.fetching", "--into", "/hooks"),
+        *("python3", "-P", "-m", "hookline.kagent.fetch", "--into", "/hooks"),
         f"{SECURITY}=security-hooks",
         f"{AUDIT}=audit-hooks",
     ]

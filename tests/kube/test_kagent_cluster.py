@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from hookline.kube.crds import crds
-from hookline.kube.kagent_crds import kagent_crds
+from hookline.kagent.crds import kagent_crds
+from hookline.sympozium.cluster.crds import crds
 from hookline.testing.images import MadeImage
 from hookline.testing.registry import FakeRegistry
 from tests.kube.kubectl import Kubectl

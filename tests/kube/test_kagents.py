@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from hookline.kagent.controller import Agents
+from hookline.kagent.objects import CONFIG_HASH, Pods
 from hookline.kube.errors import Conflict, NotThere
-from hookline.kube.kagent import CONFIG_HASH, Pods
-from hookline.kube.kagents import Agents
 from hookline.kube.kinds import KAGENT, MCP_SERVER, Kind, kind_of
 from tests.kube.pretending import Object, PretendCluster, copied
 from tests.kube.test_kagent import AUDIT, HOOKS, MODEL, agent

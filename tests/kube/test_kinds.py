@@ -45,8 +45,8 @@ def test_no_two_kinds_have_the_same_address():
 
 def test_only_the_cluster_module_loads_its_client():
     code = (
-        "import sys, hookline.kube, hookline.kube.kinds, hookline.kube.errors, hookline.kube.watching, "
-        "hookline.kube.leading; print('lightkube' in sys.modules, 'httpx2' in sys.modules)"
+        "import sys, hookline.kube, hookline.kube.kinds, hookline.kube.errors, hookline.kube.cache, "
+        "hookline.kube.lease; print('lightkube' in sys.modules, 'httpx2' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

@@ -7,7 +7,7 @@ import pytest
 
 from hookline.errors import UsageError
 from hookline.kube.errors import AlreadyThere, Conflict, NotThere, Unreachable
-from hookline.kube.leading import Lead, claimed, may_take, released
+from hookline.kube.lease import Lead, claimed, may_take, released
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 600, tzinfo=UTC)
 

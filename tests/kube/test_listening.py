@@ -17,18 +17,18 @@ import httpx
 import pytest
 
 from hookline import HookAction
-from hookline.journal import Begun, Called, Decided, Ended, Journal, Owner, Record
+from hookline.engine.point import Point, Scope, Status
+from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Owner, Record
+from hookline.engine.result import Reason
 from hookline.journal.memory import MemoryJournal
-from hookline.journal.sent import MARK, Sender
 from hookline.journal.sqlite import SqliteJournal
-from hookline.kube import listening
-from hookline.kube.cluster import Cluster
+from hookline.journal.stream import MARK, Sender
+from hookline.kagent import records as listening
+from hookline.kagent.controller import condition_of
+from hookline.kagent.records import SERVING, Listener, Pace, Told, source_of
+from hookline.kube.client import Cluster
 from hookline.kube.errors import ClusterError, Refused, Unreachable
-from hookline.kube.kagents import condition_of
 from hookline.kube.kinds import KAGENT
-from hookline.kube.listening import SERVING, Listener, Pace, Told, source_of
-from hookline.point import Point, Scope, Status
-from hookline.result import Reason
 from tests.adapters.test_a2a import sent, served
 from tests.kube.scripted import answer, chunked, scripted
 from tests.kube.test_kagent import MODEL, agent

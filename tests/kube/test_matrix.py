@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hookline.journal import Begun, Called, Decided, Ended, Record
+from hookline.engine.record import Begun, Called, Decided, Ended, Record
 from hookline.journal.encoding import decoded
 from hookline.journal.sqlite import SqliteJournal
 from tests.kube.conftest import BUSYBOX, ROOT

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from hookline.dialects.sympozium.objects import RunSpec
-from hookline.dialects.sympozium.phases import AgentSeen, HookSeen, Seen, State
-from hookline.kube import objects
-from hookline.kube.objects import Owner
-from hookline.kube.record import frozen_of, spec_of
+from hookline.sympozium.cluster import objects
+from hookline.sympozium.cluster.objects import Owner
+from hookline.sympozium.cluster.state import frozen_of, spec_of
+from hookline.sympozium.phases import AgentSeen, HookSeen, Seen, State
+from hookline.sympozium.types import RunSpec
 from tests.kube.scenes import RULES
 from tests.kube.world import NAMESPACE, SETTINGS, agent_run, hook
 

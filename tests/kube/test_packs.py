@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from hookline.dialects.sympozium.objects import GROUP
-from hookline.kube.packs import members, outdated
+from hookline.sympozium.cluster.packs import members, outdated
+from hookline.sympozium.types import GROUP
 from tests.kube.world import NAMESPACE, hook
 
 HOOK = hook("c", args=["-v"], timeout="2m", env=[{"name": "A", "value": "1"}])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hookline.kube.prepare import FOLDERS
+from hookline.sympozium.cluster.prepare import FOLDERS
 
 TASK = {"task": "look"}
 
@@ -17,7 +17,7 @@ def prepared(tmp_path: Path, *, ipc: str = "ipc") -> subprocess.CompletedProcess
     task = tmp_path / "task.json"
     task.write_text(json.dumps(TASK))
     places = [str(task), str(tmp_path / "workspace"), str(tmp_path / ipc)]
-    command = [sys.executable, "-P", "-m", "hookline.kube.prepare", *places]
+    command = [sys.executable, "-P", "-m", "hookline.sympozium.cluster.prepare", *places]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from hookline.dialects.sympozium.phases import AgentSeen, HookSeen, Reason, Seen, State, Verdict
 from hookline.errors import FileError
-from hookline.kube.record import Made, Record, Since, frozen_of, read, spec_of, written
+from hookline.sympozium.cluster.state import Made, Record, Since, frozen_of, read, spec_of, written
+from hookline.sympozium.phases import AgentSeen, HookSeen, Reason, Seen, State, Verdict
 from tests.kube.pretending import START
 from tests.kube.world import agent_run, hook
 

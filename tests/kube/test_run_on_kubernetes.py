@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hookline.kube.journaling import records_of
+from hookline.sympozium.cluster.records import records_of
 from tests.kube.conftest import BUSYBOX
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]

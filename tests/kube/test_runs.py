@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hookline.dialects.sympozium.objects import GROUP
-from hookline.dialects.sympozium.phases import NO_VERDICT, REJECTED
+from hookline.sympozium.phases import NO_VERDICT, REJECTED
+from hookline.sympozium.types import GROUP
 from tests.kube.conftest import BUSYBOX
 from tests.kube.kubectl import Kubectl
 from tests.kube.outside import Outside, outside_of_the_cluster

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hookline.dialects.sympozium.phases import Reason, State
-from hookline.kube.seeing import any_running, container_seen, evicted, is_over, job_failure, trouble
+from hookline.kube.pod_state import any_running, container_seen, evicted, is_over, job_failure, trouble
+from hookline.sympozium.phases import Reason, State
 
 TIMES = {"startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:04Z"}
 

@@ -10,21 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from hookline.agentruns.asked import Asked, spec_of
-from hookline.cli.following import Progress
-from hookline.dialects.sympozium.objects import (
-    HookSpec,
-    Lifecycle,
-    Model,
-    Rule,
-    RunSpec,
-    Sandbox,
-    SecretRef,
-    TaskSpec,
-)
-from hookline.dialects.sympozium.reading import parse
-from hookline.dialects.sympozium.runs import run_of
-from hookline.kube import submitting
+from hookline.sympozium.cluster import bundle as submitting
+from hookline.sympozium.cluster.progress import Progress
+from hookline.sympozium.read import parse
+from hookline.sympozium.request import Asked, spec_of
+from hookline.sympozium.resolve import run_of
+from hookline.sympozium.types import HookSpec, Lifecycle, Model, Rule, RunSpec, Sandbox, SecretRef, TaskSpec
 from tests.kube.manifests import full
 from tests.kube.scripted import answer, scripted, status, stream
 from tests.kube.test_crds import refusals

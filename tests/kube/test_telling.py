@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from hookline.dialects.sympozium.phases import AgentSeen, HookSeen, Reason, Seen, State, Verdict
-from hookline.kube.record import Made, Record, Since, frozen_of, spec_of
-from hookline.kube.telling import failed_status, notes_of, shown
+from hookline.sympozium.cluster.state import Made, Record, Since, frozen_of, spec_of
+from hookline.sympozium.cluster.status import failed_status, notes_of, shown
+from hookline.sympozium.phases import AgentSeen, HookSeen, Reason, Seen, State, Verdict
 from tests.kube.pretending import START
 from tests.kube.world import agent_run, hook
 

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from hookline.kube.cluster import Cluster, Patience
+from hookline.kube.cache import Store
+from hookline.kube.client import Cluster, Patience
 from hookline.kube.kinds import CONFIG_MAP
-from hookline.kube.watching import Store
 from tests.kube.scripted import SILENCE, answer, scripted, status, stream
 
 

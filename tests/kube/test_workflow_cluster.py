@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from hookline.journal import Begun, Called, Ended
+from hookline.engine.point import Scope
+from hookline.engine.record import Begun, Called, Ended
 from hookline.journal.sqlite import SqliteJournal
 from hookline.kube.kinds import CLAIM, JOB, LEASE, POD
-from hookline.point import Scope
 from hookline.testing.trackers import FakeLinear, linear_issue
 from tests.kube.conftest import BUSYBOX
 from tests.kube.kubectl import Kubectl

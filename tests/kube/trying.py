@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from hookline.dialects.sympozium.objects import GROUP
+from hookline.sympozium.types import GROUP
 from tests.kube.kubectl import Kubectl
 
 BUSYBOX = "localhost/busybox:1.35"

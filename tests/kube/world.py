@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from hookline.dialects.sympozium.objects import GROUP
-from hookline.dialects.sympozium.result import BEGIN, END
-from hookline.kube.acting import Hands
-from hookline.kube.deciding import FINALIZER, Plan, World
 from hookline.kube.errors import ClusterError
 from hookline.kube.kinds import AGENT_RUN, CLAIM, JOB, POD, SANDBOX, Kind
-from hookline.kube.objects import Settings
-from hookline.kube.record import Record
+from hookline.sympozium.cluster.apply import Hands
+from hookline.sympozium.cluster.objects import Settings
+from hookline.sympozium.cluster.plan import FINALIZER, Plan, World
+from hookline.sympozium.cluster.state import Record
+from hookline.sympozium.result import BEGIN, END
+from hookline.sympozium.types import GROUP
 from tests.kube.pretending import Crash, Node, Object, Play, PretendCluster, copied
 
 SETTINGS = Settings(image="hookline:test", agent_command=("agent",))

@@ -8,9 +8,9 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-from hookline.dialects.symphony import Workflow, read
-from hookline.orchestrator.agents import Place, TurnFailed
-from hookline.orchestrator.issue import Issue
+from hookline.symphony.agents import Place, TurnFailed
+from hookline.symphony.issue import Issue
+from hookline.symphony.read import Workflow, read
 
 ISSUE = Issue(
     id="u-1", identifier="ABC-123", title="Mend the fence", state="Todo", url="https://x.test/ABC-123"

@@ -6,10 +6,10 @@ import httpx2
 import pytest
 
 from hookline.errors import UsageError
-from hookline.orchestrator.agents import Tokens
-from hookline.orchestrator.api import serving
-from hookline.orchestrator.showing import one_issue, snapshot
-from hookline.orchestrator.state import Finish, Heard, Looked, Polled, Rules, State, step
+from hookline.symphony.agents import Tokens
+from hookline.symphony.board.api import serving
+from hookline.symphony.board.state import Finish, Heard, Looked, Polled, Rules, State, step
+from hookline.symphony.board.view import one_issue, snapshot
 from tests.orchestrator.test_state import issue
 
 RULES = Rules(active=frozenset({"todo"}), terminal=frozenset({"done"}), slots=3)

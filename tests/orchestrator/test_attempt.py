@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from hookline.dialects.symphony import Script, WorkflowError
+from hookline.engine.pipeline import Recorder
+from hookline.engine.point import Scope, Status
+from hookline.engine.record import Begun, Called, Ended
 from hookline.errors import HookFailed, HooklineError
-from hookline.journal import Begun, Called, Ended
 from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
 from hookline.journal.sqlite import SqliteJournal
-from hookline.orchestrator.agents import TurnFailed
-from hookline.orchestrator.attempt import Site, Stop, attempt, outcome_of, recovered, removed
-from hookline.orchestrator.hooks import Outputs
-from hookline.orchestrator.trackers import TrackerError
-from hookline.orchestrator.workspace import Root, WorkspaceError
-from hookline.pipeline import Recorder
-from hookline.point import Scope, Status
-from hookline.runners import tagged
+from hookline.runners import tags as tagged
 from hookline.runners.local import LocalRunner
+from hookline.symphony.agents import TurnFailed
+from hookline.symphony.attempt import Site, Stop, attempt, outcome_of, recovered, removed
+from hookline.symphony.hooks import Outputs
+from hookline.symphony.read import Script, WorkflowError
+from hookline.symphony.trackers import TrackerError
+from hookline.symphony.workspace import Root, WorkspaceError
 from tests.orchestrator.scenes import (
     ISSUE,
     PATH,
@@ -329,7 +329,7 @@ async def test_an_after_run_that_hangs_after_a_cancel_is_ended_by_its_own_limit(
 @pytest.mark.statement("SC22", "SC23", "SC24", "SW5", "SW19")
 @pytest.mark.parametrize("script", ["echo after >> $STORY; exit 7", "echo after >> $STORY; sleep 300"])
 async def test_an_after_run_that_fails_changes_nothing_about_the_outcome(life, caplog, script):
-    caplog.set_level(logging.INFO, "hookline.orchestrator")
+    caplog.set_level(logging.INFO, "hookline.symphony")
     changed(life, after_run=script)
     life.current.change(timeout=4.0)
     assert (await life.attempt()).why == "not active"
@@ -345,7 +345,7 @@ async def test_an_after_run_that_fails_changes_nothing_about_the_outcome(life, c
 @pytest.mark.statement("SC31", "SC32", "SW6", "SW19")
 @pytest.mark.parametrize("script", ["echo before >> $STORY; exit 7", "echo before >> $STORY; sleep 300"])
 async def test_a_before_remove_that_fails_does_not_keep_the_folder(life, caplog, script):
-    caplog.set_level(logging.INFO, "hookline.orchestrator")
+    caplog.set_level(logging.INFO, "hookline.symphony")
     await life.attempt()
     changed(life, before_remove=script)
     life.current.change(timeout=4.0)

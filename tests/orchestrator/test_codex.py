@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hookline.orchestrator.agents import Place, Tokens, TurnFailed
-from hookline.orchestrator.agents.codex import CodexAgent
+from hookline.symphony.agents import Place, Tokens, TurnFailed
+from hookline.symphony.agents.codex import CodexAgent
 
 SERVER = Path(__file__).with_name("app_server.py")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from hookline.errors import UsageError
-from hookline.orchestrator.agents import Place, Tokens, TurnFailed
-from hookline.orchestrator.agents.builtin import BuiltinAgent
-from hookline.orchestrator.agents.command import CommandAgent
+from hookline.symphony.agents import Place, Tokens, TurnFailed
+from hookline.symphony.agents.builtin import BuiltinAgent
+from hookline.symphony.agents.command import CommandAgent
 from tests.orchestrator.scenes import PATH, until
 
 

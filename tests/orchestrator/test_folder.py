@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from hookline.orchestrator.issue import Blocker
-from hookline.orchestrator.trackers import TrackerError
-from hookline.orchestrator.trackers.folder import FolderTracker
+from hookline.symphony.issue import Blocker
+from hookline.symphony.trackers import TrackerError
+from hookline.symphony.trackers.folder import FolderTracker
 
 ALL = ("Todo", "In Progress", "Done")
 

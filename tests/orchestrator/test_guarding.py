@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from hookline.cli.running import hooks_of
-from hookline.dialects.symphony import Agent
-from hookline.orchestrator.agents.guarding import Once, commands_in, guard_of, in_force, trusted
+from hookline.pyagent.run import hooks_of
 from hookline.runners.local import LocalRunner
+from hookline.symphony.agents.guard import Once, commands_in, guard_of, in_force, trusted
+from hookline.symphony.read import Agent
 
 HOOKS = """
 hooks:

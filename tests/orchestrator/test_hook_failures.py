@@ -2,8 +2,8 @@
 
 import pytest
 
-from hookline.orchestrator.service import rules_of
-from hookline.orchestrator.state import Finish, Heard, Looked, Ticked, step
+from hookline.symphony.board.service import rules_of
+from hookline.symphony.board.state import Finish, Heard, Looked, Ticked, step
 from tests.orchestrator.test_service import Board
 
 

@@ -10,12 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from hookline.context import Facts, HookContext
-from hookline.dialects.symphony import POINTS, Hooks, Script
+from hookline.engine.context import Facts, HookContext
+from hookline.engine.hook import OnError, settled_on_error
+from hookline.engine.pipeline import Pipeline
+from hookline.engine.point import Point, Status
+from hookline.engine.result import HookAction
 from hookline.errors import HookBroke
-from hookline.hook import OnError, settled_on_error
 from hookline.journal.masking import Mask
-from hookline.orchestrator.hooks import (
+from hookline.runners import tags as tagged
+from hookline.runners.local import LocalRunner
+from hookline.symphony.hooks import (
     KEPT,
     LOGGED,
     Outputs,
@@ -26,12 +30,8 @@ from hookline.orchestrator.hooks import (
     withheld,
     workspace_hooks,
 )
-from hookline.orchestrator.workspace import Root
-from hookline.pipeline import Pipeline
-from hookline.point import Point, Status
-from hookline.result import HookAction
-from hookline.runners import tagged
-from hookline.runners.local import LocalRunner
+from hookline.symphony.read import POINTS, Hooks, Script
+from hookline.symphony.workspace import Root
 from tests.orchestrator.scenes import ISSUE, PATH, until
 
 
@@ -204,7 +204,7 @@ def test_a_short_secret_does_not_take_others_along():
     ],
 )
 async def test_any_code_but_zero_is_a_failure_with_that_hooks_own_rule(bench, caplog, name, action):
-    caplog.set_level(logging.INFO, "hookline.orchestrator")
+    caplog.set_level(logging.INFO, "hookline.symphony")
     outcome = await bench.fire(name, "echo no luck; exit 3", Status.OK)
     assert outcome.action is action
     (line,) = [
@@ -222,7 +222,7 @@ async def test_any_code_but_zero_is_a_failure_with_that_hooks_own_rule(bench, ca
 @pytest.mark.statement("SC34", "SC36", "SC37", "SC38")
 @pytest.mark.parametrize("name", POINTS)
 async def test_past_the_limit_the_whole_tree_is_killed_and_it_counts_as_failed(bench, runner, caplog, name):
-    caplog.set_level(logging.INFO, "hookline.orchestrator")
+    caplog.set_level(logging.INFO, "hookline.symphony")
     outcome = await bench.fire(name, "sleep 300 & setsid sleep 300 & sleep 300", Status.OK, timeout=0.3)
     assert tagged.carriers(runner.mark.encode()) == {}
     hook = next(each for each in workspace_hooks(bench.scripts, bench.scene) if each.name == name)
@@ -258,7 +258,7 @@ async def test_errors_stand_between_the_other_lines(bench):
 @pytest.mark.rule("W27", "C6", "W28")
 @pytest.mark.statement("SC49", "SW22", "SW26", "SW27", "SW28")
 async def test_the_log_has_2048_bytes_and_a_file_the_whole(bench, caplog):
-    caplog.set_level(logging.INFO, "hookline.orchestrator")
+    caplog.set_level(logging.INFO, "hookline.symphony")
     error = await bench.broke("before_run", "seq 1 5000; exit 1")
     whole = "\n".join(str(number) for number in range(1, 5001))
     kept = bench.scripts.outputs.folder / "r1.before_run.log"
@@ -295,7 +295,7 @@ def test_no_character_is_cut_in_half(letter, shift):
 async def test_secrets_are_masked_before_the_cut_wherever_they_are_told(bench, caplog):
     secret = "s3cret-" + "v" * 40
     bench.scripts = replace(bench.scripts, mask=Mask([secret]))
-    caplog.set_level(logging.DEBUG, "hookline.orchestrator")
+    caplog.set_level(logging.DEBUG, "hookline.symphony")
     # It lies across the place where the beginning is cut off.
     script = f"printf %01010d 0; echo; echo {secret}; seq 1 3000; exit 1"
     error = await bench.broke("before_run", script)
@@ -307,7 +307,7 @@ async def test_secrets_are_masked_before_the_cut_wherever_they_are_told(bench, c
 
 
 async def test_output_that_is_no_text_harms_nothing(bench, caplog):
-    caplog.set_level(logging.INFO, "hookline.orchestrator")
+    caplog.set_level(logging.INFO, "hookline.symphony")
     error = await bench.broke("before_run", r"printf '\377\376\000\033[31m'; exit 1")
     assert "exited with 1" in str(error)
     assert "\033" not in "".join(each.getMessage() for each in caplog.records if "hook=" in each.getMessage())
@@ -349,7 +349,7 @@ def test_of_too_many_outputs_the_oldest_go(tmp_path):
 @pytest.mark.rule("W28", "M77")
 @pytest.mark.statement("SW22")
 async def test_start_end_and_duration_are_logged_with_the_issue(bench, caplog):
-    caplog.set_level(logging.INFO, "hookline.orchestrator")
+    caplog.set_level(logging.INFO, "hookline.symphony")
     await bench.fire("before_run", "true")
     started, ended = [each.getMessage() for each in caplog.records if "hook=before_run" in each.getMessage()]
     for line in (started, ended):
@@ -398,7 +398,7 @@ async def test_a_hook_without_a_script_is_not_called(bench):
     assert outcome.action is HookAction.FAIL
     bench.hooks = Hooks()
     calls = []
-    from hookline.pipeline import Recorder
+    from hookline.engine.pipeline import Recorder
 
     pipeline = Pipeline(workspace_hooks(bench.scripts, bench.scene), Recorder(None, [calls.append]))
     facts = Facts(workflow_id="w", run_id="r", point=Point.RUN_START)

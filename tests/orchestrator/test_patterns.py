@@ -15,16 +15,16 @@ from pathlib import Path
 import pytest
 
 from hookline import MemoryJournal
-from hookline.dialects.symphony import read_file
+from hookline.engine.pipeline import Recorder
+from hookline.engine.record import Called
 from hookline.errors import HookFailed
-from hookline.journal import Called
-from hookline.orchestrator.agents import TurnFailed
-from hookline.orchestrator.attempt import Site, attempt, removed
-from hookline.orchestrator.issue import Issue
-from hookline.orchestrator.working import agent_of
-from hookline.orchestrator.workspace import Root, workspace_key
-from hookline.pipeline import Recorder
 from hookline.runners.local import LocalRunner
+from hookline.symphony.agents import TurnFailed
+from hookline.symphony.attempt import Site, attempt, removed
+from hookline.symphony.issue import Issue
+from hookline.symphony.read import read_file
+from hookline.symphony.worker import agent_of
+from hookline.symphony.workspace import Root, workspace_key
 
 PATTERNS = Path(__file__).parents[2] / "examples" / "symphony" / "patterns"
 EARNEST = "command: claude -p"

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hookline.dialects.symphony import WorkflowError, read
-from hookline.orchestrator.issue import Blocker, Issue
-from hookline.orchestrator.prompt import fault_of, guidance, issue_values, rendered
+from hookline.symphony.issue import Blocker, Issue
+from hookline.symphony.prompt import fault_of, guidance, issue_values, rendered
+from hookline.symphony.read import WorkflowError, read
 
 ISSUE = Issue(
     id="u1",

@@ -5,10 +5,10 @@ import os
 
 import pytest
 
-from hookline.dialects.symphony import WorkflowError
-from hookline.orchestrator import reloading
-from hookline.orchestrator.reloading import Watched
-from hookline.orchestrator.trackers import TrackerError
+from hookline.symphony.board import reload as reloading
+from hookline.symphony.board.reload import Watched
+from hookline.symphony.read import WorkflowError
+from hookline.symphony.trackers import TrackerError
 
 GOOD = "---\ntracker: {kind: folder}\nagent: {kind: command, command: cat}\n---\nWork on {{ issue.title }}.\n"
 

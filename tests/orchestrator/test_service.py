@@ -7,20 +7,20 @@ import time
 import pytest
 
 from hookline import HookResult, MemoryJournal, hook
+from hookline.engine.pipeline import Recorder
 from hookline.handlers.python import python_hook
 from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
-from hookline.orchestrator import reloading
-from hookline.orchestrator.agents import Told, TurnFailed
-from hookline.orchestrator.attempt import Site
-from hookline.orchestrator.reloading import Watched
-from hookline.orchestrator.service import Service
-from hookline.orchestrator.trackers import TrackerError
-from hookline.orchestrator.trackers.folder import FolderTracker
-from hookline.orchestrator.working import SiteWorker
-from hookline.orchestrator.workspace import Root
-from hookline.pipeline import Recorder
 from hookline.runners.local import LocalRunner
+from hookline.symphony.agents import Told, TurnFailed
+from hookline.symphony.attempt import Site
+from hookline.symphony.board import reload as reloading
+from hookline.symphony.board.reload import Watched
+from hookline.symphony.board.service import Service
+from hookline.symphony.trackers import TrackerError
+from hookline.symphony.trackers.folder import FolderTracker
+from hookline.symphony.worker import SiteWorker
+from hookline.symphony.workspace import Root
 
 WORKFLOW = """---
 tracker:
@@ -142,7 +142,7 @@ class Board:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(reloading, "EVERY", 0.02)
-    monkeypatch.setattr("hookline.orchestrator.state.CONTINUE_AFTER", 0.05)
+    monkeypatch.setattr("hookline.symphony.board.state.CONTINUE_AFTER", 0.05)
 
 
 @pytest.mark.rule("O2", "M21", "M22", "M23", "M24", "M45", "O13")

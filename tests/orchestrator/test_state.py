@@ -7,9 +7,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from hookline.orchestrator.agents import Tokens
-from hookline.orchestrator.issue import Issue
-from hookline.orchestrator.state import (
+from hookline.symphony.agents import Tokens
+from hookline.symphony.board.state import (
     Clean,
     Cleaned,
     Finish,
@@ -32,6 +31,7 @@ from hookline.orchestrator.state import (
     order,
     step,
 )
+from hookline.symphony.issue import Issue
 
 RULES = Rules(active=frozenset({"todo", "in progress"}), terminal=frozenset({"done"}), slots=2)
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from hookline.orchestrator.issue import Blocker
-from hookline.orchestrator.trackers import TrackerError
-from hookline.orchestrator.trackers.asking import Api, seconds_until
-from hookline.orchestrator.trackers.github import GithubTracker
-from hookline.orchestrator.trackers.known import KINDS, tracker_of
-from hookline.orchestrator.trackers.linear import LinearTracker
+from hookline.symphony.issue import Blocker
+from hookline.symphony.trackers import TrackerError
+from hookline.symphony.trackers.client import Api, seconds_until
+from hookline.symphony.trackers.github import GithubTracker
+from hookline.symphony.trackers.linear import LinearTracker
+from hookline.symphony.trackers.names import KINDS, tracker_of
 from hookline.testing.trackers import FakeGithub, FakeLinear, Trouble, github_issue, linear_issue
 
 
@@ -157,7 +157,7 @@ async def test_a_slow_server_is_given_up():
 
 
 async def test_an_answer_without_end_is_not_kept(monkeypatch):
-    monkeypatch.setattr("hookline.orchestrator.trackers.asking.LARGEST", 1000)
+    monkeypatch.setattr("hookline.symphony.trackers.client.LARGEST", 1000)
     with FakeGithub() as fake:
         fake.trouble = [Trouble(body="x" * 2000)]
         api = Api("It", fake.url, {})

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from hookline.dialects.symphony import read
-from hookline.orchestrator.agents import Place
-from hookline.orchestrator.attempt import Site
-from hookline.orchestrator.working import agent_of
-from hookline.orchestrator.workspace import Root
 from hookline.runners.local import LocalRunner
+from hookline.symphony.agents import Place
+from hookline.symphony.attempt import Site
+from hookline.symphony.read import read
+from hookline.symphony.worker import agent_of
+from hookline.symphony.workspace import Root
 from tests.orchestrator.scenes import workflow
 
 SERVER = Path(__file__).with_name("app_server.py")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.orchestrator.workspace import OWN, Root, Workspace, WorkspaceError, workspace_key
+from hookline.symphony.workspace import OWN, Root, Workspace, WorkspaceError, workspace_key
 
 
 @pytest.fixture
@@ -239,7 +239,7 @@ def test_killed_at_any_step_it_is_whole_or_known_not_to_be(tmp_path, name):
     """A process of its own ends itself right after each system call that changes anything."""
     code = f"""
 import asyncio, os, sys
-from hookline.orchestrator.workspace import Root
+from hookline.symphony.workspace import Root
 root = Root({str(tmp_path)!r})
 stop = {name!r}
 def after(step):
@@ -321,7 +321,7 @@ async def test_no_depth_is_too_deep(root):
 def test_permissions_that_a_hook_took_away_do_not_stop_the_deletion(tmp_path):
     code = """
 import asyncio, os, sys
-from hookline.orchestrator.workspace import Root
+from hookline.symphony.workspace import Root
 with Root(sys.argv[1]) as root:
     made = root.finish(root.begin("ABC-1", run_id="r"))
     os.makedirs(made.path + "/a/b")
@@ -343,7 +343,7 @@ def test_a_root_that_may_not_be_written_is_told_as_that(tmp_path):
     (tmp_path / "ro").mkdir(mode=0o555)
     code = """
 import sys
-from hookline.orchestrator.workspace import Root, WorkspaceError
+from hookline.symphony.workspace import Root, WorkspaceError
 try:
     Root(sys.argv[1] + "/ro/ws")
 except WorkspaceError as exc:
@@ -364,7 +364,7 @@ def stopped_by_permissions(code: str, folder: Path) -> subprocess.CompletedProce
 
 DISK = """
 import asyncio, os, subprocess, sys
-from hookline.orchestrator.workspace import Root, WorkspaceError
+from hookline.symphony.workspace import Root, WorkspaceError
 folder, then = sys.argv[1:]
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], check=True)
 root = Root(folder)
@@ -464,7 +464,7 @@ def test_two_services_never_share_a_root_and_the_second_is_told_who_has_it(tmp_p
 def test_a_service_that_was_killed_holds_nothing(tmp_path):
     code = f"""
 import os, signal
-from hookline.orchestrator.workspace import Root
+from hookline.symphony.workspace import Root
 root = Root({str(tmp_path)!r})
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -495,7 +495,7 @@ def test_a_key_that_is_none_is_refused(root, key):
 def test_what_cannot_be_deleted_is_told_is_out_of_the_way_and_goes_later(tmp_path):
     code = """
 import asyncio, os, resource, sys
-from hookline.orchestrator.workspace import Root, WorkspaceError
+from hookline.symphony.workspace import Root, WorkspaceError
 with Root(sys.argv[1]) as root:
     made = root.finish(root.begin("ABC-1", run_id="r"))
     os.makedirs(made.path + "/a/b")

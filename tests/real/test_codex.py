@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 
 from hookline import MemoryJournal
+from hookline.engine.pipeline import Recorder
 from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
-from hookline.orchestrator.agents import Tokens
-from hookline.orchestrator.attempt import Site
-from hookline.orchestrator.hooks import Outputs
-from hookline.orchestrator.reloading import Watched
-from hookline.orchestrator.service import Service
-from hookline.orchestrator.state import CONTINUE_AFTER, FIRST_BACKOFF
-from hookline.orchestrator.trackers.folder import FolderTracker
-from hookline.orchestrator.working import SiteWorker, agent_of
-from hookline.orchestrator.workspace import Root
-from hookline.pipeline import Recorder
 from hookline.runners.local import LocalRunner
+from hookline.symphony.agents import Tokens
+from hookline.symphony.attempt import Site
+from hookline.symphony.board.reload import Watched
+from hookline.symphony.board.service import Service
+from hookline.symphony.board.state import CONTINUE_AFTER, FIRST_BACKOFF
+from hookline.symphony.hooks import Outputs
+from hookline.symphony.trackers.folder import FolderTracker
+from hookline.symphony.worker import SiteWorker, agent_of
+from hookline.symphony.workspace import Root
 from hookline.testing import FakeProvider
 from tests.real.codex_cli import codex, codex_home, configure, shell, started
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from hookline.orchestrator.agents import Place
-from hookline.orchestrator.agents.codex import CodexAgent, CodexSession
+from hookline.symphony.agents import Place
+from hookline.symphony.agents.codex import CodexAgent, CodexSession
 from hookline.testing import FakeProvider
 from tests.real.codex_cli import codex, codex_home, configure, shell, started
 

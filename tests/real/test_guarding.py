@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 CLAUDE = "2.1.325"
 HOOKLINE = [sys.executable, "-m", "hookline"]
-ALONE = "import sys; from hookline.cli.working import run_workflow as run; sys.exit(run(*sys.argv[1:3], hooks=sys.argv[3:]))"
+ALONE = "import sys; from hookline.symphony.system import run_workflow as run; sys.exit(run(*sys.argv[1:3], hooks=sys.argv[3:]))"
 HOOKS = """
 hooks:
   - name: no-force-push

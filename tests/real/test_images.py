@@ -14,8 +14,8 @@ import pytest
 import zstandard
 
 from hookline.errors import ImageError
-from hookline.images.fetching import fetch
-from hookline.images.unpacking import Unpacking
+from hookline.images.fetch import fetch
+from hookline.images.layers import Unpacking
 from hookline.testing.images import MadeImage, tar_entry
 from hookline.testing.registry import FakeRegistry
 from tests.images.awkward import FOLDER, HARD, LAYERS, LINK
@@ -261,7 +261,7 @@ FETCH = """
 import asyncio, os, sys
 from pathlib import Path
 from hookline.errors import ImageError
-from hookline.images.fetching import fetch
+from hookline.images.fetch import fetch
 folder = Path(sys.argv[1])
 try:
     [got] = asyncio.run(fetch([sys.argv[2]], cache=folder / "cache", environ=os.environ, base=folder))

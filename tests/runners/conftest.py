@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from hookline.runners import leftover, tagged
+from hookline.runners import orphans as leftover
+from hookline.runners import tags as tagged
 from hookline.runners.container import ContainerRunner, find_engine
 from hookline.runners.local import LocalRunner
 from tests.runners.places import RUNNERS, Place, installed, made_image

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from hookline.errors import UsageError
-from hookline.runners import Mount, Order, leftover
+from hookline.runners import Mount, Order
+from hookline.runners import orphans as leftover
 from hookline.runners.container import ContainerRunner, NoContainers, arguments, find_engine
 from tests.runners.places import IMAGE, Place, until
 

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from hookline.attaching import attached
-from hookline.context import HookContext
-from hookline.pipeline import Pipeline
+from hookline.engine.context import HookContext
+from hookline.engine.pipeline import Pipeline
+from hookline.hookfile.attach import attached
 from hookline.runners.container import ContainerRunner
-from hookline.runners.enclosed import EnclosedRunner, Enclosure
 from hookline.runners.local import LocalRunner
+from hookline.runners.mirror import EnclosedRunner, Enclosure
 from hookline.runners.sandbox import SandboxRunner
 from tests.runners.places import IMAGE
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from hookline.errors import UsageError
-from hookline.runners import Ending, Order, Output, tagged
+from hookline.runners import Ending, Order, Output
+from hookline.runners import tags as tagged
 from hookline.runners.local import LocalRunner
 
 ENV = dict(os.environ)

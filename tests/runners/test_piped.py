@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hookline.runners import Order
-from hookline.runners.piped import Piped, piped
+from hookline.runners.pipes import Piped, piped
 
 ECHO = "import sys\nfor line in sys.stdin: print(line.upper(), end='', flush=True)"
 

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from hookline.attaching import attached
-from hookline.context import HookContext
+from hookline.engine.context import HookContext
 from hookline.errors import UsageError
-from hookline.runners import Ending, Order, Runner, tagged
+from hookline.hookfile.attach import attached
+from hookline.runners import Ending, Order, Runner
+from hookline.runners import tags as tagged
 from hookline.runners.local import LocalRunner
 from hookline.runners.warm import WarmRunner
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from hookline.errors import UsageError
-from hookline.runners import Mount, Order, tagged
+from hookline.runners import Mount, Order
+from hookline.runners import tags as tagged
 from hookline.runners.local import LocalRunner
-from hookline.runners.waiting import WaitingRunner
+from hookline.runners.sync import WaitingRunner
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -150,7 +151,7 @@ def test_orders_for_other_runners_are_refused(runner):
 HOST = """
 import os, sys
 from hookline.runners import Order
-from hookline.runners.waiting import WaitingRunner
+from hookline.runners.sync import WaitingRunner
 
 runner = WaitingRunner()
 print(runner._mark, flush=True)

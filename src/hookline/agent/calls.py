@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, cast
 
-from hookline.agent.inside import INSIDE, Inside, Message
+from hookline.agent.current import INSIDE, Inside, Message
+from hookline.agent.output_schema import as_text
 from hookline.agent.spec import Spec
-from hookline.agent.structured import as_text
 from hookline.agent.tools import Tool, ToolTimedOut
-from hookline.context import ToolCall, ToolResult, WorkflowContext
+from hookline.engine.context import ToolCall, ToolResult, WorkflowContext
+from hookline.engine.lifecycle import OpenScope
+from hookline.engine.plain import plain
+from hookline.engine.point import Point, Status
+from hookline.engine.result import HookAction, Outcome
 from hookline.errors import AgentFailed, HookFailed, Refused, RunTimedOut, Skipped
-from hookline.lifecycle import OpenScope
-from hookline.plain import plain
-from hookline.point import Point, Status
-from hookline.result import HookAction, Outcome
 
 __all__ = ["Called", "Calls"]
 

@@ -17,22 +17,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from hookline.agent.answer import AgentResult, Event
 from hookline.agent.calls import Calls
-from hookline.agent.inside import Inside, Message
+from hookline.agent.current import Inside, Message
 from hookline.agent.models import Reply, Request, TextDelta
+from hookline.agent.output import AgentResult, Event
+from hookline.agent.output_schema import DoesNotFit, as_text
 from hookline.agent.spec import Spec
 from hookline.agent.stop import StopConditionContext
-from hookline.agent.structured import DoesNotFit, as_text
 from hookline.agent.tools import Tool
-from hookline.context import Facts, Step, ToolCall, Usage
+from hookline.engine.context import Facts, Step, ToolCall, Usage
+from hookline.engine.hook import Mode
+from hookline.engine.lifecycle import OpenScope
+from hookline.engine.pipeline import Pipeline
+from hookline.engine.plain import plain
+from hookline.engine.point import Point, Scope
+from hookline.engine.result import HookAction, Outcome
 from hookline.errors import AgentFailed, Refused
-from hookline.hook import Mode
-from hookline.lifecycle import OpenScope
-from hookline.pipeline import Pipeline
-from hookline.plain import plain
-from hookline.point import Point, Scope
-from hookline.result import HookAction, Outcome
 
 __all__ = ["Loop", "mapping"]
 

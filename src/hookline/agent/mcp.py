@@ -21,10 +21,10 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from hookline.agent.server import McpServer
-from hookline.agent.structured import as_text
+from hookline.agent.mcp_server import McpServer
+from hookline.agent.output_schema import as_text
 from hookline.agent.tools import Tool
-from hookline.context import WorkflowContext
+from hookline.engine.context import WorkflowContext
 from hookline.errors import AgentFailed, UsageError
 from hookline.runners import Ending, Order, Output
 

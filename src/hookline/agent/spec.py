@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hookline.agent.models import Model
+from hookline.agent.output_schema import OutputSchema
 from hookline.agent.stop import MaxStepsConfig, StopCondition, max_steps
-from hookline.agent.structured import OutputSchema
 from hookline.agent.tools import Tool
-from hookline.context import AgentConfig, WorkflowContext
-from hookline.hook import Hook
+from hookline.engine.context import AgentConfig, WorkflowContext
+from hookline.engine.hook import Hook
 
 __all__ = ["DEFAULT_MAX_STEPS", "Spec"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, TypeVar, cast
 
-from hookline.context import Step
+from hookline.engine.context import Step
+from hookline.engine.point import Status
 from hookline.errors import UsageError
-from hookline.point import Status
 
 __all__ = [
     "ExecutedToolConfig",

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_type_hints, overload
 
 from hookline.agent.models import ToolSpec
-from hookline.context import WorkflowContext
+from hookline.engine.context import WorkflowContext
+from hookline.engine.threads import Threads
 from hookline.errors import AgentFailed, UsageError
-from hookline.threads import Threads
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -13,13 +13,13 @@ def main(arguments: list[str] | None = None) -> None:
     if words[:1] == ["answer"]:
         # What one answer leaves behind is soon gone with the process; to look for it takes longer than the answer.
         gc.disable()
-        from hookline.cli.quick import let_go
+        from hookline.answer.quick import let_go
 
         stdin = let_go(words[1:])
         gc.enable()
-        from hookline.cli.answering import answering
+        from hookline.answer.full import answering
 
         sys.exit(answering(words[1:], stdin))
-    from hookline.cli.commands import commanded
+    from hookline.cli.app import commanded
 
     sys.exit(commanded(arguments))

@@ -11,13 +11,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from hookline.classes import dataclass, field, replace
-from hookline.context import HookContext, WorkflowContext
+from hookline.engine.classes import dataclass, field, replace
+from hookline.engine.context import HookContext, WorkflowContext
+from hookline.engine.hook import hook
+from hookline.engine.result import CONTINUE, HookResult
 from hookline.guards.commands import asked
 from hookline.guards.patterns import compiled_later
 from hookline.guards.shell import HOLE, LONGEST, Command, TooMuch, Word, Work, names, read, word_of
-from hookline.hook import hook
-from hookline.result import CONTINUE, HookResult
 
 __all__ = ["no_force_push", "no_force_push_unless", "objection"]
 

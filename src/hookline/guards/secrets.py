@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
-from hookline.context import HookContext, WorkflowContext
-from hookline.guards.rewriting import answered
-from hookline.hook import hook
-from hookline.result import HookResult
+from hookline.engine.context import HookContext, WorkflowContext
+from hookline.engine.hook import hook
+from hookline.engine.result import HookResult
+from hookline.guards.redact import answered
 
 __all__ = ["HIDDEN", "mask_secrets", "masked"]
 

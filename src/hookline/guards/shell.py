@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from functools import cached_property
 
-from hookline.classes import dataclass, field
+from hookline.engine.classes import dataclass, field
 from hookline.guards.patterns import compiled_later
 
 __all__ = [

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
-from hookline.context import HookContext, WorkflowContext
+from hookline.engine.context import HookContext, WorkflowContext
+from hookline.engine.hook import hook
+from hookline.engine.result import CONTINUE, HookResult
 from hookline.guards.commands import FOLDERS, asked
 from hookline.guards.shell import LONGEST, Command, TooMuch, Word, Work, names, read, word_of
-from hookline.hook import hook
-from hookline.result import CONTINUE, HookResult
 
 __all__ = ["no_writes_outside", "no_writes_outside_of", "shell_targets", "written_paths"]
 

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from hookline.context import HookContext, WorkflowContext
+from hookline.engine.context import HookContext, WorkflowContext
+from hookline.engine.hook import Handler
+from hookline.engine.result import CONTINUE, HookAction, HookResult
 from hookline.errors import HooklineError
-from hookline.hook import Handler
-from hookline.result import CONTINUE, HookAction, HookResult
 from hookline.runners import Runner
 
 __all__ = ["GRACE", "MOST", "Background"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from hookline.context import HookContext, WorkflowContext
-from hookline.handlers.given import broke, context_json, environment, folder
-from hookline.hook import DEFAULT_TIMEOUT, Handler
-from hookline.result import HookResult
+from hookline.engine.context import HookContext, WorkflowContext
+from hookline.engine.hook import DEFAULT_TIMEOUT, Handler
+from hookline.engine.result import HookResult
+from hookline.handlers.input import broke, context_json, environment, folder
 from hookline.runners import OUTPUT_CAP, Ending, Order, Runner
 
 __all__ = ["Decode", "Encode", "command_handler"]

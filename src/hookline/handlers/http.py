@@ -19,13 +19,13 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from hookline.context import HookContext, WorkflowContext
+from hookline.engine.context import HookContext, WorkflowContext
+from hookline.engine.hook import DEFAULT_TIMEOUT, Handler
+from hookline.engine.result import HookResult
+from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, UsageError
-from hookline.handlers.given import context_json
-from hookline.hook import DEFAULT_TIMEOUT, Handler
-from hookline.result import HookResult
+from hookline.handlers.input import context_json
 from hookline.runners import OUTPUT_CAP, Ending, Output
-from hookline.threads import Threads
 
 __all__ = ["http_handler"]
 

@@ -8,14 +8,14 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, cast
 
-from hookline.context import HookContext, WorkflowContext
+from hookline.engine.context import HookContext, WorkflowContext
+from hookline.engine.hook import Handler, Hook, HookOptions, check_signature, name_of, options_of, source_of
+from hookline.engine.limit import GRACE
+from hookline.engine.point import Point, Scope
+from hookline.engine.result import HookResult
+from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, UsageError
-from hookline.hook import Handler, Hook, HookOptions, check_signature, name_of, options_of, source_of
-from hookline.limit import GRACE
-from hookline.matching import matcher
-from hookline.point import Point, Scope
-from hookline.result import HookResult
-from hookline.threads import Threads
+from hookline.matcher import matcher
 
 __all__ = ["in_time", "is_async", "python_hook"]
 

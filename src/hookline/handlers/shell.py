@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hookline.context import HookContext, WorkflowContext
+from hookline.engine.context import HookContext, WorkflowContext
+from hookline.engine.hook import DEFAULT_TIMEOUT, Handler
+from hookline.engine.result import CONTINUE, HookResult
 from hookline.errors import HookBroke
-from hookline.handlers.given import broke, context_json, environment, folder, with_last_lines
-from hookline.hook import DEFAULT_TIMEOUT, Handler
-from hookline.result import CONTINUE, HookResult
+from hookline.handlers.input import broke, context_json, environment, folder, with_last_lines
 from hookline.runners import Order, Runner
 
 __all__ = ["shell_handler"]

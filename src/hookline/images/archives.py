@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, cast
 
 from hookline.errors import ImageError
-from hookline.images.landing import Landing
+from hookline.images.download import Landing
+from hookline.images.layers import Unpacking, unpacked
 from hookline.images.manifest import (
     Descriptor,
     Index,
@@ -34,7 +35,6 @@ from hookline.images.sources import (
     check_platform,
     local_path,
 )
-from hookline.images.unpacking import Unpacking, unpacked
 
 __all__ = ["local_source"]
 

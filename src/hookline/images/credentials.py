@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hookline.errors import FileError, ImageError
-from hookline.images.stopping import Stop
+from hookline.images.cancellation import Stop
 
 __all__ = ["Login", "login"]
 

@@ -19,12 +19,12 @@ from typing import Any, TypeVar, cast
 from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
 from hookline.errors import ImageError
+from hookline.images.cancellation import Stop
 from hookline.images.credentials import Login, login
-from hookline.images.landing import Landing
+from hookline.images.download import Landing
 from hookline.images.manifest import ACCEPTED, Descriptor, digest_of
 from hookline.images.reference import Reference, is_digest
 from hookline.images.sources import LARGEST_TEXT, Found
-from hookline.images.stopping import Stop
 
 __all__ = ["RegistryStore", "is_loopback"]
 

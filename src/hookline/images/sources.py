@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hookline.errors import ImageError
-from hookline.images.landing import Landing, landing
-from hookline.images.limits import Limits
+from hookline.images.download import Landing, landing
+from hookline.images.layers import Unpacking
 from hookline.images.manifest import (
     Descriptor,
     Manifest,
@@ -24,8 +24,8 @@ from hookline.images.manifest import (
     fits,
     manifest_or_index,
 )
+from hookline.images.quota import Limits
 from hookline.images.reference import LOCAL
-from hookline.images.unpacking import Unpacking
 
 __all__ = [
     "LARGEST_TEXT",

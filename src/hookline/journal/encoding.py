@@ -10,13 +10,13 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from hookline.engine.point import Point, Scope, Status
+from hookline.engine.record import Begun, Called, Decided, Ended, Owner, Question, Record, Verdict
 from hookline.errors import JournalError
-from hookline.journal import Begun, Called, Decided, Ended, Owner, Question, Record, Verdict
 from hookline.journal.masking import Mask, dumped, storable
-from hookline.point import Point, Scope, Status
 
 if TYPE_CHECKING:
-    from hookline.result import Reason
+    from hookline.engine.result import Reason
 
 __all__ = ["CAP", "MASKED", "Encoding", "decoded", "decoded_question"]
 
@@ -195,7 +195,7 @@ def _begun(run_id: str, scope_id: str, parent_id: str | None, scope: str, *rest:
 def _called(
     run_id: str, scope_id: str, point: str, hook: str, at: float, seconds: float, *rest: Any
 ) -> Called:
-    from hookline.result import HookAction  # only to read: writing must start quickly
+    from hookline.engine.result import HookAction  # only to read: writing must start quickly
 
     action, *more = rest
     return Called(run_id, scope_id, _point(point), hook, at, seconds, HookAction(action), *more)
@@ -204,7 +204,7 @@ def _called(
 def _decided(
     run_id: str, scope_id: str, point: str, at: float, action: str, reasons: Any = (), *rest: Any
 ) -> Decided:
-    from hookline.result import HookAction
+    from hookline.engine.result import HookAction
 
     return Decided(run_id, scope_id, _point(point), at, HookAction(action), _reasons(reasons), *rest)
 
@@ -228,6 +228,6 @@ def _point(word: str) -> Point | str:
 
 
 def _reasons(values: Any) -> tuple[Reason, ...]:
-    from hookline.result import HookAction, Reason
+    from hookline.engine.result import HookAction, Reason
 
     return tuple(Reason(hook, HookAction(action), text) for hook, action, text in cast("list[Any]", values))

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hookline.errors import JournalError
-from hookline.journal import (
+from hookline.engine.point import Scope
+from hookline.engine.record import (
     Begun,
     Called,
     Decided,
@@ -20,9 +20,9 @@ from hookline.journal import (
     Verdict,
     VerdictKind,
 )
+from hookline.errors import JournalError
 from hookline.journal.encoding import CAP, Encoding, decoded, decoded_question
 from hookline.journal.masking import Mask
-from hookline.point import Scope
 
 __all__ = ["MemoryJournal"]
 

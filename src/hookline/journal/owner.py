@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hookline.journal import Owner
+from hookline.engine.record import Owner
 
 __all__ = ["alive", "owner"]
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hookline.errors import JournalError
-from hookline.journal import (
+from hookline.engine.point import Scope, Status
+from hookline.engine.record import (
     Begun,
     Called,
     Decided,
@@ -27,10 +27,10 @@ from hookline.journal import (
     Verdict,
     VerdictKind,
 )
+from hookline.errors import JournalError
 from hookline.journal.encoding import CAP, Encoding, decoded, decoded_question
 from hookline.journal.masking import Mask
 from hookline.journal.schema import migrate
-from hookline.point import Scope, Status
 
 if TYPE_CHECKING:
     import asyncio

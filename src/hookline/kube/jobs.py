@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hookline.kube.objects import child
 from hookline.kube.pods import SAFE, USER, resources
+from hookline.sympozium.cluster.objects import child
 
 __all__ = [
     "CLAIM",

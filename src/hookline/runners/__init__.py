@@ -11,7 +11,7 @@ import signal
 from collections.abc import Mapping
 from typing import Protocol
 
-from hookline.classes import dataclass, field
+from hookline.engine.classes import dataclass, field
 from hookline.errors import UsageError
 
 __all__ = ["OUTPUT_CAP", "Capabilities", "Ending", "Mount", "Order", "Output", "Runner"]

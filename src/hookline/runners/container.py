@@ -18,12 +18,13 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from hookline.engine.threads import Threads
 from hookline.errors import UsageError
-from hookline.runners import Capabilities, Ending, Mount, Order, leftover
+from hookline.runners import Capabilities, Ending, Mount, Order
+from hookline.runners import orphans as leftover
 from hookline.runners.local import LocalRunner, Pipes, Started, popened
-from hookline.runners.placing import inside_variables
-from hookline.runners.tagged import VARIABLE
-from hookline.threads import Threads
+from hookline.runners.mounts import inside_variables
+from hookline.runners.tags import VARIABLE
 
 __all__ = ["CAPABILITIES", "ContainerRunner", "NoContainers", "Pull", "arguments", "find_engine"]
 

@@ -23,10 +23,12 @@ import time
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Protocol, TypeVar, cast
 
+from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, UsageError
-from hookline.runners import Capabilities, Ending, Order, Output, tagged
+from hookline.runners import Capabilities, Ending, Order, Output
+from hookline.runners import tags as tagged
 from hookline.runners.lookup import why_not_started
-from hookline.runners.placing import on_this_machine
+from hookline.runners.mounts import on_this_machine
 from hookline.runners.process import (
     CAPABILITIES,
     CHUNK,
@@ -42,7 +44,6 @@ from hookline.runners.process import (
     popened,
     unrunnable,
 )
-from hookline.threads import Threads
 
 __all__ = [
     "CAPABILITIES",

@@ -26,8 +26,8 @@ from typing import Any
 from hookline.errors import UsageError
 from hookline.runners import Capabilities, Ending, Mount, Order
 from hookline.runners.local import LocalRunner, Pipes, Started, Status, group_asked, popened, unrunnable
-from hookline.runners.placing import beneath, inside_variables, source_of
-from hookline.runners.tagged import VARIABLE
+from hookline.runners.mounts import beneath, inside_variables, source_of
+from hookline.runners.tags import VARIABLE
 
 __all__ = ["CAPABILITIES", "SandboxRunner", "arguments", "bubblewrap", "python_mounts"]
 

@@ -21,9 +21,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hookline.runners import Capabilities, Ending, Order, tagged
+from hookline.runners import Capabilities, Ending, Order
+from hookline.runners import tags as tagged
 from hookline.runners.local import LocalRunner, Pipes, Started, Status, group_asked, popened
-from hookline.runners.placing import on_this_machine
+from hookline.runners.mounts import on_this_machine
 
 __all__ = ["WarmRunner"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
 from hookline.agent.models.script import Turn
-from hookline.context import ToolCall
+from hookline.engine.context import ToolCall
 
 __all__ = ["WIRES", "Answer", "Wire"]
 

@@ -6,8 +6,8 @@ import pytest
 
 from hookline.agent.models import Reply, Request
 from hookline.agent.models.anthropic import Anthropic
-from hookline.agent.models.calling import Tries
 from hookline.agent.models.openai import OpenAI
+from hookline.agent.models.retry import Tries
 from hookline.testing import FakeProvider
 
 MAKE = {

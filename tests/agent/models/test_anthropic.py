@@ -6,7 +6,7 @@ import pytest
 
 from hookline.agent.models import ToolSpec
 from hookline.agent.models.anthropic import Anthropic
-from hookline.context import Usage
+from hookline.engine.context import Usage
 from hookline.errors import ModelFailed, UsageError
 
 SCHEMA = {"type": "object", "properties": {"town": {"type": "string"}}}

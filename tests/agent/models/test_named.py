@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from hookline.agent.models import Model
-from hookline.agent.models.named import COMPATIBLE, PROVIDERS, model_named
+from hookline.agent.models.names import COMPATIBLE, PROVIDERS, model_named
 from hookline.errors import FileError, UsageError
 
 
@@ -115,7 +115,7 @@ def test_a_missing_package_is_told_with_how_to_get_it(provider, package):
     code = f"""
 import sys
 sys.modules[{package!r}] = None
-from hookline.agent.models.named import COMPATIBLE, model_named
+from hookline.agent.models.names import COMPATIBLE, model_named
 from hookline.errors import UsageError
 keys = {{"ANTHROPIC_API_KEY": "k"}} | {{known.key: "k" for known in COMPATIBLE.values()}}
 try:
@@ -129,7 +129,7 @@ except UsageError as exc:
 
 def test_importing_the_models_loads_neither_client_nor_yaml():
     code = (
-        "import sys, hookline.agent.models.named, hookline.agent.models.openai, hookline.agent.models.anthropic, "
+        "import sys, hookline.agent.models.names, hookline.agent.models.openai, hookline.agent.models.anthropic, "
         "hookline.agent.models.scripted; print(*sorted({'openai', 'anthropic', 'httpx2', 'yaml'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

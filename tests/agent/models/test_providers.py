@@ -9,7 +9,7 @@ from time import time
 import pytest
 
 from hookline.agent.models import Model, Request, ToolSpec
-from hookline.context import Usage
+from hookline.engine.context import Usage
 from hookline.errors import ModelFailed
 
 WEATHER = ToolSpec(

@@ -7,7 +7,7 @@ import pytest
 
 from hookline.agent.models import Model, Request
 from hookline.agent.models.scripted import Scripted
-from hookline.context import ToolCall, Usage
+from hookline.engine.context import ToolCall, Usage
 from hookline.errors import FileError, ModelFailed, UsageError
 
 

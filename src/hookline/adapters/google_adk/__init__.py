@@ -12,7 +12,7 @@ import importlib
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from hookline.adapters.google_adk.limits import TESTED, Gap, gaps
+from hookline.adapters.google_adk.gaps import TESTED, Gap, gaps
 from hookline.errors import UsageError
 
 if TYPE_CHECKING:

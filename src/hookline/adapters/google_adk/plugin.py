@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hookline.adapters.google_adk.foreign import (
+from hookline.adapters.google_adk.callbacks import Life
+from hookline.adapters.google_adk.hooks import Given
+from hookline.adapters.google_adk.protocols import (
     CallbackContext,
     ForeignAgent,
     ForeignTool,
@@ -18,14 +20,12 @@ from hookline.adapters.google_adk.foreign import (
     LlmResponse,
     ToolContext,
 )
-from hookline.adapters.google_adk.given import Given
-from hookline.adapters.google_adk.life import Life
-from hookline.adapters.google_adk.place import cause
+from hookline.adapters.google_adk.state import cause
+from hookline.engine.hook import Mode
+from hookline.engine.lifecycle import Approver
+from hookline.engine.point import Point, Scope
+from hookline.engine.record import Journal, Record
 from hookline.errors import UsageError
-from hookline.hook import Mode
-from hookline.journal import Journal, Record
-from hookline.lifecycle import Approver
-from hookline.point import Point, Scope
 
 __all__ = ["Callbacks", "Plugin", "callbacks"]
 
@@ -38,7 +38,7 @@ class Plugin:
     """The methods of `HooklinePlugin`, which is this and ADK's `BasePlugin`.
 
     hooks: hook files (`hookline.yaml`, `.claude/settings.json`), functions with `@hook(on=...)`, `Hook` objects
-    journal: where it is recorded; see `hookline.journal`
+    journal: where it is recorded; see `hookline.engine.record`
     approver: who answers `ask`; without one, ADK asks its client to confirm the call
     kinds: tool names to tool kinds (`{"deploy": "shell"}`), for `match: kind:shell`
     """

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast, runtime_checkable
 
-from hookline.context import ToolCall, Usage
+from hookline.engine.context import ToolCall, Usage
 
 __all__ = ["Model", "Reply", "Request", "TextDelta", "ToolSpec"]
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline.agent.models import Reply, Request, TextDelta, ToolSpec
-from hookline.agent.models.calling import (
+from hookline.agent.models.retry import (
     Tries,
     Trouble,
     checked_url,
@@ -19,7 +19,7 @@ from hookline.agent.models.calling import (
     tried,
     whole,
 )
-from hookline.context import Usage
+from hookline.engine.context import Usage
 from hookline.errors import UsageError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline.agent.models import Reply, Request, TextDelta, ToolSpec
-from hookline.agent.models.calling import (
+from hookline.agent.models.retry import (
     Tries,
     Trouble,
     checked_url,
@@ -21,7 +21,7 @@ from hookline.agent.models.calling import (
     tried,
     whole,
 )
-from hookline.context import Usage
+from hookline.engine.context import Usage
 from hookline.errors import UsageError
 
 if TYPE_CHECKING:

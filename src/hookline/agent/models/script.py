@@ -21,8 +21,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from hookline.agent.models.calling import tool_call
-from hookline.context import ToolCall, Usage
+from hookline.agent.models.retry import tool_call
+from hookline.engine.context import ToolCall, Usage
 from hookline.errors import FileError, UsageError
 
 __all__ = ["Script", "ScriptRanOut", "ScriptedCall", "Turn", "expected", "read_file", "read_turn"]

@@ -1,0 +1,349 @@
+"""An agent behind A2A: others send it messages over HTTP, and its hooks run as they do on a terminal.
+
+The only module that names the `a2a-sdk`. A context of A2A is a session: it begins with its first message, and ends when
+nobody has used it for a while or the server ends. A task of A2A is a run: it has failed where the run has, and who cancels
+it cancels the run, whose end hooks still run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from a2a.helpers import new_task, new_text_part
+from a2a.server.agent_execution import AgentExecutor, RequestContext
+from a2a.server.context import ServerCallContext
+from a2a.server.events import EventQueue
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
+from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
+from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, TaskState
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from hookline.agent.output import AgentResult, Event, StreamResult
+from hookline.agent.output_schema import as_text
+from hookline.agent.sdk import Agent
+from hookline.engine.plain import plain
+from hookline.errors import HooklineError, Refused, Skipped, UsageError
+
+__all__ = ["IDLE", "ROOM", "card", "serving"]
+
+logger = logging.getLogger("hookline.a2a")
+
+IDLE = 1800.0
+"""Seconds after which a session that nobody uses is over."""
+ROOM = 1000
+"""Sessions that are kept at once; beyond that the one that was used longest ago is over."""
+_ANSWER = "answer"
+_VERSIONS = ("1.0", "0.3")
+_TEXT = "text/plain"
+_GRACE = 5
+
+
+def card(agent: Agent, url: str) -> AgentCard:
+    """What the agent says about itself to whoever wants to talk to it."""
+    about = agent.description or f"The agent {agent.id}."
+    return AgentCard(
+        name=agent.id,
+        description=about,
+        version="1",
+        supported_interfaces=[
+            AgentInterface(url=url, protocol_binding="JSONRPC", protocol_version=version)
+            for version in _VERSIONS
+        ],
+        capabilities=AgentCapabilities(streaming=True, push_notifications=False),
+        default_input_modes=[_TEXT],
+        default_output_modes=[_TEXT],
+        skills=[AgentSkill(id=agent.id, name=agent.id, description=about, tags=["agent"])],
+    )
+
+
+@asynccontextmanager
+async def serving(
+    agent: Agent,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    url: str = "",
+    idle: float = IDLE,
+    run: Mapping[str, Any] | None = None,
+    mask: Callable[[str], str] = str,
+) -> AsyncGenerator[tuple[str, int]]:
+    """Serves the agent while the block runs; its address and port. Then what runs is cancelled, and every session ends.
+
+    `run` is what `Agent.stream` takes besides the input and the session; `url` is what others call this server.
+    """
+    listener = _listener(host, port)
+    bound = int(listener.getsockname()[1])
+    here = url or f"http://{_shown(host)}:{bound}"
+    store = InMemoryTaskStore()
+    talks = _Talks(agent, store, idle)
+    executor = _Executor(agent, talks, dict(run or {}), mask)
+    about = card(agent, here)
+    handler = DefaultRequestHandler(agent_executor=executor, task_store=store, agent_card=about)
+    app = Starlette(
+        routes=[
+            *create_agent_card_routes(about),
+            *create_jsonrpc_routes(handler, "/", enable_v0_3_compat=True),
+        ]
+    )
+    server = uvicorn.Server(
+        uvicorn.Config(
+            _not_for_browsers(app),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=_GRACE,
+        )
+    )
+    # Whoever serves has their own way with signals.
+    server.capture_signals = nullcontext  # pyright: ignore[reportAttributeAccessIssue]
+    task = asyncio.ensure_future(server.serve(sockets=[listener]))
+    tidying = asyncio.ensure_future(talks.tidied())
+    try:
+        yield here, bound
+    finally:
+        server.should_exit = True
+        tidying.cancel()
+        await executor.close()
+        await handler.aclose()
+        await asyncio.wait({task, tidying})
+        listener.close()
+        await agent.close()
+
+
+def _not_for_browsers(app: ASGIApp) -> ASGIApp:
+    """Refuses what a page in a browser sends: any page could, to a server on its reader's machine that asks no login."""
+
+    async def asked(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] != "GET" and "origin" in Request(scope).headers:
+            said = "messages from pages in a browser are not taken; send them from a program\n"
+            await PlainTextResponse(said, 403)(scope, receive, send)
+            return
+        await app(scope, receive, send)
+
+    return asked
+
+
+@dataclass(slots=True)
+class _Talk:
+    """One context. `running` counts its runs; `tasks` are kept as long as it is."""
+
+    running: int = 0
+    used: float = field(default_factory=time.monotonic)
+    tasks: list[tuple[str, ServerCallContext]] = field(default_factory=list[tuple[str, ServerCallContext]])
+
+
+class _Talks:
+    """The contexts that there are, each a session of the agent's."""
+
+    def __init__(self, agent: Agent, store: InMemoryTaskStore, idle: float) -> None:
+        self._agent = agent
+        self._store = store
+        self._idle = idle
+        self._known: dict[str, _Talk] = {}
+        self._ending: dict[str, asyncio.Task[None]] = {}
+
+    @asynccontextmanager
+    async def used(self, context_id: str, task_id: str, call: ServerCallContext) -> AsyncGenerator[None]:
+        """While a message of it is answered; one that is just ending is waited for, and then begins anew."""
+        while (ending := self._ending.get(context_id)) is not None:
+            await asyncio.wait({ending})
+        talk = self._known.setdefault(context_id, _Talk())
+        talk.running += 1
+        talk.tasks.append((task_id, call))
+        try:
+            yield
+        finally:
+            talk.running -= 1
+            talk.used = time.monotonic()
+
+    async def tidied(self) -> None:
+        """Ends what nobody has used for long, for ever."""
+        while True:
+            await asyncio.sleep(min(self._idle / 4, 30.0))
+            for context_id in self._over():
+                await self._ended(context_id)
+
+    def _over(self) -> list[str]:
+        at_rest = sorted(
+            (talk.used, context_id) for context_id, talk in self._known.items() if not talk.running
+        )
+        too_many, long_ago = len(self._known) - ROOM, time.monotonic() - self._idle
+        return [
+            context_id
+            for index, (used, context_id) in enumerate(at_rest)
+            if index < too_many or used < long_ago
+        ]
+
+    async def _ended(self, context_id: str) -> None:
+        talk = self._known[context_id]
+        if talk.running:
+            return
+        del self._known[context_id]
+        ending = self._ending[context_id] = asyncio.ensure_future(self._end(context_id, talk))
+        ending.add_done_callback(lambda _: self._ending.pop(context_id, None))
+        await asyncio.shield(ending)
+
+    async def _end(self, context_id: str, talk: _Talk) -> None:
+        try:
+            await self._agent.close_session(context_id)
+        except HooklineError as exc:
+            logger.warning("%s: its session did not end well: %s", context_id, exc)
+        for task_id, call in talk.tasks:
+            await self._store.delete(task_id, call)
+
+
+class _Executor(AgentExecutor):
+    """Runs the agent for a message, and tells A2A how that goes."""
+
+    def __init__(
+        self, agent: Agent, talks: _Talks, run: Mapping[str, Any], mask: Callable[[str], str]
+    ) -> None:
+        self._agent = agent
+        self._talks = talks
+        self._run = run
+        self._mask = mask
+        self._running: dict[str, tuple[StreamResult, asyncio.Event]] = {}
+
+    async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
+        task_id, context_id = str(context.task_id), str(context.context_id)
+        updater = TaskUpdater(event_queue, task_id, context_id)
+        if context.current_task is None:
+            history = [context.message] if context.message is not None else []
+            task = new_task(task_id, context_id, TaskState.TASK_STATE_SUBMITTED, history=history)
+            await event_queue.enqueue_event(task)
+        text = context.get_user_input()
+        if not text.strip():
+            await updater.reject(
+                _said(updater, "the message has no text, and text is what the agent is asked")
+            )
+            return
+        async with self._talks.used(context_id, task_id, context.call_context):
+            await self._answered(text, updater)
+
+    async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
+        """Cancels the run, and comes back when its end hooks have run and it is told."""
+        running = self._running.get(str(context.task_id))
+        if running is not None:
+            stream, over = running
+            stream.cancel()
+            await over.wait()
+
+    async def close(self) -> None:
+        """Cancels all that runs, and waits for its end hooks."""
+        running = list(self._running.values())
+        for stream, _ in running:
+            stream.cancel()
+        for _, over in running:
+            await over.wait()
+
+    async def _answered(self, text: str, updater: TaskUpdater) -> None:
+        await updater.start_work()
+        stream = self._agent.stream(text, session_id=updater.context_id, **self._run)
+        over = asyncio.Event()
+        self._running[updater.task_id] = (stream, over)
+        try:
+            await self._followed(stream, updater)
+        except asyncio.CancelledError:
+            stream.cancel()
+            await _ended(stream)
+            raise
+        finally:
+            del self._running[updater.task_id]
+            over.set()
+
+    async def _followed(self, stream: StreamResult, updater: TaskUpdater) -> None:
+        so_far = ""
+        async for event in stream.events:
+            so_far = await _passed_on(event, so_far, updater)
+        ending = await _ended(stream)
+        if isinstance(ending, AgentResult):
+            await _tell_answer(ending, updater)
+        elif isinstance(ending, asyncio.CancelledError):
+            await updater.cancel(_said(updater, "cancelled"))
+        elif isinstance(ending, Skipped):
+            await updater.complete(_said(updater, self._mask(f"skipped: {ending}"), ending.run_id))
+        elif isinstance(ending, Refused):
+            await updater.reject(_said(updater, self._mask(str(ending)), ending.run_id))
+        elif isinstance(ending, HooklineError):
+            await updater.failed(_said(updater, self._mask(str(ending)), getattr(ending, "run_id", None)))
+        else:
+            logger.error("%s: the run broke", updater.task_id, exc_info=ending)
+            await updater.failed(_said(updater, self._mask(f"{type(ending).__name__}: {ending}")))
+
+
+async def _passed_on(event: Event, so_far: str, updater: TaskUpdater) -> str:
+    """One event of the run as A2A has it; the text of this step by now."""
+    if event.type == "step_start":
+        return ""
+    if event.type == "text_delta" and event.text:
+        # What an earlier step said is replaced: in the end the answer is what the last one said.
+        await updater.add_artifact(
+            [new_text_part(event.text)], artifact_id=_ANSWER, name=_ANSWER, append=bool(so_far)
+        )
+        return so_far + event.text
+    if event.type == "notice":
+        await updater.update_status(TaskState.TASK_STATE_WORKING, _said(updater, event.text))
+    return so_far
+
+
+async def _tell_answer(result: AgentResult, updater: TaskUpdater) -> None:
+    """The whole answer, in the place of the pieces: hooks may have changed it at last."""
+    about = {
+        "run_id": result.agent_run_id,
+        "steps": result.total_steps,
+        "tools": [
+            {"tool": each.tool_name, "status": each.status, "error": plain(each.error)}
+            for each in result.tool_results
+        ],
+    }
+    await updater.add_artifact(
+        [new_text_part(as_text(plain(result.result)))],
+        artifact_id=_ANSWER,
+        name=_ANSWER,
+        metadata={"hookline": about},
+        append=False,
+        last_chunk=True,
+    )
+    await updater.complete()
+
+
+async def _ended(stream: StreamResult) -> AgentResult | BaseException:
+    """How the run ended, once its end hooks have run; not even a second cancel keeps us from waiting for them."""
+    while True:
+        try:
+            return await stream.result()
+        except asyncio.CancelledError as exc:
+            if stream.done:
+                return exc
+        except Exception as exc:  # the outermost loop: one message's trouble is told to who sent it
+            return exc
+
+
+def _said(updater: TaskUpdater, text: str, run_id: str | None = None) -> Any:
+    about = {"hookline": {"run_id": run_id}} if run_id else None
+    return updater.new_agent_message([new_text_part(text)], metadata=about)
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=128)
+    except (OSError, OverflowError) as exc:
+        why = getattr(exc, "strerror", None) or exc
+        raise UsageError(f"cannot listen on {host}:{port}: {why}") from exc
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,191 @@
+"""What the models of real providers share: trying again, and reading what came back.
+
+Trying again happens here and nowhere else; the vendors' clients are told not to. Only so can an answer that
+broke off before its first piece of text be asked for once more, and the number of tries be told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from functools import cache
+from itertools import count
+from typing import TYPE_CHECKING, Any, cast
+
+from hookline.agent.models import Reply, TextDelta
+from hookline.engine.context import ToolCall, Usage
+from hookline.errors import ModelFailed, UsageError
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+__all__ = [
+    "Tries",
+    "Trouble",
+    "checked_url",
+    "clipped",
+    "refused_with",
+    "sent_arguments",
+    "tls",
+    "tool_call",
+    "tried",
+    "whole",
+]
+
+# 408 and 409 are a request and a lock that took too long; all others of the 400s will not get better by asking again.
+PASSING = frozenset({408, 409, 429})
+
+STOP_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "function_call": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tries:
+    """How often one call is tried, and how long is waited in between.
+
+    The wait doubles from `wait` up to `longest_wait`, unless the provider says how long. Where it asks for more
+    than `longest_asked`, the call fails at once: the caller should know, not sit there.
+    """
+
+    most: int = 3
+    wait: float = 0.5
+    longest_wait: float = 8.0
+    longest_asked: float = 60.0
+    pause: Callable[[float], Awaitable[object]] = asyncio.sleep
+
+
+class Trouble(Exception):
+    """One try went wrong. `passing` trouble may be gone next time; `cut` means that an answer had begun."""
+
+    def __init__(
+        self, text: str, *, passing: bool = False, cut: bool = False, asked: float | None = None
+    ) -> None:
+        super().__init__(text)
+        self.passing = passing
+        self.cut = cut
+        self.asked = asked
+
+
+async def tried(
+    ask: Callable[[], AsyncGenerator[TextDelta | Reply, None]], tries: Tries, who: str
+) -> AsyncIterator[TextDelta | Reply]:
+    """What `ask` streams; asked again after passing trouble, as long as nothing has been handed out."""
+    for number in count(1):
+        given = 0
+        try:
+            async with aclosing(ask()) as parts:
+                async for part in parts:
+                    if isinstance(part, TextDelta):
+                        given += len(part.text)
+                    yield part
+            return
+        except Trouble as trouble:
+            why = (
+                f"the answer broke off after {given} characters: {trouble}"
+                if given or trouble.cut
+                else str(trouble)
+            )
+            if given or not trouble.passing:
+                raise ModelFailed(f"{who}: {why}") from trouble
+            if number >= tries.most:
+                times = "once" if number == 1 else f"{number} times"
+                raise ModelFailed(f"{who}: {why} (tried {times})") from trouble
+            if trouble.asked is not None and trouble.asked > tries.longest_asked:
+                raise ModelFailed(
+                    f"{who}: {why} (it asks to wait {trouble.asked:.0f} s, longer than the {tries.longest_asked:.0f} s"
+                    f" that are waited at most; tries so far: {number})"
+                ) from trouble
+            asked = trouble.asked
+        await tries.pause(_pause(tries, number) if asked is None else asked)
+
+
+def refused_with(status: int, text: str, headers: Mapping[str, str]) -> Trouble:
+    """The trouble that an HTTP error is."""
+    passing = status in PASSING or status >= 500
+    word = headers.get("x-should-retry")
+    if word in ("true", "false"):
+        passing = word == "true"
+    return Trouble(f"{status}: {clipped(text)}", passing=passing, asked=_asked(headers))
+
+
+def whole(*, text: str, calls: tuple[ToolCall, ...], usage: Usage, stop_reason: str) -> Reply:
+    """The reply, in our words; an answer with neither text nor tool call is trouble."""
+    stop = STOP_REASONS.get(stop_reason, stop_reason)
+    if not text and not calls:
+        raise Trouble(f"answered with neither text nor a tool call (stop reason {stop_reason!r})")
+    if calls and stop == "stop":
+        stop = "tool_calls"
+    return Reply(text=text or None, tool_calls=calls, usage=usage, stop_reason=stop)
+
+
+def tool_call(id: str | None, name: str, raw: str) -> ToolCall:
+    """The call that a model asked for; a tool without parameters may come with no arguments at all."""
+    try:
+        arguments: Any = json.loads(raw) if raw.strip() else {}
+    except ValueError:
+        arguments = None
+    if not isinstance(arguments, dict):
+        arguments = None
+    known = cast("dict[str, Any] | None", arguments)
+    return ToolCall(id=id or f"call_{uuid.uuid4().hex}", name=name, arguments=known, raw_arguments=raw)
+
+
+def sent_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a past call, as a provider is told again; it must always be an object."""
+    arguments = call.get("arguments")
+    if isinstance(arguments, Mapping):
+        return dict(cast("Mapping[str, Any]", arguments))
+    return {"not_json": str(call.get("raw_arguments") or arguments or "")}
+
+
+def checked_url(provider: str, url: str | None) -> str | None:
+    if url is None or url.startswith(("http://", "https://")):
+        return url
+    raise UsageError(f"provider {provider!r}: base url {url!r} must start with http:// or https://")
+
+
+def clipped(text: str, most: int = 500) -> str:
+    """One line, of a length that fits in an error: a proxy may answer with a page of HTML."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[:most]}..."
+
+
+@cache
+def tls() -> SSLContext:
+    """One for the process: reading the certificates takes longer than all else in making a client."""
+    from httpx2 import create_ssl_context
+
+    return create_ssl_context()
+
+
+def _pause(tries: Tries, number: int) -> float:
+    longest = min(tries.wait * 2 ** (number - 1), tries.longest_wait)
+    # Many agents that were refused together should not come back together.
+    return longest * random.uniform(0.75, 1.0)
+
+
+def _asked(headers: Mapping[str, str]) -> float | None:
+    """The seconds that the provider asks to wait, if it does."""
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            return max(0.0, float(headers.get(name, "")) / unit)
+        except ValueError:
+            continue
+    try:
+        when = parsedate_to_datetime(headers.get("retry-after", ""))
+    except ValueError:
+        return None
+    return max(0.0, when.timestamp() - time.time())

@@ -1,0 +1,106 @@
+"""What an agent gives back: the whole answer, or a stream of events that ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from hookline.engine.context import ToolResult, Usage
+
+__all__ = ["AgentResult", "Event", "StreamResult"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentResult:
+    """An agent's answer to one input. `stopped_by` names the condition that ended it early, if one did."""
+
+    agent_run_id: str
+    result: Any
+    tool_results: tuple[ToolResult, ...] = ()
+    total_steps: int = 0
+    usage: Usage = Usage()
+    result_schema: str | None = None
+    session_id: str | None = None
+    stopped_by: str | None = None
+    notices: tuple[str, ...] = ()
+
+    @classmethod
+    def model_validate(cls, value: Mapping[str, Any]) -> AgentResult:
+        """A result made again of its plain form, as hooks see and change it."""
+        given = dict(value)
+        given["tool_results"] = tuple(ToolResult(**item) for item in given.get("tool_results") or ())
+        given["usage"] = Usage(**cast("dict[str, int]", given.get("usage") or {}))
+        given["notices"] = tuple(given.get("notices") or ())
+        return cls(**given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One thing that happened, for whoever follows a stream.
+
+    `type`: agent_start, step_start, text_delta, tool_call, tool_start, tool_finish, notice, agent_finish,
+    agent_error. The last event of a stream is always one of the last two.
+    """
+
+    type: str
+    agent: str
+    text: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class StreamResult:
+    """A run in progress. Iterate `events` or `text_chunks`, or await `text()` or `result()`."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._task: asyncio.Task[AgentResult] | None = None
+
+    def follow(self, task: asyncio.Task[AgentResult]) -> None:
+        self._task = task
+        task.add_done_callback(lambda _: self._queue.put_nowait(None))
+
+    def emit(self, event: Event) -> None:
+        self._queue.put_nowait(event)
+
+    @property
+    def events(self) -> AsyncIterator[Event]:
+        return self._iterate()
+
+    @property
+    def text_chunks(self) -> AsyncIterator[str]:
+        return self._texts()
+
+    async def text(self) -> str:
+        """The whole text; raises where the run failed, for half an answer must not be taken for a whole one."""
+        return "".join([piece async for piece in self._texts()])
+
+    async def result(self) -> AgentResult:
+        if self._task is None:
+            raise RuntimeError("the stream was not started")
+        return await asyncio.shield(self._task)
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is over, with its end hooks."""
+        return self._task is not None and self._task.done()
+
+    def cancel(self) -> None:
+        """End the run; its end hooks still run."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _iterate(self) -> AsyncIterator[Event]:
+        while (event := await self._queue.get()) is not None:
+            yield event
+        self._queue.put_nowait(None)
+        if self._task is not None and self._task.done() and not self._task.cancelled():
+            self._task.exception()  # the last event told of it
+
+    async def _texts(self) -> AsyncIterator[str]:
+        async for event in self._iterate():
+            if event.type == "text_delta":
+                yield event.text
+        if self._task is not None and not self._task.cancelled():
+            await self._task

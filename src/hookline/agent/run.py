@@ -1,0 +1,337 @@
+"""Running an agent: the run and session scopes around its work, the run's limit, and what the stream is told."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hookline.agent.current import INSIDE, Inside, Message, Seen
+from hookline.agent.loop import Loop, mapping
+from hookline.agent.output import AgentResult, Event
+from hookline.agent.spec import Spec
+from hookline.agent.tools import ToolTimedOut
+from hookline.engine.context import Facts
+from hookline.engine.hook import Hook
+from hookline.engine.lifecycle import OpenScope, Run
+from hookline.engine.pipeline import Pipeline
+from hookline.engine.point import Point, Scope, Status
+from hookline.engine.record import Decided, Owner
+from hookline.engine.result import HookAction, Outcome
+from hookline.errors import Refused, RunEnded, RunTimedOut
+
+__all__ = ["Running", "RunningInside", "Session"]
+
+
+@dataclass(slots=True)
+class Session:
+    """A conversation that may outlive its runs. One that `lasts` is closed by whoever keeps it."""
+
+    id: str
+    lasts: bool = False
+    messages: list[Message] = field(default_factory=list[Message])
+    told: tuple[str, ...] = ()
+    scope: OpenScope | None = None
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def close(self, status: Status = Status.OK) -> None:
+        """Run the session's end hooks, once."""
+        async with self.turn:
+            scope, self.scope = self.scope, None
+            if scope is None:
+                return
+            await scope.left({"messages": self.messages}, status)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """One run of one agent, from its declaration to its answer."""
+
+    spec: Spec
+    run: Run
+    session: Session
+    hooks: tuple[Hook, ...] = ()
+    user_id: str | None = None
+    workspace: str | None = None
+    attempt: int = 1
+    timeout: float | None = None
+    streaming: bool = False
+    emit: Callable[[Event], None] | None = None
+    provider_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    declaration: dict[str, Any] | None = None
+    source: str | None = None
+    owner: Owner | None = None
+    seen: Seen = field(default_factory=Seen)
+    notices: list[str] = field(default_factory=list[str])
+
+    async def answer(self, given: Any) -> AgentResult:
+        """The agent's answer, or a RunEnded that says why there is none."""
+        try:
+            result = await self._in_run(given)
+        except BaseException as exc:
+            if isinstance(exc, RunEnded):
+                exc.run_id = self.run.id
+            self._tell("agent_error", str(exc) or type(exc).__name__)
+            raise
+        self._tell("agent_finish")
+        return result
+
+    async def _in_run(self, given: Any) -> AgentResult:
+        pipeline = Pipeline((*self.hooks, *self.spec.hooks), self.run.recorder, self.seen.matched)
+        scope = OpenScope(self.run, pipeline, Scope.RUN, self._facts(), name=self.spec.id)
+
+        found: AgentResult | None = None
+
+        async def body(outcome: Outcome) -> AgentResult:
+            nonlocal found
+            self._note(outcome)
+            limit = self.run.limit = asyncio.timeout(self.timeout)
+            try:
+                async with limit:
+                    found = await self._in_session(scope, pipeline, outcome)
+                    return found
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                raise RunTimedOut(f"the run passed its limit of {self.timeout:g} s") from None
+            finally:
+                self._say_what_matched_nothing()
+
+        ending = await scope.around(
+            {"input": given},
+            body,
+            declaration=self.declaration,
+            source=self.source,
+            owner=self.owner,
+        )
+        self._note(ending)
+        if self.session.lasts:
+            self.session.told = (*self.session.told, *ending.tell_model)
+        result = self._result(ending, Point.RUN_START, found)
+        return replace(result, notices=tuple(self.notices))
+
+    async def _in_session(self, parent: OpenScope, pipeline: Pipeline, before: Outcome) -> AgentResult:
+        session = self.session
+        async with session.turn:
+            if session.lasts:
+                if session.scope is None:
+                    await self._open(session, parent, pipeline)
+                return await self._work(parent, pipeline, before)
+            scope = OpenScope(
+                self.run, pipeline, Scope.SESSION, self._facts(), name=session.id, parent=parent
+            )
+
+            found: AgentResult | None = None
+
+            async def body(outcome: Outcome) -> AgentResult:
+                nonlocal found
+                self._note(outcome)
+                session.told = outcome.tell_model
+                found = await self._work(scope, pipeline, before)
+                return found
+
+            ending = await scope.around({"session_id": session.id}, body)
+            self._note(ending)
+            return self._result(ending, Point.SESSION_START, found)
+
+    async def _open(self, session: Session, parent: OpenScope, pipeline: Pipeline) -> None:
+        scope = OpenScope(self.run, pipeline, Scope.SESSION, self._facts(), name=session.id, parent=parent)
+        try:
+            outcome = await scope.enter({"session_id": session.id})
+            scope.raise_if_over(outcome, Point.SESSION_START)
+        except BaseException as exc:
+            await scope.left_after(exc)
+            raise
+        self._note(outcome)
+        session.scope, session.told = scope, outcome.tell_model
+
+    async def _work(self, parent: OpenScope, pipeline: Pipeline, before: Outcome) -> AgentResult:
+        session = self.session
+        inside = Inside(
+            run=self.run,
+            hooks=self.hooks,
+            scope=parent,
+            parents=(),
+            workspace=self.workspace,
+            session_id=session.id,
+            user_id=self.user_id,
+            seen=self.seen,
+            attempt=self.attempt,
+            root_workflow_id=self.spec.id,
+            note=self._notice,
+            loop=asyncio.get_running_loop(),
+        )
+        spec = await self.spec.whole()
+        told = (*session.told, *before.tell_model)
+        history = [*session.messages, *({"role": "user", "content": text} for text in told)]
+        session.told = ()
+        loop = Loop(
+            spec,
+            inside,
+            history=history,
+            streaming=self.streaming,
+            emit=self.emit,
+            provider_kwargs=self.provider_kwargs,
+            pipeline=pipeline,
+        )
+        result = await loop.answer(mapping(before.payload, Point.RUN_START).get("input"))
+        session.messages = loop.messages
+        return result
+
+    def _facts(self) -> Facts:
+        run, spec, session = self.run, self.spec, self.session
+        return Facts(
+            workflow_id=spec.id,
+            run_id=run.id,
+            scope_id=run.next_id(),
+            attempt=self.attempt,
+            agent=spec.id,
+            session_id=session.id,
+            user_id=self.user_id,
+            agent_config=spec.config(self.provider_kwargs),
+            workflow=spec.workflow(
+                run_id=run.id,
+                root=spec.id,
+                session_id=session.id,
+                user_id=self.user_id,
+                attempt=self.attempt,
+                workspace=self.workspace,
+                state=run.state,
+            ),
+        )
+
+    def _say_what_matched_nothing(self) -> None:
+        """A guard whose match fits no call is as good as none; better said in the run than found out after."""
+        if not self.run.recorder.on or not self.seen.tools:
+            return
+        called = ", ".join(sorted(self.seen.tools))
+        for hook in self.seen.hooks.values():
+            if hook.match is not None and hook.name not in self.seen.matched and not self._fits(hook):
+                note = (
+                    f"hook {hook.name}: match {hook.match_text!r} fitted no tool call of this run ({called})"
+                )
+                self.run.recorder.note(
+                    Decided(
+                        self.run.id, "", Point.RUN_END, time.time(), HookAction.CONTINUE, (), None, None, note
+                    )
+                )
+
+    def _fits(self, hook: Hook) -> bool:
+        """Whether its match fits a tool that was called, though a hook before it may have ended the walk."""
+        facts = (
+            Facts(workflow_id=self.spec.id, current_tool=name, tool_kind=kind)
+            for name, kind in self.seen.tools.items()
+        )
+        return hook.match is not None and any(hook.match(each) for each in facts)
+
+    def _result(self, ending: Outcome, point: Point, found: AgentResult | None) -> AgentResult:
+        """The answer after the hooks of run and session, which may have put a bare value in its place."""
+        if ending.action is HookAction.BLOCK:
+            raise Refused(ending.reason or "refused", point=point, hook=ending.hook)
+        if isinstance(ending.output, AgentResult):
+            return ending.output
+        found = found or AgentResult(agent_run_id=self.run.id, result=None, session_id=self.session.id)
+        return replace(found, result=ending.output)
+
+    def _note(self, outcome: Outcome) -> None:
+        for text in outcome.tell_user:
+            self._notice(self.spec.id, text)
+
+    def _notice(self, agent: str, text: str) -> None:
+        self.notices.append(text)
+        if self.emit is not None:
+            self.emit(Event(type="notice", agent=agent, text=text))
+
+    def _tell(self, type: str, text: str = "") -> None:
+        if self.emit is not None:
+            self.emit(Event(type=type, agent=self.spec.id, text=text, data={"run_id": self.run.id}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningInside:
+    """An agent started from within another's tool: part of that run, under its hooks, with its own besides.
+
+    It is always at work on the run's own loop, for the run's journal and hooks know no other, though the tool
+    may be in a thread and have a loop of its own. Past its own limit it is the tool that failed, not the run.
+    """
+
+    spec: Spec
+    inside: Inside
+    hooks: tuple[Hook, ...] = ()
+    timeout: float | None = None
+    emit: Callable[[Event], None] | None = None
+    provider_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    async def answer(self, given: Any) -> AgentResult:
+        if asyncio.get_running_loop() is self.inside.loop:
+            return await self._answer(given)
+        return await self.in_task(given)
+
+    async def in_task(self, given: Any) -> AgentResult:
+        """The answer, from a task that ends with the tool at the latest."""
+        here = asyncio.get_running_loop()
+        if here is not self.inside.loop:
+            there = replace(self, emit=_handed_to(here, self.emit))
+            going = asyncio.run_coroutine_threadsafe(there.in_task(given), self.inside.loop)
+            return await asyncio.wrap_future(going)
+        task = asyncio.current_task()
+        assert task is not None
+        self.inside.tasks.add(task)
+        return await self._answer(given)
+
+    async def _answer(self, given: Any) -> AgentResult:
+        # Only tools are inside: an agent that a hook asks for its opinion is a run of its own.
+        place = INSIDE.set(None)
+        try:
+            result = await self._limited(given)
+        except BaseException as exc:
+            self._tell("agent_error", str(exc) or type(exc).__name__)
+            raise
+        finally:
+            INSIDE.reset(place)
+        self._tell("agent_finish")
+        return result
+
+    async def _limited(self, given: Any) -> AgentResult:
+        limit = asyncio.timeout(self.timeout)
+        try:
+            async with limit:
+                return await self._loop(await self.spec.whole()).answer(given)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            self.inside.run.resume()
+            raise ToolTimedOut(f"the agent {self.spec.id} ran past its limit of {self.timeout:g} s") from None
+
+    def _loop(self, spec: Spec) -> Loop:
+        return Loop(
+            spec,
+            replace(self.inside, hooks=(*self.inside.hooks, *self.hooks)),
+            history=(),
+            streaming=self.emit is not None,
+            emit=self.emit,
+            provider_kwargs=self.provider_kwargs,
+        )
+
+    def _tell(self, type: str, text: str = "") -> None:
+        if self.emit is not None:
+            run_id = self.inside.run.id
+            self.emit(Event(type=type, agent=self.spec.id, text=text, data={"run_id": run_id}))
+
+
+def _handed_to(
+    loop: asyncio.AbstractEventLoop, emit: Callable[[Event], None] | None
+) -> Callable[[Event], None] | None:
+    """`emit`, called on the loop of whoever follows the stream."""
+    if emit is None:
+        return None
+
+    def hand_over(event: Event) -> None:
+        try:
+            loop.call_soon_threadsafe(emit, event)
+        except RuntimeError:
+            pass  # that loop is closed; nobody follows any more
+
+    return hand_over

@@ -1,0 +1,103 @@
+"""`hookline answer`: hookline as the hook of a foreign agent. JSON on stdin, that agent's words on stdout.
+
+To its caller exit code 2 means "refused", so its own trouble (no file, a broken one) is a refusal in the caller's
+words where something is about to start, and exit code 1 with a message elsewhere. It is never a yes.
+
+This is the long way, which every call can take; `quick` spares most of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+from hookline.answer.event import recorded, tell
+from hookline.answer.failure import troubled
+from hookline.answer.quick import stdin_given
+from hookline.claude.answer import Answer
+from hookline.claude.events import CALLERS
+from hookline.claude.payload import context_of, read
+from hookline.engine.context import Facts, HookContext
+from hookline.engine.hook import Hook
+from hookline.errors import FileError
+from hookline.hookfile.attach import SUFFIXES, attached
+from hookline.hookfile.compiler import copy_of, keep_copy
+from hookline.hookfile.importer import function_of
+from hookline.hookfile.trust import FILE, found_from, trusted
+from hookline.journal.user import open_journal
+from hookline.runners.local import LocalRunner
+
+__all__ = ["answering"]
+
+
+def answering(arguments: list[str], stdin: bytes | None = None) -> int:
+    options = _options(arguments)
+    return tell(_said(options, stdin_given() if stdin is None else stdin))
+
+
+def _said(options: Any, stdin: bytes) -> Answer:
+    event: str = options.event or ""
+    facts: Facts | None = None
+    try:
+        payload = read(stdin)
+        event = str(payload.get("hook_event_name") or event)
+        context = context_of({**payload, "hook_event_name": event}, as_=options.caller)
+        facts = context.facts
+        return asyncio.run(_answered(options, payload, event, context))
+    except Exception as exc:
+        return troubled(exc, event, options.caller, facts)
+
+
+async def _answered(options: Any, payload: dict[str, Any], event: str, context: HookContext) -> Answer:
+    runner = LocalRunner()
+    try:
+        hooks = _hooks(options.file or _found(payload), runner)
+        with open_journal() as journal:
+            return await recorded(journal, hooks, payload, event, context, options.caller)
+    finally:
+        await runner.close()
+
+
+def _hooks(file: Path, runner: LocalRunner) -> list[Hook]:
+    if file.suffix not in SUFFIXES:
+        from hookline.pyagent.load import load_hooks  # loads a whole agent's needs
+
+        return load_hooks(str(file), runner).hooks
+    if not file.is_file():
+        raise FileError("there is no such file", file=file)
+    content = _content(file)
+    found = attached(file, runner, function_of)
+    if found.problems:
+        raise found.problems[0]
+    if content is not None and copy_of(file, content, os.environ) is None:
+        keep_copy(file, content, found.hooks, os.environ)
+    return found.hooks
+
+
+def _content(file: Path) -> bytes | None:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return None  # reading it as a hook file says why
+
+
+def _found(payload: dict[str, Any]) -> Path:
+    """The file found from the folder of the event, if the user has approved it."""
+    start = Path(str(payload.get("cwd") or os.getcwd())).absolute()
+    return trusted(found_from(start), os.environ)
+
+
+def _options(arguments: list[str]) -> Any:
+    parser = argparse.ArgumentParser(
+        prog="hookline answer",
+        description="Be the hook of a foreign agent: its JSON on stdin, its words on stdout.",
+    )
+    parser.add_argument("event", nargs="?", help="the event, where the JSON does not name it")
+    parser.add_argument(
+        "--as", dest="caller", choices=sorted(CALLERS), default="claude", help="who is asking"
+    )
+    parser.add_argument("--file", type=Path, help=f"the hook file; else the nearest {FILE} upward")
+    return parser.parse_args(arguments)

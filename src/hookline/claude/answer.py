@@ -1,0 +1,398 @@
+"""As hook: an outcome in the words of the tool that asked, and what those words could not say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+from hookline.claude.events import known_caller, point_of
+from hookline.engine.point import Point
+from hookline.engine.result import HookAction, Outcome, Reason
+
+__all__ = ["DEGRADED", "FORMS", "Answer", "Form", "answer", "trouble"]
+
+Json = dict[str, Any]
+
+
+class Answer(NamedTuple):
+    """What to write and how to exit. `lost` is what the caller could not be told, for the record."""
+
+    exit_code: int
+    stdout: str
+    stderr: str = ""
+    lost: tuple[str, ...] = ()
+
+
+class Form(NamedTuple):
+    """What one event of one caller can be told.
+
+    `refuse` is how to say no: permission, decision, deny, behavior, exit, stop, context, action; None where it
+    cannot be said. `change` is the key for a changed input or output; `reason` there means that a refusal's
+    reason takes the output's place.
+    """
+
+    refuse: str | None = None
+    change: str | None = None
+    stop: bool = True
+    ask: bool = False
+    allow: bool = False
+    context: bool = False
+    user: bool = True
+
+
+_CLAUDE: Mapping[str, Form] = {
+    "PreToolUse": Form("permission", "updatedInput", ask=True, allow=True, context=True),
+    "PostToolUse": Form("decision", "updatedToolOutput", context=True),
+    "PostToolUseFailure": Form("context", context=True),
+    "PostToolBatch": Form("stop", context=True),
+    "PermissionRequest": Form("behavior", "updatedInput", allow=True),
+    "UserPromptSubmit": Form("decision", context=True),
+    "UserPromptExpansion": Form("decision", context=True),
+    "MessageDisplay": Form(None, "displayContent"),
+    "SessionStart": Form("stop", context=True),
+    "SessionEnd": Form(stop=False, user=False),
+    "Setup": Form("stop", context=True),
+    "Stop": Form("decision"),
+    "StopFailure": Form(stop=False, user=False),
+    "SubagentStart": Form("stop", context=True),
+    "SubagentStop": Form("decision"),
+    "PreCompact": Form("exit"),
+    "PreModelSwitch": Form("permission", ask=True, allow=True),
+    "PostModelSwitch": Form(context=True),
+    "Notification": Form(context=True),
+    "Elicitation": Form("action"),
+    "ElicitationResult": Form("action"),
+    "TaskCreated": Form("exit"),
+    "TaskCompleted": Form("exit"),
+    "TeammateIdle": Form("exit"),
+    "ConfigChange": Form("exit"),
+    "InstructionsLoaded": Form(stop=False, user=False),
+    "DirectoryAdded": Form(stop=False, user=False),
+    "WorktreeCreate": Form("exit"),
+}
+
+FORMS: Mapping[str, Mapping[str, Form]] = {
+    "claude": _CLAUDE,
+    "codex": {
+        "PreToolUse": Form("permission", "updatedInput", stop=False, context=True),
+        "PostToolUse": Form("decision", "reason", context=True),
+        "PermissionRequest": Form("behavior", stop=False, allow=True),
+        "UserPromptSubmit": Form("decision", context=True),
+        "SessionStart": Form("stop", context=True),
+        "SessionEnd": Form(stop=False, user=False),
+        "Stop": Form("decision"),
+        "SubagentStart": Form("stop", context=True),
+        "SubagentStop": Form("decision"),
+        "PreCompact": Form("stop"),
+        "PostCompact": Form("stop"),
+        "Interrupt": Form(stop=False, user=False),
+    },
+    "gemini": {
+        "BeforeTool": Form("deny", "tool_input", ask=True, context=True),
+        "AfterTool": Form("deny", "reason", context=True),
+        "BeforeAgent": Form("deny", context=True),
+        "AfterAgent": Form("deny"),
+        "BeforeModel": Form("deny", "llm_request"),
+        "AfterModel": Form("deny", "llm_response"),
+        "BeforeToolSelection": Form(),
+        "SessionStart": Form(stop=False, context=True),
+        "SessionEnd": Form(stop=False),
+        "PreCompress": Form(stop=False),
+        "Notification": Form(stop=False),
+    },
+    "kagent": {
+        "PreToolUse": Form("decision", allow=True, stop=False, user=False),
+        "PostToolUse": Form(stop=False, user=False),
+        "SessionStart": Form(stop=False, user=False),
+        "SessionEnd": Form(stop=False, user=False),
+    },
+}
+"""What each caller can be told at each event."""
+
+DEGRADED: Mapping[str, str] = {
+    "ask": "nobody can be asked through this caller, so it was refused",
+    "allow": "this caller cannot be told to skip its own question; it may still ask",
+    "skip": "this caller does not know a skipped run; it was refused with the reason",
+    "fail": "this caller cannot be told to end the run here; it was refused and the run may go on",
+    "answer": "this caller takes no answer in the place of the thing itself; it was refused and the answer is the reason",
+    "input": "this caller cannot take a changed input here; it was refused",
+    "input kept": "this caller cannot take a changed input here; the unchanged one stands",
+    "input keys": "this caller merges a changed input and would keep the keys that were taken out; it was refused",
+    "input allow": "this caller takes a changed input only with an allow, so it does not ask either",
+    "output": "this caller cannot take a changed output here; the unchanged one stands",
+    "output reason": "this caller takes a changed output only as the reason of a refusal",
+    "output shape": "this caller drops an output that is not of the tool's own shape; the run was stopped instead",
+    "refuse": "this caller cannot be refused anything here; it goes on",
+    "refuse by stop": "this caller cannot be refused just this; the whole run was stopped",
+    "context": "this caller takes no text for the model here",
+    "user": "this caller takes no text for the user here",
+}
+"""By the thing that could not be said, the rule for what was said instead."""
+
+_GATES = ("permission", "decision", "deny", "behavior")
+_REFUSALS = frozenset({HookAction.BLOCK, HookAction.FAIL, HookAction.SKIP, HookAction.ASK, HookAction.ANSWER})
+
+
+def answer(outcome: Outcome, event: str, as_: str = "claude", *, given: Any = None) -> Answer:
+    """The outcome in the caller's words. `given` is its payload, against which a change is checked."""
+    known_caller(as_)
+    form = FORMS[as_].get(event, Form(stop=False, user=False))
+    native = cast("Json", given) if isinstance(given, dict) else {}
+    return _Words(outcome, event, as_, form, native).whole()
+
+
+def trouble(message: str, event: str, as_: str = "claude") -> Answer:
+    """Our own trouble (no file, a broken one): a refusal at a start, where it would be off; else exit code 1."""
+    point = point_of(event, as_)
+    starts = (isinstance(point, Point) and point.is_start) or event == "PermissionRequest"
+    if not starts or FORMS[as_].get(event, Form()).refuse is None:
+        return Answer(1, "", f"hookline: {message}\n")
+    told = Reason("hookline", HookAction.BLOCK, f"hookline: {message}")
+    return answer(Outcome(HookAction.BLOCK, reasons=(told,)), event, as_)
+
+
+class _Words:
+    """One answer while it is put together: its JSON, and what is lost on the way."""
+
+    def __init__(self, outcome: Outcome, event: str, as_: str, form: Form, native: Json) -> None:
+        self.outcome = outcome
+        self.event = event
+        self.as_ = as_
+        self.form = form
+        self.native = native
+        self.top: Json = {}
+        self.specific: Json = {}
+        self.context = list(outcome.tell_model)
+        self.exit_reason: str | None = None
+        self.lost: list[str] = []
+
+    def whole(self) -> Answer:
+        self._verdict()
+        if self.outcome.changed and not self.outcome.answered:
+            self._change()
+        self._texts()
+        return self._written()
+
+    def lose(self, thing: str) -> None:
+        self.lost.append(f"{thing}: {DEGRADED[thing]} ({self.as_} {self.event})")
+
+    def _verdict(self) -> None:
+        outcome, form, action = self.outcome, self.form, self.outcome.action
+        reason = outcome.reason
+        if action is HookAction.ALLOW:
+            self._allow(reason)
+        elif action is HookAction.ASK and form.ask:
+            self._ask(reason or "a hook wants a person to decide")
+        elif action in _REFUSALS:
+            if action is HookAction.ANSWER:
+                if self._answered():
+                    return
+                reason = f"A hook answered in its place: {_as_text(outcome.output)}"
+            self._refuse_as(action, reason or f"refused by a hook ({action})")
+
+    def _refuse_as(self, action: HookAction, reason: str) -> None:
+        stops = action is HookAction.FAIL and self.form.stop
+        if stops:
+            self._stop(reason)
+        elif action is not HookAction.BLOCK and self.form.refuse is not None:
+            self.lose(str(action))
+        self._refuse(reason)
+
+    def _answered(self) -> bool:
+        """The few places where a caller takes an answer."""
+        output = self.outcome.output
+        if self.form.refuse == "action" and isinstance(output, dict):
+            self.specific |= cast("Json", output)
+        elif self.event == "WorktreeCreate" and isinstance(output, str):
+            self.specific["worktreePath"] = output
+        elif self.event == "BeforeModel" and isinstance(output, dict):
+            self.specific["llm_response"] = output
+        else:
+            return False
+        return True
+
+    def _allow(self, reason: str) -> None:
+        if not self.form.allow:
+            if point_of(self.event, self.as_) is Point.TOOL_START:
+                self.lose("allow")
+            return
+        match self.form.refuse:
+            case "permission":
+                self._permission("allow", reason)
+            case "behavior":
+                self.specific["decision"] = {"behavior": "allow"}
+            case _:
+                self.top["decision"] = "approve"
+
+    def _ask(self, reason: str) -> None:
+        if self.form.refuse == "permission":
+            self._permission("ask", reason)
+        else:
+            self.top |= {"decision": "ask", "reason": reason}
+
+    def _permission(self, word: str, reason: str) -> None:
+        self.specific["permissionDecision"] = word
+        if reason:
+            self.specific["permissionDecisionReason"] = reason
+
+    def _stop(self, reason: str) -> None:
+        self.top |= {"continue": False, "stopReason": reason}
+
+    def _refuse(self, reason: str) -> None:
+        match self.form.refuse:
+            case "permission":
+                self._permission("deny", reason)
+            case "decision":
+                self.top |= {"decision": "block", "reason": self._with_context(reason)}
+            case "deny":
+                self.top |= {"decision": "deny", "reason": self._with_context(reason)}
+            case "behavior":
+                self.specific["decision"] = {"behavior": "deny", "message": reason}
+            case "action":
+                self.specific["action"] = "decline"
+            case "exit":
+                self.exit_reason = reason
+            case "context":
+                self.context.insert(0, reason)
+            case "stop":
+                if "continue" not in self.top:
+                    self._stop(reason)
+                    self.lose("refuse by stop")
+            case _:
+                if "continue" not in self.top:
+                    self.lose("refuse")
+
+    def _with_context(self, reason: str) -> str:
+        """At a stop the reason is all that the model reads."""
+        if self.form.context or not self.context:
+            return reason
+        whole = "\n".join([reason, *self.context])
+        self.context.clear()
+        return whole
+
+    def _refused(self) -> bool:
+        return self.outcome.action in _REFUSALS - {HookAction.ASK} or (
+            self.outcome.action is HookAction.ASK and not self.form.ask
+        )
+
+    def _change(self) -> None:
+        point = point_of(self.event, self.as_)
+        is_output = (isinstance(point, Point) and not point.is_start) or self.form.change == "displayContent"
+        if is_output:
+            self._change_output(self.outcome.output)
+        elif not self._refused():
+            self._change_input(self.outcome.payload)
+
+    def _change_input(self, payload: Any) -> None:
+        key = self.form.change
+        if key is None:
+            self._cannot_change("input")
+        elif self.form.refuse == "behavior":
+            self._change_by_behavior(payload)
+        elif self.as_ == "gemini" and _keys_gone(self.native.get(key), payload):
+            self._cannot_change("input keys")
+        else:
+            self.specific[key] = payload
+            if self.as_ == "codex":
+                # Codex takes one only with the other.
+                self._permission("allow", self.outcome.reason)
+                self.lose("input allow")
+                self.lost = [each for each in self.lost if not each.startswith("allow:")]
+
+    def _change_by_behavior(self, payload: Any) -> None:
+        decision = self.specific.get("decision")
+        if decision is None:
+            self._cannot_change("input")
+        else:
+            decision["updatedInput"] = payload
+
+    def _cannot_change(self, thing: str) -> None:
+        if self.form.refuse not in _GATES:
+            self.lose("input kept")
+            return
+        self.lose(thing)
+        self.specific.clear()
+        self._refuse(
+            "A hook changed the input, which cannot be passed on here; the unchanged one was refused."
+        )
+
+    def _change_output(self, output: Any) -> None:
+        key = self.form.change
+        if key is None:
+            self.lose("output")
+            if self.form.user:
+                self.top["systemMessage"] = "hookline: a hook changed the output, which cannot be shown here"
+        elif key == "reason":
+            self.lose("output reason")
+            word = "block" if self.form.refuse == "decision" else "deny"
+            shown = [_as_text(output)]
+            if self.outcome.action is HookAction.BLOCK and self.outcome.reason:
+                shown.append(self.outcome.reason)
+            self.top |= {"decision": word, "reason": "\n".join(shown)}
+        elif key == "updatedToolOutput":
+            self._change_result(output)
+        else:
+            self.specific[key] = output
+
+    def _change_result(self, output: Any) -> None:
+        fits, fitted = _fitted(self.native.get("tool_response"), output)
+        if fits:
+            self.specific["updatedToolOutput"] = fitted
+        else:
+            self.lose("output shape")
+            self._stop("A hook changed a tool's result into a shape that cannot be passed on.")
+
+    def _texts(self) -> None:
+        outcome = self.outcome
+        if self.context and self.form.context:
+            self.specific["additionalContext"] = "\n".join(self.context)
+        elif self.context:
+            self.lose("context")
+        if outcome.tell_user and self.form.user:
+            parts = [self.top.get("systemMessage", ""), *outcome.tell_user]
+            self.top["systemMessage"] = "\n".join(part for part in parts if part)
+        elif outcome.tell_user:
+            self.lose("user")
+
+    def _written(self) -> Answer:
+        if self.exit_reason is not None:
+            said = "\n".join([self.exit_reason, *self.outcome.tell_user])
+            return Answer(2, "", f"{said}\n", tuple(self.lost))
+        whole = dict(self.top)
+        if self.specific:
+            whole["hookSpecificOutput"] = {"hookEventName": self.event, **self.specific}
+        text = json.dumps(whole, ensure_ascii=False, default=str) + "\n" if whole else ""
+        return Answer(0, text, "", tuple(self.lost))
+
+
+def _keys_gone(before: Any, after: Any) -> bool:
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return False
+    return bool(set(cast("Json", before)) - set(cast("Json", after)))
+
+
+def _fitted(before: Any, after: Any) -> tuple[bool, Any]:
+    """The changed result in the shape of the tool's own, if it can be had; nothing known fits anything."""
+    if before is None or isinstance(after, type(before)):
+        if isinstance(before, dict) and isinstance(after, dict):
+            empty = {key: _empty(value) for key, value in cast("Json", before).items()}
+            return True, empty | cast("Json", after)
+        return True, after
+    text = _as_text(after)
+    if isinstance(before, str):
+        return True, text
+    if isinstance(before, list):
+        return True, [{"type": "text", "text": text}]
+    if isinstance(before, dict) and "stdout" in before:
+        return True, {**cast("Json", before), "stdout": text, "stderr": ""}
+    return False, after
+
+
+def _empty(value: Any) -> Any:
+    """What stands for a value that a hook took out: the shape stays, the value must not come back."""
+    return value if isinstance(value, bool) or value is None else type(value)()
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -1,0 +1,266 @@
+"""The JSON on stdin: read into a HookContext (as hook), and written from one (as host)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+from hookline.claude.events import CALLERS, EVENTS, event_of, known_caller, meant, point_of
+from hookline.claude.tools import kind_of
+from hookline.engine.plain import plain
+from hookline.engine.point import Point, Status
+from hookline.errors import UsageError
+
+if TYPE_CHECKING:
+    from hookline.engine.context import Facts, HookContext
+
+__all__ = ["context_of", "encode", "filled", "native_of", "read", "told_by", "variables"]
+
+MAIN_AGENT = {"claude": "claude-code", "codex": "codex", "gemini": "gemini-cli", "kagent": "kagent"}
+"""What the agent itself is called in a context, where the payload does not name it."""
+
+Json = dict[str, Any]
+
+
+def read(stdin: bytes) -> Json:
+    """The one JSON object that a caller wrote; UsageError says what came instead."""
+    try:
+        value: Any = json.loads(stdin.decode("utf-8-sig"))
+    except UnicodeDecodeError as exc:
+        raise UsageError(f"stdin is not UTF-8: {exc}; give the event as one JSON object") from exc
+    except (ValueError, RecursionError) as exc:
+        got = "is empty" if not stdin.strip() else f"is not JSON ({exc})"
+        raise UsageError(f"stdin {got}; give the event as one JSON object") from exc
+    if not isinstance(value, dict):
+        raise UsageError(f"stdin has a JSON {_kind(value)}; give the event as one JSON object")
+    return cast("Json", value)
+
+
+def context_of(payload: Json, *, as_: str = "claude") -> HookContext:
+    """What a foreign agent's event says, in our words; `native` keeps the payload word for word."""
+    from hookline.engine.context import HookContext, WorkflowContext  # slow to load; most events need none
+
+    told = told_by(payload, as_)
+    folder = _text(payload.get("cwd"))
+    workflow = WorkflowContext(workflow_id=as_, session_id=told["session_id"], workspace=folder)
+    return HookContext(workflow=workflow, **told)
+
+
+def told_by(payload: Json, as_: str = "claude") -> Json:
+    """The same by the names of a context's fields, but for its workflow."""
+    event = _event_in(payload, as_)
+    point = point_of(event, as_)
+    tool = _text(payload.get("tool_name"))
+    agent, parents = _agent_in(payload, as_, event)
+    session = _text(payload.get("session_id"))
+    status = _status_in(payload, event, point)
+    given, output = _values_in(payload, point, event)
+    return {
+        "workflow_id": as_,
+        "point": point,
+        "call_id": _text(payload.get("tool_use_id")),
+        "agent": agent,
+        "parents": parents,
+        "session_id": session,
+        "current_tool": tool,
+        "tool_kind": kind_of(tool, as_) if tool else None,
+        "status": status,
+        "native": payload,
+        "aliases": {"prompt": "input"} if point is Point.AGENT_START else None,
+        "current_payload": given,
+        "current_output": output,
+    }
+
+
+def native_of(context: HookContext) -> Json | None:
+    """The payload a context was made of, unchanged; None where it was not made of one."""
+    native = context.native
+    return cast("Json", native) if isinstance(native, dict) and "hook_event_name" in native else None
+
+
+def encode(
+    context: HookContext, *, cwd: str = "", transcript_path: str = "", stop_hook_active: bool = False
+) -> bytes:
+    """The context as Claude Code would write it to a hook: one JSON object, one line, UTF-8.
+
+    A native payload goes on word for word, but for what an earlier hook has changed.
+    `stop_hook_active` says that an end was refused before and the agent has gone on since.
+    """
+    native = native_of(context)
+    if native is not None and native["hook_event_name"] in EVENTS:
+        written = _updated(native, context)
+    else:
+        written = _written(context, cwd, transcript_path)
+        if written["hook_event_name"] in ("Stop", "SubagentStop"):
+            written.setdefault("stop_hook_active", stop_hook_active)
+    try:
+        text = json.dumps(written, ensure_ascii=False, separators=(",", ":"), default=str, allow_nan=False)
+    except ValueError:
+        # NaN and the infinities: JSON has no word for them, and a hook's parser would refuse the whole object.
+        text = json.dumps(_finite(written), ensure_ascii=False, separators=(",", ":"), default=str)
+    # Half a surrogate pair becomes the escape that JSON has for it.
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def variables(event: str, project: str, *, env_file: str | None = None) -> dict[str, str]:
+    """What a hook's environment has besides our own variables."""
+    found = {"CLAUDE_PROJECT_DIR": project}
+    if env_file is not None and event in _WITH_ENV_FILE:
+        found["CLAUDE_ENV_FILE"] = env_file
+    return found
+
+
+def filled(argv: Iterable[str], project: str) -> tuple[str, ...]:
+    """The arguments of a command that runs without a shell, with the project's folder filled in."""
+    return tuple(item.replace("${CLAUDE_PROJECT_DIR}", project) for item in argv)
+
+
+_WITH_ENV_FILE = ("SessionStart", "Setup", "CwdChanged", "FileChanged")
+
+
+def _event_in(payload: Json, as_: str) -> str:
+    event = payload.get("hook_event_name")
+    if not isinstance(event, str) or not event:
+        raise UsageError(
+            f"hook_event_name is {event!r}; it must name the event, one of: {', '.join(known_caller(as_))}"
+        )
+    if event in known_caller(as_):
+        return event
+    theirs = [caller for caller, names in CALLERS.items() if event in names]
+    if theirs:
+        raise UsageError(f"{event} is an event of {theirs[0]}, not of {as_}; say --as {theirs[0]}")
+    if not event.isidentifier():
+        raise UsageError(f"hook_event_name {event!r} is not the name of an event; {meant(event, as_)}")
+    return event
+
+
+def _agent_in(payload: Json, as_: str, event: str) -> tuple[str, tuple[str, ...]]:
+    main = MAIN_AGENT[as_]
+    kind = _text(payload.get("agent_type"))
+    if payload.get("agent_id") is not None or event.startswith("Subagent"):
+        return kind or "subagent", (main,)
+    return kind or main, ()
+
+
+def _status_in(payload: Json, event: str, point: Point | str) -> Status | None:
+    if event == "PostToolUseFailure":
+        return Status.CANCELLED if payload.get("is_interrupt") is True else Status.FAILED
+    return Status.OK if isinstance(point, Point) and not point.is_start else None
+
+
+def _values_in(payload: Json, point: Point | str, event: str) -> tuple[Any, Any]:
+    """What goes in and what came out, where the built-in agent has them too."""
+    match point:
+        case Point.TOOL_START:
+            return payload.get("tool_input"), None
+        case Point.TOOL_END if event == "PostToolUseFailure":
+            return payload.get("tool_input"), {"error": payload.get("error")}
+        case Point.TOOL_END:
+            return payload.get("tool_input"), payload.get("tool_response")
+        case Point.AGENT_START if event != "SubagentStart":
+            return {"input": payload.get("prompt"), "prompt": payload.get("prompt")}, None
+        case Point.AGENT_END:
+            return None, payload.get("last_assistant_message", payload.get("prompt_response"))
+        case Point.MODEL_START:
+            return payload.get("llm_request"), None
+        case Point.MODEL_END:
+            return payload.get("llm_request"), payload.get("llm_response")
+        case _ if event.startswith("Permission"):
+            return payload.get("tool_input"), None
+        case _:
+            return payload, None
+
+
+_LIVE = {
+    "PreToolUse": (("tool_input", True),),
+    "PostToolUse": (("tool_input", True), ("tool_response", False)),
+    "PostToolUseFailure": (("tool_input", True),),
+    "PermissionRequest": (("tool_input", True),),
+    "Stop": (("last_assistant_message", False),),
+    "SubagentStop": (("last_assistant_message", False),),
+}
+"""The fields of a native payload that an earlier hook may have changed; True for input, False for output."""
+
+
+def _updated(native: Json, context: HookContext) -> Json:
+    _, payload, output = context.given
+    event = native["hook_event_name"]
+    if event == "UserPromptSubmit" and isinstance(payload, dict) and "prompt" in native:
+        return {**native, "prompt": cast("Json", payload).get("input", native["prompt"])}
+    for field, is_input in _LIVE.get(event, ()):
+        now = plain(payload if is_input else output)
+        if field in native and now is not None and now != native[field]:
+            native = {**native, field: now}
+    return native
+
+
+def _written(context: HookContext, cwd: str, transcript_path: str) -> Json:
+    facts, payload, output = context.given
+    event = event_of(facts)
+    folder = facts.workflow.workspace if facts.workflow and facts.workflow.workspace else cwd
+    written: Json = {
+        "session_id": facts.session_id or facts.run_id,
+        "transcript_path": transcript_path,
+        "cwd": folder,
+        "permission_mode": "default",
+        "hook_event_name": event,
+    }
+    if facts.parents:
+        written |= {"agent_id": facts.scope_id or facts.agent, "agent_type": facts.agent}
+    return written | _fields(event, facts, plain(payload), plain(output))
+
+
+def _fields(event: str, facts: Facts, payload: Any, output: Any) -> Json:
+    """What an event has besides the common fields; absent is absent, not null."""
+    match event:
+        case "PreToolUse" | "PostToolUse" | "PostToolUseFailure":
+            call: Json = {"tool_name": facts.current_tool or "", "tool_input": payload}
+            if event == "PostToolUse":
+                call["tool_response"] = output
+            call["tool_use_id"] = facts.call_id or ""
+            if event == "PostToolUseFailure":
+                call |= {"error": _error(output), "is_interrupt": facts.status is Status.CANCELLED}
+            return call
+        case "UserPromptSubmit":
+            return {"prompt": _as_text(_member(payload, "input"))}
+        case "Stop" | "SubagentStop":
+            return {} if output is None else {"last_assistant_message": _as_text(_member(output, "result"))}
+        case "SessionStart":
+            return {"source": _text(_member(payload, "source")) or "startup"}
+        case "SessionEnd":
+            return {"reason": _text(_member(payload, "reason")) or "other"}
+        case "SubagentStart":
+            return {}
+        case _:
+            return cast("Json", payload) if isinstance(payload, dict) else {}
+
+
+def _member(value: Any, key: str) -> Any:
+    return cast("Json", value).get(key, cast("Json", value)) if isinstance(value, dict) else value
+
+
+def _error(output: Any) -> str:
+    return _as_text(_member(output, "error"))
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in cast("Json", value).items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in cast("list[Any]", value)]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _kind(value: Any) -> str:
+    kinds = {"list": "array", "str": "string", "bool": "boolean", "int": "number", "float": "number"}
+    return kinds.get(value.__class__.__name__, "null")

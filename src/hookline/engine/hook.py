@@ -1,0 +1,234 @@
+"""Hook: one piece of someone's code, where it stands and what holds for it. `@hook` marks such code."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from enum import StrEnum
+from types import FunctionType
+from typing import Any, Protocol, TypeVar, overload
+
+from hookline.engine.classes import dataclass
+from hookline.engine.context import Facts, HookContext, WorkflowContext
+from hookline.engine.point import Point, point_named
+from hookline.engine.result import ALLOWED, HookAction, HookResult
+from hookline.errors import UsageError
+
+__all__ = [
+    "DEFAULT_TIMEOUT",
+    "Handler",
+    "Hook",
+    "HookOptions",
+    "Matcher",
+    "Mode",
+    "OnError",
+    "check_signature",
+    "hook",
+    "name_of",
+    "options_of",
+    "settled_on_error",
+    "source_of",
+]
+
+DEFAULT_TIMEOUT = 60.0
+"""Seconds a hook may take where nobody said otherwise."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+W = TypeVar("W", bound=StrEnum)
+Matcher = Callable[[Facts], bool]
+
+
+class Handler(Protocol):
+    """What the engine calls: the seed's own signature. An inline one answers at once."""
+
+    def __call__(
+        self, ctx: WorkflowContext | None, hook_context: HookContext, /
+    ) -> Awaitable[HookResult] | HookResult: ...
+
+
+class OnError(StrEnum):
+    """What follows when a hook broke."""
+
+    CONTINUE = "continue"
+    BLOCK = "block"
+    FAIL = "fail"
+
+
+class Mode(StrEnum):
+    """Whether a hook's verdict counts."""
+
+    ENFORCE = "enforce"
+    OBSERVE = "observe"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook:
+    """One hook, ready to be called. `limits_itself` where the handler keeps the time limit (it may queue first)."""
+
+    name: str
+    points: frozenset[Point | str]
+    handler: Handler
+    kind: str = "python"
+    match: Matcher | None = None
+    match_text: str | None = None
+    timeout: float | None = DEFAULT_TIMEOUT
+    on_error: OnError | None = None
+    mode: Mode = Mode.ENFORCE
+    source: str = ""
+    limits_itself: bool = False
+    defaults: Mapping[Point, OnError] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookOptions:
+    """What `@hook(...)` was given, kept beside the function until it is attached."""
+
+    on: tuple[Point, ...] = ()
+    match: str | None = None
+    timeout: float | None = DEFAULT_TIMEOUT
+    on_error: OnError | None = None
+    inline: bool = False
+    mode: Mode = Mode.ENFORCE
+    name: str | None = None
+
+
+def settled_on_error(hook: Hook, point: Point | str) -> OnError:
+    """What really follows at this point: what was declared, made as strict as the point can bear."""
+    if not isinstance(point, Point):
+        return hook.on_error or OnError.CONTINUE
+    wanted = hook.on_error or (hook.defaults or {}).get(point, OnError.FAIL)
+    if wanted is OnError.BLOCK and point not in ALLOWED[HookAction.BLOCK]:
+        wanted = OnError.FAIL if point.is_start else OnError.CONTINUE
+    if wanted is OnError.FAIL and point not in ALLOWED[HookAction.FAIL]:
+        wanted = OnError.CONTINUE
+    return wanted
+
+
+@overload
+def hook(function: F, /) -> F: ...
+@overload
+def hook(
+    function: None = None,
+    /,
+    *,
+    on: str | Iterable[str] = (),
+    match: str | None = None,
+    timeout: float | None = DEFAULT_TIMEOUT,
+    on_error: str | None = None,
+    inline: bool = False,
+    observe: bool = False,
+    mode: str | None = None,
+    name: str | None = None,
+) -> Callable[[F], F]: ...
+def hook(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    on: str | Iterable[str] = (),
+    match: str | None = None,
+    timeout: float | None = DEFAULT_TIMEOUT,
+    on_error: str | None = None,
+    inline: bool = False,
+    observe: bool = False,
+    mode: str | None = None,
+    name: str | None = None,
+) -> Any:
+    """Mark a function as a hook: `@hook`, or `@hook(match="bash|shell_.*", timeout=5, ...)`.
+
+    `on` names the points a hook is for, where it is given to a run and not to a list of an agent.
+    `timeout` is in seconds, None for no limit. `inline` calls a quick sync function on the event loop.
+    `observe` runs the hook and only records what it would have decided.
+    """
+    options = HookOptions(
+        on=tuple(point_named(word) for word in ([on] if isinstance(on, str) else on)),
+        match=match,
+        timeout=_seconds(timeout),
+        on_error=_word(OnError, "on_error", on_error),
+        inline=inline,
+        mode=_word(Mode, "mode", mode) or (Mode.OBSERVE if observe else Mode.ENFORCE),
+        name=name,
+    )
+
+    def mark(target: Callable[..., Any]) -> Callable[..., Any]:
+        check_signature(target)
+        if options == HookOptions():
+            return target
+        try:
+            target.__hookline__ = options  # type: ignore[attr-defined]
+        except AttributeError:
+            # A bound method takes no attributes, and its function belongs to every other instance too.
+            target = functools.partial(target)
+            target.__hookline__ = options  # type: ignore[attr-defined]
+        return target
+
+    return mark if function is None else mark(function)
+
+
+def options_of(function: Callable[..., Any]) -> HookOptions:
+    return getattr(function, "__hookline__", None) or HookOptions()
+
+
+def check_signature(function: Callable[..., Any]) -> None:
+    """A hook can be called with (ctx, hook_context); anything else is told now, not when it is needed."""
+    if not callable(function):
+        raise UsageError(f"Invalid hook type: {function!r} is not a function")
+    if isinstance(function, FunctionType) and not hasattr(function, "__wrapped__"):
+        code = function.__code__
+        if code.co_argcount == 2 and not code.co_kwonlyargcount:
+            return  # what nearly all are; reading a whole signature takes twenty times as long
+    import inspect  # slow to load, and for the few that are no plain functions
+
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        shape = f"{name_of(function)}{inspect.signature(function)}"
+        raise UsageError(
+            f"{shape} must have exactly 2 parameters, (ctx: WorkflowContext, hook_context: HookContext)"
+            f" [{source_of(function)}]"
+        ) from None
+    except ValueError:
+        return  # a builtin without a readable signature; calling it will tell
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    inner: Any = _unwrapped(function)
+    while isinstance(inner, functools.partial):
+        inner = inner.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return getattr(inner, "__name__", type(inner).__name__)
+
+
+def source_of(function: Callable[..., Any]) -> str:
+    """file:line of a function, for messages and for the record."""
+    inner: Any = _unwrapped(function)
+    while isinstance(inner, functools.partial):
+        inner = inner.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if not hasattr(inner, "__code__") and not hasattr(inner, "__func__"):
+        inner = type(inner).__call__
+    code = getattr(getattr(inner, "__func__", inner), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
+
+
+def _unwrapped(function: Callable[..., Any]) -> Any:
+    if not hasattr(function, "__wrapped__"):
+        return function
+    import inspect
+
+    return inspect.unwrap(function)
+
+
+def _seconds(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise UsageError(f"timeout is {value!r}; give seconds greater than 0, or None for no limit")
+    return float(value)
+
+
+def _word(kind: type[W], name: str, value: str | None) -> W | None:
+    if value is None:
+        return None
+    try:
+        return kind(value)
+    except ValueError:
+        raise UsageError(f"{name} is {value!r}; known: {', '.join(kind)}") from None

@@ -1,0 +1,540 @@
+"""Scopes: what is begun is ended, however it ended, and the record says so.
+
+An `OpenScope` is entered and left by one task (`around`) or from different callbacks (`enter`, `leave`).
+Whether an end is due is decided by two pure functions, `end_is_due` and `owed`, which a run in progress,
+the resume after a crash and everything that only has the record share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NamedTuple, Protocol
+
+from hookline.engine.context import Facts, HookContext, Step
+from hookline.engine.eager import begun
+from hookline.engine.limit import GRACE
+from hookline.engine.pipeline import Pipeline, Recorder
+from hookline.engine.point import Point, Scope, Status
+from hookline.engine.record import (
+    Begun,
+    Called,
+    Decided,
+    Ended,
+    Owner,
+    Question,
+    Record,
+    Verdict,
+    VerdictKind,
+)
+from hookline.engine.result import HookAction, Outcome, Reason
+from hookline.errors import HookFailed, Refused, RunTimedOut, Skipped
+
+__all__ = ["Approver", "OpenScope", "Owed", "Run", "end_is_due", "new_run_id", "owed"]
+
+END_GRACE = 10.0
+"""Seconds that the end hooks of a run may take, all together, after it was cancelled."""
+
+_HOLDS_ON_FAILED_START = frozenset({Scope.RUN, Scope.SESSION})
+_RUN_AGAIN = frozenset({Scope.RUN, Scope.WORKSPACE})
+"""Scopes whose end hooks the next start runs after a crash."""
+LEAVING = "x.hookline.leaving"
+"""Where it is on record that end hooks begin: after a crash they are known to run a second time."""
+
+
+class Approver(Protocol):
+    """Gets a person's word on a question. Where nobody can be asked, there is no approver."""
+
+    async def __call__(self, question: Question) -> Verdict: ...
+
+
+class Run:
+    """One run: its id, its record, who answers its questions, its scratch space."""
+
+    __slots__ = ("_deadline", "_ids", "approver", "end_grace", "hurried", "id", "limit", "recorder", "state")
+
+    def __init__(
+        self,
+        *,
+        id: str | None = None,
+        recorder: Recorder | None = None,
+        approver: Approver | None = None,
+        end_grace: float = END_GRACE,
+    ) -> None:
+        self.id = id or new_run_id()
+        self.recorder = recorder or Recorder()
+        self.approver = approver
+        self.end_grace = end_grace
+        self.state: dict[str, Any] = {}
+        self.limit: asyncio.Timeout | None = None
+        self.hurried = False
+        """Interrupted a second time: no more end hooks."""
+        self._ids = itertools.count(1)
+        self._deadline: float | None = None
+
+    def next_id(self) -> str:
+        return str(next(self._ids))
+
+    def interrupt(self) -> None:
+        """From the first cancellation on, all end hooks together have `end_grace` seconds."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self.end_grace
+
+    def resume(self) -> None:
+        """What was cancelled was only a part, a tool past its limit; the run goes on, and its ends have their time."""
+        self._deadline = None
+
+    def grace_left(self) -> float | None:
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    @property
+    def timed_out(self) -> bool:
+        return self.limit is not None and self.limit.expired()
+
+
+class OpenScope:
+    """One scope of a run, from before its start hooks to after its end hooks."""
+
+    __slots__ = (
+        "_due",
+        "_ended",
+        "_payload",
+        "facts",
+        "name",
+        "outcome",
+        "parent",
+        "pipeline",
+        "run",
+        "scope",
+    )
+
+    def __init__(
+        self,
+        run: Run,
+        pipeline: Pipeline,
+        scope: Scope,
+        facts: Facts,
+        *,
+        name: str,
+        parent: OpenScope | None = None,
+    ) -> None:
+        self.run = run
+        self.pipeline = pipeline
+        self.scope = scope
+        self.facts = facts
+        self.name = name
+        self.parent = parent
+        self.outcome: Outcome | None = None
+        # Left without having been entered here, it was entered by another process, and its end is due.
+        self._due = True
+        self._ended = False
+        self._payload: Any = None
+
+    async def enter(
+        self,
+        payload: Any,
+        *,
+        permission: str | None = None,
+        declaration: dict[str, Any] | None = None,
+        source: str | None = None,
+        owner: Owner | None = None,
+    ) -> Outcome:
+        """Record the beginning and run the start hooks.
+
+        `permission` is why a person has to be asked, unless a hook allows it.
+        """
+        self._due = self.scope in _HOLDS_ON_FAILED_START
+        self._payload = payload
+        recorder = self.run.recorder
+        if recorder.on:
+            await recorder.write(self._begun(payload, declaration, source, owner))
+        facts = self.facts.at(Point.start_of(self.scope))
+        outcome = await self.pipeline.fire(HookContext.of(facts, payload, None))
+        if permission is not None and _needs_permission(outcome):
+            asked = Reason("permission", HookAction.ASK, permission)
+            outcome = outcome._replace(action=HookAction.ASK, reasons=(*outcome.reasons, asked))
+            self._note(facts, outcome, "needs permission")
+        if outcome.action is HookAction.ASK:
+            outcome = await self._settled(facts, outcome)
+        self.outcome = outcome
+        self._due = end_is_due(self.scope, outcome.action)
+        return outcome
+
+    async def leave(
+        self,
+        output: Any,
+        status: Status = Status.OK,
+        *,
+        error: str | None = None,
+        steps: tuple[Step, ...] | None = None,
+    ) -> Outcome:
+        """Run the end hooks, if they are due, and record the ending; leaving twice is leaving once.
+
+        A block at an agent's end means that it is not finished: the scope then stays open.
+        """
+        outcome = Outcome(output=output)
+        if self._ended:
+            return outcome
+        if self._due and self.run.hurried and self.pipeline.at(Point.end_of(self.scope)):
+            error = f"{error}; its end hooks did not run" if error else "its end hooks did not run"
+        elif self._due:
+            facts = self.facts.at(Point.end_of(self.scope), status, steps)
+            payload = self.outcome.payload if self.outcome is not None else self._payload
+            self._mark_leaving()
+            try:
+                outcome = await self.pipeline.fire(HookContext.of(facts, payload, output))
+                if outcome.action is HookAction.ASK:
+                    outcome = await self._settled(facts, outcome)
+            except asyncio.CancelledError:
+                how = Status.CANCELLED if status in (Status.OK, Status.ANSWERED) else status
+                why = (
+                    f"{error}; its end hooks were interrupted" if error else "its end hooks were interrupted"
+                )
+                await self._write_end(how, output, why)
+                raise
+        if outcome.action is HookAction.BLOCK and self.scope is Scope.AGENT and status is Status.OK:
+            return outcome
+        if outcome.action is HookAction.FAIL:
+            status, error = Status.FAILED, error or outcome.reason
+        await self._write_end(status, outcome.output, error)
+        return outcome
+
+    async def around(
+        self,
+        payload: Any,
+        body: Callable[[Outcome], Awaitable[Any]],
+        *,
+        again: Callable[[Outcome], Awaitable[Any]] | None = None,
+        steps: Callable[[], tuple[Step, ...]] | None = None,
+        declaration: dict[str, Any] | None = None,
+        source: str | None = None,
+        owner: Owner | None = None,
+    ) -> Outcome:
+        """Enter, run `body` unless a hook stopped it, leave on every path.
+
+        A block in what comes back is a refusal for the caller to pass on. `again` goes on with an agent
+        whose end was refused, and gives its next output.
+        """
+        try:
+            outcome = await self.enter(payload, declaration=declaration, source=source, owner=owner)
+            self.raise_if_over(outcome, Point.start_of(self.scope))
+            if outcome.action is HookAction.BLOCK:
+                await self._write_end(Status.BLOCKED, None, outcome.reason)
+                return outcome
+            status = Status.ANSWERED if outcome.answered else Status.OK
+            output = outcome.output if outcome.answered else await body(outcome)
+            ending = await self.left(output, status, steps() if steps else None)
+            while ending.action is HookAction.BLOCK and again is not None and not self._ended:
+                output = await again(ending)
+                ending = await self.left(output, Status.OK, steps() if steps else None)
+            if not self._ended:
+                await self._write_end(Status.BLOCKED, ending.output, ending.reason)
+            return ending
+        except GeneratorExit:
+            raise
+        except BaseException as exc:
+            await self.left_after(exc, steps() if steps else None)
+            raise
+
+    async def left(self, output: Any, status: Status, steps: tuple[Step, ...] | None = None) -> Outcome:
+        """Leave from a task that goes on; raises if an end hook failed the run."""
+        leaving = self.leave(output, status, steps=steps)
+        end = Point.end_of(self.scope)
+        if not self._due or not self.pipeline.at(end):
+            ending = await leaving
+        else:
+            ending = begun(leaving)
+            if isinstance(ending, asyncio.Task):
+                ending = await self._waited_for(ending)
+        self.raise_if_over(ending, end)
+        return ending
+
+    async def left_after(
+        self,
+        exc: BaseException,
+        steps: tuple[Step, ...] | None = None,
+        *,
+        output: Any = None,
+        status: Status | None = None,
+    ) -> None:
+        """Leave because of an exception. End hooks run in a task of their own; a second cancel ends them."""
+        if isinstance(exc, asyncio.CancelledError):
+            self.run.interrupt()
+        text = str(exc) or type(exc).__name__
+        leaving = self.leave(
+            {"error": text} if output is None else output,
+            status or self.status_of(exc),
+            error=text,
+            steps=steps,
+        )
+        await self._finish(asyncio.ensure_future(leaving))
+
+    async def drop(self, why: str) -> None:
+        """Close a scope whose start hooks passed and whose inside was then never begun."""
+        self._due = False
+        failed = self.outcome is not None and self.outcome.action is HookAction.FAIL
+        await self.leave(None, Status.FAILED if failed else Status.CANCELLED, error=why)
+
+    def raise_if_over(self, outcome: Outcome, point: Point) -> None:
+        """Raise what an outcome means for the whole run; nothing where the run goes on."""
+        if outcome.action is HookAction.FAIL:
+            raise HookFailed(
+                outcome.reason or "Hook execution failed",
+                point=point,
+                hook=outcome.hook,
+                tool=self.facts.current_tool,
+            )
+        if outcome.action is HookAction.SKIP:
+            raise Skipped(outcome.reason or "skipped", point=point, hook=outcome.hook)
+
+    def status_of(self, exc: BaseException) -> Status:
+        """What end hooks are told of an exception that went through their scope."""
+        if isinstance(exc, Skipped):
+            return Status.SKIPPED
+        if isinstance(exc, Refused):
+            return Status.BLOCKED
+        if isinstance(exc, RunTimedOut) or self.run.timed_out:
+            return Status.TIMED_OUT
+        if isinstance(exc, asyncio.CancelledError | KeyboardInterrupt):
+            return Status.CANCELLED
+        return Status.FAILED
+
+    async def _waited_for(self, leaving: asyncio.Task[Outcome]) -> Outcome:
+        """What end hooks that wait decide; cancelled meanwhile, they have their grace."""
+        try:
+            return await asyncio.shield(leaving)
+        except asyncio.CancelledError:
+            if not leaving.cancelled():
+                self.run.interrupt()
+                await self._finish(leaving)
+            raise
+
+    async def _finish(self, leaving: asyncio.Future[Outcome]) -> None:
+        """Wait for end hooks, after a cancel within the grace limit; cancelled once more, they are ended."""
+        try:
+            try:
+                await asyncio.wait({leaving}, timeout=self.run.grace_left())
+            except asyncio.CancelledError:
+                if self.run.grace_left() is None:
+                    self.run.interrupt()
+                    await asyncio.wait({leaving}, timeout=self.run.grace_left())
+                else:
+                    self.run.hurried = True
+                raise
+        finally:
+            if not leaving.done():
+                leaving.cancel()
+                await asyncio.wait({leaving}, timeout=2 * GRACE)
+        if leaving.done() and not leaving.cancelled():
+            leaving.exception()  # an end hook that fails does not hide why the scope is being left
+
+    def _mark_leaving(self) -> None:
+        journal = self.run.recorder.journal
+        if journal is None or self.scope not in _RUN_AGAIN or not self.pipeline.at(Point.end_of(self.scope)):
+            return
+        journal.note(Decided(self.run.id, self.facts.scope_id, LEAVING, time.time(), HookAction.CONTINUE))
+        journal.flush()
+
+    async def _write_end(self, status: Status, output: Any, error: str | None) -> None:
+        self._ended = True
+        if self.run.recorder.on:
+            await self.run.recorder.write(
+                Ended(self.run.id, self.facts.scope_id, self.scope, time.time(), status, output, error)
+            )
+
+    async def _settled(self, facts: Facts, outcome: Outcome) -> Outcome:
+        """The outcome after a person's word: approved, refused, or with the input they wrote instead."""
+        is_start = isinstance(facts.point, Point) and facts.point.is_start
+        question = Question(
+            id=f"{self.run.id}.{facts.scope_id}.{'start' if is_start else 'end'}",
+            run_id=self.run.id,
+            scope_id=facts.scope_id,
+            point=facts.point,
+            tool=facts.current_tool,
+            reasons=tuple(reason for reason in outcome.reasons if reason.action is HookAction.ASK),
+            value=outcome.payload if is_start else outcome.output,
+            asked=time.time(),
+        )
+        verdict = await self._asked(question)
+        settled = _after(verdict, outcome, is_start=is_start)
+        self._note(
+            facts, settled, f"{_PAST[verdict.kind]} by {verdict.by}" if verdict.by else _PAST[verdict.kind]
+        )
+        return settled
+
+    def _note(self, facts: Facts, outcome: Outcome, note: str) -> None:
+        if not self.run.recorder.on:
+            return
+        self.run.recorder.note(
+            Decided(
+                self.run.id,
+                facts.scope_id,
+                facts.point,
+                time.time(),
+                outcome.action,
+                outcome.reasons,
+                outcome.payload if outcome.changed else None,
+                outcome.output if outcome.changed else None,
+                note,
+            )
+        )
+
+    async def _asked(self, question: Question) -> Verdict:
+        if self.run.approver is None:
+            return Verdict(
+                VerdictKind.REJECT, f"{_asking(question)}, and nobody is there to answer", by="nobody"
+            )
+        journal = self.run.recorder.journal
+        if journal is not None:
+            await journal.ask(question)
+        verdict = await self.run.approver(question)
+        if journal is not None:
+            journal.answer(question.id, verdict)
+        return verdict
+
+    def _begun(
+        self, payload: Any, declaration: dict[str, Any] | None, source: str | None, owner: Owner | None
+    ) -> Begun:
+        facts = self.facts
+        about: dict[str, Any] = {
+            "workflow_id": facts.workflow_id,
+            "agent": facts.agent,
+            "parents": list(facts.parents),
+            "session_id": facts.session_id,
+            "user_id": facts.user_id,
+            "attempt": facts.attempt,
+            "step": facts.step,
+            "tool": facts.current_tool,
+            "tool_kind": facts.tool_kind,
+            "call_id": facts.call_id,
+        }
+        return Begun(
+            self.run.id,
+            facts.scope_id,
+            self.parent.facts.scope_id if self.parent is not None else None,
+            self.scope,
+            self.name,
+            time.time(),
+            payload,
+            {key: value for key, value in about.items() if value not in (None, [])},
+            declaration,
+            source,
+            owner,
+        )
+
+
+def end_is_due(scope: Scope, start: HookAction) -> bool:
+    """Whether a scope's end hooks have to run, by what its start hooks decided."""
+    if start is HookAction.SKIP:
+        return False
+    if start in (HookAction.FAIL, HookAction.BLOCK, HookAction.ASK):
+        # Where a person is still being asked, nothing has begun.
+        return scope in _HOLDS_ON_FAILED_START
+    return True
+
+
+class Owed(NamedTuple):
+    """A scope that was begun and never ended. `due`: its end hooks have not run to their end, and should.
+
+    `again`: they had begun when the record broke off, so some of them may run a second time.
+    """
+
+    begun: Begun
+    due: bool
+    again: bool = False
+
+
+def owed(records: Iterable[Record]) -> list[Owed]:
+    """What a record that breaks off leaves to be ended, innermost first."""
+    begun: dict[str, Begun] = {}
+    started: dict[str, HookAction] = {}
+    starting: set[str] = set()
+    ending: set[str] = set()
+    leaving: set[str] = set()
+    inhabited: set[str] = set()
+    for record in records:
+        key = record.scope_id
+        if isinstance(record, Called) and record.last:
+            record = Decided(record.run_id, key, record.point, record.at, HookAction.CONTINUE)
+        if isinstance(record, Begun):
+            begun[key] = record
+            inhabited.add(record.parent_id or "")
+        elif isinstance(record, Ended):
+            begun.pop(key, None)
+        elif record.point == LEAVING:
+            leaving.add(key)
+        elif key in begun and record.point == Point.start_of(begun[key].scope):
+            if isinstance(record, Decided):
+                started[key] = record.action
+            else:
+                starting.add(key)
+        elif key in begun and isinstance(record, Decided) and _ends(record, begun[key].scope):
+            ending.add(key)
+
+    def due(key: str, scope: Scope) -> bool:
+        if key in ending:
+            return False
+        if key in started:
+            return end_is_due(scope, started[key])
+        if scope in _HOLDS_ON_FAILED_START or key in inhabited:
+            return True
+        # Nothing decided and nothing inside: while its start hooks were at work it had not begun.
+        return key not in starting and scope is not Scope.WORKSPACE
+
+    return [Owed(record, due(key, record.scope), key in leaving) for key, record in reversed(begun.items())]
+
+
+def _ends(record: Decided, scope: Scope) -> bool:
+    """Whether the end hooks are through; an agent whose end was refused goes on, and its end comes again."""
+    refused = scope is Scope.AGENT and record.action is HookAction.BLOCK
+    return record.point == Point.end_of(scope) and not refused
+
+
+def new_run_id() -> str:
+    """Short, typeable, and in the order of time."""
+    return f"{_base36(int(time.time()))}-{secrets.token_hex(3)}"
+
+
+def _needs_permission(outcome: Outcome) -> bool:
+    """Whether it would run, and no hook has said that nobody needs to be asked."""
+    if outcome.action not in (HookAction.CONTINUE, HookAction.ASK) or outcome.answered:
+        return False
+    return all(reason.action is not HookAction.ALLOW for reason in outcome.reasons)
+
+
+_PAST = {VerdictKind.APPROVE: "approved", VerdictKind.REJECT: "rejected", VerdictKind.REWRITE: "rewritten"}
+
+
+def _after(verdict: Verdict, outcome: Outcome, *, is_start: bool) -> Outcome:
+    if verdict.kind is VerdictKind.REJECT:
+        text = verdict.text or outcome.reason or "rejected"
+        refusal = HookAction.BLOCK if is_start else HookAction.FAIL
+        by = outcome.hook or "permission"
+        return outcome._replace(
+            action=refusal, answered=False, reasons=(*outcome.reasons, Reason(by, refusal, text))
+        )
+    action = HookAction.ANSWER if outcome.answered else HookAction.CONTINUE
+    if verdict.kind is VerdictKind.APPROVE:
+        return outcome._replace(action=action)
+    if is_start:
+        return outcome._replace(
+            action=HookAction.CONTINUE, answered=False, payload=verdict.value, changed=True
+        )
+    return outcome._replace(action=action, output=verdict.value, changed=True)
+
+
+def _asking(question: Question) -> str:
+    why = "; ".join(reason.text for reason in question.reasons if reason.text)
+    return f"a person has to decide ({why})" if why else "a person has to decide"
+
+
+def _base36(number: int) -> str:
+    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
+    text = ""
+    while number:
+        number, rest = divmod(number, 36)
+        text = digits[rest] + text
+    return text

@@ -1,0 +1,199 @@
+"""The journal: four kinds of record, and what something that keeps them must do.
+
+`Begun` and `Ended` bracket a scope; `Called` is one hook; `Decided` is what the hooks of a point added up to.
+Whoever wants to watch a run gets the same records, as they happen.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+from hookline.engine.point import Point, Scope, Status
+
+if TYPE_CHECKING:
+    from hookline.engine.result import HookAction, Reason
+
+__all__ = [
+    "Begun",
+    "Called",
+    "Decided",
+    "Ended",
+    "Journal",
+    "Owner",
+    "Question",
+    "Record",
+    "RunRow",
+    "Verdict",
+    "VerdictKind",
+]
+
+
+class Owner(NamedTuple):
+    """Which process holds a run; a pid alone may have been given out again."""
+
+    boot_id: str
+    pid: int
+    started: str
+
+
+class Begun(NamedTuple):
+    """A scope was entered. `about` holds its names (agent, tool, call id, session, ...).
+
+    A run's own record also has `declaration`, `source` and `owner`, so that its end can be run after a crash.
+    """
+
+    run_id: str
+    scope_id: str
+    parent_id: str | None
+    scope: Scope
+    name: str
+    at: float
+    payload: Any
+    about: dict[str, Any]
+    declaration: dict[str, Any] | None = None
+    source: str | None = None
+    owner: Owner | None = None
+
+
+class Called(NamedTuple):
+    """One hook was called.
+
+    `given` is left out where the hook only let things go on (the scope's own record has it) and where it is what
+    the hook before it left behind. `last`: none of the point's hooks did more than that, so no outcome follows.
+    """
+
+    run_id: str
+    scope_id: str
+    point: Point | str
+    hook: str
+    at: float
+    seconds: float
+    action: HookAction
+    reason: str | None
+    given: Any
+    changed: Any = None
+    mode: str = "enforce"
+    error_kind: str | None = None
+    error: str | None = None
+    note: str | None = None
+    tell_model: str | None = None
+    tell_user: str | None = None
+    last: bool = False
+
+
+class Decided(NamedTuple):
+    """What followed at a point, where its hooks did more than let things go on."""
+
+    run_id: str
+    scope_id: str
+    point: Point | str
+    at: float
+    action: HookAction
+    reasons: tuple[Reason, ...] = ()
+    payload: Any = None
+    output: Any = None
+    note: str | None = None
+
+
+class Ended(NamedTuple):
+    """A scope was left."""
+
+    run_id: str
+    scope_id: str
+    scope: Scope
+    at: float
+    status: Status
+    output: Any
+    error: str | None
+
+
+Record = Begun | Called | Decided | Ended
+
+
+class VerdictKind(StrEnum):
+    """What a person can say to a question."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+    REWRITE = "rewrite"
+
+
+class Verdict(NamedTuple):
+    """A person's word. `value` is the new input (or output) of a rewrite."""
+
+    kind: VerdictKind
+    text: str = ""
+    value: Any = None
+    by: str = ""
+
+
+class Question(NamedTuple):
+    """Something a person has to decide, with all reasons and the final input."""
+
+    id: str
+    run_id: str
+    scope_id: str
+    point: Point | str
+    tool: str | None
+    reasons: tuple[Reason, ...]
+    value: Any
+    asked: float
+    verdict: Verdict | None = None
+
+
+class RunRow(NamedTuple):
+    """One run, as a list of runs shows it."""
+
+    run_id: str
+    name: str
+    began: float
+    ended: float | None
+    status: Status | None
+    error: str | None
+    source: str | None
+    owner: Owner | None
+    calls: int
+
+
+@runtime_checkable
+class Journal(Protocol):
+    """Keeps records. `write` returns when they would survive the end of this process; `note` may lag 50 ms."""
+
+    async def write(self, record: Begun | Ended) -> None: ...
+
+    def note(self, record: Called | Decided) -> None: ...
+
+    async def ask(self, question: Question) -> None: ...
+
+    def answer(self, question_id: str, verdict: Verdict) -> bool:
+        """False where the question is not open any more; the first answer stands."""
+        ...
+
+    def question(self, question_id: str) -> Question | None: ...
+
+    def questions(self, run_id: str | None = None, *, pending: bool = True) -> list[Question]: ...
+
+    def runs(self, *, limit: int = 50) -> list[RunRow]: ...
+
+    def records(self, run_id: str) -> list[Record]: ...
+
+    def find(self, prefix: str) -> list[str]:
+        """The ids of the runs that start with `prefix`, newest first."""
+        ...
+
+    def unfinished(self) -> list[RunRow]:
+        """Runs with a beginning and no end; whether their owner still lives is for the caller to see."""
+        ...
+
+    def claim(self, run_id: str, old: Owner, new: Owner) -> bool:
+        """Take over an unfinished run from its owner; False where it is somebody else's by now."""
+        ...
+
+    def prune(self, *, keep_days: float, keep_bytes: int) -> int:
+        """Drops the oldest finished runs until both hold; how many went."""
+        ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,271 @@
+"""HookResult: what a hook may answer. Outcome: what all answers at one point add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple, cast
+
+from hookline.engine.classes import dataclass
+from hookline.engine.plain import like, plain, strictly_plain
+from hookline.engine.point import Point
+from hookline.errors import UsageError
+
+__all__ = [
+    "ALLOWED",
+    "CONTINUE",
+    "HookAction",
+    "HookResult",
+    "Outcome",
+    "Reason",
+    "add_up",
+    "ends_the_walk",
+    "fault",
+    "merged",
+]
+
+
+class HookAction(StrEnum):
+    """The verdict of a result. A word and its member compare equal."""
+
+    CONTINUE = "continue"
+    ALLOW = "allow"
+    ANSWER = "answer"
+    ASK = "ask"
+    SKIP = "skip"
+    BLOCK = "block"
+    FAIL = "fail"
+
+
+_EVERYWHERE = frozenset(Point)
+_GATES = frozenset({Point.AGENT_START, Point.MODEL_START, Point.TOOL_START})
+
+ALLOWED: Mapping[HookAction, frozenset[Point]] = {
+    HookAction.CONTINUE: _EVERYWHERE,
+    HookAction.ALLOW: _GATES,
+    HookAction.ANSWER: _GATES,
+    HookAction.ASK: _GATES | {Point.RUN_END},
+    HookAction.SKIP: frozenset({Point.RUN_START, Point.AGENT_START}),
+    HookAction.BLOCK: _GATES | {Point.STEP_START, Point.TOOL_END, Point.MODEL_END, Point.AGENT_END},
+    HookAction.FAIL: _EVERYWHERE - {Point.SESSION_END, Point.WORKSPACE_END},
+}
+"""Which verdict means something at which point."""
+
+_STRICTEST_FIRST = (
+    HookAction.FAIL,
+    HookAction.BLOCK,
+    HookAction.SKIP,
+    HookAction.ASK,
+    HookAction.ANSWER,
+    HookAction.ALLOW,
+    HookAction.CONTINUE,
+)
+_ENDS_THE_WALK = frozenset({HookAction.FAIL, HookAction.BLOCK, HookAction.SKIP, HookAction.ANSWER})
+
+
+def _text(name: str, value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise UsageError(f"{name} must be a string, not {type(value).__name__}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookResult:
+    """One hook's answer. Made by the functions below; `HookResult()` is `continue_with()`."""
+
+    action: HookAction = HookAction.CONTINUE
+    modified_payload: Any = None
+    modified_output: Any = None
+    error_message: str | None = None
+    replace: bool = False
+    tell_model: str | None = None
+    tell_user: str | None = None
+    output: Any = None
+
+    def __post_init__(self) -> None:
+        if type(self.action) is not HookAction:
+            try:
+                object.__setattr__(self, "action", HookAction(self.action))
+            except ValueError:
+                raise UsageError(f"unknown action {self.action!r}; known: {', '.join(HookAction)}") from None
+        _text("error_message", self.error_message)
+        _text("tell_model", self.tell_model)
+        _text("tell_user", self.tell_user)
+
+    @staticmethod
+    def continue_with(
+        *,
+        modified_payload: Any = None,
+        modified_output: Any = None,
+        replace: bool = False,
+        tell_model: str | None = None,
+        tell_user: str | None = None,
+    ) -> HookResult:
+        """Go on, changed or not. Dicts are merged unless `replace`; anything else takes the old one's place."""
+        if modified_payload is None and modified_output is None and tell_model is None and tell_user is None:
+            return CONTINUE
+        return HookResult(
+            modified_payload=modified_payload,
+            modified_output=modified_output,
+            replace=replace,
+            tell_model=tell_model,
+            tell_user=tell_user,
+        )
+
+    @staticmethod
+    def allow(reason: str | None = None) -> HookResult:
+        """Go on, and nobody needs to be asked for permission."""
+        return HookResult(action=HookAction.ALLOW, error_message=_text("allow(reason)", reason))
+
+    @staticmethod
+    def block(reason: str) -> HookResult:
+        """Refuse this one thing; the agent is told why and goes on."""
+        return HookResult(action=HookAction.BLOCK, error_message=_text("block(reason)", reason))
+
+    @staticmethod
+    def fail(message: str) -> HookResult:
+        """Stop the run with an error."""
+        return HookResult(action=HookAction.FAIL, error_message=_text("fail(message)", message))
+
+    @staticmethod
+    def skip(reason: str) -> HookResult:
+        """End the run as Skipped: there is nothing to do."""
+        return HookResult(action=HookAction.SKIP, error_message=_text("skip(reason)", reason))
+
+    @staticmethod
+    def ask(reason: str) -> HookResult:
+        """Let a person decide."""
+        return HookResult(action=HookAction.ASK, error_message=_text("ask(reason)", reason))
+
+    @staticmethod
+    def answer(output: Any) -> HookResult:
+        """Answer in its place; the thing itself does not run."""
+        return HookResult(action=HookAction.ANSWER, output=output)
+
+    @property
+    def reason(self) -> str | None:
+        return self.error_message
+
+    def to_dict(self) -> dict[str, Any]:
+        from dataclasses import fields  # slow to load, and only who sends results away needs it
+
+        return {item.name: plain(getattr(self, item.name)) for item in fields(self)}
+
+    @classmethod
+    def from_dict(cls, value: HookResult | Mapping[str, Any]) -> HookResult:
+        if isinstance(value, HookResult):
+            return value
+        if not isinstance(value, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(
+                f"Cannot create HookResult from {type(value).__name__}; give a dict or a HookResult"
+            )
+        return cls(**value)
+
+
+CONTINUE = HookResult()
+"""The answer of most hooks most of the time; one object, so that it is known by identity."""
+
+
+class Reason(NamedTuple):
+    """What one hook said, and which hook it was."""
+
+    hook: str
+    action: HookAction
+    text: str
+
+
+class Outcome(NamedTuple):
+    """What follows at a point. `payload` and `output` are the final ones."""
+
+    action: HookAction = HookAction.CONTINUE
+    payload: Any = None
+    output: Any = None
+    reasons: tuple[Reason, ...] = ()
+    tell_model: tuple[str, ...] = ()
+    tell_user: tuple[str, ...] = ()
+    changed: bool = False
+    answered: bool = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the thing inside does not run."""
+        return self.action in _ENDS_THE_WALK
+
+    @property
+    def hook(self) -> str:
+        """The hook whose word decided."""
+        return next((reason.hook for reason in self.reasons if reason.action == self.action), "")
+
+    @property
+    def reason(self) -> str:
+        """What was said by those who decided, in declared order."""
+        return "; ".join(
+            reason.text for reason in self.reasons if reason.action == self.action and reason.text
+        )
+
+
+def add_up(
+    payload: Any, output: Any, answers: Sequence[tuple[str, HookResult]], *, changed: bool = False
+) -> Outcome:
+    """The strictest wins (fail, block, skip, ask, then the rest); reasons and texts in declared order."""
+    if not answers:
+        return Outcome(HookAction.CONTINUE, payload, output, changed=changed)
+    said = {result.action for _, result in answers}
+    action = next(action for action in _STRICTEST_FIRST if action in said)
+    last = answers[-1][1]
+    answered = last.action is HookAction.ANSWER
+    return Outcome(
+        action=action,
+        payload=payload,
+        output=last.output if answered else output,
+        reasons=tuple(
+            Reason(name, result.action, result.error_message or "")
+            for name, result in answers
+            if result.action is not HookAction.CONTINUE
+        ),
+        tell_model=tuple(result.tell_model for _, result in answers if result.tell_model),
+        tell_user=tuple(result.tell_user for _, result in answers if result.tell_user),
+        changed=changed or answered,
+        answered=answered,
+    )
+
+
+def ends_the_walk(result: HookResult) -> bool:
+    return result.action in _ENDS_THE_WALK
+
+
+def fault(result: HookResult, point: Point | str) -> str | None:
+    """Why this result means nothing at this point, or None where it does."""
+    if not isinstance(point, Point):
+        return None
+    if point not in ALLOWED[result.action]:
+        places = ", ".join(p for p in Point if p in ALLOWED[result.action])
+        return f"{result.action} means nothing at {point}; it is for {places}"
+    if result.modified_payload is not None and not point.is_start:
+        return f"modified_payload means nothing at {point}; the input is used already, give modified_output"
+    if result.modified_output is not None and point.is_start:
+        return f"modified_output means nothing at {point}; there is no output yet, give modified_payload or answer(...)"
+    return None
+
+
+def merged(
+    name: str, current: Any, change: Any, *, replace: bool = False, aliases: Mapping[str, str] | None = None
+) -> Any:
+    """`current` after a hook's change: dicts merge unless `replace`, anything else takes its place.
+
+    An alias (`prompt` for `input`) follows its key, and its key follows it.
+    """
+    new = strictly_plain(change, name)
+    if not isinstance(new, dict):
+        return new
+    before = plain(current)
+    both = isinstance(before, dict)
+    whole: dict[str, Any] = {**before, **new} if both and not replace else cast("dict[str, Any]", new)
+    for alias, key in (aliases or {}).items() if both else ():
+        if alias in new and (
+            key not in new or (new[key] == before.get(key) and new[alias] != before.get(alias))
+        ):
+            whole[key] = new[alias]
+        if alias in before and key in whole:
+            whole[alias] = whole[key]
+    return like(current, whole)

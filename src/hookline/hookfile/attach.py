@@ -1,0 +1,253 @@
+"""Hook files made live: what a file declares, with the handler of each kind and the runner its processes need."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from hookline.claude import settings
+from hookline.claude.host import asked_when, command_of, read, shell_of, written
+from hookline.engine.context import HookContext
+from hookline.engine.declaration import HookDeclaration
+from hookline.engine.hook import Handler, Hook, Matcher, Mode, OnError, options_of
+from hookline.engine.point import Point
+from hookline.errors import FileError, UsageError
+from hookline.handlers.background import Background
+from hookline.handlers.container import container_handler
+from hookline.handlers.python import python_hook
+from hookline.hookfile import read as native
+from hookline.hookfile.condition import condition
+from hookline.matcher import matcher
+from hookline.runners import Runner
+from hookline.runners.local import LocalRunner
+from hookline.runners.lookup import missing_script
+from hookline.runners.warm import WarmRunner
+from hookline.source import text_of
+
+__all__ = ["SUFFIXES", "Attached", "attached"]
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+class Attached(NamedTuple):
+    """The hooks of a file, what is wrong with the entries that are not among them, and what is only odd.
+
+    `doubts` are about hooks that are right and would still not guard anything here, as far as can be seen.
+    """
+
+    hooks: list[Hook]
+    problems: list[FileError]
+    notes: list[str]
+    doubts: list[str]
+
+
+def attached(
+    file: Path, runner: Runner, function: Callable[[HookDeclaration], Callable[..., Any]]
+) -> Attached:
+    """The hooks of a `hookline.yaml` or a `.claude/settings.json`. `function` finds the one that `python:` names."""
+    found: native.Found | settings.Declared
+    notes: list[str] = []
+    if file.suffix == ".json":
+        found = settings.declared(text_of(file), file)
+        declared, repeated = settings.once(found.hooks)
+        notes = [*found.declaration.notes, *repeated]
+    else:
+        found = native.read(file)
+        declared = found.hooks
+    hooks: list[Hook] = []
+    doubts: list[str] = []
+    problems = list(found.problems)
+    background = Background(runner) if any(each.params.get("async") for each in declared) else None
+    for each in declared:
+        try:
+            made = _live(each, runner, function)
+            if background is not None and each.params.get("async"):
+                made = _async(made, each, runner, background)
+            hooks.append(made)
+        except FileError as exc:
+            problems.append(exc)
+        doubts += [f"{each.source}: hook {each.name}: {doubt}" for doubt in _doubts(each)]
+        notes += _cold(each, runner)
+    if background is not None:
+        hooks.append(_end_of_async(file, background))
+    return Attached(hooks, problems, notes, doubts)
+
+
+def _cold(declared: HookDeclaration, runner: Runner) -> Iterator[str]:
+    if declared.params.get("warm") == "fork" and not isinstance(runner, LocalRunner):
+        yield (
+            f"{declared.source}: hook {declared.name}: warm: fork is for processes of this machine;"
+            f" in the {runner.capabilities.name} each call starts cold"
+        )
+
+
+def _doubts(declared: HookDeclaration) -> Iterator[str]:
+    if declared.mode is not Mode.ENFORCE:
+        yield f"its mode is {declared.mode}, so it refuses nothing"
+    if declared.kind == "image" and not any(map(shutil.which, ("podman", "docker"))):
+        yield "it could not start: containers need podman or docker, and neither is on PATH"
+    argv = declared.params.get("argv")
+    if declared.kind == "command" and argv:
+        cwd = declared.params.get("cwd") or declared.params.get("folder")
+        absent = missing_script(argv, cwd, os.environ)
+        if absent is None and shutil.which(argv[0], path=os.environ.get("PATH")) is None:
+            place = Path(cwd or ".") / argv[0]
+            absent = (
+                None if "/" in argv[0] and os.access(place, os.X_OK) else f"there is no program {argv[0]!r}"
+            )
+        if absent is not None:
+            yield f"it could not start: {absent}"
+
+
+def _live(
+    declared: HookDeclaration, runner: Runner, function: Callable[[HookDeclaration], Callable[..., Any]]
+) -> Hook:
+    foreign = "event" in declared.params
+    if declared.kind == "python":
+        target = function(declared)
+        own = options_of(target)
+        # What the file says stands for what the function says of itself; where it is silent, that holds.
+        options = replace(
+            own,
+            match=own.match if declared.match is None else None,
+            timeout=declared.timeout,
+            mode=declared.mode,
+            name=declared.name,
+        )
+        made = python_hook(target, cast("Any", declared.points), options)
+    else:
+        made = Hook(
+            name=declared.name,
+            points=frozenset(declared.points),
+            handler=_HANDLERS[declared.kind](declared, runner),
+            kind=declared.kind,
+            timeout=declared.timeout,
+            mode=declared.mode,
+            limits_itself=True,
+        )
+    return replace(
+        made,
+        handler=asked_when(_conditions(declared), made.handler),
+        match=settings.selector(declared) if foreign else _match(declared.match) or made.match,
+        match_text=_match_text(declared.match) or made.match_text,
+        on_error=declared.on_error,
+        source=declared.source,
+        defaults=_CLAUDE_DEFAULTS if foreign else native.DEFAULTS,
+    )
+
+
+def _async(made: Hook, declared: HookDeclaration, runner: Runner, background: Background) -> Hook:
+    """The hook, begun and not waited for; what it says is observed at most."""
+    conditions = _conditions(declared)
+    unlimited = _HANDLERS[declared.kind](replace(declared, timeout=None), runner)
+    limited = _HANDLERS[declared.kind](declared, runner)
+    handler = background.handler(declared.name, unlimited, limited)
+    return replace(made, handler=asked_when(conditions, handler), timeout=None, mode=Mode.OBSERVE)
+
+
+def _end_of_async(file: Path, background: Background) -> Hook:
+    return Hook(
+        name=f"the end of async hooks ({file.name})",
+        points=frozenset({Point.RUN_END}),
+        handler=background.end,
+        kind="background",
+        timeout=None,
+        on_error=OnError.CONTINUE,
+        source=str(file),
+    )
+
+
+def _command(declared: HookDeclaration, runner: Runner) -> Handler:
+    params = declared.params
+    if params.get("warm") == "fork" and isinstance(runner, LocalRunner):
+        runner = WarmRunner(runner, preload=params.get("preload", ()))
+    return command_of(params, declared.timeout, runner)
+
+
+def _shell(declared: HookDeclaration, runner: Runner) -> Handler:
+    return shell_of(declared.params, declared.timeout, runner)
+
+
+def _http(declared: HookDeclaration, _runner: Runner) -> Handler:
+    from hookline.handlers.http import http_handler  # slow to load, and few files need it
+
+    params = declared.params
+    return http_handler(
+        params["url"],
+        encode=written,
+        decode=lambda ending, context: read(ending, context, reads_text=False),
+        headers=params.get("headers"),
+        variables=params.get("variables") or params.get("allowedEnvVars") or (),
+        timeout=declared.timeout,
+    )
+
+
+def _image(declared: HookDeclaration, runner: Runner) -> Handler:
+    """In a container wherever the other hooks run: an image is never taken for something else."""
+    params = declared.params
+    return container_handler(
+        params["image"],
+        _containers(runner),
+        command=params.get("command", ()),
+        args=params.get("args", ()),
+        env=params.get("env"),
+        network=params.get("network", False),
+        timeout=declared.timeout,
+    )
+
+
+def _containers(runner: Runner) -> Runner:
+    from hookline.runners.container import ContainerRunner, NoContainers  # few files need them
+    from hookline.runners.mirror import EnclosedRunner
+    from hookline.runners.sandbox import SandboxRunner
+
+    if isinstance(runner, EnclosedRunner):
+        runner = runner.inner
+    if runner.capabilities.uses_image:
+        return runner
+    local = runner.local if isinstance(runner, SandboxRunner) else runner
+    if not isinstance(local, LocalRunner):
+        return NoContainers(
+            f"an image needs --on container, local or sandbox; this is {type(runner).__name__}"
+        )
+    try:
+        return ContainerRunner(local)
+    except UsageError as exc:
+        return NoContainers(f"{exc}")
+
+
+_HANDLERS: Mapping[str, Callable[[HookDeclaration, Runner], Handler]] = {
+    "command": _command,
+    "shell": _shell,
+    "http": _http,
+    "image": _image,
+}
+_CLAUDE_DEFAULTS: Mapping[Point, OnError] = dict.fromkeys(Point, OnError.CONTINUE)
+"""Their protocol's own rule: what breaks lets things go on. It is on record, and shown."""
+
+
+def _match(wanted: str | tuple[str, ...] | None) -> Matcher | None:
+    if wanted is None:
+        return None
+    fits = [matcher(each) for each in ([wanted] if isinstance(wanted, str) else wanted)]
+    return lambda facts: any(each(facts) for each in fits)
+
+
+def _match_text(wanted: str | tuple[str, ...] | None) -> str | None:
+    return wanted if wanted is None or isinstance(wanted, str) else ", ".join(wanted)
+
+
+def _conditions(declared: HookDeclaration) -> list[Callable[[HookContext], bool]]:
+    found: list[Callable[[HookContext], bool]] = []
+    if declared.when is not None:
+        found.append(condition(declared.when))
+    rule = declared.params.get("if")
+    if rule is not None:
+        found.append(
+            lambda context: settings.applies(rule, context.current_tool or "", context.given.payload)
+        )
+    return found

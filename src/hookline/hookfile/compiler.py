@@ -1,0 +1,159 @@
+"""Compiled copies of hook files: what `hookline answer` needs of one, so that most calls need no parser.
+
+A copy is only a shortcut. It is believed where it is the user's own and whole, and was made by this hookline of this
+very content in this very place; else the file itself is read, and a new copy written. Deleting one is harmless.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from hookline.errors import FileError
+from hookline.hookfile.digest import digest
+from hookline.hookfile.trust import digest_of, written
+from hookline.journal.home import default_path
+
+if TYPE_CHECKING:
+    from hookline.engine.declaration import HookDeclaration
+    from hookline.engine.hook import Hook
+
+__all__ = ["OWN_GUARDS", "VERSION", "copy_of", "copy_place", "keep_copy"]
+
+VERSION = "0.1.0"
+"""Of hookline itself; the metadata of the package has the same, and takes longer to read than all the rest."""
+
+OWN_GUARDS = "hookline.guards"
+
+# In a checkout the version stays while these change.
+_MADE_BY = (
+    "hookfile/attach.py",
+    "hookfile/compiler.py",
+    "claude/settings.py",
+    "hookfile/condition.py",
+    "hookfile/read.py",
+    "engine/hook.py",
+    "source.py",
+    "matcher.py",
+)
+
+_NOT_PLAIN = ("async", "if", "background", "warm", "preload")
+
+Json = dict[str, Any]
+
+
+def copy_of(file: Path, content: bytes, environ: Mapping[str, str]) -> list[Json] | None:
+    """The hooks of a file with this content, in order; None where no copy can be believed."""
+    try:
+        head, _, body = _own(copy_place(file, environ)).partition(b"\n")
+        if head.decode() != digest([body]):
+            return None
+        copy = cast("Json", json.loads(body))
+        unchanged = all(digest_of(name) == digest for name, digest in copy["code"].items())
+        return copy["hooks"] if copy["key"] == _key(file, content) and unchanged else None
+    except (OSError, ValueError, FileError):
+        return None
+
+
+def keep_copy(file: Path, content: bytes, hooks: Sequence[Hook], environ: Mapping[str, str]) -> None:
+    """Write the copy of a file from which these hooks were made without a complaint."""
+    declared = _declared(file)
+    made = [hook for hook in hooks if hook.kind != "background"]
+    code = _code(declared)
+    if [each.name for each in declared] != [hook.name for hook in made] or code is None:
+        return
+    rows = [_row(each, hook) for each, hook in zip(declared, made, strict=True)]
+    if file.read_bytes() != content:
+        return  # it was changed while it was read
+    body = json.dumps({"key": _key(file, content), "code": code, "hooks": rows}).encode()
+    place = copy_place(file, environ)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        written(place, digest([body]).encode() + b"\n" + body, mode=0o600)
+    except (OSError, FileError):
+        pass  # then the next call takes the long way too
+
+
+def copy_place(file: Path, environ: Mapping[str, str]) -> Path:
+    """One for each hook file, whatever its content is by now."""
+    name = digest([os.fsencode(file.resolve())])[:32]
+    return default_path(environ).with_name("compiled") / f"{name}.json"
+
+
+def _own(place: Path) -> bytes:
+    """What is in a file that nobody else can have written."""
+    opened = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(opened, "rb") as copy:
+        known = os.fstat(opened)
+        if not stat.S_ISREG(known.st_mode) or known.st_uid != os.geteuid() or known.st_mode & 0o077:
+            raise PermissionError(f"{place} is not the user's own")
+        return copy.read()
+
+
+def _key(file: Path, content: bytes) -> str:
+    root = Path(__file__).parents[1]
+    sources = [(each.st_mtime_ns, each.st_size) for each in (os.stat(root / name) for name in _MADE_BY)]
+    whole = [VERSION, sources, os.fsdecode(file.resolve()), digest([content])]
+    return digest([json.dumps(whole).encode()])
+
+
+def _declared(file: Path) -> tuple[HookDeclaration, ...]:
+    if file.suffix == ".json":
+        from hookline.claude import settings
+        from hookline.source import text_of
+
+        return settings.once(settings.declared(text_of(file), file).hooks)[0]
+    from hookline.hookfile import read as native
+
+    return native.read(file).hooks
+
+
+def _row(declared: HookDeclaration, hook: Hook) -> Json:
+    """What tells whether a hook is concerned, and what it is made of where it is plain."""
+    from hookline.engine.hook import settled_on_error  # only to write
+
+    plain = _is_plain(declared, hook)
+    match = hook.match_text if declared.match is None else declared.match
+    return {
+        "name": hook.name,
+        "points": [str(point) for point in hook.points],
+        "mode": str(hook.mode),
+        "match": [match] if isinstance(match, str) else match,
+        "when": declared.when,
+        "event": declared.params.get("event"),
+        "kind": declared.kind,
+        "plain": plain,
+        "params": dict(declared.params) if plain else {},
+        "timeout": declared.timeout,
+        "inline": not hook.limits_itself,
+        "source": declared.source,
+        "follows": {str(point): str(settled_on_error(hook, point)) for point in hook.points},
+    }
+
+
+def _is_plain(declared: HookDeclaration, hook: Hook) -> bool:
+    """Whether it can be asked without an event loop: waited for, or answering at once."""
+    params = declared.params
+    if declared.kind == "python":
+        # One that limits itself is sync, and called in a thread. An inline one could be anything, but for our own.
+        return hook.limits_itself or params.get("module", "").startswith(OWN_GUARDS)
+    return declared.kind in ("command", "shell") and not any(params.get(key) for key in _NOT_PLAIN)
+
+
+def _code(declared: Iterable[HookDeclaration]) -> dict[str, str | None] | None:
+    """The Python files that the hooks were loaded from, whose mistakes are the file's too; None where one is unknown."""
+    found: dict[str, str | None] = {}
+    for each in declared:
+        if each.kind != "python":
+            continue
+        module = sys.modules.get(each.params.get("module", ""))
+        place = each.params.get("file") or getattr(module, "__file__", None)
+        if place is None:
+            return None
+        found[os.path.realpath(place)] = digest_of(place)
+    return found

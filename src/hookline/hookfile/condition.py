@@ -1,0 +1,305 @@
+"""`when`: conditions on what happened, made of data, asked before a hook's process is started.
+
+A condition is a mapping from fields to tests; all of them must hold. `any`, `all` and `not` combine conditions,
+and inside a field they combine tests. The rules stand in docs/reference/hookline-yaml.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from hookline.engine.plain import plain
+from hookline.engine.point import Point, Scope, Status
+from hookline.errors import UsageError
+from hookline.source import Trail, Wrong, key_of
+from hookline.table import meant
+
+if TYPE_CHECKING:
+    from hookline.engine.context import HookContext
+
+__all__ = ["FIELDS", "Condition", "check_condition", "condition"]
+
+Condition = Callable[["HookContext"], bool]
+Test = Callable[[Any], bool]
+
+FIELDS: Mapping[str, Callable[[HookContext], Any]] = {
+    "input": lambda context: context.given.payload,
+    "output": lambda context: context.given.output,
+    "tool": lambda context: context.facts.current_tool,
+    "kind": lambda context: context.facts.tool_kind,
+    "agent": lambda context: context.facts.agent,
+    "status": lambda context: context.facts.status,
+}
+"""What a path may begin with. Only `input` and `output` have something inside them."""
+
+_ONLY_AT: Mapping[str, tuple[str, Callable[[Point], bool]]] = {
+    "output": ("there is an output only at .end points", lambda point: not point.is_start),
+    "status": ("there is a status only at .end points", lambda point: not point.is_start),
+    "tool": ("there is a tool only at tool.start and tool.end", lambda point: point.scope is Scope.TOOL),
+    "kind": ("there is a tool only at tool.start and tool.end", lambda point: point.scope is Scope.TOOL),
+}
+_KINDS = ("shell", "read", "write", "search", "web", "mcp", "agent", "other")
+_VOCABULARY: Mapping[str, tuple[str, ...]] = {"status": tuple(Status), "kind": _KINDS}
+_MISSING = object()
+
+
+def condition(data: Mapping[str, Any]) -> Condition:
+    """The predicate that the data describes. It never raises; a value of another type does not fit."""
+    try:
+        holds = _all_of(data, ())
+    except Wrong as exc:
+        raise UsageError(f"{key_of(('when', *exc.trail))}: {exc.message}") from None
+
+    def met(context: HookContext) -> bool:
+        try:
+            return holds(context)
+        except _Undecided:
+            # Whether it concerns the hook cannot be told, so the hook is asked: never a way around a guard.
+            return True
+
+    return met
+
+
+def check_condition(data: Any, points: Iterable[Point | str]) -> None:
+    """Raise Wrong where the condition is not one, or asks for what none of these points has."""
+    _all_of(data, ())
+    known = [point for point in points if isinstance(point, Point)]
+    for trail, field in _fields(data, ()):
+        why, there = _ONLY_AT.get(field, ("", lambda _: True))
+        lacking = [point for point in known if not there(point)]
+        if lacking:
+            raise Wrong(f"this cannot be met at {', '.join(lacking)}: {why}", trail)
+
+
+class _Undecided(Exception):
+    """A pattern took too long over a text."""
+
+
+def _all_of(data: Any, trail: Trail) -> Condition:
+    if not isinstance(data, Mapping) or not data:
+        raise Wrong("give conditions on fields, as in {input.command: {contains: push}}", trail)
+    parts = [_part(key, value, trail) for key, value in cast("Mapping[str, Any]", data).items()]
+    return parts[0] if len(parts) == 1 else lambda context: all(part(context) for part in parts)
+
+
+def _part(key: str, value: Any, trail: Trail) -> Condition:
+    trail = (*trail, key)
+    if key == "not":
+        inner = _all_of(value, trail)
+        return lambda context: not inner(context)
+    if key in ("any", "all"):
+        each = [_all_of(item, (*trail, index)) for index, item in enumerate(_listed(key, value, trail))]
+        fold = any if key == "any" else all
+        return lambda context: fold(part(context) for part in each)
+    root, *rest = key.split(".")
+    _check_field(key, root, rest, trail)
+    test, take = _test(value, trail), FIELDS[root]
+    if root in _VOCABULARY:
+        _check_words(value, _VOCABULARY[root], trail)
+    return lambda context: test(_inside(take(context), rest))
+
+
+def _check_field(key: str, root: str, rest: list[str], trail: Trail) -> None:
+    if root not in FIELDS:
+        import difflib
+
+        near = difflib.get_close_matches(root, FIELDS, n=1, cutoff=0.7)
+        right = ".".join([near[0], *rest]) if near else f"input.{key}"
+        raise Wrong(
+            f"unknown field {key!r}; did you mean {right}? A field begins with {', '.join(FIELDS)}", trail
+        )
+    if rest and root not in ("input", "output"):
+        raise Wrong(f"{root} is one word and has no {'.'.join(rest)!r}; write {root}", trail)
+    if not all(rest):
+        raise Wrong(f"the path {key!r} has an empty part", trail)
+
+
+def _check_words(value: Any, known: tuple[str, ...], trail: Trail) -> None:
+    """Told where a closed vocabulary is compared with a word that it does not have."""
+    if isinstance(value, str) and value not in known:
+        raise Wrong(f"unknown word {value!r}{meant(value, known)}", trail)
+    if isinstance(value, list):
+        for index, item in enumerate(cast("list[Any]", value)):
+            _check_words(item, known, (*trail, index))
+    if isinstance(value, Mapping):
+        for key, item in cast("Mapping[str, Any]", value).items():
+            if key in ("equals", "not", "any", "all"):
+                _check_words(item, known, (*trail, key))
+
+
+def _fields(data: Mapping[str, Any], trail: Trail) -> Iterable[tuple[Trail, str]]:
+    """Every field that a right condition asks for, and where it stands."""
+    for key, value in data.items():
+        if key == "not":
+            yield from _fields(value, (*trail, key))
+        elif key in ("any", "all"):
+            for index, item in enumerate(value):
+                yield from _fields(item, (*trail, key, index))
+        else:
+            yield (*trail, key), key.partition(".")[0]
+
+
+def _test(value: Any, trail: Trail) -> Test:
+    """A test of one field: a value to equal, a list of which one must hold, or a mapping that must hold whole."""
+    if isinstance(value, list):
+        return _any_test(cast("list[Any]", value), trail)
+    if not isinstance(value, Mapping):
+        return _equals(value, trail)
+    given = cast("Mapping[str, Any]", value)
+    if not given:
+        raise Wrong(f"give a test: {', '.join(_TESTS)}", trail)
+    tests = [_named_test(word, wanted, (*trail, word)) for word, wanted in given.items()]
+    return tests[0] if len(tests) == 1 else lambda found: all(test(found) for test in tests)
+
+
+def _named_test(word: str, wanted: Any, trail: Trail) -> Test:
+    make = _TESTS.get(word)
+    if make is None:
+        raise Wrong(f"unknown test {word!r}{meant(word, _TESTS)}", trail)
+    return make(wanted, trail)
+
+
+def _equals(wanted: Any, trail: Trail) -> Test:
+    return lambda found: found is not _MISSING and _same(found, wanted)
+
+
+def _contains(wanted: Any, trail: Trail) -> Test:
+    text = _text(wanted, "contains", trail)
+
+    def contains(found: Any) -> bool:
+        if isinstance(found, list | tuple) and text in cast("list[Any]", found):
+            return True
+        known = _as_text(found)
+        return known is not None and text in known
+
+    return contains
+
+
+def _matches(wanted: Any, trail: Trail) -> Test:
+    find = _search(_text(wanted, "matches", trail), trail)
+
+    def matches(found: Any) -> bool:
+        known = _as_text(found)
+        return known is not None and find(known)
+
+    return matches
+
+
+def _exists(wanted: Any, trail: Trail) -> Test:
+    if not isinstance(wanted, bool):
+        raise Wrong(f"exists is {wanted!r}; give true or false", trail)
+    return lambda found: (found is not _MISSING and found is not None) is wanted
+
+
+def _not_test(wanted: Any, trail: Trail) -> Test:
+    test = _test(wanted, trail)
+    return lambda found: not test(found)
+
+
+def _any_test(wanted: Any, trail: Trail) -> Test:
+    tests = [_test(item, (*trail, index)) for index, item in enumerate(_listed("any", wanted, trail))]
+    return lambda found: any(test(found) for test in tests)
+
+
+def _all_test(wanted: Any, trail: Trail) -> Test:
+    tests = [_test(item, (*trail, index)) for index, item in enumerate(_listed("all", wanted, trail))]
+    return lambda found: all(test(found) for test in tests)
+
+
+_TESTS: Mapping[str, Callable[[Any, Trail], Test]] = {
+    "equals": _equals,
+    "contains": _contains,
+    "matches": _matches,
+    "exists": _exists,
+    "not": _not_test,
+    "any": _any_test,
+    "all": _all_test,
+}
+
+
+def _inside(value: Any, path: list[str]) -> Any:
+    """What the path leads to, or _MISSING."""
+    for part in path:
+        if not isinstance(value, Mapping | list | tuple):
+            value = plain(value)
+        if isinstance(value, Mapping):
+            value = cast("Mapping[str, Any]", value).get(part, _MISSING)
+        elif isinstance(value, list | tuple):
+            value = _item(cast("list[Any]", value), part)
+        else:
+            return _MISSING
+    return value
+
+
+def _item(items: list[Any], part: str) -> Any:
+    """Positions are short: a longer word of digits is none, and need not be made a number."""
+    if not (part.isascii() and part.isdigit() and len(part) < 10 and int(part) < len(items)):
+        return _MISSING
+    return items[int(part)]
+
+
+def _as_text(value: Any) -> str | None:
+    """Text, or a list of texts as one line: a command may be given as its arguments."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple):
+        items = cast("list[Any]", value)
+        return " ".join(items) if all(isinstance(item, str) for item in items) else None
+    return None
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal as JSON is: 1 is 1.0, and neither is true. It goes only as deep as what was written in the file."""
+    if not isinstance(one, str | int | float | Mapping | list | tuple | None):
+        one = plain(one)
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(other, Mapping):
+        found, wanted = cast("Mapping[str, Any]", one), cast("Mapping[str, Any]", other)
+        return (
+            isinstance(one, Mapping)
+            and found.keys() == wanted.keys()
+            and all(_same(found[key], item) for key, item in wanted.items())
+        )
+    if isinstance(other, list):
+        items, wanted_items = cast("list[Any]", one), cast("list[Any]", other)
+        return (
+            isinstance(one, list | tuple)
+            and len(items) == len(wanted_items)
+            and all(map(_same, items, wanted_items))
+        )
+    if isinstance(other, int | float):
+        return isinstance(one, int | float) and one == other
+    return one == other if isinstance(other, str) else one is None and other is None
+
+
+def _search(text: str, trail: Trail) -> Callable[[str], bool]:
+    """Whether the pattern is found anywhere; _Undecided where it takes too long over a text."""
+    # Imported when there is a pattern: most conditions have none, and what compiles one is slow to load.
+    from hookline.matcher import search
+
+    try:
+        find = search(text)
+    except UsageError as exc:
+        raise Wrong(str(exc), trail) from exc
+
+    def found(known: str) -> bool:
+        try:
+            return find(known)
+        except TimeoutError:
+            raise _Undecided from None
+
+    return found
+
+
+def _text(wanted: Any, word: str, trail: Trail) -> str:
+    if not isinstance(wanted, str) or not wanted:
+        raise Wrong(f"{word} is {wanted!r}; give a text", trail)
+    return wanted
+
+
+def _listed(word: str, value: Any, trail: Trail) -> list[Any]:
+    if not isinstance(value, list) or not value:
+        raise Wrong(f"{word} needs a list with at least one item", trail)
+    return cast("list[Any]", value)

@@ -1,0 +1,95 @@
+"""Python code that a user names: a file, a module, or one function of either."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from hookline.errors import FileError, HooklineError
+
+if TYPE_CHECKING:
+    from hookline.engine.declaration import HookDeclaration
+
+__all__ = ["function_of", "imported"]
+
+
+def function_of(declared: HookDeclaration) -> Callable[..., Any]:
+    """The function that an entry's `python:` names."""
+    params = declared.params
+    file, _, line = declared.source.rpartition(":")
+    place = f"{params.get('file') or params['module']}:{params['function']}"
+    module, _, _ = imported(place, Path(file or declared.source).resolve().parent)
+    function = getattr(module, params["function"], None)
+    if not callable(function):
+        raise FileError(
+            f"there is no function {params['function']!r} in {params.get('file') or params['module']}",
+            file=file or declared.source,
+            line=int(line) if line.isdigit() else None,
+            key="python",
+        )
+    return function
+
+
+def imported(target: str, folder: Path | None = None) -> tuple[ModuleType, str, str]:
+    """The module that `target` names, how to name it again, and the attribute asked for, if any.
+
+    A module by name is looked for beside the file that names it, else where we stand, and where Python looks.
+    """
+    place, _, name = target.rpartition(":") if ":" in target else (target, "", "")
+    path = Path(place)
+    if path.suffix == ".py" or path.exists():
+        return _from_file(path), str(path.resolve()), name
+    if "/" in place or "\\" in place:
+        raise FileError("there is no such file", file=place)
+    try:
+        sys.path.insert(0, str(folder or Path.cwd()))
+        return importlib.import_module(place), place, name
+    except ModuleNotFoundError as exc:
+        if exc.name == place.partition(".")[0]:
+            raise FileError("there is no such file, and no module of that name", file=place) from None
+        raise _does_not_import(place, exc) from exc
+    except (Exception, SystemExit) as exc:
+        raise _does_not_import(place, exc) from exc
+    finally:
+        sys.path.pop(0)
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise FileError("there is no such file" if not path.exists() else "this is not a file", file=path)
+    if path.suffix != ".py":
+        raise FileError("this format is not known; known: a Python file (.py) with an Agent in it", file=path)
+    full = path.resolve()
+    name = f"hookline_file_{full.stem}_{abs(hash(str(full))):x}"
+    spec = importlib.util.spec_from_file_location(name, full)
+    if spec is None or spec.loader is None:
+        raise FileError("Python cannot import this file", file=path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    # As `python agent.py` does it: a module beside the file can be imported by it.
+    sys.path.insert(0, str(full.parent))
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as exc:
+        del sys.modules[name]
+        raise _does_not_import(str(path), exc) from exc
+    finally:
+        sys.path.remove(str(full.parent))
+    return module
+
+
+def _does_not_import(where: str, exc: BaseException) -> FileError:
+    """The user's own line, not ours: the last frame that lies in the file."""
+    if isinstance(exc, SyntaxError) and exc.filename:
+        return FileError(f"does not import: {exc.msg}", file=exc.filename, line=exc.lineno)
+    import traceback
+
+    full = str(Path(where).resolve())
+    lines = [frame.lineno for frame in traceback.extract_tb(exc.__traceback__) if frame.filename == full]
+    text = str(exc) if isinstance(exc, HooklineError) else f"{type(exc).__name__}: {exc}"
+    return FileError(f"does not import: {text}", file=where, line=lines[-1] if lines else None)

@@ -1,0 +1,59 @@
+"""The user's journal, as the commands open it, and the first record of an event that a foreign agent tells of.
+
+Light to import, for `hookline answer` is on every call's way.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from hookline.engine.point import Point, Scope
+from hookline.engine.record import Begun
+from hookline.journal.home import default_path
+from hookline.journal.masking import storable
+from hookline.journal.sqlite import SqliteJournal
+
+if TYPE_CHECKING:
+    from hookline.engine.context import Facts
+
+__all__ = ["begun", "open_journal", "opened_journal", "secrets_of"]
+
+_SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "API_KEY", "APIKEY", "CREDENTIAL", "PRIVATE_KEY")
+
+
+def secrets_of(environ: Mapping[str, str]) -> list[str]:
+    """The values of variables whose names say that they are secret."""
+    return [value for name, value in environ.items() if any(word in name.upper() for word in _SECRET_WORDS)]
+
+
+def opened_journal(secrets: Iterable[str] = ()) -> SqliteJournal:
+    """The user's journal. `HOOKLINE_PAYLOADS=off` keeps inputs and outputs out of it."""
+    return SqliteJournal(
+        default_path(os.environ),
+        secrets=[*secrets_of(os.environ), *secrets],
+        payloads=os.environ.get("HOOKLINE_PAYLOADS", "on") != "off",
+    )
+
+
+@contextmanager
+def open_journal(secrets: Iterable[str] = ()) -> Generator[SqliteJournal]:
+    """The same, closed at the end."""
+    journal = opened_journal(secrets)
+    try:
+        yield journal
+    finally:
+        journal.close()
+
+
+def begun(facts: Facts, event: str, caller: str, payload: Any) -> Begun:
+    """The record of an event's beginning; it also names the run and the scope."""
+    # An id may hold half a surrogate pair, and is then no key for a journal.
+    run_id = storable(f"{caller}-{facts.session_id or os.getpid()}")
+    scope_id = storable(f"{facts.call_id or event}-{time.time_ns():x}")
+    scope = facts.point.scope if isinstance(facts.point, Point) else Scope.SESSION
+    about = {"event": event, "tool": facts.current_tool, "agent": facts.agent}
+    return Begun(run_id, scope_id, None, scope, facts.current_tool or event, time.time(), payload, about)

@@ -1,0 +1,161 @@
+"""A run as a tree of lines: scopes, and under each the hooks that were called, their time and what they said.
+
+Live progress and `hookline runs RUN` are the same lines, made of the same records.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
+
+from hookline.engine.hook import Mode
+from hookline.engine.point import Point, Scope, Status
+from hookline.engine.record import Begun, Called, Decided, Ended, Record
+from hookline.engine.result import HookAction
+from hookline.journal.masking import Mask
+
+__all__ = ["Line", "Tree", "duration", "moment"]
+
+_PAST = {
+    HookAction.ALLOW: "allowed",
+    HookAction.ANSWER: "answered in its place",
+    HookAction.ASK: "asks",
+    HookAction.BLOCK: "blocked",
+    HookAction.FAIL: "failed the run",
+    HookAction.SKIP: "skipped the run",
+}
+_STYLE = {
+    HookAction.ALLOW: "green",
+    HookAction.ANSWER: "yellow",
+    HookAction.ASK: "yellow",
+    HookAction.BLOCK: "red",
+    HookAction.FAIL: "bold red",
+    HookAction.SKIP: "yellow",
+}
+_SHOWN = {Scope.RUN: "input", Scope.AGENT: "input", Scope.TOOL: None}
+_QUIET = frozenset({Scope.SESSION, Scope.STEP, Scope.MODEL})
+
+
+class Line(NamedTuple):
+    text: str
+    style: str = ""
+
+
+class Tree:
+    """Makes lines of records, in the order in which they come."""
+
+    def __init__(self, mask: Mask | None = None, width: int = 80) -> None:
+        self._mask = mask or Mask()
+        self._width = width
+        self._depth: dict[str, int] = {}
+        self._began: dict[str, Begun] = {}
+        self._told: set[str] = set()
+
+    def lines(self, record: Record) -> Iterator[Line]:
+        if isinstance(record, Begun):
+            yield self._begun(record)
+        elif isinstance(record, Called):
+            yield from self._called(record)
+        elif isinstance(record, Decided):
+            if record.note:
+                depth = self._depth.get(record.scope_id, 0) + 1
+                yield from self._wrapped(depth, f"note   {record.note}", "yellow")
+        else:
+            yield from self._ended(record)
+
+    def _begun(self, record: Begun) -> Line:
+        depth = self._depth.get(record.parent_id or "", -1) + 1
+        self._depth[record.scope_id] = depth
+        self._began[record.scope_id] = record
+        name = f" {record.run_id}" if record.scope is Scope.RUN else ""
+        shown = ""
+        if record.scope in _SHOWN:
+            key, value = _SHOWN[record.scope], record.payload
+            if key and isinstance(value, dict):
+                value = cast("dict[str, Any]", value).get(key)
+            shown = f"  {self._short(value)}" if value is not None else ""
+        return self._line(depth, f"{record.scope} {record.name}{name}{shown}", "bold")
+
+    def _called(self, record: Called) -> Iterator[Line]:
+        depth = self._depth.get(record.scope_id, 0) + 1
+        word = str(record.point).partition(".")[2] if isinstance(record.point, Point) else str(record.point)
+        said, style, whole = self._said(record)
+        begun = self._began.get(record.scope_id)
+        tool = f" ({begun.name})" if begun is not None and begun.scope is Scope.TOOL and word == "end" else ""
+        text = f"{word:<5}  {record.hook}{tool}  {duration(record.seconds)}{said}"
+        yield from self._wrapped(depth, text, style) if whole else [self._line(depth, text, style)]
+        for label, text in (("tells the model", record.tell_model), ("tells you", record.tell_user)):
+            if text:
+                yield from self._wrapped(depth + 1, f"{label}: {self._mask.text(text)}", "cyan")
+
+    def _said(self, record: Called) -> tuple[str, str, bool]:
+        """What a hook said, how it looks, and whether every word of it matters."""
+        if record.error is not None:
+            follows = "" if record.action is HookAction.CONTINUE else f", so it {_PAST[record.action]}"
+            return f"  broke: {self._mask.text(record.error)}{follows}", "bold magenta", True
+        note = f"  ({record.note})" if record.note else ""
+        if record.action is not HookAction.CONTINUE:
+            reason = f": {self._mask.text(record.reason)}" if record.reason else ""
+            observes = record.mode == Mode.OBSERVE
+            verb = str(record.action) if observes else _PAST[record.action]
+            return f"  {verb}{reason}{note}", "yellow" if observes else _STYLE[record.action], True
+        if record.changed is not None:
+            what = "input" if str(record.point).endswith("start") else "output"
+            return f"  changed the {what}: {self._short(record.changed)}{note}", "yellow", False
+        return note, "yellow" if note else "dim", True
+
+    def _ended(self, record: Ended) -> Iterator[Line]:
+        begun = self._began.pop(record.scope_id, None)
+        depth = self._depth.pop(record.scope_id, 0)
+        if record.scope in _QUIET and record.status in (Status.OK, Status.BLOCKED):
+            return
+        took = f"  {duration(record.at - begun.at)}" if begun is not None else ""
+        ok = record.status in (Status.OK, Status.ANSWERED, Status.SKIPPED)
+        # What went wrong is told once, where it did; around that only that it did.
+        tells = record.error is not None and record.error not in self._told and not ok
+        error = f"  {self._mask.text(record.error)}" if tells and record.error else ""
+        self._told.add(record.error or "")
+        tells_itself = record.scope is Scope.TOOL and (ok or record.error is None)
+        shown = f"  {self._short(record.output)}" if tells_itself else ""
+        tool = f"{begun.name} " if begun is not None and record.scope is Scope.TOOL else ""
+        yield self._line(depth + 1, f"= {tool}{record.status}{took}{error}{shown}", "green" if ok else "red")
+
+    def _short(self, value: Any) -> str:
+        text = self._mask.text(value) if isinstance(value, str) else self._mask.json(value)
+        return " ".join(text.split())
+
+    def _wrapped(self, depth: int, text: str, style: str) -> Iterator[Line]:
+        indent = "  " * depth
+        for line in textwrap.wrap(
+            text,
+            max(self._width, len(indent) + 30),
+            initial_indent=indent,
+            subsequent_indent=f"{indent}       ",
+            break_long_words=False,
+            break_on_hyphens=False,
+            drop_whitespace=True,
+        ):
+            yield Line(line, style)
+
+    def _line(self, depth: int, text: str, style: str) -> Line:
+        whole = f"{'  ' * depth}{' '.join(text.splitlines())}"
+        if len(whole) > self._width:
+            whole = f"{whole[: self._width - 3]}..."
+        return Line(whole, style)
+
+
+def duration(seconds: float) -> str:
+    """A time as a person reads it."""
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} us"
+    if seconds < 1:
+        return f"{seconds * 1e3:.1f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min"
+
+
+def moment(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

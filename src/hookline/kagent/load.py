@@ -1,0 +1,434 @@
+"""kagent's manifests made live: an agent with its model and tools, the images of its hooks, and the hooks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hookline.agent.mcp_server import McpServer
+from hookline.agent.models.names import COMPATIBLE
+from hookline.agent.ready_tools import ready_tool
+from hookline.agent.sdk import Agent
+from hookline.claude.payload import encode, variables
+from hookline.claude.tools import kind_of
+from hookline.claude.wire import decode
+from hookline.engine.context import HookContext, WorkflowContext
+from hookline.engine.declaration import Declaration, HookDeclaration
+from hookline.engine.hook import Handler, Hook, OnError
+from hookline.engine.point import Point, Status
+from hookline.engine.result import HookResult
+from hookline.errors import FileError, HookBroke, UsageError
+from hookline.handlers.command import command_handler
+from hookline.kagent.hooks import FOLDER, FORMAT, declared, directory, searched
+from hookline.kagent.read import read
+from hookline.kagent.resolve import Plan, Server, planned
+from hookline.kagent.types import PROVIDERS, AgentManifest, Manifests
+from hookline.matcher import matcher
+from hookline.runners import Ending, Mount, Runner
+from hookline.runners.lookup import missing_script, script_of
+from hookline.runners.mirror import EnclosedRunner
+
+__all__ = ["VARIABLE", "Manifest", "hooks_folder", "live", "manifest", "program"]
+
+logger = logging.getLogger(__name__)
+
+VARIABLE = "KAGENT_HOOKS_FOLDER"
+OWN_FOLDER = "HOOKLINE_HOOK_DIR"
+"""The variable in which a hook finds the folder of its own image."""
+_HANDED_ON = frozenset(
+    {
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "TMPDIR",
+        "TERM",
+        "HOSTNAME",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "CURL_CA_BUNDLE",
+        "REQUESTS_CA_BUNDLE",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+        "ALL_PROXY",
+    }
+)
+"""What hooks see of our environment. The keys of models are not theirs; `deployment.env` names what else they need."""
+_DEFAULTS: Mapping[Point, OnError] = dict.fromkeys(Point, OnError.CONTINUE)
+_FAILED = frozenset({Status.FAILED, Status.TIMED_OUT, Status.CANCELLED, Status.LOST})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """One agent of a file, ready to run but for its hooks, which `attach` gives it once their images are here.
+
+    `problems` are mistakes: with one of them nothing is run. `warnings` cost a hook or a tool, not the agent.
+    """
+
+    agent: Agent
+    plan: Plan
+    problems: tuple[FileError, ...]
+    warnings: tuple[FileError, ...]
+    notes: tuple[str, ...]
+    agents: tuple[tuple[Plan, Agent], ...]
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The values that must not be shown."""
+        return tuple(value for plan, _ in self.agents for value in plan.secrets)
+
+    @property
+    def refs(self) -> tuple[str, ...]:
+        """The images of all hooks, each once, in the order of the file."""
+        return tuple(dict.fromkeys(spec.ref for plan, _ in self.agents for spec in plan.agent.hooks))
+
+    def attach(self, runner: Runner, folder: str, environ: Mapping[str, str]) -> None:
+        """Make the hooks live, whose images are in `folder`; inside a sandbox or a container they are in /hooks."""
+        seen = folder
+        if isinstance(runner, EnclosedRunner):
+            seen, runner = FOLDER, runner.with_mounts(_shown_inside(self.refs, folder))
+        for plan, agent in self.agents:
+            env = _environment(plan, seen, environ)
+            agent.attached = (
+                *(live(each, runner, env, images=folder) for each in declared(plan.agent, seen)),
+                *_approvals(plan),
+            )
+
+    def take_model(self, provider: str, model: str) -> None:
+        """Another model than the file's: for this agent, and for those of its tools that have none."""
+        for plan, agent in self.agents:
+            if agent is self.agent or plan.no_model is not None:
+                agent.provider, agent.model = provider, model
+                agent.provider_base_url, agent.environ = None, None
+
+    def take_tools(self, names: Iterable[str]) -> None:
+        """Ready tools besides the file's."""
+        known = {each.id for each in self.agent.tools}
+        added = [ready_tool(name) for name in dict.fromkeys(names) if name not in known]
+        self.agent.tools = (*self.agent.tools, *added)
+
+    def record(self, notes: Iterable[str]) -> None:
+        """Keep what is said about this run's images with its declaration."""
+        written = self.agent.written or Declaration(format=FORMAT, source="")
+        self.agent.written = replace(written, notes=(*written.notes, *notes))
+
+    def doubts(self, folder: str, environ: Mapping[str, str]) -> list[str]:
+        """Which hooks could not start, as far as can be seen in their images."""
+        found: list[str] = []
+        for plan, _ in self.agents:
+            for hook in declared(plan.agent, folder):
+                argv = program(hook.params["argv"], hook.params["dir"], environ.get("PATH"))
+                absent = missing_script(argv, None, environ)
+                if absent is None and shutil.which(argv[0], path=environ.get("PATH")) is None:
+                    what = "is not executable" if os.path.exists(argv[0]) else "is not there, nor on PATH"
+                    absent = f"in the image {hook.params['ref']} {hook.params['argv'][0]!r} {what}"
+                if absent is not None:
+                    found.append(f"{hook.source}: hook {hook.name}: it could not start: {absent}")
+        return found
+
+    def check_model(self) -> None:
+        """Raise what says why there is no model to ask, here or in an agent that is a tool."""
+        for plan, _ in self.agents:
+            if plan.no_model is not None:
+                raise plan.no_model
+
+
+def manifest(file: Path, name: str, environ: Mapping[str, str]) -> Manifest:
+    """The agent of that name in a file, or its only one."""
+    found = read(file)
+    chosen = _chosen(found, file, name)
+    plan = planned(found, chosen, environ)
+    made: list[tuple[Plan, Agent]] = []
+    try:
+        agent = _agent(plan, file.resolve().parent, environ, made)
+    except UsageError as exc:
+        raise FileError(str(exc), file=file) from exc
+    warnings = (*found.broken, *plan.all_missing)
+    notes = (*found.notes, *_sessions_of_inner(made))
+    agent.written = Declaration(format=FORMAT, source="", notes=(*notes, *map(str, warnings)))
+    return Manifest(
+        agent=agent,
+        plan=plan,
+        problems=found.problems,
+        warnings=warnings,
+        notes=notes,
+        agents=tuple(made),
+    )
+
+
+@asynccontextmanager
+async def hooks_folder(
+    made: Manifest,
+    sources: Mapping[str, str],
+    environ: Mapping[str, str],
+    told: Callable[[str], None],
+) -> AsyncGenerator[str]:
+    """The folder with the contents of the hooks' images, each under its name, for as long as they are needed.
+
+    What is in `KAGENT_HOOKS_FOLDER` already is taken from there; the rest is fetched, each image once.
+    """
+    ready = _materialised(made.refs, environ)
+    if len(ready) == len(made.refs) and not sources:
+        yield environ.get(VARIABLE) or FOLDER
+        return
+    from hookline.images.cache import default_folder
+    from hookline.images.fetch import fetch
+    from hookline.images.links import shown
+
+    images = await fetch(
+        made.refs,
+        cache=default_folder(environ),
+        environ=environ,
+        base=Path(),
+        sources={**ready, **sources},
+        told=told,
+    )
+    taken = [f"image {each.ref} is {each.digest}" for each in images]
+    made.record([*taken, *(f"image {each.ref}: {note}" for each in images for note in each.notes)])
+    for text in taken:
+        told(text)
+    with (
+        tempfile.TemporaryDirectory(prefix="hookline-") as place,
+        shown(images, Path(place, "hooks")) as folder,
+    ):
+        yield str(folder)
+
+
+def program(
+    argv: Sequence[str], folder: str, path: str | None, *, here: str = "", own_programs: bool = False
+) -> list[str]:
+    """What is started for a command: a program of the image first, then one on PATH; a script only of the image.
+
+    The agent's own folder is looked at for neither, for the agent may write there. `here` is where the image's folder
+    is on this machine, if not there. With `own_programs` those on PATH are another system's, which is not looked at.
+    """
+    first, *rest = argv
+    if not os.path.isabs(first):
+        there = os.path.exists(os.path.join(here or folder, first))
+        found = own_programs or shutil.which(first, path=path) is not None
+        if there or "/" in first or not found:
+            return [os.path.join(folder, first), *rest]
+    script = script_of([first, *rest])
+    if script is None or os.path.isabs(script):
+        return [first, *rest]
+    at = rest.index(script)
+    return [first, *rest[:at], os.path.join(folder, script), *rest[at + 1 :]]
+
+
+def _chosen(found: Manifests, file: Path, name: str) -> AgentManifest:
+    agents = {each.name: each for each in found.agents}
+    known = ", ".join(agents) or "none"
+    if name and name not in agents:
+        raise FileError(f"there is no agent {name!r}; agents here: {known}", file=file)
+    if not agents:
+        raise found.problems[0] if found.problems else FileError("there is no Agent in it", file=file)
+    called = {ref.name for each in found.agents for ref in each.tools if ref.type == "Agent"}
+    first = [each for each in found.agents if each.name not in called] or list(found.agents)
+    if not name and len(first) > 1:
+        raise FileError(f"several agents are in it: {known}; name one, as in {file}:NAME", file=file)
+    agent = agents[name] if name else first[0]
+    if agent.type == "BYO":
+        raise FileError(
+            f"the Agent {agent.name!r} is of the type BYO: it is a program in an image, which a cluster starts;"
+            " run here are those of the type Declarative",
+            file=file,
+        )
+    return agent
+
+
+def _agent(plan: Plan, base: Path, environ: Mapping[str, str], made: list[tuple[Plan, Agent]]) -> Agent:
+    model = plan.model
+    place = len(made)
+    inner = [_agent(each, base, environ, made) for each in plan.agents]
+    agent = Agent(
+        id=plan.agent.name,
+        description=plan.agent.description,
+        system_prompt=plan.system_prompt,
+        provider=PROVIDERS.get(model.provider, "") if model else "",
+        model=model.model if model else "",
+        provider_base_url=(model.base_url or None) if model else None,
+        temperature=model.temperature if model else None,
+        top_p=model.top_p if model else None,
+        max_output_tokens=model.max_tokens if model else None,
+        tools=[*(_server(each, base) for each in plan.servers), *inner],
+    )
+    if plan.key is not None:
+        provider = COMPATIBLE.get(agent.provider)
+        agent.environ = {**environ, provider.key if provider else "ANTHROPIC_API_KEY": plan.key}
+    made.insert(place, (plan, agent))
+    return agent
+
+
+def _sessions_of_inner(made: Sequence[tuple[Plan, Agent]]) -> Iterable[str]:
+    """What the hooks of an agent that is a tool do not see: it has no session of its own, but its caller's."""
+    for plan, _ in made[1:]:
+        for spec in plan.agent.hooks:
+            if spec.event.startswith("Session"):
+                yield (
+                    f"{spec.source}: {spec.event} of {plan.agent.name!r} does not happen here: as a tool it is"
+                    f" part of the session of {made[0][0].agent.name!r}"
+                )
+
+
+def _server(server: Server, base: Path) -> McpServer:
+    taken = list(server.tools) or None
+    if server.url:
+        made = McpServer(
+            name=server.name,
+            url=server.url,
+            headers=server.headers,
+            tools=taken,
+            transport=server.transport,
+            kind=_kind(server),
+        )
+    else:
+        made = McpServer(
+            name=server.name,
+            command=server.command,
+            args=list(server.args),
+            env=server.env,
+            cwd=str(base),
+            tools=taken,
+            kind=_kind(server),
+        )
+    return made if server.timeout is None else replace(made, timeout=server.timeout)
+
+
+def _kind(server: Server) -> str:
+    """What its tools do, where they are all known by name, so that a guard for every shell holds for them too."""
+    kinds = {kind_of(name, FORMAT) for name in server.tools} or {"other"}
+    only = kinds.pop()
+    return "mcp" if kinds or only == "other" else only
+
+
+def _materialised(refs: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The images that somebody has put into the folder of hooks already, as an init container does."""
+    folder = environ.get(VARIABLE)
+    if not folder:
+        return {}
+    places = {ref: os.path.realpath(os.path.join(folder, directory(ref))) for ref in refs}
+    return {ref: place for ref, place in places.items() if os.path.isdir(place)}
+
+
+def _environment(plan: Plan, folder: str, environ: Mapping[str, str]) -> dict[str, str]:
+    ours = {
+        name: value for name, value in environ.items() if name.upper() in _HANDED_ON or name.startswith("LC_")
+    }
+    theirs = {"KAGENT_NAME": plan.agent.name, "KAGENT_NAMESPACE": plan.agent.namespace, VARIABLE: folder}
+    return {**ours, **plan.env, **theirs}
+
+
+def _shown_inside(refs: Iterable[str], folder: str) -> Iterable[Mount]:
+    """Each image in /hooks, to be read only. What a name in `folder` leads to is mounted, for inside it is no link."""
+    for name in map(directory, refs):
+        source = os.path.realpath(os.path.join(folder, name))
+        yield Mount(target=f"{FOLDER}/{name}", source=source, read_only=True)
+
+
+def live(hook: HookDeclaration, runner: Runner, env: Mapping[str, str], *, images: str = "") -> Hook:
+    """A declared hook, started with these variables and its own. `images` is where this machine has its image."""
+    event, folder = hook.params["event"], hook.params["dir"]
+    broken = hook.params.get("broken")
+    whole = {**env, **variables(event, os.getcwd()), OWN_FOLDER: folder}
+    handler = command_handler(
+        program(
+            hook.params["argv"],
+            folder,
+            env.get("PATH"),
+            here=os.path.join(images, os.path.basename(folder)) if images else "",
+            own_programs=runner.capabilities.uses_image,
+        ),
+        runner,
+        encode=_written(event),
+        decode=_read(event),
+        env=whole,
+        timeout=hook.timeout,
+    )
+    return Hook(
+        name=hook.name,
+        points=frozenset(hook.points),
+        handler=_not_matching(hook, broken) if broken else handler,
+        kind=hook.kind,
+        # A matcher that is no pattern fits nothing, which is said at each call that it may have been meant for.
+        match=matcher(searched(str(hook.match))) if hook.match and not broken else None,
+        match_text=str(hook.match) if hook.match else None,
+        timeout=hook.timeout,
+        source=hook.source,
+        limits_itself=True,
+        defaults=_DEFAULTS,
+    )
+
+
+def _written(event: str) -> Callable[[HookContext], bytes]:
+    def write(context: HookContext) -> bytes:
+        facts, payload, output = context.given
+        if event == "PostToolUse" and facts.status in _FAILED:
+            # kagent has one event for every end of a call; what failed has its error as the response.
+            context = HookContext.of(replace(facts, status=Status.OK), payload, output)
+        return encode(context, cwd=os.getcwd())
+
+    return write
+
+
+def _read(event: str) -> Callable[[Ending, HookContext], HookResult]:
+    def answered(ending: Ending, _context: HookContext) -> HookResult:
+        code = ending.exit_code if ending.exit_code is not None else 1
+        return decode(event, code, ending.stdout.content, ending.stderr.content)
+
+    return answered
+
+
+def _not_matching(hook: HookDeclaration, cause: str) -> Handler:
+    """In place of a hook whose matcher is no regular expression: the call goes on, and that is on record."""
+    warned: set[str] = set()
+
+    async def handler(_ctx: WorkflowContext | None, hook_context: HookContext, /) -> HookResult:
+        tool = hook_context.current_tool or ""
+        if tool not in warned:
+            warned.add(tool)
+            logger.warning(
+                "%s: hook %s: matcher %r is no regular expression, so it counts as not matching tool %r: %s",
+                hook.source,
+                hook.name,
+                hook.match,
+                tool,
+                cause,
+            )
+        raise HookBroke(
+            f"not asked: its matcher {hook.match!r} is no regular expression, so it counts as not matching"
+            f" {tool!r}: {cause}",
+            kind="not_started",
+        )
+
+    return handler
+
+
+def _approvals(plan: Plan) -> Iterable[Hook]:
+    """After the hooks, so that a person is not asked about what they refuse."""
+    for server in plan.servers:
+        if not server.approval:
+            continue
+        names = frozenset(server.approval)
+        yield Hook(
+            name=f"requireApproval: {server.name}",
+            points=frozenset({Point.TOOL_START}),
+            handler=_asks,
+            match=lambda facts, names=names: facts.current_tool in names,
+            match_text="|".join(server.approval),
+            source=plan.agent.source,
+        )
+
+
+async def _asks(_ctx: WorkflowContext | None, hook_context: HookContext, /) -> HookResult:
+    return HookResult.ask(f"{hook_context.current_tool} needs approval")

@@ -1,0 +1,498 @@
+"""What a kagent `Agent` comes to in a cluster: its configuration, its account, its pods and its address, as plain objects.
+
+Nothing is asked and nothing is made here: an agent and the objects that it refers to in, objects out, the same for the
+same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hookline.errors import FileError
+from hookline.kagent.hooks import FOLDER, directory
+from hookline.kagent.read import parse
+from hookline.kagent.resolve import planned, runtime
+from hookline.kagent.types import PROVIDERS, AgentManifest, Manifests, ValueFrom
+from hookline.kube.fields import items, mapping, within
+from hookline.kube.kinds import KAGENT, MCP_SERVER, MODEL_CONFIG, REMOTE_MCP_SERVER, Kind
+from hookline.kube.pods import SAFE, USER, resources
+
+__all__ = [
+    "APPLIED",
+    "CONFIG_HASH",
+    "CONTAINER",
+    "HOOKS_INIT",
+    "LABEL",
+    "MANAGER",
+    "PORT",
+    "Compiled",
+    "Find",
+    "Pods",
+    "compiled",
+    "has_hooks",
+]
+
+Object = dict[str, Any]
+Find = Callable[[Kind, str, str], Mapping[str, Any] | None]
+"""The object of that kind, namespace and name, if the cluster has it."""
+
+MANAGER = "hookline"
+LABEL = "kagent"
+CONFIG_HASH = "kagent.dev/config-hash"
+APPLIED = "hookline.dev/applied"
+"""A digest of an object as we made it; where it differs from the one we would make now, the object is changed."""
+HOOKS_INIT, CONTAINER = "hooks-init", "kagent"
+PORT = 8080
+CARD = "/.well-known/agent-card.json"
+_FILE = "agent.yaml"
+_CONFIG, _LOGINS, _STATE = "/config", "/logins", "/var/hookline"
+_HOOKS_VOLUME = "kagent-hooks"
+_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_LONGEST_NAME = 63
+_GRACE = 60
+"""Seconds that a pod has to end what runs, with the hooks of its end: two that take all of their limit."""
+_SERVERS = {MCP_SERVER.kind: MCP_SERVER, REMOTE_MCP_SERVER.kind: REMOTE_MCP_SERVER}
+_RESOURCES = resources("100m", "384Mi", most_cpu="2", most_memory="1Gi")
+_INIT_RESOURCES = resources("10m", "64Mi", most_cpu="1", most_memory="512Mi")
+_PASSED_ON = ("nodeSelector", "tolerations", "affinity")
+"""What `deployment` says about where its pods stand, as it says it."""
+_TAKEN = frozenset(
+    {
+        "replicas",
+        "imagePullSecrets",
+        "labels",
+        "annotations",
+        "env",
+        "resources",
+        "serviceAccountName",
+        *_PASSED_ON,
+    }
+)
+_NOT_TAKEN = {
+    "image": "hookline's own is what runs",
+    "imageRegistry": "hookline's own image is what runs",
+    "imagePullPolicy": "hookline's own image is taken as it is there",
+    "securityContext": "what the pods may do is hookline's to say",
+    "podSecurityContext": "what the pods may do is hookline's to say",
+    "volumes": "a pod has the volumes that hookline gives it",
+    "volumeMounts": "a pod has the volumes that hookline gives it",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pods:
+    """What is the same for all agents. `image` is hookline's own; `plain` are registries that speak no TLS."""
+
+    image: str
+    plain: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """With `problems` there are no objects; `notes` cost a tool or a wish, not the agent."""
+
+    objects: tuple[Object, ...] = ()
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def has_hooks(agent: Mapping[str, Any]) -> bool:
+    return bool(within(agent, "spec").get("hooks"))
+
+
+def compiled(agent: Mapping[str, Any], find: Find, pods: Pods) -> Compiled:
+    """The Secret, ServiceAccount, Deployment and Service of an agent, in the order in which they are made."""
+    gathered = _Gathered(agent, find)
+    text = _yaml([_bare(each) for each in gathered.objects])
+    read = parse(text, _FILE)
+    problems = [*gathered.problems, *map(_told, read.problems)]
+    chosen = next((each for each in read.agents if each.name == agent["metadata"]["name"]), None)
+    if chosen is not None:
+        problems += _wrong(chosen, read)
+    if problems or chosen is None:
+        return Compiled(problems=tuple(problems), notes=tuple(gathered.notes))
+    made = _Objects(agent, chosen, read, pods, text)
+    notes = [*gathered.notes, *map(_told, read.broken), *made.notes()]
+    return Compiled(objects=made.all(), notes=tuple(notes))
+
+
+class _Gathered:
+    """An agent, and what it refers to that the cluster has; only of its own namespace, like its Secrets."""
+
+    def __init__(self, agent: Mapping[str, Any], find: Find) -> None:
+        self.objects: list[Mapping[str, Any]] = []
+        self.problems: list[str] = []
+        self.notes: list[str] = []
+        self._find = find
+        self._namespace = str(agent["metadata"]["namespace"])
+        self._seen: set[tuple[str, str]] = set()
+        self._take(KAGENT, agent)
+
+    def _take(self, kind: Kind, found: Mapping[str, Any]) -> None:
+        self._seen.add((kind.kind, found["metadata"]["name"]))
+        self.objects.append(found)
+        if kind is KAGENT:
+            self._referred(found)
+
+    def _referred(self, agent: Mapping[str, Any]) -> None:
+        inner = within(agent, "spec", "declarative")
+        model = str(inner.get("modelConfig") or "default-model-config")
+        if within(agent, "spec").get("type") != "BYO" and not self._one(MODEL_CONFIG, model):
+            self.problems.append(
+                f"spec.declarative.modelConfig: {self._absent(MODEL_CONFIG.kind, model)}; make it"
+            )
+        for index, tool in enumerate(items(inner.get("tools"))):
+            key = f"spec.declarative.tools[{index}]"
+            server, other = mapping(tool.get("mcpServer")), mapping(tool.get("agent"))
+            if server:
+                self._tool(key, str(server.get("kind") or MCP_SERVER.kind), server)
+            elif other:
+                self._tool(key, KAGENT.kind, other)
+
+    def _tool(self, key: str, word: str, ref: Mapping[str, Any]) -> None:
+        name = str(ref.get("name") or "")
+        kind = {**_SERVERS, KAGENT.kind: KAGENT}.get(word)
+        if kind is None:
+            self.notes.append(
+                f"{key}: a {word} means nothing here, so its tools are left out; write a RemoteMCPServer"
+            )
+        elif ref.get("namespace") not in (None, "", self._namespace):
+            self.notes.append(
+                f"{key}: the {word} {name!r} is in another namespace, so its tools are left out;"
+                f" those of {self._namespace!r} are taken"
+            )
+        elif name and not self._one(kind, name):
+            self.notes.append(f"{key}: {self._absent(word, name)}, so its tools are left out; make it")
+
+    def _one(self, kind: Kind, name: str) -> bool:
+        if (kind.kind, name) in self._seen:
+            return True
+        found = self._find(kind, self._namespace, name)
+        if found is not None:
+            self._take(kind, found)
+        return found is not None
+
+    def _absent(self, kind: str, name: str) -> str:
+        return f"there is no {kind} {name!r} in the namespace {self._namespace!r}"
+
+
+def _wrong(agent: AgentManifest, read: Manifests) -> Iterator[str]:
+    """What cannot work in a cluster, though it is written well."""
+    if not _NAME.fullmatch(agent.name) or len(agent.name) > _LONGEST_NAME:
+        yield (
+            f"metadata.name: {agent.name!r} cannot be the name of a Service; at most {_LONGEST_NAME} small letters,"
+            " digits and '-', a letter first"
+        )
+    if agent.type == "BYO":
+        yield "spec.type: an agent of the type BYO is a program of its own, which hooks are not run around"
+    folders: dict[str, str] = {}
+    for ref in _refs(read):
+        first = folders.setdefault(directory(ref), ref)
+        if first != ref:
+            yield (
+                f"spec.hooks: {ref!r} and {first!r} would both be the folder {directory(ref)!r};"
+                " give the images distinct names"
+            )
+    for model in read.models:
+        if model.provider not in PROVIDERS:
+            yield (
+                f"the ModelConfig {model.name!r}: {model.provider} is not spoken to from here;"
+                f" known: {', '.join(PROVIDERS)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Objects:
+    """The objects of one agent, which is written well. `text` is the file that its pods read."""
+
+    given: Mapping[str, Any]
+    agent: AgentManifest
+    read: Manifests
+    pods: Pods
+    text: str
+
+    def all(self) -> tuple[Object, ...]:
+        made = [self._secret(), *self._account(), self._deployment(), self._service()]
+        return tuple(_applied(each) for each in made)
+
+    def notes(self) -> Iterator[str]:
+        for key in self._wishes:
+            if key in _NOT_TAKEN:
+                yield f"spec.declarative.deployment.{key}: is not taken: {_NOT_TAKEN[key]}"
+            elif key not in _TAKEN:
+                yield f"spec.declarative.deployment.{key}: is not taken here"
+        if (self._wishes.get("replicas") or 1) != 1:
+            yield (
+                "spec.declarative.deployment.replicas: a conversation is known to one pod only;"
+                " send all messages of one context to the same"
+            )
+
+    @property
+    def _wishes(self) -> Mapping[str, Any]:
+        return within(self.given, "spec", "declarative", "deployment")
+
+    @property
+    def _url(self) -> str:
+        return f"http://{self.agent.name}.{self.agent.namespace}:{PORT}"
+
+    def _secret(self) -> Object:
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": self._metadata(),
+            "type": "Opaque",
+            "stringData": self._configuration(),
+        }
+
+    def _configuration(self) -> dict[str, str]:
+        # Without any variables: what stands in other Secrets and in ConfigMaps stays there.
+        config = runtime(planned(self.read, self.agent, {})).to_dict()
+        card: Object = {
+            "name": self.agent.name.replace("-", "_"),
+            "description": self.agent.description,
+            "url": self._url,
+            "version": "",
+            "capabilities": {"streaming": True, "pushNotifications": False, "stateTransitionHistory": True},
+            "defaultInputModes": ["text"],
+            "defaultOutputModes": ["text"],
+            "skills": [],
+        }
+        return {"config.json": json.dumps(config), "agent-card.json": json.dumps(card), _FILE: self.text}
+
+    def _account(self) -> list[Object]:
+        if self._wishes.get("serviceAccountName"):
+            return []
+        return [
+            {
+                "apiVersion": "v1",
+                "kind": "ServiceAccount",
+                "metadata": self._metadata(),
+                "automountServiceAccountToken": False,
+            }
+        ]
+
+    def _deployment(self) -> Object:
+        pod = self._pod()
+        digest = _digest({"configuration": self._configuration(), "pod": pod})
+        annotations = {**_texts(self._wishes.get("annotations")), CONFIG_HASH: digest}
+        labels = {**_texts(self._wishes.get("labels")), **self._labels()}
+        return {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": self._metadata(),
+            "spec": {
+                "replicas": self._wishes.get("replicas", 1),
+                "selector": {"matchLabels": self._selector()},
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+                "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod},
+            },
+        }
+
+    def _pod(self) -> Object:
+        stated = str(self._wishes.get("serviceAccountName") or "")
+        logins = [str(each.get("name") or "") for each in items(self._wishes.get("imagePullSecrets"))]
+        refs = _refs(self.read)
+        return {
+            "serviceAccountName": stated or self.agent.name,
+            # Only an account that somebody chose is one to act as.
+            "automountServiceAccountToken": bool(stated),
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": _GRACE,
+            "securityContext": USER,
+            **({"imagePullSecrets": [{"name": name} for name in logins]} if logins else {}),
+            **{key: self._wishes[key] for key in _PASSED_ON if self._wishes.get(key)},
+            **({"initContainers": [self._init(refs, logins)]} if refs else {}),
+            "containers": [self._container(bool(refs))],
+            "volumes": self._volumes(bool(refs), logins),
+        }
+
+    def _init(self, refs: Sequence[str], logins: Sequence[str]) -> Object:
+        words = ["python3", "-P", "-m", "hookline.kagent.fetch", "--into", FOLDER]
+        for host in self.pods.plain:
+            words += ["--plain", host]
+        for index in range(len(logins)):
+            words += ["--login", f"{_LOGINS}/{index}/config.json"]
+        words += [f"{ref}={directory(ref)}" for ref in refs]
+        mounts: list[Object] = [
+            {"name": _HOOKS_VOLUME, "mountPath": FOLDER},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ]
+        mounts += [
+            {"name": f"login-{index}", "mountPath": f"{_LOGINS}/{index}", "readOnly": True}
+            for index in range(len(logins))
+        ]
+        return {
+            "name": HOOKS_INIT,
+            "image": self.pods.image,
+            "imagePullPolicy": "IfNotPresent",
+            # The cluster would put variables in the place of $(NAME).
+            "command": [word.replace("$", "$$") for word in words],
+            "env": [{"name": "HOME", "value": "/tmp"}, {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"}],
+            "volumeMounts": mounts,
+            "securityContext": SAFE,
+            "resources": _INIT_RESOURCES,
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+        }
+
+    def _container(self, hooks: bool) -> Object:
+        words = ["python3", "-P", "-m", "hookline", "serve", f"{_CONFIG}/{_FILE}:{self.agent.name}"]
+        words += ["--host", "0.0.0.0", "--port", str(PORT), "--url", self._url]
+        probe: Object = {"httpGet": {"path": CARD, "port": "http"}, "timeoutSeconds": 15}
+        return {
+            "name": CONTAINER,
+            "image": self.pods.image,
+            "imagePullPolicy": "IfNotPresent",
+            "command": words,
+            "workingDir": "/tmp",
+            "env": self._env(hooks),
+            "ports": [{"name": "http", "containerPort": PORT}],
+            "readinessProbe": {**probe, "periodSeconds": 5},
+            # A start takes its time on a busy node, and only one that never comes is ended.
+            "startupProbe": {**probe, "periodSeconds": 5, "failureThreshold": 60},
+            "livenessProbe": {**probe, "periodSeconds": 30, "failureThreshold": 4},
+            "volumeMounts": [
+                {"name": "config", "mountPath": _CONFIG, "readOnly": True},
+                *([{"name": _HOOKS_VOLUME, "mountPath": FOLDER, "readOnly": True}] if hooks else []),
+                {"name": "state", "mountPath": _STATE},
+                {"name": "tmp", "mountPath": "/tmp"},
+            ],
+            "securityContext": SAFE,
+            "resources": self._wishes.get("resources") or _RESOURCES,
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+        }
+
+    def _env(self, hooks: bool) -> list[Object]:
+        """What the agent asks for, the values that its objects refer to, and last what is ours to set."""
+        ours: dict[str, Object] = {
+            "HOME": {"value": "/tmp"},
+            "HOOKLINE_HOME": {"value": _STATE},
+            "HOOKLINE_RECORDS": {"value": "1"},
+            "PYTHONDONTWRITEBYTECODE": {"value": "1"},
+            "KAGENT_NAMESPACE": {"valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+            "KAGENT_NAME": {"value": self.agent.name},
+            **({"KAGENT_HOOKS_FOLDER": {"value": FOLDER}} if hooks else {}),
+        }
+        values = {each.variable: _reference(each) for each in _values(self.read)}
+        asked = {
+            str(each["name"]): {key: value for key, value in each.items() if key != "name"}
+            for each in items(self._wishes.get("env"))
+        }
+        return [{"name": name, **value} for name, value in {**asked, **values, **ours}.items()]
+
+    def _volumes(self, hooks: bool, logins: Sequence[str]) -> list[Object]:
+        # As for the kubelet itself, a login that is not there is one that is not used.
+        item = [{"key": ".dockerconfigjson", "path": "config.json"}]
+        return [
+            {"name": "config", "secret": {"secretName": self.agent.name}},
+            *([{"name": _HOOKS_VOLUME, "emptyDir": {"sizeLimit": "2Gi"}}] if hooks else []),
+            {"name": "state", "emptyDir": {"sizeLimit": "256Mi"}},
+            {"name": "tmp", "emptyDir": {"sizeLimit": "256Mi"}},
+            *(
+                {"name": f"login-{index}", "secret": {"secretName": name, "items": item, "optional": True}}
+                for index, name in enumerate(logins if hooks else ())
+            ),
+        ]
+
+    def _service(self) -> Object:
+        return {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": self._metadata(),
+            "spec": {
+                "type": "ClusterIP",
+                "selector": self._selector(),
+                "ports": [{"name": "http", "port": PORT, "targetPort": PORT}],
+            },
+        }
+
+    def _selector(self) -> dict[str, str]:
+        return {"app": "kagent", LABEL: self.agent.name}
+
+    def _labels(self) -> dict[str, str]:
+        return {
+            **self._selector(),
+            "app.kubernetes.io/managed-by": MANAGER,
+            "app.kubernetes.io/name": self.agent.name,
+            "app.kubernetes.io/part-of": "kagent",
+        }
+
+    def _metadata(self) -> Object:
+        return {
+            "name": self.agent.name,
+            "namespace": self.agent.namespace,
+            "labels": self._labels(),
+            "ownerReferences": [
+                {
+                    "apiVersion": KAGENT.api_version,
+                    "kind": KAGENT.kind,
+                    "name": self.agent.name,
+                    "uid": str(self.given["metadata"].get("uid") or ""),
+                    "controller": True,
+                    "blockOwnerDeletion": False,
+                }
+            ],
+        }
+
+
+def _refs(read: Manifests) -> list[str]:
+    """The images of all hooks, each once, in the order of the file; also those of agents that are tools."""
+    return list(dict.fromkeys(spec.ref for each in read.agents for spec in each.hooks))
+
+
+def _values(read: Manifests) -> list[ValueFrom]:
+    """What the objects refer to in ConfigMaps and Secrets, each once."""
+    found: list[str | ValueFrom | None] = [each.key for each in read.models]
+    for agent in read.agents:
+        found += [agent.system_message, *agent.env.values()]
+        found += [value for tool in agent.tools for value in tool.headers.values()]
+    found += [value for server in read.servers for value in server.headers.values()]
+    known = {each.variable: each for each in found if isinstance(each, ValueFrom)}
+    return list(known.values())
+
+
+def _reference(value: ValueFrom) -> Object:
+    word = "secretKeyRef" if value.kind == "Secret" else "configMapKeyRef"
+    return {"valueFrom": {word: {"name": value.name, "key": value.key}}}
+
+
+def _bare(obj: Mapping[str, Any]) -> Object:
+    """What somebody wrote of an object, without what the cluster keeps about it."""
+    head = {key: obj["metadata"][key] for key in ("name", "namespace")}
+    return {
+        "apiVersion": obj["apiVersion"],
+        "kind": obj["kind"],
+        "metadata": head,
+        "spec": obj.get("spec") or {},
+    }
+
+
+def _yaml(objects: Sequence[Object]) -> str:
+    import yaml
+
+    return yaml.dump_all(
+        objects, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, explicit_start=True
+    )
+
+
+def _applied(obj: Object) -> Object:
+    """With a digest of itself, so that it can be told later whether it is what would be made now."""
+    metadata = {**obj["metadata"], "annotations": {APPLIED: _digest(obj)}}
+    return {**obj, "metadata": metadata}
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _texts(value: Any) -> dict[str, str]:
+    return {str(key): str(each) for key, each in mapping(value).items()}
+
+
+def _told(problem: FileError) -> str:
+    """Without the line, which nobody has seen."""
+    return f"{problem.key}: {problem.message}" if problem.key else problem.message

@@ -1,0 +1,294 @@
+"""What an installation of the operator needs, as objects: its account, the least rights, and the Deployment.
+
+The operator can grant to hooks (`lifecycle.rbac`) what stands in the role `hookline-grantable` and no more. It holds that
+role for this purpose alone, where it can be read and changed; beyond what it holds the API server lets it grant nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hookline.errors import UsageError
+from hookline.kube.kinds import (
+    ACCOUNT,
+    AGENT,
+    AGENT_RUN,
+    CLAIM,
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    ENSEMBLE,
+    EVENT,
+    INSTANCE,
+    JOB,
+    KAGENT,
+    LEASE,
+    MCP_SERVER,
+    MODEL_CONFIG,
+    NAMESPACE,
+    PACK,
+    POD,
+    REMOTE_MCP_SERVER,
+    ROLE,
+    ROLE_BINDING,
+    SANDBOX,
+    SECRET,
+    SERVICE,
+    Kind,
+    Object,
+)
+from hookline.sympozium.read_lifecycle import LABEL, LONGEST_NAME
+
+__all__ = [
+    "GRANTABLE",
+    "GRANTABLE_NAME",
+    "KAGENT_RULES",
+    "LEADING",
+    "NAME",
+    "NAMESPACE_NAME",
+    "PORT",
+    "RULES",
+    "USER",
+    "Installation",
+    "arguments",
+    "objects",
+]
+
+NAME = "hookline-operator"
+GRANTABLE_NAME = "hookline-grantable"
+NAMESPACE_NAME = "hookline-system"
+PORT = 8080
+USER = 65532
+"""Who the operator's process is: nobody that a file of the image belongs to."""
+HOME = "/var/lib/hookline"
+"""Where it keeps its journal."""
+LABELS = {"app.kubernetes.io/name": "hookline", "app.kubernetes.io/component": "operator"}
+
+_SIZE = re.compile(r"[0-9]+(\.[0-9]+)?([EPTGMk]|[EPTGMK]i)?")
+_LOOK = ("get", "list", "watch")
+_OURS = (AGENT_RUN, AGENT, INSTANCE, ENSEMBLE, PACK)
+
+
+def _rule(kinds: Iterable[Kind], verbs: Sequence[str], part: str = "") -> Object:
+    known = tuple(kinds)
+    return {
+        "apiGroups": sorted({kind.group for kind in known}),
+        "resources": [f"{kind.plural}{part}" for kind in known],
+        "verbs": list(verbs),
+    }
+
+
+RULES: tuple[Object, ...] = (
+    _rule(_OURS, (*_LOOK, "patch")),
+    _rule(_OURS, ("get", "patch", "update"), "/status"),
+    _rule(_OURS, ("patch", "update"), "/finalizers"),
+    # Packs make their members and remove them; history is pruned.
+    _rule([AGENT], ("create", "update", "delete")),
+    _rule([AGENT_RUN], ("delete",)),
+    _rule([JOB], (*_LOOK, "create", "delete", "patch")),
+    _rule([CLAIM], (*_LOOK, "create", "delete", "patch")),
+    _rule([POD], (*_LOOK, "delete")),
+    _rule([POD], ("get",), "/log"),
+    _rule([EVENT], ("create", "patch")),
+    _rule([ACCOUNT], ("get", "create", "delete")),
+    _rule([ROLE, ROLE_BINDING], ("get", "create", "delete")),
+    # What it may hand on to hooks is read there each time, so a change of it holds at once.
+    {**_rule([CLUSTER_ROLE], ("get",)), "resourceNames": [GRANTABLE_NAME]},
+    # By name only: whoever may list or watch secrets may read them all at once.
+    _rule([SECRET], ("get", "create", "patch", "delete")),
+    _rule([SANDBOX], (*_LOOK, "create", "delete")),
+)
+"""What the operator does in the namespaces that it works in."""
+GRANTABLE: tuple[Object, ...] = (
+    _rule([CONFIG_MAP], (*_LOOK, "create", "update", "patch", "delete")),
+    _rule([AGENT_RUN], (*_LOOK, "patch")),
+)
+"""What it may hand on to hooks, and holds for that alone."""
+KAGENT_RULES: tuple[Object, ...] = (
+    _rule([KAGENT, MODEL_CONFIG, REMOTE_MCP_SERVER, MCP_SERVER], _LOOK),
+    _rule([KAGENT], ("get", "patch", "update"), "/status"),
+    _rule([DEPLOYMENT], (*_LOOK, "create", "update", "delete")),
+    _rule([SERVICE, ACCOUNT], ("get", "create", "patch", "delete")),
+    _rule([SECRET], ("get", "create", "update", "delete")),
+    _rule([POD], _LOOK),
+)
+"""What it does besides, where it keeps kagent's agents."""
+LEADING = (_rule([LEASE], ("get", "create", "update", "patch")),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """`watched` are the namespaces that the operator works in and has rights in; none given are all."""
+
+    image: str
+    namespace: str = NAMESPACE_NAME
+    watched: tuple[str, ...] = ()
+    agent_image: str = ""
+    replicas: int = 2
+    shared_account: bool = False
+    max_run_history: int = 50
+    agent_command: str = ""
+    workspace_size: str = "1Gi"
+    storage_class: str = ""
+    prepare_as_root: bool = False
+    grantable: tuple[Object, ...] = GRANTABLE
+    kagent: bool = False
+    kagent_selector: str = ""
+    plain_registries: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for what, image in {"image": self.image, "agent image": self.agent_image}.items():
+            if any(map(str.isspace, image)) or (what == "image" and not image):
+                raise UsageError(f"the {what} is {image!r}; give one such as registry.example/hookline:1.0")
+        for name in (self.namespace, *self.watched):
+            if not LABEL.fullmatch(name) or len(name) > LONGEST_NAME:
+                raise UsageError(f"{name!r} is no name of a namespace; such as hookline-system")
+        if self.replicas < 1:
+            raise UsageError(f"replicas is {self.replicas}; at least one has to work")
+        if not _SIZE.fullmatch(self.workspace_size):
+            raise UsageError(f"the size of a workspace is {self.workspace_size!r}; write it like 1Gi")
+        if self.kagent_selector and not self.kagent:
+            raise UsageError("a selector of kagent's agents is given, and they are not to be kept")
+        if self.max_run_history < 0:
+            raise UsageError(f"the history is {self.max_run_history} runs; give 0, which keeps none, or more")
+
+
+def objects(settings: Installation) -> list[Object]:
+    """All of it in the order in which it can be applied; the definitions of the kinds come before, from `crds`."""
+    return [
+        _namespace(settings),
+        _named(ACCOUNT, NAME, settings.namespace),
+        *_granted(settings, NAME, RULES),
+        *_granted(settings, GRANTABLE_NAME, settings.grantable),
+        *(_granted(settings, f"{NAME}-kagent", KAGENT_RULES) if settings.kagent else []),
+        *_role(settings, f"{NAME}-leading", LEADING, settings.namespace),
+        _deployment(settings),
+    ]
+
+
+def arguments(settings: Installation) -> list[str]:
+    """The operator's own command line."""
+    words = ["operator", "--image", settings.image]
+    if settings.agent_image:
+        words += ["--agent-image", settings.agent_image]
+    for name in settings.watched:
+        words += ["--namespace", name]
+    if settings.shared_account:
+        words += ["--shared-account"]
+    if settings.agent_command:
+        words += ["--agent-command", settings.agent_command]
+    if settings.storage_class:
+        words += ["--storage-class", settings.storage_class]
+    if settings.prepare_as_root:
+        words += ["--prepare-as-root"]
+    if settings.kagent:
+        words += ["--kagent"]
+    if settings.kagent_selector:
+        words += ["--kagent-selector", settings.kagent_selector]
+    for host in settings.plain_registries:
+        words += ["--plain-registry", host]
+    words += ["--workspace-size", settings.workspace_size]
+    return [*words, "--max-run-history", str(settings.max_run_history), "--port", str(PORT)]
+
+
+def _granted(settings: Installation, name: str, rules: Sequence[Object]) -> list[Object]:
+    """Everywhere, or in the watched namespaces alone."""
+    if not settings.watched:
+        return _role(settings, name, rules)
+    return [each for namespace in settings.watched for each in _role(settings, name, rules, namespace)]
+
+
+def _role(settings: Installation, name: str, rules: Sequence[Object], namespace: str = "") -> list[Object]:
+    """The rules and who has them; without a namespace they hold in all."""
+    role, binding = (ROLE, ROLE_BINDING) if namespace else (CLUSTER_ROLE, CLUSTER_ROLE_BINDING)
+    return [
+        {**_named(role, name, namespace), "rules": [dict(rule) for rule in rules]},
+        {
+            **_named(binding, name, namespace),
+            "roleRef": {"apiGroup": role.group, "kind": role.kind, "name": name},
+            "subjects": [{"kind": ACCOUNT.kind, "name": NAME, "namespace": settings.namespace}],
+        },
+    ]
+
+
+def _namespace(settings: Installation) -> Object:
+    made = _named(NAMESPACE, settings.namespace)
+    # Newer servers hold every pod of the namespace to what ours keeps to anyway.
+    made["metadata"]["labels"] |= {"pod-security.kubernetes.io/enforce": "restricted"}
+    return made
+
+
+def _deployment(settings: Installation) -> Object:
+    pod: Object = {
+        "serviceAccountName": NAME,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "affinity": _apart(),
+        "containers": [_container(settings)],
+        # The journal may be lost: it is made again of the runs that are there.
+        "volumes": [
+            {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
+            {"name": "journal", "emptyDir": {"sizeLimit": "512Mi"}},
+        ],
+    }
+    return {
+        **_named(DEPLOYMENT, NAME, settings.namespace),
+        "spec": {
+            "replicas": settings.replicas,
+            "selector": {"matchLabels": dict(LABELS)},
+            "template": {"metadata": {"labels": dict(LABELS)}, "spec": pod},
+        },
+    }
+
+
+def _container(settings: Installation) -> Object:
+    return {
+        "name": "operator",
+        "image": settings.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python3", "-m", "hookline"],
+        "args": arguments(settings),
+        "env": [{"name": "HOME", "value": "/tmp"}, {"name": "HOOKLINE_HOME", "value": HOME}],
+        "ports": [{"name": "http", "containerPort": PORT}],
+        "livenessProbe": {**_probe("/healthz"), "initialDelaySeconds": 10, "periodSeconds": 20},
+        "readinessProbe": {**_probe("/readyz"), "periodSeconds": 5},
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "journal", "mountPath": HOME},
+        ],
+    }
+
+
+def _apart() -> Object:
+    """Each replica on a node of its own, where there are enough."""
+    term = {"labelSelector": {"matchLabels": dict(LABELS)}, "topologyKey": "kubernetes.io/hostname"}
+    return {
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]
+        }
+    }
+
+
+def _probe(path: str) -> Object:
+    return {"httpGet": {"path": path, "port": "http"}, "timeoutSeconds": 5}
+
+
+def _named(kind: Kind, name: str, namespace: str = "") -> Object:
+    metadata: dict[str, Any] = {"name": name, "labels": dict(LABELS)}
+    if namespace:
+        metadata["namespace"] = namespace
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}

@@ -1,0 +1,166 @@
+"""What a pod tells: how each of its containers fares, and what keeps it from starting.
+
+Pods in, values out. What kubelet and scheduler say is told in their own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from hookline.kube.fields import items, mapping
+from hookline.sympozium.phases import HookSeen, Reason, State
+
+__all__ = [
+    "Trouble",
+    "any_running",
+    "container_seen",
+    "evicted",
+    "is_over",
+    "job_failure",
+    "moment",
+    "trouble",
+]
+
+Object = Mapping[str, Any]
+
+_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
+_AT_ONCE = ("InvalidImageName", "ErrImageNeverPull")
+"""What waiting does not make better."""
+_NONE: Object = {}
+_MINUTE = 45.0
+_LONG = 600.0
+_SOON = 10.0
+
+
+class Trouble(NamedTuple):
+    """Why a pod does not get on. `container` is empty where the whole pod waits; `patience` is how long we do too.
+
+    It is told after `quiet` seconds, counted from `since`, or from when it was first seen.
+    """
+
+    reason: str
+    message: str
+    container: str = ""
+    patience: float = _MINUTE
+    quiet: float = 0.0
+    since: datetime | None = None
+
+
+def container_seen(pod: Object, name: str) -> HookSeen:
+    """How one container of a pod fares; as `ended` only what the kubelet says has ended."""
+    state = mapping(_status(pod, name).get("state"))
+    ended, running = mapping(state.get("terminated")), mapping(state.get("running"))
+    if ended:
+        return _ended(pod, name, ended)
+    if running:
+        return HookSeen(state=State.RUNNING, started=moment(running.get("startedAt")))
+    return HookSeen()
+
+
+def trouble(pod: Object) -> Trouble | None:
+    """What keeps a pod from going on, if anything."""
+    for condition in items(mapping(pod.get("status")).get("conditions")):
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            reason = str(condition.get("reason") or "Unschedulable")
+            said = str(condition.get("message") or "no node takes it")
+            at = condition.get("lastTransitionTime")
+            # A claim that is just being bound is nothing to speak of.
+            since = moment(at) if isinstance(at, str) else None
+            return Trouble(reason, said, patience=_LONG, quiet=_SOON if since else 0.0, since=since)
+    for status in _statuses(pod):
+        waiting = mapping(mapping(status.get("state")).get("waiting"))
+        reason, name = str(waiting.get("reason") or ""), str(status.get("name"))
+        said = str(waiting.get("message") or "")
+        if reason in _IMAGE:
+            patience = 0.0 if reason in _AT_ONCE else _MINUTE
+            message = f"the image {_image(pod, name)!r} cannot be had: {said or reason}"
+            return Trouble("ImageNotPulled", message, name, patience)
+        if reason.startswith("Create") and reason.endswith("Error"):
+            return Trouble(reason, said or reason, name)
+    return None
+
+
+def any_running(pod: Object) -> bool:
+    if mapping(pod.get("status")).get("phase") in ("Failed", "Succeeded"):
+        return False
+    return any(mapping(status.get("state")).get("running") is not None for status in _statuses(pod))
+
+
+def is_over(job: Object) -> bool:
+    """Whether a Job has ended, well or not."""
+    return any(
+        each.get("type") in ("Complete", "Failed") and each.get("status") == "True"
+        for each in items(mapping(job.get("status")).get("conditions"))
+    )
+
+
+def job_failure(job: Object) -> str:
+    """Why a Job failed, in the cluster's words; empty where it did not."""
+    for each in items(mapping(job.get("status")).get("conditions")):
+        if each.get("type") == "Failed" and each.get("status") == "True":
+            return f"{each.get('reason')}: {each.get('message')}"
+    return ""
+
+
+def moment(text: Any) -> datetime:
+    return datetime.fromisoformat(str(text).replace("Z", "+00:00"))
+
+
+def evicted(pod: Object) -> str:
+    """Why a pod was put away, in the cluster's words; its containers may never be told of again."""
+    status = mapping(pod.get("status"))
+    if status.get("phase") != "Failed" or not status.get("reason"):
+        return ""
+    return f"{status['reason']}: {status.get('message') or 'its pod was put away'}"
+
+
+def _ended(pod: Object, name: str, ended: Object) -> HookSeen:
+    code, why = ended.get("exitCode"), str(ended.get("reason") or "")
+    began, end = ended.get("startedAt"), ended.get("finishedAt")
+    started = moment(began) if began else None
+    seconds = (moment(end) - started).total_seconds() if started and end else None
+    reason, detail = Reason.EXITED, ""
+    said = str(ended.get("message") or "").strip()
+    if why == "OOMKilled":
+        reason, detail = Reason.KILLED, "OOMKilled: it passed its memory limit"
+    elif why in ("StartError", "ContainerCannotRun"):
+        reason, detail = Reason.NOT_STARTED, said or why
+    elif evicted(pod) and not _passed(pod, name):
+        reason, detail = Reason.KILLED, evicted(pod)
+    elif pod.get("metadata", {}).get("deletionTimestamp") and code in (137, 143):
+        reason, detail = Reason.KILLED, "its pod was deleted"
+    elif why == "ContainerStatusUnknown":
+        reason, detail = Reason.KILLED, said or why
+    return HookSeen(
+        state=State.ENDED,
+        exit_code=code if isinstance(code, int) and reason is not Reason.NOT_STARTED else None,
+        reason=reason,
+        detail=detail,
+        started=started,
+        seconds=seconds,
+        tail=said,
+    )
+
+
+def _passed(pod: Object, name: str) -> bool:
+    """Whether a container after this one has begun, so that this one was through by itself."""
+    names = [each.get("name") for each in _statuses(pod)]
+    later = _statuses(pod)[names.index(name) + 1 :]
+    return any(mapping(each.get("state")).keys() & {"running", "terminated"} for each in later)
+
+
+def _status(pod: Object, name: str) -> Object:
+    return next((each for each in _statuses(pod) if each.get("name") == name), _NONE)
+
+
+def _statuses(pod: Object) -> list[Object]:
+    status = mapping(pod.get("status"))
+    return [*items(status.get("initContainerStatuses")), *items(status.get("containerStatuses"))]
+
+
+def _image(pod: Object, name: str) -> str:
+    spec = mapping(pod.get("spec"))
+    both = [*items(spec.get("initContainers")), *items(spec.get("containers"))]
+    return next((str(each.get("image")) for each in both if each.get("name") == name), "")

@@ -1,0 +1,411 @@
+"""`hookline run agent.py "question" --on kubernetes`: the agent works in a Job, and its records come back here."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import hashlib
+import json as jsonlib
+import os
+import secrets
+import signal
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from hookline.engine.point import Status
+from hookline.engine.record import Begun, Ended, Journal, Owner, Record, RunRow
+from hookline.errors import FileError, HooklineError, UsageError
+from hookline.journal.home import default_path
+from hookline.journal.masking import Mask
+from hookline.journal.owner import alive, owner
+from hookline.journal.recovery import THERE
+from hookline.journal.stream import Received, Said, Unwritten
+from hookline.kube.connect import KUBERNETES, Target, connected
+from hookline.pyagent.load import is_manifest
+from hookline.pyagent.run import RESULT, say_result, watcher
+from hookline.source import text_of
+from hookline.terminal import err, open_journal, secrets_of
+
+if TYPE_CHECKING:
+    from hookline.kube.client import Cluster
+    from hookline.kube.job_run import Ending
+    from hookline.kube.jobs import Task
+
+__all__ = ["run_there"]
+
+Object = dict[str, Any]
+
+LONGEST_INPUT = 100 * 1024
+MOST_FILES = 900 * 1024
+_SCRIPTED = "scripted/"
+_INTERRUPTED = 130
+_COMPONENT = "run"
+_OWNER = "hookline.dev/owner"
+_DAY = 24 * 3600
+_CUT = "the end of the pod's log did not come, as of one that prints more than its node keeps"
+
+
+def run_there(
+    file: str,
+    input: str,
+    *,
+    target: Target,
+    images: Sequence[str],
+    hooks: Sequence[str],
+    model: str,
+    timeout: float | None,
+    session: str | None,
+    user: str | None,
+    ask: str,
+    env: Mapping[str, str],
+    given: Sequence[str],
+    json: bool,
+    quiet: bool,
+) -> int:
+    """Run an agent in Python as a Job; `given` are the Secrets whose keys become its variables."""
+    if is_manifest(file):
+        raise UsageError(
+            f"{file}: a kagent Agent is applied with kubectl where `hookline operator --kagent` works, and answers"
+            " over A2A there; hookline run takes it to a sandbox or a container"
+        )
+    if ask not in ("", "refuse"):
+        raise UsageError(f"--ask {ask}: nobody can be asked from a pod; there a question is refused")
+    sent = _Sent(file, hooks, model)
+    words = ["--records", "--ask", "refuse"]
+    words += [word for each in sent.hooks for word in ("--hooks", each)]
+    given_words = {"--model": sent.model, "--session": session, "--user": user}
+    words += [word for name, value in given_words.items() if value for word in (name, value)]
+    words += ["--timeout", f"{timeout:g}"] if timeout is not None else []
+    wanted = _Wanted(
+        # What is asked may look like an option, and may be anybody's text.
+        args=("run", *words, "--", sent.target, _question(input, file)),
+        image=_image(images),
+        files=sent.files,
+        env=env,
+        secrets=tuple(given),
+        timeout=timeout,
+    )
+    return asyncio.run(_sent(wanted, target, json=json, quiet=quiet))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    args: tuple[str, ...]
+    image: str
+    files: Mapping[str, str]
+    env: Mapping[str, str]
+    secrets: tuple[str, ...]
+    timeout: float | None
+
+    def task(self, namespace: str) -> Task:
+        from hookline.kube.jobs import Task
+
+        return Task(
+            name=f"hookline-run-{secrets.token_hex(4)}",
+            namespace=namespace,
+            image=self.image,
+            args=self.args,
+            component=_COMPONENT,
+            notes={_OWNER: jsonlib.dumps([_journal(), *owner()])},
+            kept=_DAY,
+            env=self.env,
+            files=self.files,
+            secrets=self.secrets,
+            timeout=self.timeout,
+        )
+
+
+class _Sent:
+    """The files of a run, as they are there: the agent's with the modules beside it, and those with hooks."""
+
+    def __init__(self, file: str, hooks: Sequence[str], model: str) -> None:
+        from hookline.kube.jobs import GIVEN
+
+        self.files: dict[str, str] = {}
+        self._given = GIVEN
+        self.target = self._code(file, "agent")
+        self.hooks = [self._code(each, f"hooks-{number}") for number, each in enumerate(hooks, 1)]
+        self.model = model
+        if model.startswith(_SCRIPTED):
+            script = Path(model.removeprefix(_SCRIPTED))
+            self.files["model/script"] = text_of(script)
+            self.model = f"{_SCRIPTED}{GIVEN}/model/script"
+        size = sum(len(text.encode()) for text in self.files.values())
+        if size > MOST_FILES:
+            raise UsageError(
+                f"{file} and what it imports beside it are {size} bytes, and {MOST_FILES} can be sent;"
+                " put them into the image, and name the agent as MODULE:NAME"
+            )
+
+    def _code(self, target: str, folder: str) -> str:
+        place, colon, name = target.rpartition(":")
+        path = Path(target if not colon or Path(target).exists() else place)
+        if not path.exists():
+            if path.suffix or "/" in str(path):
+                raise FileError("there is no such file", file=path)
+            return target  # a module, which the image has to have
+        for each in [path, *_beside(path)]:
+            self.files[f"{folder}/{each.relative_to(path.parent)}"] = text_of(each)
+        where = f"{self._given}/{folder}/{path.name}"
+        return f"{where}:{name}" if str(path) != target else where
+
+
+def _beside(path: Path) -> list[Path]:
+    """The Python files beside a file that it imports, and those that these import."""
+    found: list[Path] = []
+    waiting = [path] if path.suffix == ".py" else []
+    while waiting:
+        for each in _imported(waiting.pop(), path.parent):
+            if each not in found and each != path:
+                found.append(each)
+                waiting.append(each)
+    return found
+
+
+def _imported(file: Path, folder: Path) -> Iterator[Path]:
+    try:
+        tree = ast.parse(text_of(file), str(file))
+    except SyntaxError as exc:
+        raise FileError(f"this is not Python: {exc.msg}", file=file, line=exc.lineno) from exc
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+        else:
+            continue
+        for top in {name.partition(".")[0] for name in names}:
+            if (folder / f"{top}.py").is_file():
+                yield folder / f"{top}.py"
+            elif (folder / top / "__init__.py").is_file():
+                yield from sorted((folder / top).rglob("*.py"))
+
+
+def _question(input: str, file: str) -> str:
+    if not input:
+        raise UsageError(f'say what the agent is asked: hookline run {file} "..."')
+    if len(input.encode()) > LONGEST_INPUT:
+        raise UsageError(
+            f"the question has {len(input.encode())} bytes, and {LONGEST_INPUT} can be sent to a pod"
+        )
+    return input
+
+
+def _image(images: Sequence[str]) -> str:
+    if len(images) != 1 or "=" in images[0]:
+        told = f"; these are {len(images)}: {', '.join(images)}" if len(images) > 1 else ""
+        raise UsageError(
+            f"--on {KUBERNETES} needs the one image that the agent runs in, with hookline in it: --image NAME{told}"
+        )
+    return images[0]
+
+
+async def _sent(wanted: _Wanted, target: Target, *, json: bool, quiet: bool) -> int:
+    mask = Mask([*secrets_of(os.environ), *secrets_of(wanted.env)])
+    watch = watcher(mask, json=json, quiet=quiet)
+    with open_journal() as journal:
+        async with connected(target) as cluster:
+            namespace = target.namespace or cluster.namespace
+            await _ended_others(cluster, journal, namespace)
+            from hookline.kube.job_run import started
+
+            job, _ = await started(cluster, wanted.task(namespace))
+            arriving = Arriving(journal, _source(job, cluster), watch, quiet=quiet)
+            ending = await _tended(cluster, job, arriving)
+            return arriving.over(ending, json=json)
+
+
+async def _tended(cluster: Cluster, job: Object, arriving: Arriving) -> Ending:
+    """Until the Job is over. A first signal ends it with its end hooks, a second one at once."""
+    from hookline.kube.job_run import forget, tended
+
+    asked = asyncio.Event()
+    async with _interrupts(cluster, job, asked, arriving):
+        ending = await tended(cluster, job, printed=arriving.printed, waits=arriving.waits, ending=asked)
+    await arriving.closed(ending)
+    await forget(cluster, job)
+    return ending
+
+
+@asynccontextmanager
+async def _interrupts(
+    cluster: Cluster, job: Object, asked: asyncio.Event, arriving: Arriving
+) -> AsyncGenerator[None]:
+    from hookline.kube.job_run import end
+
+    loop = asyncio.get_running_loop()
+    ends: list[asyncio.Task[None]] = []
+
+    def interrupt() -> None:
+        if not ends:
+            err.print(
+                "interrupted: end hooks are running in the pod; once more ends them too", style="yellow"
+            )
+        arriving.interrupted = True
+        asked.set()
+        ends.append(asyncio.ensure_future(end(cluster, job, at_once=bool(ends))))
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+        await asyncio.gather(*ends)
+
+
+class Arriving:
+    """What a Job prints, as it comes: records go to the journal and to whoever watches, the rest is shown."""
+
+    def __init__(
+        self, journal: Journal, source: str, watch: Callable[[Record], None] | None, *, quiet: bool
+    ) -> None:
+        self._journal = Unwritten(journal)
+        self._flush = journal.flush  # before a Job is forgotten with its log
+        self._source = source
+        self._watch = watch
+        self._quiet = quiet
+        self._received = Received()
+        self._open: dict[tuple[str, str], Begun] = {}
+        self._run_id = ""
+        self._result: Mapping[str, Any] | None = None
+        self._last: deque[str] = deque(maxlen=10)
+        self.interrupted = False
+
+    def know(self, records: Iterable[Record]) -> None:
+        """Records of earlier, so that what they leave open is closed."""
+        for each in records:
+            self._bracket(each)
+
+    async def printed(self, line: str) -> None:
+        """A line of the log; the next is read when this one is taken in."""
+        found, others = self._received.take(line)
+        if others:
+            self._last.append(others)
+            self._show(others)
+        if isinstance(found, Said):
+            self._result = found.value if found.word == RESULT else self._result
+        elif found is not None:
+            await self._take(found)
+
+    def waits(self, why: str) -> None:
+        err.print(f"the pod does not start yet: {why}", style="yellow")
+
+    async def closed(self, ending: Ending) -> None:
+        """End what the Job has left open, and say what is missing."""
+        cut = _CUT if ending.exit_code == 0 else f"its program ended with {ending.exit_code} before it"
+        why = ending.why or cut
+        for begun in reversed(list(self._open.values())):
+            at = max(time.time(), begun.at)
+            await self._take(Ended(begun.run_id, begun.scope_id, begun.scope, at, Status.LOST, None, why))
+        self._flush()
+        if self._received.missing:
+            err.print(
+                f"not in the pod's log, nor in the journal: {self._received.missing} records", style="yellow"
+            )
+        elif ending.log_lost:
+            err.print("the end of the pod's log could not be read, and is not in the journal", style="yellow")
+
+    def over(self, ending: Ending, *, json: bool) -> int:
+        """Tell how it ended; the exit code."""
+        if self._result is not None:
+            say_result(self._result["value"], self._result["text"], json=json)
+        if self.interrupted:
+            return _INTERRUPTED
+        if ending.exit_code == 0 and self._result is None:
+            raise HooklineError(f"the run ended well, and its answer is lost: {_CUT}{self._where}")
+        for line in self._last if ending.exit_code and self._quiet else ():
+            err.print(line)  # why it failed is among the last it said
+        if ending.exit_code is None:
+            how = "the run was cut off" if ending.began else "the run never began"
+            raise HooklineError(f"{how}: {ending.why}{self._where}")
+        return ending.exit_code
+
+    @property
+    def _where(self) -> str:
+        return f" (hookline runs {self._run_id})" if self._run_id else ""
+
+    async def _take(self, record: Record) -> None:
+        self._bracket(record)
+        if isinstance(record, Begun) and record.parent_id is None:
+            self._run_id = record.run_id
+            # It is ours now, and where it works is found again by this.
+            record = record._replace(owner=owner(), source=self._source)
+        if await self._journal.write(record) and self._watch is not None:
+            self._watch(record)
+
+    def _show(self, line: str) -> None:
+        if not self._quiet:
+            err.print(line, style="dim")
+
+    def _bracket(self, record: Record) -> None:
+        if isinstance(record, Begun):
+            self._open[record.run_id, record.scope_id] = record
+        elif isinstance(record, Ended):
+            self._open.pop((record.run_id, record.scope_id), None)
+
+
+async def _ended_others(cluster: Cluster, journal: Journal, namespace: str) -> None:
+    """Bring in what Jobs of commands that were killed have come to since, and remove them."""
+    from hookline.kube.job_run import Ending, forget, tended
+    from hookline.kube.kinds import JOB
+    from hookline.kube.pod_state import is_over
+
+    found, _ = await cluster.list(JOB, namespace, {"hookline.dev/component": _COMPONENT})
+    left = {_source(job, cluster): job for job in found if _is_left(job)}
+    rows = {
+        row.source: row for row in journal.unfinished() if _is_dead(row) and _is_in(row, cluster, namespace)
+    }
+    for source in [*left, *(source for source in rows if source not in left)]:
+        job, row = left.get(cast("str", source)), rows.get(source)
+        if job is not None and not is_over(job):
+            err.print(f"a run goes on as Job {job['metadata']['name']} in {namespace}", style="yellow")
+            continue
+        if row is not None and not journal.claim(row.run_id, cast("Owner", row.owner), owner()):
+            continue
+        arriving = Arriving(journal, cast("str", source), None, quiet=True)
+        arriving.know(journal.records(row.run_id) if row else ())
+        ending = Ending(why="its Job is gone")
+        if job is not None:
+            ending = await tended(cluster, job, printed=arriving.printed)
+        await arriving.closed(ending)
+        if job is not None:
+            await forget(cluster, job)
+        if row is not None:
+            err.print(
+                f"run {row.run_id} ({row.name}) has ended meanwhile; it is in the journal now", style="yellow"
+            )
+
+
+def _is_left(job: Object) -> bool:
+    """Whether a command of this machine has made it that had the same journal and is dead."""
+    try:
+        journal, *said = jsonlib.loads(job["metadata"].get("annotations", {}).get(_OWNER, ""))
+        made_by = Owner(*said)
+    except (ValueError, TypeError):
+        return False
+    return journal == _journal() and made_by.boot_id == owner().boot_id and not alive(made_by)
+
+
+def _journal() -> str:
+    return hashlib.sha256(str(default_path(os.environ)).encode()).hexdigest()[:16]
+
+
+def _is_dead(row: RunRow) -> bool:
+    return row.owner is not None and not alive(row.owner)
+
+
+def _is_in(row: RunRow, cluster: Cluster, namespace: str) -> bool:
+    place, _, server = (row.source or "").partition(" at ")
+    return place.startswith(f"{THERE}{namespace}/") and server == cluster.server
+
+
+def _source(job: Object, cluster: Cluster) -> str:
+    metadata = job["metadata"]
+    return f"{THERE}{metadata['namespace']}/{metadata['name']} at {cluster.server}"

@@ -1,0 +1,182 @@
+"""Where the processes of hooks run, by the command line: `--on`, and what they see there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hookline.errors import UsageError
+from hookline.hookfile.attach import SUFFIXES
+from hookline.journal.home import default_path
+from hookline.kube.connect import KUBERNETES
+from hookline.runners import Capabilities, Mount, Runner
+from hookline.runners.container import CAPABILITIES as IN_CONTAINERS
+from hookline.runners.container import ContainerRunner
+from hookline.runners.local import CAPABILITIES as ON_THIS_MACHINE
+from hookline.runners.local import LocalRunner
+from hookline.runners.mirror import EnclosedRunner, Enclosure
+from hookline.runners.mounts import beneath
+from hookline.runners.sandbox import CAPABILITIES as IN_SANDBOXES
+from hookline.runners.sandbox import SandboxRunner, bubblewrap
+from hookline.table import meant
+
+__all__ = ["PLACES", "Place", "check_bubblewrap", "known_place", "mount_of", "place_of", "runs_in", "usable"]
+
+PLACES: Mapping[str, Capabilities] = {
+    "local": ON_THIS_MACHINE,
+    "sandbox": IN_SANDBOXES,
+    "container": IN_CONTAINERS,
+}
+_ENCLOSED: Mapping[str, Callable[[], Runner]] = {"sandbox": SandboxRunner, "container": ContainerRunner}
+_PROCESSES = ("command", "shell")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What the command line says of where the processes of hooks run."""
+
+    on: str = "local"
+    image: str | None = None
+    network: bool = False
+    mounts: tuple[Mount, ...] = ()
+
+    @property
+    def is_here(self) -> bool:
+        return self.on == "local"
+
+    def runner(
+        self, *, workspace: Path | None = None, each_of: str | None = None, files: Iterable[str] = ()
+    ) -> Runner:
+        """The runner for hooks, those of the hook files among them, that work in the one folder or in one of several."""
+        if self.is_here:
+            return LocalRunner()
+        if self.on == "sandbox":
+            check_bubblewrap()
+        seen = [*self.mounts, *([_own(workspace.absolute())] if workspace else ())]
+        for folder in map(_folder, files):
+            if folder and not _holds_home(folder) and not _is_seen(folder, seen):
+                seen.append(Mount(target=folder, source=folder, read_only=True))
+        given = Enclosure(
+            mounts=tuple(seen),
+            each_of=each_of,
+            hidden=str(default_path(os.environ).parent),
+            network=self.network,
+            image=self.image,
+            environ=dict(os.environ),
+        )
+        return EnclosedRunner(_ENCLOSED[self.on](), given)
+
+    def told(self, here: str, *, workspace: Path | None = None, files: Iterable[str] = ()) -> list[str]:
+        """What should be known before hooks run there; `here` says who runs on this machine all the same."""
+        if self.is_here:
+            return []
+        found = [f"--on {self.on}: hooks that are commands or scripts run in the {self.on}; {here}"]
+        if not self.network:
+            found.append(f"the {self.on} has no network; --network gives it to the hooks")
+        if workspace is not None and _holds_home(str(workspace.absolute())):
+            found.append(
+                f"hooks see all of your home, for it is in the workspace {workspace}; give --workspace"
+            )
+        found += [
+            f"{file}: hooks do not see its folder, for your home is in it; --mount shows them what they need"
+            for file in files
+            if (folder := _folder(file)) and _holds_home(folder)
+        ]
+        return found
+
+
+def place_of(
+    on: str,
+    images: Sequence[str] | None = None,
+    *,
+    network: bool = False,
+    mounts: Sequence[str] | None = None,
+) -> tuple[Place, list[str]]:
+    """The place, and what `--image` says besides it: an image without a source is the one to run in."""
+    on = known_place(on or "local")
+    named = [each for each in images or () if "=" not in each]
+    others = [each for each in images or () if "=" in each]
+    useless = {"--network": network, "--mount": mounts} if on == "local" else {}
+    for option in (name for name, value in useless.items() if value):
+        raise UsageError(f"{option} goes with --on sandbox or --on container; a process here sees everything")
+    if named and on != "container":
+        raise UsageError(
+            f"--image {named[0]!r} is not REF=SOURCE; an image for the hooks to run in goes with --on container"
+        )
+    if on == "container" and len(named) != 1:
+        told = f"; these are {len(named)}: {', '.join(named)}" if named else ", such as --image python:3.12"
+        raise UsageError(f"--on container needs one image that the hooks run in: --image NAME{told}")
+    image = named[0] if named else None
+    return Place(on=on, image=image, network=network, mounts=tuple(map(mount_of, mounts or ()))), others
+
+
+async def usable(runner: Runner) -> None:
+    """UsageError where no hook could start, before anything has begun: a guard that cannot start guards nothing."""
+    trouble = await runner.trouble() if isinstance(runner, EnclosedRunner) else None
+    if trouble is not None:
+        raise UsageError(f"nothing was run: {trouble}")
+
+
+def runs_in(kind: str, on: str) -> str:
+    """Where a hook of that kind runs, for a reader."""
+    if kind == "image":
+        return "in a container of its image"
+    return f"in the {on}" if kind in _PROCESSES and on != "local" else "here"
+
+
+def known_place(word: str) -> str:
+    """One of this machine's places. What runs on a cluster was sent there before it comes to this."""
+    if word == KUBERNETES:
+        raise UsageError(
+            f"--on {KUBERNETES} does not go with this: `hookline run` takes AgentRun manifests and agents in Python"
+            " there, `hookline serve` a WORKFLOW.md, and a kagent Agent is applied with kubectl, where `hookline"
+            " operator --kagent` works"
+        )
+    if word not in PLACES:
+        hint = meant(word, (*PLACES, KUBERNETES))
+        raise UsageError(f"--on is {word!r}; known: {', '.join((*PLACES, KUBERNETES))}{hint}")
+    return word
+
+
+def check_bubblewrap() -> None:
+    """UsageError where there is no sandbox to be had, with what can be done."""
+    try:
+        bubblewrap()
+    except UsageError as exc:
+        raise UsageError(f"{exc}; or run without isolation: --on local") from None
+
+
+def mount_of(text: str) -> Mount:
+    """`DIR`, `DIR:TARGET` or `DIR:TARGET:rw`; to be read only, unless it says otherwise."""
+    source, _, rest = text.partition(":")
+    target, _, way = rest.partition(":")
+    source = os.path.abspath(source)
+    if way not in ("", "ro", "rw") or (target and not target.startswith("/")):
+        raise UsageError(f"--mount is {text!r}; give DIR, DIR:/TARGET or DIR:/TARGET:rw")
+    if not os.path.exists(source):
+        raise UsageError(f"--mount: there is no {source!r}")
+    return Mount(target=target or source, source=source, read_only=way != "rw")
+
+
+def _own(workspace: Path) -> Mount:
+    if workspace == Path("/"):
+        raise UsageError(
+            "the workspace is /, all of this machine; give --workspace, a folder for the hooks to see"
+        )
+    return Mount(target=os.path.normpath(workspace), source=os.path.normpath(workspace))
+
+
+def _folder(file: str) -> str | None:
+    """Where the scripts of a hook file are; what is Python runs here anyway."""
+    path = Path(file)
+    return str(path.resolve().parent) if path.suffix in SUFFIXES else None
+
+
+def _is_seen(folder: str, mounts: Iterable[Mount]) -> bool:
+    return any(each.target == each.source and beneath(folder, each.target) for each in mounts)
+
+
+def _holds_home(folder: str) -> bool:
+    return beneath(os.path.realpath(os.path.expanduser("~")), os.path.realpath(folder))

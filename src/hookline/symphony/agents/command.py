@@ -1,0 +1,286 @@
+"""Any command-line agent, such as `claude -p` or `codex exec`: one process a turn.
+
+The prompt is one argument, where the command has `{prompt}`, else it is on standard input. A process knows nothing
+of the one before it, so later turns are told the first prompt again. Where the agent prints JSON lines, its answer
+and its tokens are read from them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from hookline.errors import UsageError
+from hookline.runners import Ending, Order, Output
+from hookline.runners.local import LocalRunner, Pipes, Started, popened
+from hookline.symphony.agents import Place, Tokens, Told, TurnFailed
+from hookline.symphony.agents.stall import ended, unless_silent
+
+__all__ = ["PROMPT", "CommandAgent", "CommandSession"]
+
+PROMPT = "{prompt}"
+KEPT = 256 * 1024
+"""Bytes of an agent's output that are kept, from its end."""
+LONGEST_LINE = 10 * 1024 * 1024
+_OFTEN = 0.1
+"""Seconds between two signs of life that are passed on."""
+_CHUNK = 65536
+_ARGUMENT = 128 * 1024
+"""Bytes of one argument that Linux takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandAgent:
+    """A command and how long, in seconds, it may be silent."""
+
+    argv: tuple[str, ...]
+    silence: float = 3600.0
+
+    def __post_init__(self) -> None:
+        if not self.argv:
+            raise UsageError("a command-line agent needs a command, such as claude -p")
+
+    async def open(self, place: Place) -> CommandSession:
+        program = self.argv[0]
+        found = shutil.which(
+            os.path.join(place.workspace, program) if "/" in program else program, path=place.env.get("PATH")
+        )
+        if found is None:
+            error = TurnFailed(
+                f"the agent {program!r} was not found; is it installed and on PATH?", kind="codex_not_found"
+            )
+            place.tell(Told(kind="startup_failed", text=str(error)))
+            raise error
+        return CommandSession(self, place)
+
+
+class CommandSession:
+    """The turns of one attempt. What a turn started is gone when the turn is."""
+
+    def __init__(self, agent: CommandAgent, place: Place) -> None:
+        self.id = secrets.token_hex(6)
+        self._agent = agent
+        self._place = place
+        self._runner = LocalRunner(cap=1)
+        self._first: str | None = None
+        self._going: asyncio.Task[str] | None = None
+        self._tokens = Tokens()
+        place.tell(Told(kind="session_started", session_id=self.id))
+
+    async def turn(self, prompt: str) -> str:
+        whole = prompt if self._first is None else f"{self._first}\n\n{prompt}"
+        self._first = self._first or prompt
+        listening = _Listening(self._place.tell)
+        self._going = asyncio.get_running_loop().create_task(self._taken(whole, listening))
+        try:
+            said = await unless_silent(self._going, listening.heard, self._agent.silence)
+        except TurnFailed as exc:
+            self._place.tell(Told(kind=_EVENTS.get(exc.kind, "turn_ended_with_error"), text=str(exc)))
+            raise
+        finally:
+            listening.close()
+        self._place.tell(
+            Told(kind="turn_completed", text=said[-500:], tokens=self._tokens, session_id=self.id)
+        )
+        return said
+
+    async def close(self) -> None:
+        if self._going is not None and not self._going.done():
+            await ended(self._going)
+        await self._runner.close()
+
+    async def _taken(self, prompt: str, listening: _Listening) -> str:
+        argv, stdin = _filled(self._agent.argv, prompt)
+        order = Order(argv=argv, cwd=self._place.workspace, env=self._place.env, stdin=stdin)
+        try:
+            ending = await self._runner.run(order, listening.start)
+            listening.read_rest()
+        finally:
+            listening.close()
+        self._tokens = _sum(self._tokens, listening.tokens)
+        trouble = _trouble(argv[0], ending, listening)
+        if trouble is not None:
+            raise trouble
+        return listening.answer()
+
+
+_EVENTS = {"turn_failed": "turn_failed", "turn_cancelled": "turn_cancelled"}
+
+
+def _filled(argv: tuple[str, ...], prompt: str) -> tuple[tuple[str, ...], bytes]:
+    """The arguments and what is on standard input; the prompt is never given to a shell as its text."""
+    text = prompt.replace("\0", "")
+    content = text.encode("utf-8", "backslashreplace")
+    if not any(PROMPT in word for word in argv):
+        return argv, content
+    if len(content) >= _ARGUMENT:
+        raise TurnFailed(
+            f"the prompt has {len(content)} bytes, too many for an argument; take {PROMPT} out of agent.command, then"
+            " it is on standard input",
+            kind="turn_failed",
+        )
+    return tuple(word.replace(PROMPT, content.decode()) for word in argv), b""
+
+
+def _trouble(program: str, ending: Ending, listening: _Listening) -> TurnFailed | None:
+    last = listening.last_lines()
+    why = f": {last}" if last else ""
+    if ending.not_started is not None:
+        return TurnFailed(f"the agent could not start: {ending.not_started}", kind="codex_not_found")
+    if ending.exit_code != 0:
+        return TurnFailed(f"the agent {program} {ending.in_words()}{why}", kind="port_exit")
+    if listening.failed:
+        return TurnFailed(f"the agent says that it failed{why}", kind="turn_failed")
+    return None
+
+
+class _Listening:
+    """What a process says while it runs, and when that was. Its pipes are ours, the rest is the runner's."""
+
+    def __init__(self, tell: Callable[[Told], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._tell = tell
+        self._last = self._told = self._loop.time()
+        self._kept: dict[int, bytearray] = {}
+        self._open: set[int] = set()
+        self._line = bytearray()
+        self._said: str | None = None
+        self.tokens = Tokens()
+        self.failed = False
+        self._out, self._err = self._pipe(), self._pipe()
+        self._reading = self._out[0], self._err[0]
+
+    def heard(self) -> float:
+        return self._last
+
+    def start(self, order: Order, env: Mapping[str, str], number: str, pipes: Pipes) -> Started:
+        try:
+            started = popened(order, env, number, (pipes[0], self._out[1], self._err[1]))
+        finally:
+            self._close(self._out[1], self._err[1])
+        for fd in self._reading:
+            os.set_blocking(fd, False)
+            self._kept[fd] = bytearray()
+            self._loop.add_reader(fd, self._read, fd)
+        return started
+
+    def read_rest(self) -> None:
+        for fd in self._reading:
+            # A pipe holds a megabyte at most; who prints on for ever does not keep us.
+            for _ in range(32):
+                if fd not in self._open or fd not in self._kept or not self._read(fd):
+                    break
+        self._heed(bytes(self._line))
+
+    def close(self) -> None:
+        self._close(*list(self._open))
+
+    def answer(self) -> str:
+        """Its own last word where it speaks JSON, else all that it printed."""
+        return self._said if self._said is not None else self._text(self._reading[0]).strip()
+
+    def last_lines(self) -> str:
+        for fd in reversed(self._reading):
+            content = bytes(self._kept.get(fd, b""))
+            lines = Output(head=content, total=len(content)).last_lines()
+            if lines:
+                return lines
+        return ""
+
+    def _text(self, fd: int) -> str:
+        return bytes(self._kept.get(fd, b"")).decode("utf-8", "replace")
+
+    def _read(self, fd: int) -> bool:
+        """Whether there may be more."""
+        try:
+            part = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            part = b""
+        if not part:
+            self._close(fd)
+            return False
+        kept = self._kept[fd]
+        kept += part
+        if len(kept) > 2 * KEPT:
+            del kept[:-KEPT]
+        self._last = self._loop.time()
+        if fd == self._reading[0]:
+            self._take_lines(part)
+        if self._last - self._told >= _OFTEN:
+            self._told = self._last
+            self._tell(Told(kind="notification", text=_end_of(part)))
+        return True
+
+    def _take_lines(self, part: bytes) -> None:
+        first, *rest = part.split(b"\n")
+        self._line += first
+        for line in rest:
+            self._heed(bytes(self._line))
+            self._line = bytearray(line)
+        if len(self._line) > LONGEST_LINE:
+            self._line.clear()
+
+    def _heed(self, line: bytes) -> None:
+        """Take from a line of JSON what Claude Code and Codex say of themselves there."""
+        if not line.startswith(b"{"):
+            return
+        try:
+            value = json.loads(line)
+        except ValueError:
+            return
+        if not isinstance(value, dict):
+            return
+        told = cast("dict[str, Any]", value)
+        self._said = _answer_in(told) or self._said
+        self.failed = self.failed or told.get("is_error") is True or told.get("type") == "turn.failed"
+        usage = told.get("usage")
+        if told.get("type") in ("result", "turn.completed") and isinstance(usage, dict):
+            self.tokens = _sum(self.tokens, _tokens(cast("dict[str, Any]", usage)))
+
+    def _pipe(self) -> tuple[int, int]:
+        ends = os.pipe()
+        self._open.update(ends)
+        return ends
+
+    def _close(self, *fds: int) -> None:
+        for fd in fds:
+            if fd in self._open:
+                self._open.discard(fd)
+                self._loop.remove_reader(fd)
+                os.close(fd)
+
+
+def _answer_in(told: Mapping[str, Any]) -> str | None:
+    item = told.get("item")
+    if told.get("type") == "result" and isinstance(told.get("result"), str):
+        return told["result"]
+    if isinstance(item, dict):
+        inner = cast("dict[str, Any]", item)
+        if inner.get("type") == "agent_message" and isinstance(inner.get("text"), str):
+            return inner["text"]
+    return None
+
+
+def _tokens(usage: Mapping[str, Any]) -> Tokens:
+    numbers = [usage.get(name) for name in ("input_tokens", "output_tokens")]
+    read, written = (each if type(each) is int and each >= 0 else 0 for each in numbers)
+    return Tokens(input=read, output=written, total=read + written)
+
+
+def _sum(one: Tokens, other: Tokens) -> Tokens:
+    return Tokens(
+        input=one.input + other.input, output=one.output + other.output, total=one.total + other.total
+    )
+
+
+def _end_of(part: bytes) -> str:
+    lines = part[-2000:].decode("utf-8", "replace").strip().splitlines()
+    return lines[-1][:500] if lines else ""

@@ -1,0 +1,186 @@
+"""The guard of a service in the hands of the coding agent that it starts, so that hooks see what the agent does.
+
+A foreign agent runs a hook as a command. Here that is `hookline answer`, with the very file the user named and the
+journal of the service. Nothing is written for it: Codex is given its hooks with the thread, Claude Code as an
+argument. So the agent's own configuration stays as it is, and nothing is left after a crash.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hookline.claude.events import CALLERS
+from hookline.engine.hook import Hook, Mode
+from hookline.engine.point import Point, Scope
+from hookline.journal.home import default_path
+from hookline.symphony.read import Agent
+
+__all__ = ["Guard", "Once", "commands_in", "guard_of", "in_force", "trusted"]
+
+SHORTEST_LIMIT = 600
+"""Seconds that an agent waits for a hook at least; what a hook may take is limited by hookline itself."""
+LONGEST_LIMIT = 24 * 3600
+_MORE = 30.0
+_OUTER = frozenset({Scope.WORKSPACE, Scope.RUN})
+# To an agent a hook that could not start, or died, is none, and the call would go on.
+_OR_REFUSED = '"$@" && exit 0; code=$?; [ $code -eq 2 ] || echo "hookline could not be asked: exit code $code" >&2; exit 2'
+
+Listed = Iterable[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """Hooks by the file they are from; under None those that no other process could find. `home` has the journal."""
+
+    files: Mapping[str | None, tuple[Hook, ...]]
+    home: str
+
+    def events(self, caller: str) -> dict[str, list[dict[str, Any]]]:
+        """What the agent is told to run, by its own names of events, in the form that Claude Code and Codex share.
+
+        Only events at which a hook stands are there; the others cost nothing.
+        """
+        found: dict[str, list[dict[str, Any]]] = {}
+        for event, point in _points(caller).items():
+            handlers = [
+                {"type": "command", "command": self._command(event, caller, file), "timeout": _limit(hooks)}
+                for file, standing in self.files.items()
+                if file is not None and (hooks := [hook for hook in standing if point in hook.points])
+            ]
+            if handlers:
+                found[event] = [{"hooks": handlers}]
+        return found
+
+    def argv(self, argv: tuple[str, ...]) -> tuple[str, ...]:
+        """The command of a command-line agent, with the guard in its arguments where it takes one."""
+        if _why_not(argv) is not None:
+            return argv
+        # A repository may switch hooks off in the settings that it brings along; an argument counts for more.
+        settings = {"disableAllHooks": False, "hooks": self.events("claude")}
+        return (argv[0], "--settings", json.dumps(settings), *argv[1:])
+
+    def blind(self, agent: Agent) -> list[str]:
+        """Which hooks do not see what this agent does, and why."""
+        if agent.kind == "builtin":
+            return []
+        everyone = [hook for hooks in self.files.values() for hook in hooks]
+        reason = _why_not(agent.command) if agent.kind == "command" else None
+        if reason is not None:
+            return [*_sentence(reason, everyone)]
+        caller = "claude" if agent.kind == "command" else "codex"
+        homeless = self.files.get(None, ())
+        return [
+            *_sentence(
+                f"{caller} asks in a process of its own, which cannot find what is only Python", homeless
+            ),
+            *_sentence(
+                f"{caller} has no event for this",
+                [hook for hook in everyone if hook not in homeless],
+                frozenset(_points(caller).values()),
+            ),
+        ]
+
+    def _command(self, event: str, caller: str, file: str) -> str:
+        # -P: what lies in the agent's folder must not be imported in place of hookline or the standard library.
+        answer = [sys.executable, "-P", "-m", "hookline", "answer", event, "--as", caller, "--file", file]
+        words = ["env", f"HOOKLINE_HOME={self.home}", *answer]
+        point = CALLERS[caller][event]
+        if point is not None and point.is_start:
+            words = ["sh", "-c", _OR_REFUSED, "hookline", *words]
+        return shlex.join(words)
+
+
+class Once:
+    """Tells each thing once, however often it comes up."""
+
+    def __init__(self, tell: Callable[[str], object]) -> None:
+        self._tell = tell
+        self._told: set[str] = set()
+
+    def __call__(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            if text not in self._told:
+                self._told.add(text)
+                self._tell(text)
+
+
+def guard_of(files: Sequence[str] | None, hooks: Iterable[Hook], environ: Mapping[str, str]) -> Guard | None:
+    """The guard that hook files make, of which these are the hooks; None where there are none."""
+    names = [os.path.realpath(file) for file in files or () if os.path.isfile(file)]
+    found: dict[str | None, list[Hook]] = {name: [] for name in names}
+    for hook in hooks:
+        if hook.mode is not Mode.OFF:
+            place = os.path.realpath(hook.source.rpartition(":")[0])
+            found.setdefault(place if place in found else None, []).append(hook)
+    standing = {file: tuple(each) for file, each in found.items() if each}
+    home = Path(os.path.abspath(default_path(environ))).parent
+    return Guard(files=standing, home=str(home)) if standing else None
+
+
+def commands_in(events: Mapping[str, Any]) -> frozenset[str]:
+    """The commands of what `Guard.events` gives; each is at one event only."""
+    return frozenset(
+        handler["command"] for groups in events.values() for group in groups for handler in group["hooks"]
+    )
+
+
+def trusted(listed: Listed, commands: frozenset[str]) -> dict[str, dict[str, Any]]:
+    """Codex's own words for trusting these commands, and no other hook, from its list of hooks."""
+    return {
+        str(each["key"]): {"enabled": True, "trusted_hash": each["currentHash"]}
+        for each in listed
+        if each.get("command") in commands and "key" in each and "currentHash" in each
+    }
+
+
+def in_force(listed: Listed, commands: frozenset[str]) -> bool:
+    """Whether Codex will run every one of these commands."""
+    running = {
+        each.get("command")
+        for each in listed
+        if each.get("enabled") is True and each.get("trustStatus") in ("trusted", "managed")
+    }
+    return commands <= running
+
+
+def _points(caller: str) -> dict[str, Point | str]:
+    return {event: point or f"x.{caller}.{event}" for event, point in CALLERS[caller].items()}
+
+
+def _inner(hook: Hook) -> frozenset[Point | str]:
+    """Where it stands inside the agent's own work; the rest is the service's."""
+    outer = {point for point in hook.points if isinstance(point, Point) and point.scope in _OUTER}
+    return hook.points - outer
+
+
+def _limit(hooks: Iterable[Hook]) -> int:
+    """Long enough for all of them one after another."""
+    limits = [LONGEST_LIMIT if hook.timeout is None else hook.timeout for hook in hooks]
+    return min(max(math.ceil(sum(limits) + _MORE), SHORTEST_LIMIT), LONGEST_LIMIT)
+
+
+def _why_not(argv: tuple[str, ...]) -> str | None:
+    """Why a command-line agent cannot be given hooks; None where it can."""
+    program = os.path.basename(argv[0])
+    if program != "claude":
+        better = "; agent.kind: codex can" if program == "codex" else ""
+        return f"the agent {argv[0]!r} cannot be given hooks{better}"
+    if any(word.partition("=")[0] == "--settings" for word in argv):
+        return "agent.command has --settings of its own, of which claude takes one"
+    return None
+
+
+def _sentence(why: str, hooks: Iterable[Hook], asked: frozenset[Point | str] = frozenset()) -> Iterator[str]:
+    """What is to be told of hooks of which not every inner point is `asked` for; nothing where all are."""
+    unseen = {hook.name: ", ".join(sorted(map(str, _inner(hook) - asked))) for hook in hooks}
+    named = ", ".join(f"{name} ({points})" for name, points in unseen.items() if points)
+    if named:
+        yield f"{why}, so these hooks see nothing of it: {named}"

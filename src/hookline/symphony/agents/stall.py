@@ -1,0 +1,48 @@
+"""Waiting for work that has to give a sign of life now and then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from hookline.symphony.agents import TurnFailed
+
+__all__ = ["ended", "unless_silent"]
+
+T = TypeVar("T")
+
+
+async def unless_silent(work: asyncio.Future[T], heard: Callable[[], float], limit: float) -> T:
+    """What the work comes to; past its limit of silence it is cancelled, waited for, and a TurnFailed.
+
+    `heard` is when it last gave a sign, in the loop's time. Cancelled ourselves, we end it first as well.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        while not work.done():
+            left = heard() + limit - loop.time()
+            if left <= 0:
+                raise TurnFailed(f"nothing was heard of the agent for {limit:g} s", kind="turn_timeout")
+            await asyncio.wait({work}, timeout=left)
+    except BaseException:
+        await ended(work)
+        raise
+    if work.cancelled():
+        raise TurnFailed("the turn was ended", kind="turn_cancelled")
+    return work.result()
+
+
+async def ended(work: asyncio.Future[Any]) -> None:
+    """Cancel it and wait for its end, also where we are cancelled once more."""
+    work.cancel()
+    cancelled: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait({work})
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+    if not work.cancelled():
+        work.exception()
+    if cancelled is not None:
+        raise cancelled

@@ -1,0 +1,324 @@
+"""The four hooks of WORKFLOW.md as hooks of the engine: shell scripts in the workspace, told of the issue.
+
+Script and limit are taken when a hook starts, so a changed file counts from the next one on, and one that runs ends
+with what it started with.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hookline.engine.context import HookContext, WorkflowContext
+from hookline.engine.hook import Hook
+from hookline.engine.point import Point, Scope
+from hookline.engine.result import CONTINUE, HookResult
+from hookline.engine.threads import Threads
+from hookline.errors import HookBroke
+from hookline.handlers.input import context_json, environment
+from hookline.journal.masking import SHORTEST, Mask
+from hookline.runners import Ending, Order, Runner
+from hookline.symphony import read as symphony
+from hookline.symphony.issue import Issue
+from hookline.symphony.read import DEFAULTS, POINTS, Script
+from hookline.symphony.workspace import Root, Workspace, WorkspaceError
+
+__all__ = [
+    "LOGGED",
+    "Outputs",
+    "Scene",
+    "Scripts",
+    "fields",
+    "shortened",
+    "withheld",
+    "workspace_hooks",
+]
+
+logger = logging.getLogger(__name__)
+
+LOGGED = 2048
+"""Bytes of a hook's output that the log and the journal have; the whole is in a file of its own."""
+KEPT = 4 * 1024 * 1024
+"""Bytes of a hook's output that the file has; of a longer one its beginning and its end."""
+KEEP_DAYS = 30.0
+KEEP_BYTES = 512 * 1024 * 1024
+_TIDY = 3600.0
+_BIG = 64 * 1024
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_PLAIN = re.compile(r"[\w./:@%+,-]+", re.ASCII)
+_threads = Threads(cap=8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What a hook is told: whose workspace it is in, in which attempt, and how that ended.
+
+    `attempt` is the prompt's: None the first time, then the number of the retry. `outcome` is for endings that the
+    engine has no word of its own for.
+    """
+
+    issue: Issue
+    workspace: Workspace
+    root: Root
+    attempt: int | None = None
+    outcome: Callable[[], str | None] = lambda: None
+
+
+class Outputs:
+    """Whole outputs, a file for each hook that said something, kept beside the journal for a while."""
+
+    def __init__(
+        self, folder: str | Path, *, keep_days: float = KEEP_DAYS, keep_bytes: int = KEEP_BYTES
+    ) -> None:
+        self.folder = Path(folder)
+        self._keep_seconds = keep_days * 86400
+        self._keep_bytes = keep_bytes
+        self._tidied = 0.0
+
+    def keep(self, name: str, text: str) -> Path:
+        """Where it is; OSError where it cannot be kept."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        now = time.time()
+        if now - self._tidied > _TIDY:
+            self._tidied = now
+            self._tidy(now - self._keep_seconds)
+        path = self.folder / name
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+        return path
+
+    def _tidy(self, oldest: float) -> None:
+        """Drop what is too old, and the oldest of what is too much."""
+        with os.scandir(self.folder) as entries:
+            found = [(entry.stat(follow_symlinks=False), entry.path) for entry in entries if entry.is_file()]
+        size = 0
+        for about, path in sorted(found, key=lambda each: each[0].st_mtime, reverse=True):
+            size += about.st_size
+            if about.st_mtime < oldest or size > self._keep_bytes:
+                Path(path).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scripts:
+    """What runs the scripts, and what each is given. `current` gives the configuration of this moment.
+
+    `secret_names` are variables that no script sees, nor any other variable that holds the same value.
+    """
+
+    current: Callable[[], symphony.Hooks]
+    runner: Runner
+    environ: Mapping[str, str]
+    file: str = symphony.FILE
+    secret_names: frozenset[str] = frozenset()
+    mask: Mask = field(default_factory=Mask)
+    outputs: Outputs | None = None
+
+    async def run(self, name: str, scene: Scene, hook_context: HookContext) -> HookResult:
+        """Run a hook's script of this moment; nothing where there is none."""
+        hooks = self.current()
+        script: Script | None = getattr(hooks, name)
+        if script is None:
+            return CONTINUE
+        about = _about(name, scene)
+        logger.info("%s hook started", about)
+        try:
+            with scene.root.opened(scene.workspace) as folder:
+                order = self._order(script, hooks.timeout, folder, scene, name, hook_context)
+                ending = await self.runner.run(order)
+        except WorkspaceError as exc:
+            logger.warning("%s hook did not start: %s", about, exc)
+            raise HookBroke(f"could not start: {exc}", kind="not_started") from exc
+        except BaseException as exc:
+            logger.warning("%s hook was ended: %s", about, type(exc).__name__)
+            raise
+        return await self._judged(ending, name, hooks.timeout, about, hook_context)
+
+    def environment(self, name: str, scene: Scene, hook_context: HookContext) -> dict[str, str]:
+        """The service's own, without the tracker's secrets, with what is known of the issue."""
+        issue, workspace = scene.issue, scene.workspace
+        ended = None if POINTS[name].is_start else scene.outcome() or hook_context.status
+        told: Mapping[str, Any] = {
+            "ISSUE_ID": issue.id,
+            "ISSUE_IDENTIFIER": issue.identifier,
+            "ISSUE_TITLE": issue.title,
+            "ISSUE_STATE": issue.state,
+            "ISSUE_URL": issue.url,
+            "WORKSPACE": workspace.path,
+            "WORKSPACE_KEY": workspace.key,
+            "HOOK": name,
+            "OUTCOME": ended,
+        }
+        env = withheld(self.environ, self.secret_names)
+        for key, value in told.items():
+            for prefix in ("HOOKLINE_", "SYMPHONY_"):
+                env.pop(prefix + key, None)
+                if value is not None and value != "":
+                    env[prefix + key] = _variable(str(value))
+        env.pop("SYMPHONY_ATTEMPT", None)
+        if scene.attempt is not None:
+            env["SYMPHONY_ATTEMPT"] = str(scene.attempt)
+        env["SYMPHONY_WORKSPACE_PATH"] = env["PWD"] = workspace.path
+        whole = environment(env, None, hook_context, workspace.path)
+        if POINTS[name].scope is Scope.WORKSPACE:
+            del whole["HOOKLINE_ATTEMPT"]
+        return whole
+
+    def _order(
+        self, script: Script, timeout: float, folder: str, scene: Scene, name: str, context: HookContext
+    ) -> Order:
+        return Order(
+            argv=("sh", "-lc", self._without_secrets(script.text)),
+            cwd=folder,
+            env=self.environment(name, scene, context),
+            stdin=context_json(context),
+            timeout=timeout,
+            output_cap=KEPT,
+            merge_stderr=True,
+        )
+
+    def _without_secrets(self, script: str) -> str:
+        """A profile that the login shell reads may export them again. In the same line: errors tell lines."""
+        names = " ".join(sorted(name for name in self.secret_names if _VARIABLE.fullmatch(name)))
+        return f"command unset {names} 2>/dev/null; {script}" if names else script
+
+    async def _judged(
+        self, ending: Ending, name: str, timeout: float, about: str, hook_context: HookContext
+    ) -> HookResult:
+        text = await self._masked(ending)
+        kept = await self._kept(f"{hook_context.run_id}.{name}.log", text)
+        said = shortened(text)
+        line = fields(duration=f"{ending.seconds:.3f}s", output=said or None, output_file=kept)
+        if ending.exited and ending.exit_code == 0:
+            logger.info(
+                "%s %s hook went well", about, fields(duration=f"{ending.seconds:.3f}s", output_file=kept)
+            )
+            logger.debug("%s %s", about, line)
+            return CONTINUE
+        how = ending.in_words(timeout)
+        status = (
+            fields(timeout_ms=round(timeout * 1000))
+            if ending.passed_limit
+            else fields(status=_status(ending))
+        )
+        verb = "timed out" if ending.passed_limit else "failed"
+        logger.warning("%s %s %s hook %s: %s", about, status, line, verb, how)
+        kind = "not_started" if ending.not_started else "timed_out" if ending.passed_limit else "exit"
+        parts = (
+            f"{how}: {said}" if said else how,
+            f"whole output: {kept}" if kept else "",
+            _advice(name, kind),
+        )
+        raise HookBroke("\n".join(part for part in parts if part), kind=kind)
+
+    async def _masked(self, ending: Ending) -> str:
+        """Masked before anything is cut; a long one away from the loop."""
+        text = ending.stdout.text
+        if len(text) < _BIG:
+            return self.mask.text(text)
+        return await _threads.call(self.mask.text, text, timeout=None)
+
+    async def _kept(self, name: str, text: str) -> str | None:
+        if self.outputs is None or not text:
+            return None
+        try:
+            return str(await _threads.call(self.outputs.keep, name, text, timeout=None))
+        except (OSError, HookBroke) as exc:
+            logger.warning("the output of a hook cannot be kept in %s: %s", self.outputs.folder, exc)
+            return None
+
+
+def workspace_hooks(scripts: Scripts, scene: Scene) -> tuple[Hook, ...]:
+    """The four hooks for one workspace. One that has no script when its point comes is not called."""
+    return tuple(_hook(scripts, scene, name, point) for name, point in POINTS.items())
+
+
+def _hook(scripts: Scripts, scene: Scene, name: str, point: Point) -> Hook:
+    async def handler(_ctx: WorkflowContext | None, hook_context: HookContext, /) -> HookResult:
+        return await scripts.run(name, scene, hook_context)
+
+    script: Script | None = getattr(scripts.current(), name)
+    return Hook(
+        name=name,
+        points=frozenset({point}),
+        handler=handler,
+        kind="shell",
+        match=lambda _: getattr(scripts.current(), name) is not None,
+        timeout=scripts.current().timeout,
+        on_error=DEFAULTS[point],
+        source=f"{scripts.file}:{script.line}" if script else scripts.file,
+        limits_itself=True,
+    )
+
+
+def withheld(environ: Mapping[str, str], secret_names: frozenset[str]) -> dict[str, str]:
+    """An environment without these variables, and without others that hold one of their values."""
+    values = {environ[name] for name in secret_names if len(environ.get(name, "")) >= SHORTEST}
+    return {
+        name: value for name, value in environ.items() if name not in secret_names and value not in values
+    }
+
+
+def shortened(text: str, cap: int = LOGGED) -> str:
+    """At most `cap` bytes of a text, of its beginning and its end, never half a character, and what is missing."""
+    content = text.strip().encode("utf-8", "backslashreplace")
+    if len(content) <= cap:
+        return content.decode()
+    head, tail = (
+        content[: cap // 2].decode("utf-8", "ignore"),
+        content[-(cap - cap // 2) :].decode("utf-8", "ignore"),
+    )
+    missing = len(content) - len(head.encode()) - len(tail.encode())
+    return f"{head}\n... {missing} bytes left out ...\n{tail}"
+
+
+def fields(**values: Any) -> str:
+    """`key=value` for a log line; a value that is more than a plain word stands in quotes, on one line."""
+    return " ".join(f"{key}={_quoted(str(value))}" for key, value in values.items() if value is not None)
+
+
+def _quoted(value: str) -> str:
+    if _PLAIN.fullmatch(value):
+        return value
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    return '"' + "".join(each if each.isprintable() else f"\\x{ord(each):02x}" for each in escaped) + '"'
+
+
+def _about(name: str, scene: Scene) -> str:
+    return fields(
+        issue_id=scene.issue.id,
+        issue_identifier=scene.issue.identifier,
+        hook=name,
+        workspace=scene.workspace.path,
+        attempt=scene.attempt,
+    )
+
+
+def _status(ending: Ending) -> str:
+    if ending.not_started is not None:
+        return "not_started"
+    return str(ending.exit_code) if ending.exit_code is not None else f"signal {ending.signal}"
+
+
+def _advice(name: str, kind: str) -> str:
+    if kind == "timed_out":
+        return (
+            "Raise hooks.timeout_ms, make it quicker (a shallow clone, fewer steps), or look for a process or a"
+            " network that hangs."
+        )
+    if name == "after_create":
+        return (
+            "Can it reach what it clones, may it write below workspace.root, is every tool it needs installed?"
+            " Try it alone: hookline try workspace.start WORKFLOW.md"
+        )
+    return ""
+
+
+def _variable(value: str) -> str:
+    return value.replace("\0", "").encode("utf-8", "replace")[:4096].decode("utf-8", "ignore")

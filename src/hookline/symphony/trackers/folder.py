@@ -1,0 +1,240 @@
+"""Issues as files in a folder: dropping one in is a new issue, editing its state moves it.
+
+A Markdown file has its fields between two lines of `---` and its description below them; a YAML file has all in one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from hookline.errors import FileError
+from hookline.source import Document, front_matter, load, text_of
+from hookline.symphony.issue import Blocker, Issue
+from hookline.symphony.trackers import TrackerError
+
+__all__ = ["FolderTracker"]
+
+SUFFIXES = (".md", ".yaml", ".yml")
+FIRST_STATE = "Todo"
+_TEXTS = ("id", "identifier", "title", "state", "description", "branch_name", "url", "assignee_id")
+_LABELS = ("labels",)
+_KNOWN = (*_TEXTS, *_LABELS, "priority", "blocked_by", "dispatchable", "created_at", "updated_at")
+
+
+class FolderTracker:
+    """A folder of issues. A file is read again when it has changed.
+
+    An issue waits while one that it names in `blocked_by` is here and in none of the `terminal` states.
+    """
+
+    secret_names: frozenset[str] = frozenset()
+
+    def __init__(self, folder: str | Path, terminal: Iterable[str] = ()) -> None:
+        self.folder = Path(folder)
+        self._terminal = frozenset(state.strip().lower() for state in terminal)
+        self.omitted: tuple[str, ...] = ()
+        self._read: dict[str, _Read] = {}
+
+    async def by_states(self, states: Sequence[str]) -> list[Issue]:
+        if not states:
+            return []
+        wanted = {state.strip().lower() for state in states}
+        found, problems = await asyncio.to_thread(self._issues)
+        self.omitted = tuple(problems.values())
+        return [issue for issue in found if issue.state.strip().lower() in wanted]
+
+    async def by_ids(self, ids: Sequence[str]) -> list[Issue]:
+        if not ids:
+            return []
+        found, problems = await asyncio.to_thread(self._issues)
+        broken = [problems[id] for id in ids if id in problems]
+        if broken:
+            raise TrackerError("; ".join(broken), kind="tracker_response")
+        by_id = {issue.id: issue for issue in found}
+        return [by_id[id] for id in ids if id in by_id]
+
+    async def close(self) -> None:
+        pass
+
+    def _issues(self) -> tuple[list[Issue], dict[str, str]]:
+        """Every issue by the name of its file, and what is wrong with the others, by what they were last read as."""
+        try:
+            files = _files(self.folder)
+        except OSError as exc:
+            raise TrackerError(
+                f"the issues' folder {str(self.folder)!r} cannot be read: {exc.strerror}",
+                kind="tracker_request",
+            ) from exc
+        read = {file.name: self._one(file) for file in files}
+        self._read = read
+        found, problems = _once(read.values())
+        return [_waiting(issue, found, self._terminal) for issue in found.values()], problems
+
+    def _one(self, file: Path) -> _Read:
+        before = self._read.get(file.name)
+        try:
+            status = file.stat()
+        except OSError as exc:
+            return _Read((), None, f"{file}: {exc.strerror}", before.id if before else file.stem)
+        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+        if before is not None and before.stamp == stamp:
+            return before
+        try:
+            issue = _issue(file, status)
+        except FileError as exc:
+            # It may be half written; it stays the issue it was, and is read again when it changes.
+            return _Read(stamp, None, str(exc), before.id if before else file.stem)
+        return _Read(stamp, issue, None, issue.id)
+
+
+class _Read(NamedTuple):
+    """A file as it was last read. `id` is that of the issue it holds, or held before it broke."""
+
+    stamp: tuple[int, ...]
+    issue: Issue | None
+    problem: str | None
+    id: str
+
+
+def _files(folder: Path) -> list[Path]:
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in entries if entry.name.endswith(SUFFIXES) and entry.is_file()]
+    return [folder / name for name in sorted(names) if not name.startswith(".")]
+
+
+def _once(read: Iterable[_Read]) -> tuple[dict[str, Issue], dict[str, str]]:
+    found: dict[str, Issue] = {}
+    problems: dict[str, str] = {}
+    for each in read:
+        if each.issue is None:
+            problems[each.id] = each.problem or ""
+        elif each.id in found:
+            first = found[each.id].native_ref
+            problems[f"{each.id} again"] = f"{each.issue.native_ref}: {each.id} is {first} already"
+        else:
+            found[each.id] = each.issue
+    return found, problems
+
+
+def _waiting(issue: Issue, found: Mapping[str, Issue], terminal: frozenset[str]) -> Issue:
+    """The issue with the states of those it waits for."""
+    if not issue.blocked_by:
+        return issue
+    by_name = {each.identifier: each for each in found.values()}
+    states = [
+        by_name[name].state if (name := each.identifier) in by_name else None for each in issue.blocked_by
+    ]
+    blockers = tuple(replace(each, state=state) for each, state in zip(issue.blocked_by, states, strict=True))
+    waits = any(state is not None and state.strip().lower() not in terminal for state in states)
+    return replace(issue, blocked_by=blockers, dispatchable=issue.dispatchable and not waits)
+
+
+def _issue(file: Path, status: os.stat_result) -> Issue:
+    text = text_of(file)
+    body = ""
+    if file.suffix == ".md":
+        document, body, _ = front_matter(text, file)
+    else:
+        document = load(text, file)
+    fields = _fields(document)
+    identifier = fields.get("identifier") or file.stem
+    created = _time(document, "created_at") or datetime.fromtimestamp(status.st_ctime, UTC)
+    return Issue(
+        id=fields.get("id") or identifier,
+        identifier=identifier,
+        title=fields.get("title") or _heading(body) or file.stem,
+        state=fields.get("state") or FIRST_STATE,
+        native_ref=str(file),
+        description=fields.get("description") or body.strip() or None,
+        priority=_priority(document),
+        branch_name=fields.get("branch_name"),
+        url=fields.get("url"),
+        assignee_id=fields.get("assignee_id"),
+        labels=_labels(document),
+        blocked_by=_blockers(document),
+        dispatchable=_dispatchable(document),
+        created_at=created,
+        updated_at=_time(document, "updated_at") or datetime.fromtimestamp(status.st_mtime, UTC),
+    )
+
+
+def _fields(document: Document) -> dict[str, str]:
+    given = document.value
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise document.problem("an issue is a mapping, such as `state: Todo`")
+    found: dict[str, str] = {}
+    for key, value in cast("dict[str, Any]", given).items():
+        if key not in _KNOWN:
+            raise document.problem(f"there is no such field; known: {', '.join(_KNOWN)}", (key,))
+        if key in _TEXTS and value is not None:
+            if isinstance(value, dict | list | bool):
+                raise document.problem(f"{value!r} is not a text", (key,))
+            found[key] = str(value).strip()
+    return found
+
+
+def _of(document: Document, key: str) -> Any:
+    given = cast("Mapping[str, Any]", document.value or {})
+    return given.get(key)
+
+
+def _priority(document: Document) -> int | None:
+    given = _of(document, "priority")
+    if given is None or (isinstance(given, int) and not isinstance(given, bool)):
+        return given
+    raise document.problem(f"{given!r} is not a whole number", ("priority",))
+
+
+def _labels(document: Document) -> tuple[str, ...]:
+    given = _of(document, "labels")
+    if given is None:
+        return ()
+    if isinstance(given, str):
+        return tuple(label.strip().lower() for label in given.split(",") if label.strip())
+    if isinstance(given, list):
+        return tuple(str(label).strip().lower() for label in cast("list[Any]", given))
+    raise document.problem(f"{given!r} is not a list of labels", ("labels",))
+
+
+def _blockers(document: Document) -> tuple[Blocker, ...]:
+    given = _of(document, "blocked_by")
+    if given is None:
+        return ()
+    if not isinstance(given, list):
+        raise document.problem(f"{given!r} is not a list of identifiers", ("blocked_by",))
+    return tuple(Blocker(id=str(each), identifier=str(each)) for each in cast("list[Any]", given))
+
+
+def _dispatchable(document: Document) -> bool:
+    given = _of(document, "dispatchable")
+    if given is None or isinstance(given, bool):
+        return given is not False
+    raise document.problem(f"{given!r} is neither true nor false", ("dispatchable",))
+
+
+def _time(document: Document, key: str) -> datetime | None:
+    given = _of(document, key)
+    if given is None:
+        return None
+    if isinstance(given, date) and not isinstance(given, datetime):
+        given = datetime(given.year, given.month, given.day)
+    try:
+        made = given if isinstance(given, datetime) else datetime.fromisoformat(str(given))
+    except ValueError:
+        raise document.problem(f"{given!r} is not a time such as 2026-11-16T09:00:00Z", (key,)) from None
+    return made if made.tzinfo is not None else made.replace(tzinfo=UTC)
+
+
+def _heading(body: str) -> str | None:
+    for line in body.splitlines():
+        if line.startswith("# "):
+            return line[2:].strip()
+    return None

@@ -1,0 +1,157 @@
+"""Issues of a GitHub repository, over its REST API.
+
+An issue is `open` or `closed`; with `state_prefix: "status:"` an open one that is labelled `status:review` is in
+`review`. A pull request is never worked on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+from urllib.parse import quote, urlencode, urlsplit
+
+from hookline.symphony.issue import Issue
+from hookline.symphony.trackers import TrackerError
+from hookline.symphony.trackers.client import Api, setting, text_or_none, time_or_none
+
+__all__ = ["GithubTracker"]
+
+ENDPOINT = "https://api.github.com"
+SECRET = "GITHUB_TOKEN"
+PAGE = 100
+MOST_PAGES = 100
+AT_ONCE = 4
+_REPOSITORY = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
+_IDENTIFIER = re.compile(r"GH-([1-9][0-9]*)")
+_NEXT = re.compile(r'<([^>]+)>\s*;[^,]*\brel="?next"?')
+_GONE = (301, 404, 410)
+"""Moved to another repository, not there, or deleted: in every case not ours any more."""
+
+
+class GithubTracker:
+    """One repository. `provider` has `repository` (owner/name), and may have `token`, `endpoint`, `assignee`,
+    `state_prefix`."""
+
+    def __init__(self, provider: Mapping[str, Any], env: Mapping[str, str]) -> None:
+        repository, _ = setting(provider, "repository", env)
+        token, names = setting(provider, "token", env, fallback=SECRET)
+        endpoint, _ = setting(provider, "endpoint", env)
+        self._assignee, _ = setting(provider, "assignee", env)
+        self._prefix = (setting(provider, "state_prefix", env)[0] or "").lower()
+        if repository is None or not _REPOSITORY.fullmatch(repository):
+            raise TrackerError(
+                f"tracker.provider.repository is {repository!r}; write owner/name",
+                kind="invalid_tracker_config",
+            )
+        if token is None:
+            known = " or ".join(f"${name}" for name in sorted(names))
+            raise TrackerError(f"there is no token for GitHub; set {known}", kind="missing_tracker_secret")
+        self.secret_names = names
+        self.omitted: tuple[str, ...] = ()
+        self._path = f"/repos/{quote(repository)}/issues"
+        headers = {
+            "Authorization": f"Bearer {token}",
+            "Accept": "application/vnd.github+json",
+            "X-GitHub-Api-Version": "2022-11-28",
+            "User-Agent": "hookline",
+        }
+        self._api = Api("GitHub", endpoint or ENDPOINT, headers)
+
+    async def by_states(self, states: Sequence[str]) -> list[Issue]:
+        wanted = {state.strip().lower() for state in states}
+        if not wanted:
+            return []
+        asked = (
+            "all" if "closed" in wanted and len(wanted) > 1 else "closed" if "closed" in wanted else "open"
+        )
+        found: list[Issue] = []
+        omitted: list[str] = []
+        query = {"state": asked, "per_page": PAGE, "sort": "created", "direction": "asc"}
+        url: str | None = f"{self._path}?{urlencode(query)}"
+        for _ in range(MOST_PAGES):
+            answer = await self._api.ask("GET", url)
+            for node in _list(answer.body):
+                try:
+                    found.append(self._issue(node))
+                except TrackerError as exc:
+                    omitted.append(str(exc))
+            url = self._next_page(answer.headers)
+            if url is None:
+                self.omitted = tuple(omitted)
+                return [issue for issue in found if issue.state in wanted]
+        raise TrackerError(f"GitHub has more than {MOST_PAGES * PAGE} issues", kind="tracker_pagination")
+
+    async def by_ids(self, ids: Sequence[str]) -> list[Issue]:
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def one(id: str) -> Issue | None:
+            number = _IDENTIFIER.fullmatch(id)
+            if number is None:
+                return None
+            async with places:
+                answer = await self._api.ask("GET", f"{self._path}/{number[1]}", fine=_GONE)
+            return None if answer.status in _GONE else self._issue(answer.body)
+
+        found = await asyncio.gather(*(one(id) for id in dict.fromkeys(ids)))
+        return [issue for issue in found if issue is not None]
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    def _next_page(self, headers: Mapping[str, str]) -> str | None:
+        link = _NEXT.search(headers.get("link", ""))
+        if link is None:
+            return None
+        if urlsplit(link[1]).netloc != urlsplit(self._api.base).netloc:
+            raise TrackerError(
+                f"GitHub's next page is on another host: {link[1]!r}", kind="tracker_pagination"
+            )
+        return link[1]
+
+    def _issue(self, node: Any) -> Issue:
+        known = cast("dict[str, Any]", node) if isinstance(node, dict) else {}
+        number, title, state = known.get("number"), text_or_none(known.get("title")), known.get("state")
+        if not isinstance(number, int) or title is None or state not in ("open", "closed"):
+            which = f"issue {number}" if number else "an issue"
+            raise TrackerError(f"GitHub sent {which} without number, title or state", kind="tracker_response")
+        labels = tuple(_labels(known))
+        assignee = text_or_none(cast("dict[str, Any]", known.get("assignee") or {}).get("login"))
+        ours = self._assignee is None or assignee == self._assignee
+        return Issue(
+            id=f"GH-{number}",
+            identifier=f"GH-{number}",
+            title=title,
+            state=self._state(state, labels),
+            native_ref=text_or_none(known.get("node_id")),
+            description=text_or_none(known.get("body")),
+            url=text_or_none(known.get("html_url")),
+            assignee_id=assignee,
+            labels=labels,
+            dispatchable=ours and "pull_request" not in known,
+            created_at=time_or_none(known.get("created_at")),
+            updated_at=time_or_none(known.get("updated_at")),
+        )
+
+    def _state(self, state: str, labels: Sequence[str]) -> str:
+        if state == "closed" or not self._prefix:
+            return state
+        named = (
+            label.removeprefix(self._prefix).strip() for label in labels if label.startswith(self._prefix)
+        )
+        return next((name for name in named if name), state)
+
+
+def _list(body: Any) -> list[Any]:
+    if not isinstance(body, list):
+        raise TrackerError("GitHub answered without a list of issues", kind="tracker_response")
+    return cast("list[Any]", body)
+
+
+def _labels(node: Mapping[str, Any]) -> Iterator[str]:
+    given = node.get("labels")
+    for label in cast("list[Any]", given) if isinstance(given, list) else []:
+        name = cast("dict[str, Any]", label).get("name") if isinstance(label, dict) else label
+        if isinstance(name, str) and name.strip():
+            yield name.strip().lower()

@@ -1,0 +1,199 @@
+"""Issues of a Linear project, over its GraphQL API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from hookline.symphony.issue import Blocker, Issue
+from hookline.symphony.trackers import TrackerError
+from hookline.symphony.trackers.client import Api, setting, text_or_none, time_or_none
+
+__all__ = ["LinearTracker"]
+
+ENDPOINT = "https://api.linear.app/graphql"
+SECRET = "LINEAR_API_KEY"
+PAGE = 50
+MOST_PAGES = 200
+_FIELDS = """
+id identifier title description priority branchName url createdAt updatedAt
+state { name } assignee { id } labels { nodes { name } }
+inverseRelations(first: 50) { nodes { type issue { id identifier state { name } } } }
+"""
+_BY_STATES = f"""query Issues($slug: String!, $states: [String!]!, $first: Int!, $after: String) {{
+  issues(
+    filter: {{ project: {{ slugId: {{ eq: $slug }} }}, state: {{ name: {{ in: $states }} }} }}
+    first: $first, after: $after
+  ) {{ nodes {{ {_FIELDS} }} pageInfo {{ hasNextPage endCursor }} }}
+}}"""
+_BY_IDS = f"""query IssuesById($ids: [ID!]!, $first: Int!) {{
+  issues(filter: {{ id: {{ in: $ids }} }}, first: $first) {{ nodes {{ {_FIELDS} }} }}
+}}"""
+_VIEWER = "query Viewer { viewer { id } }"
+
+
+class LinearTracker:
+    """One project. `provider` has `project_slug`, and may have `api_key`, `endpoint` and `assignee` (an id, or `me`)."""
+
+    def __init__(self, provider: Mapping[str, Any], env: Mapping[str, str]) -> None:
+        slug, _ = setting(provider, "project_slug", env)
+        key, names = setting(provider, "api_key", env, fallback=SECRET)
+        endpoint, _ = setting(provider, "endpoint", env)
+        self._assignee, _ = setting(provider, "assignee", env)
+        if slug is None:
+            raise TrackerError("tracker.provider.project_slug is not set", kind="invalid_tracker_config")
+        if key is None:
+            known = " or ".join(f"${name}" for name in sorted(names))
+            raise TrackerError(f"there is no API key for Linear; set {known}", kind="missing_tracker_secret")
+        self.secret_names = names
+        self.omitted: tuple[str, ...] = ()
+        self._slug = slug
+        self._api = Api("Linear", endpoint or ENDPOINT, {"Authorization": key})
+
+    async def by_states(self, states: Sequence[str]) -> list[Issue]:
+        if not states:
+            return []
+        mine = await self._mine()
+        found: list[Issue] = []
+        omitted: list[str] = []
+        after: str | None = None
+        for _ in range(MOST_PAGES):
+            given = {"slug": self._slug, "states": list(states), "first": PAGE, "after": after}
+            issues = await self._issues(_BY_STATES, given)
+            for node in _nodes(issues):
+                try:
+                    found.append(_issue(node, mine))
+                except TrackerError as exc:
+                    omitted.append(str(exc))
+            after = _next_page(issues)
+            if after is None:
+                self.omitted = tuple(omitted)
+                return found
+        raise TrackerError(f"Linear has more than {MOST_PAGES * PAGE} issues", kind="tracker_pagination")
+
+    async def by_ids(self, ids: Sequence[str]) -> list[Issue]:
+        wanted = list(dict.fromkeys(ids))
+        if not wanted:
+            return []
+        mine = await self._mine()
+        found: dict[str, Issue] = {}
+        for start in range(0, len(wanted), PAGE):
+            part = wanted[start : start + PAGE]
+            issues = await self._issues(_BY_IDS, {"ids": part, "first": len(part)})
+            for node in _nodes(issues):
+                issue = _issue(node, mine)
+                found[issue.id] = issue
+        return [found[id] for id in wanted if id in found]
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    async def _mine(self) -> str | None:
+        """Whose issues are ours; None where all are."""
+        if self._assignee != "me":
+            return self._assignee
+        viewer = (await self._asked(_VIEWER, {})).get("viewer")
+        id = cast("dict[str, Any]", viewer).get("id") if isinstance(viewer, dict) else None
+        if not isinstance(id, str):
+            raise TrackerError("Linear does not say who `me` is", kind="tracker_response")
+        self._assignee = id
+        return id
+
+    async def _issues(self, query: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        issues = (await self._asked(query, given)).get("issues")
+        if not isinstance(issues, dict):
+            raise TrackerError("Linear answered without issues", kind="tracker_response")
+        return cast("dict[str, Any]", issues)
+
+    async def _asked(self, query: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        # Linear tells of its rate limit with a 400, so the body is read before the status is judged.
+        answer = await self._api.ask("POST", "", given={"query": query, "variables": given}, fine=(400,))
+        errors = _of(answer.body, "errors")
+        if errors:
+            raise _refused(cast("list[Any]", errors) if isinstance(errors, list) else [errors])
+        data = _of(answer.body, "data")
+        if answer.status != 200 or not isinstance(data, dict):
+            kind = "tracker_status" if answer.status != 200 else "tracker_response"
+            raise TrackerError(f"Linear answered HTTP {answer.status} without data", kind=kind)
+        return cast("dict[str, Any]", data)
+
+
+def _refused(errors: list[Any]) -> TrackerError:
+    first = cast("dict[str, Any]", errors[0]) if isinstance(errors[0], dict) else {"message": errors[0]}
+    code = cast("dict[str, Any]", first.get("extensions") or {}).get("code")
+    kind = "tracker_rate_limited" if code == "RATELIMITED" else "tracker_response"
+    return TrackerError(f"Linear answered with an error: {str(first.get('message'))[:200]}", kind=kind)
+
+
+def _nodes(issues: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    nodes = issues.get("nodes")
+    if not isinstance(nodes, list):
+        raise TrackerError("Linear answered without a list of issues", kind="tracker_response")
+    for node in cast("list[Any]", nodes):
+        yield cast("dict[str, Any]", node) if isinstance(node, dict) else {}
+
+
+def _next_page(issues: Mapping[str, Any]) -> str | None:
+    page = cast("dict[str, Any]", issues.get("pageInfo") or {})
+    if page.get("hasNextPage") is not True:
+        return None
+    cursor = page.get("endCursor")
+    if not isinstance(cursor, str) or not cursor:
+        raise TrackerError("Linear says that there is a next page, but not which", kind="tracker_pagination")
+    return cursor
+
+
+def _issue(node: Mapping[str, Any], mine: str | None) -> Issue:
+    state = text_or_none(_of(node.get("state"), "name"))
+    needed = {key: text_or_none(node.get(key)) for key in ("id", "identifier", "title")}
+    missing = [key for key, value in {**needed, "state": state}.items() if value is None]
+    if missing:
+        which = node.get("identifier") or node.get("id") or "an issue"
+        raise TrackerError(f"Linear sent {which} without {', '.join(missing)}", kind="tracker_response")
+    assignee = text_or_none(_of(node.get("assignee"), "id"))
+    priority = node.get("priority")
+    return Issue(
+        id=needed["id"] or "",
+        identifier=needed["identifier"] or "",
+        title=needed["title"] or "",
+        state=state or "",
+        native_ref=needed["id"],
+        description=text_or_none(node.get("description")),
+        priority=priority if isinstance(priority, int) and not isinstance(priority, bool) else None,
+        branch_name=text_or_none(node.get("branchName")),
+        url=text_or_none(node.get("url")),
+        assignee_id=assignee,
+        labels=tuple(_labels(node)),
+        blocked_by=tuple(_blockers(node)),
+        dispatchable=mine is None or assignee == mine,
+        created_at=time_or_none(node.get("createdAt")),
+        updated_at=time_or_none(node.get("updatedAt")),
+    )
+
+
+def _labels(node: Mapping[str, Any]) -> Iterator[str]:
+    for label in _list(node.get("labels")):
+        name = text_or_none(_of(label, "name"))
+        if name is not None:
+            yield name.strip().lower()
+
+
+def _blockers(node: Mapping[str, Any]) -> Iterator[Blocker]:
+    for relation in _list(node.get("inverseRelations")):
+        other = _of(relation, "issue")
+        if str(_of(relation, "type")).strip().lower() == "blocks" and isinstance(other, dict):
+            known = cast("dict[str, Any]", other)
+            yield Blocker(
+                id=text_or_none(known.get("id")),
+                identifier=text_or_none(known.get("identifier")),
+                state=text_or_none(_of(known.get("state"), "name")),
+            )
+
+
+def _list(value: Any) -> list[Any]:
+    nodes = _of(value, "nodes")
+    return cast("list[Any]", nodes) if isinstance(nodes, list) else []
+
+
+def _of(value: Any, key: str) -> Any:
+    return cast("dict[str, Any]", value).get(key) if isinstance(value, dict) else None

@@ -1,0 +1,541 @@
+"""Workspaces: one folder for each issue below a root that only one service holds.
+
+Nothing is done by a path that somebody could have swapped. The root is opened once, a workspace is opened in it
+without following a link, and what is done there is done through those two handles.
+
+What a workspace is stands beside the workspaces, in `.hookline~`, a name that no issue can have: a note in `making`
+before its folder is made, in `ready` once `after_create` went well, in `ending` before `before_remove` is run. A note
+moves by rename, so after a crash at any moment it says whether the folder is whole. A folder without a note was made
+by somebody else, and is used as it is.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import socket
+import stat
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from hookline.engine.threads import Threads
+from hookline.errors import HooklineError
+
+__all__ = ["Root", "Workspace", "WorkspaceError", "workspace_key"]
+
+OWN = ".hookline~"
+"""Where the notes, the lock and what is being deleted are; the sign at its end is in no key."""
+LONGEST = 255
+_STATES = ("making", "ready", "ending")
+_TRASH = "trash"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+_KEY = re.compile(r"[A-Za-z0-9._-]+")
+_threads = Threads(cap=8)
+
+
+class WorkspaceError(HooklineError):
+    """A workspace cannot be had. `kind` is one word for the record.
+
+    Kinds: workspace_equals_root, workspace_outside_root, workspace_symlink_escape, workspace_path_unreadable,
+    workspace_not_a_folder, workspace_taken, workspace_busy, workspace_not_deleted, invalid_workspace_cwd,
+    root_locked, root_unusable.
+    """
+
+    def __init__(self, message: str, *, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """One issue's folder. `run_id` finds its beginning in the journal; `state` is making, ready or ending."""
+
+    key: str
+    path: str
+    identifier: str
+    issue_id: str = ""
+    title: str = ""
+    run_id: str = ""
+    created: float = 0.0
+    state: str = "ready"
+    created_now: bool = False
+
+
+def workspace_key(identifier: str | None) -> str:
+    """The name of an issue's folder: the identifier itself, or a tamed one with a digest of the real one."""
+    if identifier is None:
+        return "issue"
+    key = _UNSAFE.sub("_", identifier)
+    if key != identifier:
+        digest = hashlib.sha256(identifier.encode("utf-8", "surrogatepass")).hexdigest()
+        key = f"{key}--{digest[:16]}"
+    if key in ("", ".", ".."):
+        raise WorkspaceError(
+            f"the identifier {identifier!r} would be the root itself or above it; give the issue a name",
+            kind="workspace_equals_root" if key != ".." else "workspace_outside_root",
+        )
+    if len(key) > LONGEST:
+        raise WorkspaceError(
+            f"the identifier {identifier[:40]!r}... is too long for the name of a folder: {len(key)} characters,"
+            f" and {LONGEST} are allowed",
+            kind="workspace_path_unreadable",
+        )
+    return key
+
+
+class Root:
+    """The folder that holds the workspaces, opened, and locked unless it is only looked at."""
+
+    def __init__(self, path: str, *, holder: str = "hookline", lock: bool = True) -> None:
+        self.path = os.path.realpath(path)
+        """Without links: a root may be one, and is what that leads to."""
+        self._fds: list[int] = []
+        self._busy: set[str] = set()
+        try:
+            self._fd = self._opened(path, make=lock)
+            self._own = self._folder(self._fd, OWN, make=lock)
+            self._notes = {state: self._folder(self._own, state, make=lock) for state in _STATES}
+            self._trash = self._folder(self._own, _TRASH, make=lock)
+            if lock:
+                self._lock(holder)
+        except OSError as exc:
+            self.close()
+            raise _unusable(path, exc) from exc
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give the root free for another service."""
+        while self._fds:
+            os.close(self._fds.pop())
+
+    def __enter__(self) -> Root:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def held(self, key: str) -> Generator[None]:
+        """Nobody else here works on this workspace or removes it meanwhile."""
+        if key in self._busy:
+            raise WorkspaceError(f"the workspace {key} is being worked on already", kind="workspace_busy")
+        self._busy.add(key)
+        try:
+            yield
+        finally:
+            self._busy.discard(key)
+
+    def find(self, key: str) -> Workspace | None:
+        """What is known of a workspace; None where there is neither a note nor a folder."""
+        if not _KEY.fullmatch(key) or key in (".", ".."):
+            raise WorkspaceError(f"{key!r} is no key of a workspace", kind="workspace_outside_root")
+        for state in _STATES:
+            note = self._note(state, key)
+            if note is not None:
+                return self._described(key, state, note)
+        if self._kind(key) is None:
+            return None
+        return self._described(key, "ready", {})
+
+    def listed(self) -> list[Workspace]:
+        """Every workspace, by key; those that somebody else made too."""
+        keys = {name for fd in self._notes.values() if fd >= 0 for name in os.listdir(fd)}
+        keys.update(entry.name for entry in _entries(self._fd) if entry.is_dir(follow_symlinks=False))
+        found = [self.find(key) for key in sorted(keys) if _KEY.fullmatch(key)]
+        return [each for each in found if each is not None]
+
+    def begin(self, identifier: str, *, issue_id: str = "", title: str = "", run_id: str = "") -> Workspace:
+        """The issue's workspace: the one that is there, or a new one, which is not whole before `finish`.
+
+        One that a crash left half-made must be out of the way by then (`half_made`, `discard`).
+        """
+        key = workspace_key(identifier)
+        known = self.find(key)
+        if known is not None and known.state != "ready":
+            raise WorkspaceError(
+                f"{known.path} was left in the middle ({known.state}) and is not put in order yet",
+                kind="workspace_busy",
+            )
+        kind = self._kind(key)
+        if kind is not None:
+            self._refuse_unless_folder(key, kind)
+            return self._reused(key, known, identifier, issue_id, title, run_id)
+        made = Workspace(
+            key=key,
+            path=os.path.join(self.path, key),
+            identifier=identifier,
+            issue_id=issue_id,
+            title=title,
+            run_id=run_id,
+            created=time.time(),
+            state="making",
+            created_now=True,
+        )
+        with _told(f"the workspace {made.path} cannot be made"):
+            self._drop_note("ready", key)  # of a folder that was deleted by hand
+            self._write_note("making", made)
+            try:
+                os.mkdir(key, 0o777, dir_fd=self._fd)
+            except BaseException:
+                self._drop_note("making", key)
+                raise
+        return made
+
+    def finish(self, workspace: Workspace) -> Workspace:
+        """It is whole from now on."""
+        with _told(f"the workspace {workspace.path} cannot be made"):
+            self._move_note(workspace.key, "making", "ready")
+        return replace(workspace, state="ready")
+
+    def to_be_removed(self, workspace: Workspace) -> Workspace:
+        """From now on it is not used again; what is left to do is done also after a crash."""
+        with _told(f"the workspace {workspace.path} cannot be removed"):
+            if self._note("ready", workspace.key) is None and self._note("ending", workspace.key) is None:
+                self._write_note("ready", workspace)
+            if self._note("ready", workspace.key) is not None:
+                self._move_note(workspace.key, "ready", "ending")
+        return replace(workspace, state="ending")
+
+    def exists(self, workspace: Workspace) -> bool:
+        """Whether its folder is there; what stands there instead of one is an error."""
+        kind = self._kind(workspace.key)
+        if kind is not None:
+            self._refuse_unless_folder(workspace.key, kind)
+        return kind is not None
+
+    @contextmanager
+    def opened(self, workspace: Workspace) -> Generator[str]:
+        """A path to the very folder that was checked, good while this is open, whatever its name leads to by then."""
+        fd = self._entered(workspace)
+        try:
+            yield f"/proc/self/fd/{fd}"
+        finally:
+            os.close(fd)
+
+    def checked(self, workspace: Workspace) -> str:
+        """Its path, looked at once more right before an agent is started in it."""
+        try:
+            fd = self._entered(workspace)
+        except WorkspaceError as exc:
+            raise WorkspaceError(f"no agent is started: {exc}", kind="invalid_workspace_cwd") from exc
+        try:
+            there, opened = os.stat(workspace.path, follow_symlinks=False), os.fstat(fd)
+        except OSError as exc:
+            why = f"no agent is started: {workspace.path}: {exc.strerror}"
+            raise WorkspaceError(why, kind="invalid_workspace_cwd") from exc
+        finally:
+            os.close(fd)
+        if not os.path.samestat(there, opened):
+            # Somebody moved the root away and put another in its place.
+            raise WorkspaceError(
+                f"no agent is started: {workspace.path} is not the workspace any more",
+                kind="invalid_workspace_cwd",
+            )
+        return workspace.path
+
+    async def discard(self, workspace: Workspace) -> None:
+        """Delete it, whole or half. What is not there is deleted already."""
+        with _told(f"the workspace {workspace.path} cannot be removed"):
+            name = self._moved_away(workspace.key)
+            for state in _STATES:
+                self._drop_note(state, workspace.key)
+        if name is not None:
+            await self._deleted([name], workspace.path)
+
+    async def empty_trash(self) -> None:
+        """Delete what an earlier service had no time for."""
+        names = os.listdir(self._trash)
+        if names:
+            await self._deleted(names, self.path)
+
+    async def _deleted(self, names: list[str], what: str) -> None:
+        # The handle is the thread's own: it goes on when we are cancelled and the root is closed.
+        trash = os.dup(self._trash)
+        left = await _threads.call(_delete_all, trash, names, timeout=None)
+        if left:
+            raise WorkspaceError(
+                f"{what} is out of the way, but could not be deleted whole:"
+                f" {'; '.join(left[:3])}{' ...' if len(left) > 3 else ''}; the rest is in"
+                f" {os.path.join(self.path, OWN, _TRASH)}",
+                kind="workspace_not_deleted",
+            )
+
+    def _moved_away(self, key: str) -> str | None:
+        """Out of its place in one step, so that nobody ever sees half of it; its new name, or None for no folder."""
+        if self._kind(key) is None:
+            return None
+        name = f"{secrets.token_hex(8)}"
+        _unlock(self._fd, key)
+        os.rename(key, name, src_dir_fd=self._fd, dst_dir_fd=self._trash)
+        return name
+
+    def _reused(
+        self, key: str, known: Workspace | None, identifier: str, issue_id: str, title: str, run_id: str
+    ) -> Workspace:
+        assert known is not None
+        if known.run_id:
+            if known.identifier != identifier:
+                raise WorkspaceError(
+                    f"{known.path} belongs to the issue {known.identifier!r}, whose key is the same as that of"
+                    f" {identifier!r}; rename one of them",
+                    kind="workspace_taken",
+                )
+            return known
+        adopted = replace(known, identifier=identifier, issue_id=issue_id, title=title, run_id=run_id)
+        with _told(f"the workspace {known.path} cannot be taken over"):
+            self._write_note("ready", adopted)
+        return adopted
+
+    def _entered(self, workspace: Workspace) -> int:
+        try:
+            fd = os.open(workspace.key, _FOLDER, dir_fd=self._fd)
+        except OSError as exc:
+            kind = self._kind(workspace.key)
+            if kind is None:
+                raise WorkspaceError(
+                    f"the workspace {workspace.path} is not there any more", kind="workspace_path_unreadable"
+                ) from exc
+            self._refuse_unless_folder(workspace.key, kind)
+            raise WorkspaceError(
+                f"the workspace {workspace.path} cannot be entered: {exc.strerror}",
+                kind="workspace_path_unreadable",
+            ) from exc
+        if not os.access(f"/proc/self/fd/{fd}", os.X_OK):
+            os.close(fd)
+            raise WorkspaceError(
+                f"the workspace {workspace.path} may not be entered; give its folder back its permissions",
+                kind="workspace_path_unreadable",
+            )
+        return fd
+
+    def _kind(self, key: str) -> int | None:
+        try:
+            return stat.S_IFMT(os.stat(key, dir_fd=self._fd, follow_symlinks=False).st_mode)
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            raise WorkspaceError(
+                f"{os.path.join(self.path, key)} cannot be looked at: {exc.strerror}",
+                kind="workspace_path_unreadable",
+            ) from exc
+
+    def _refuse_unless_folder(self, key: str, kind: int) -> None:
+        path = os.path.join(self.path, key)
+        if kind == stat.S_IFLNK:
+            raise WorkspaceError(
+                f"{path} is a link to {os.readlink(key, dir_fd=self._fd)!r}; a workspace is a folder of its own,"
+                " take the link away",
+                kind="workspace_symlink_escape",
+            )
+        if kind != stat.S_IFDIR:
+            raise WorkspaceError(
+                f"{path} is not a folder; move it away, it is not touched", kind="workspace_not_a_folder"
+            )
+
+    def _described(self, key: str, state: str, note: dict[str, Any]) -> Workspace:
+        return Workspace(
+            key=key,
+            path=os.path.join(self.path, key),
+            identifier=str(note.get("identifier", key)),
+            issue_id=str(note.get("issue_id", "")),
+            title=str(note.get("title", "")),
+            run_id=str(note.get("run_id", "")),
+            created=float(note.get("created", 0.0)),
+            state=state,
+        )
+
+    def _note(self, state: str, key: str) -> dict[str, Any] | None:
+        if self._notes[state] < 0:
+            return None
+        try:
+            fd = os.open(key, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._notes[state])
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            raise WorkspaceError(
+                f"the note on {key} in {os.path.join(self.path, OWN, state)} cannot be read: {exc.strerror}",
+                kind="workspace_path_unreadable",
+            ) from exc
+        with os.fdopen(fd, "rb") as file:
+            try:
+                value = json.loads(file.read(1_000_000))
+            except ValueError:
+                value = {}  # which of the three folders it is in says what matters
+        return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+    def _write_note(self, state: str, workspace: Workspace) -> None:
+        """Whole or not at all, and in the kernel before anything is done that it speaks of."""
+        note = {
+            "identifier": workspace.identifier,
+            "issue_id": workspace.issue_id,
+            "title": workspace.title[:200],
+            "run_id": workspace.run_id,
+            "created": workspace.created,
+        }
+        name = f"{secrets.token_hex(8)}~"
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._own)
+        try:
+            try:
+                _write_all(fd, json.dumps(note).encode())
+            finally:
+                os.close(fd)
+            os.rename(name, workspace.key, src_dir_fd=self._own, dst_dir_fd=self._notes[state])
+        except BaseException:
+            _unlink(name, self._own)
+            raise
+
+    def _move_note(self, key: str, old: str, new: str) -> None:
+        os.rename(key, key, src_dir_fd=self._notes[old], dst_dir_fd=self._notes[new])
+
+    def _drop_note(self, state: str, key: str) -> None:
+        _unlink(key, self._notes[state])
+
+    def _opened(self, path: str, *, make: bool) -> int:
+        if make:
+            os.makedirs(self.path, exist_ok=True)
+        fd = os.open(self.path, _FOLDER)
+        self._fds.append(fd)
+        return fd
+
+    def _folder(self, parent: int, name: str, *, make: bool) -> int:
+        """A folder of ours, opened; -1 where there is none and none is to be made."""
+        if parent < 0:
+            return -1
+        if make:
+            try:
+                os.mkdir(name, 0o700, dir_fd=parent)
+            except FileExistsError:
+                pass
+        try:
+            fd = os.open(name, _FOLDER, dir_fd=parent)
+        except FileNotFoundError:
+            return -1
+        self._fds.append(fd)
+        return fd
+
+    def _lock(self, holder: str) -> None:
+        fd = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._own)
+        self._fds.append(fd)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            who = os.pread(fd, 1000, 0).decode("utf-8", "replace").strip() or "another process"
+            raise WorkspaceError(
+                f"the workspaces in {self.path} are held by {who}; end it, or give this one another workspace.root",
+                kind="root_locked",
+            ) from None
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        os.ftruncate(fd, 0)
+        _write_all(fd, f"{holder} (process {os.getpid()} on {socket.gethostname()}, since {since})".encode())
+
+
+def _unlink(name: str, folder: int) -> None:
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        pass
+
+
+def _write_all(fd: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+_REASONS = {
+    errno.ENOSPC: "the disk is full; free some space",
+    errno.EDQUOT: "your quota on this disk is used up; free some space",
+    errno.EROFS: "the disk is read-only; give another workspace.root",
+    errno.EACCES: "you may not write there; change its permissions, or give another workspace.root",
+    errno.EPERM: "you may not write there; change its permissions, or give another workspace.root",
+    errno.EFBIG: "a file may not grow any more here; raise the limit",
+    errno.EMFILE: "too many files are open; raise the limit (ulimit -n)",
+}
+
+
+def _why(exc: OSError) -> str:
+    return _REASONS.get(exc.errno or 0) or exc.strerror or str(exc)
+
+
+def _unusable(path: str, exc: OSError) -> WorkspaceError:
+    if exc.errno in (errno.ENOTDIR, errno.EEXIST):
+        return WorkspaceError(
+            f"workspace.root {path!r} is not a folder, or something above it is not", kind="root_unusable"
+        )
+    return WorkspaceError(f"workspace.root {path!r} cannot be used: {_why(exc)}", kind="root_unusable")
+
+
+@contextmanager
+def _told(what: str) -> Generator[None]:
+    """The system's error as what it is, not as a fault of the issue."""
+    try:
+        yield
+    except OSError as exc:
+        raise WorkspaceError(f"{what}: {_why(exc)}", kind="root_unusable") from exc
+
+
+def _unlock(folder: int, name: str) -> None:
+    """Give a folder back the permissions that its deletion needs, whatever its owner took away."""
+    fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        # A handle of a folder that may not even be read is good for nothing but this detour.
+        os.chmod(f"/proc/self/fd/{fd}", 0o700)
+    finally:
+        os.close(fd)
+
+
+def _delete_all(trash: int, names: list[str]) -> list[str]:
+    """Delete these folders of the trash; what could not be, and why. Closes the handle."""
+    left: list[str] = []
+    waiting = list(names)
+    try:
+        while waiting:
+            name = waiting.pop()
+            before = len(left)
+            try:
+                _empty(trash, name, waiting, left)
+                if len(left) == before:
+                    os.rmdir(name, dir_fd=trash)
+            except FileNotFoundError:
+                pass
+            except OSError as exc:
+                left.append(f"{name}: {_why(exc)}")
+    finally:
+        os.close(trash)
+    return left
+
+
+def _empty(trash: int, name: str, waiting: list[str], left: list[str]) -> None:
+    """Delete what is in a folder. Its own folders are moved up beside it first: no depth is too deep then."""
+    _unlock(trash, name)
+    fd = os.open(name, _FOLDER, dir_fd=trash)
+    try:
+        for entry in _entries(fd):
+            try:
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry.name, dir_fd=fd)
+                    continue
+                moved = secrets.token_hex(8)
+                _unlock(fd, entry.name)
+                os.rename(entry.name, moved, src_dir_fd=fd, dst_dir_fd=trash)
+                waiting.append(moved)
+            except OSError as exc:
+                left.append(f"{entry.name}: {_why(exc)}")
+    finally:
+        os.close(fd)
+
+
+def _entries(fd: int) -> list[os.DirEntry[str]]:
+    with os.scandir(fd) as entries:
+        return list(entries)

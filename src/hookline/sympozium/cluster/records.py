@@ -1,0 +1,506 @@
+"""A run on a cluster as the records that one on this machine has, made of what its status tells.
+
+As the status goes on the list only grows at its end: what may still become otherwise is not told yet. So whoever keeps
+a journal may begin at any time, and after any break, and put in what is missing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from hookline.engine.lifecycle import LEAVING, owed
+from hookline.engine.point import Point, Scope, Status
+from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Record
+from hookline.engine.result import HookAction, Reason
+from hookline.errors import FileError
+from hookline.journal.intake import BROKEN_OFF, INSIDE, Foreign
+from hookline.journal.masking import Mask
+from hookline.kube.fields import items, mapping, phase_of, within
+from hookline.sympozium.cluster.state import frozen_of, spec_of
+from hookline.sympozium.phases import Phase, Stage
+from hookline.sympozium.resolve import FORMAT
+from hookline.sympozium.types import RUN_TIMEOUT
+
+__all__ = [
+    "PLACE",
+    "Ledger",
+    "agent_has_begun",
+    "agent_is_over",
+    "foreign_of",
+    "inside_note",
+    "is_agents_end",
+    "records_of",
+    "run_id_of",
+    "would_tell",
+]
+
+Object = Mapping[str, Any]
+
+PLACE = "kubernetes"
+PHASE = "x.sympozium.phase"
+GONE = "lost: the AgentRun is gone from the cluster, and nothing tells how it ended"
+_RUN, _AGENT = "1", "2"
+_MARK = 8
+_UNHEARD = "nobody heard the rest of what the agent did inside, so it is not on record"
+_ANSWERS = frozenset({Scope.STEP, Scope.MODEL, Scope.AGENT})
+"""What these end with may be the agent's answer."""
+_KINDS = {"timed_out": "timed_out", "not_started": "not_started"}
+_LINES = 5
+_TIMED_OUT = "timeout"
+"""How the status tells of an agent that passed its limit."""
+
+
+def run_id_of(run: Object) -> str:
+    """Its name, and a part of its uid: a name may be given again once a run is gone."""
+    metadata = within(run, "metadata")
+    return f"{metadata.get('name')}-{str(metadata.get('uid')).replace('-', '')[:_MARK]}"
+
+
+def records_of(run: Object) -> list[Record]:
+    """What is certain of a run by now, in the order of a run on this machine."""
+    found: list[Record] = []
+    try:
+        for record in _Told(run).records():
+            found.append(record)
+    except _NotYet:
+        pass
+    return found
+
+
+def agent_has_begun(run: Object) -> bool:
+    """Whether that is told, so that what it does inside has a place."""
+    return any(map(_is_running, records_of(run)))
+
+
+def agent_is_over(run: Object) -> bool:
+    return _over_at(records_of(run)) is not None
+
+
+def is_agents_end(record: Record) -> bool:
+    return isinstance(record, Ended) and record.scope_id == _AGENT
+
+
+def would_tell(run: Object) -> bool:
+    """Whether a built-in agent has begun something to tell of."""
+    idle = phase_of(run) == Phase.SKIPPED or within(run, "spec").get("dryRun")
+    return bool(within(run, "status").get("startedAt")) and not idle
+
+
+def foreign_of(run: Object, mask: Mask | None = None) -> Foreign:
+    """What takes the lines that the run's agent has printed of what it does inside."""
+    made = _moment(within(run, "metadata").get("creationTimestamp"))
+    return Foreign(run_id_of(run), _AGENT, mask, since=made)
+
+
+def inside_note(run: Object, text: str) -> Decided:
+    """Tells what of the agent's inside is not on record."""
+    return Decided(run_id_of(run), _AGENT, INSIDE, time.time(), HookAction.CONTINUE, note=text)
+
+
+Inside = Callable[[], Awaitable[list[Record]]]
+
+
+class Ledger:
+    """Puts into a journal what is new of runs on a cluster. `alone`: nobody else writes of them there."""
+
+    def __init__(self, journal: Journal, *, alone: bool = False) -> None:
+        self._journal = journal
+        self._alone = alone
+        self._known: dict[str, set[Hashable]] = {}
+        self._whole: set[str] = set()
+
+    async def take(self, run: Object, inside: Inside | None = None) -> list[Record]:
+        """What was new, and is written now. `inside` brings what the agent did, and is asked when it is over."""
+        run_id = run_id_of(run)
+        if run_id in self._whole:
+            return []
+        known = self._keys(run_id)
+        told = records_of(run)
+        at = _over_at(told)
+        if at is not None and (Ended, _AGENT) not in known:
+            told[at:at] = await self._rest(run, inside)
+        return await self._new(run_id, told, known)
+
+    async def add(self, run: Object, inside: Iterable[Record]) -> list[Record]:
+        """Some of what the agent does, while it does; what of it was new. Nothing follows the agent's end."""
+        run_id = run_id_of(run)
+        # As it was at the last look: there are too many of them for one at each.
+        known = self._known.get(run_id) or self._keys(run_id)
+        if run_id in self._whole or (Ended, _AGENT) in known:
+            return []
+        return await self._new(run_id, [_let_out(record, run) for record in inside], known)
+
+    async def lost(self, run_id: str) -> None:
+        """Ends what is open of a run that is gone."""
+        left = owed(self._journal.records(run_id))
+        ends = [
+            Ended(run_id, each.begun.scope_id, each.begun.scope, time.time(), Status.LOST, None, GONE)
+            for each in left
+        ]
+        await self._write(run_id, ends)
+
+    def open(self) -> list[str]:
+        """The runs on a cluster whose end is not written."""
+        rows = self._journal.unfinished()
+        return [row.run_id for row in rows if _is_there(self._journal.records(row.run_id))]
+
+    def forget(self, run_id: str) -> None:
+        """Of a run that is gone nothing has to be known any more."""
+        self._known.pop(run_id, None)
+        self._whole.discard(run_id)
+
+    async def _rest(self, run: Object, inside: Inside | None) -> list[Record]:
+        """What is left to be told of the inside of an agent that is over, up to the ends of all that it left open."""
+        run_id = run_id_of(run)
+        rest = [_let_out(record, run) for record in await inside()] if inside else []
+        left = [
+            each.begun
+            for each in owed([*self._journal.records(run_id), *rest])
+            if each.begun.scope_id.startswith(f"{_AGENT}.")
+        ]
+        now = time.time()
+        ends = [Ended(run_id, each.scope_id, each.scope, now, Status.LOST, None, BROKEN_OFF) for each in left]
+        note = [inside_note(run, _UNHEARD)] if left and inside is None else []
+        return [*rest, *ends, *note]
+
+    async def _new(self, run_id: str, records: Iterable[Record], known: set[Hashable]) -> list[Record]:
+        new = [record for record in records if _key(record) not in known]
+        await self._write(run_id, new)
+        return new
+
+    async def _write(self, run_id: str, records: Iterable[Record]) -> None:
+        known = self._known.setdefault(run_id, set())
+        for record in records:
+            if isinstance(record, Begun | Ended):
+                await self._journal.write(record)
+            else:
+                self._journal.note(record)
+            known.add(_key(record))
+        if (Ended, _RUN) in known:
+            del self._known[run_id]
+            self._whole.add(run_id)
+
+    def _keys(self, run_id: str) -> set[Hashable]:
+        if run_id not in self._known or not self._alone:
+            self._known[run_id] = {_key(record) for record in self._journal.records(run_id)}
+        return self._known[run_id]
+
+
+def _is_running(record: Record) -> bool:
+    return isinstance(record, Decided) and (record.point, record.note) == (PHASE, f"phase {Phase.RUNNING}")
+
+
+def _over_at(told: list[Record]) -> int | None:
+    """Where the first record stands that comes after all that the agent did; None while there is none."""
+    at = next((number for number, record in enumerate(told, 1) if _is_running(record)), len(told))
+    return at if at < len(told) else None
+
+
+def _let_out(record: Record, run: Object) -> Record:
+    """What a gate may hold back is on no record."""
+    if isinstance(record, Ended) and record.scope in _ANSWERS and _may_be_gated(run):
+        return record._replace(output=None)
+    return record
+
+
+def _may_be_gated(run: Object) -> bool:
+    written = within(run, "spec").get("lifecycle")
+    if written is not None:
+        return any(mapping(each).get("gate") for each in items(mapping(written).get("postRun")))
+    # Its hooks are those of an agent that is not seen here.
+    return any(told.get("stage") == Stage.POST_RUN for told in items(within(run, "status").get("hooks")))
+
+
+def _is_there(records: Iterable[Record]) -> bool:
+    declared = (each.declaration or {} for each in records if isinstance(each, Begun))
+    return any((each.get("format"), each.get("on")) == (FORMAT, PLACE) for each in declared)
+
+
+def _key(record: Record) -> Hashable:
+    """What a record is of: there is at most one such in a run."""
+    if isinstance(record, Begun | Ended):
+        return type(record), record.scope_id
+    if isinstance(record, Called):
+        return Called, record.scope_id, str(record.point), record.hook
+    return Decided, record.scope_id, str(record.point), record.note
+
+
+class _NotYet(Exception):
+    """The status does not tell what comes next."""
+
+
+class _Hook(NamedTuple):
+    """One hook as the status tells it."""
+
+    name: str
+    state: str
+    told: Object
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("succeeded", "failed")
+
+    @property
+    def failed(self) -> bool:
+        return self.state == "failed"
+
+    @property
+    def started(self) -> float | None:
+        return _moment(self.told.get("startedAt"))
+
+    @property
+    def seconds(self) -> float:
+        told = self.told.get("seconds")
+        return float(told) if isinstance(told, int | float) else 0.0
+
+    @property
+    def error(self) -> str:
+        """As a runner on this machine says it."""
+        code, why = self.told.get("exitCode"), str(self.told.get("message") or "failed")
+        exited = self.told.get("reason") == "exited" and code is not None
+        said = f"exited with {code}" if exited else why.removeprefix("failed: ")
+        lines = [line for line in str(self.told.get("tail") or "").splitlines() if line.strip()]
+        return f"{said}: {chr(10).join(lines[-_LINES:])}" if lines else said
+
+
+class _Told:
+    """The status of one run, read from its beginning to its end."""
+
+    def __init__(self, run: Object) -> None:
+        self.run = run
+        self.id = run_id_of(run)
+        self.spec, self.status = within(run, "spec"), within(run, "status")
+        self.phase = phase_of(run)
+        self.ended = self.phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.SKIPPED)
+        self.over = self.ended or self.phase == Phase.POST_RUNNING
+        self.before = self._hooks(Stage.PRE_RUN)
+        self.after = self._in_order(self._hooks(Stage.POST_RUN))
+        self.ends_with_hooks = bool(self.after) and self.phase != Phase.SKIPPED
+        self.at = _moment(within(run, "metadata").get("creationTimestamp")) or 0.0
+
+    def records(self) -> Iterator[Record]:
+        yield self._begun()
+        if not self.ended and "hooks" not in self.status:
+            raise _NotYet
+        if self.before:
+            yield self._phase(Phase.PENDING)
+        yield from self._calls(Point.RUN_START, self.before)
+        if self._through and self.before:
+            yield self._decided(Point.RUN_START)
+        if self._agent_began:
+            yield from self._agent()
+        else:
+            yield from self._no_agent()
+        if self.after:
+            yield self._decided(LEAVING)
+        if self.ends_with_hooks:
+            yield from self._calls(Point.RUN_END, self.after)
+        yield from self._end()
+
+    @property
+    def _through(self) -> bool:
+        return all(hook.state == "succeeded" for hook in self.before)
+
+    @property
+    def _agent_began(self) -> bool:
+        made = self.status.get("jobName") or self.status.get("sandboxName")
+        return bool(made) and self._through and self.phase not in ("", Phase.PENDING)
+
+    def _agent(self) -> Iterator[Record]:
+        name = str(self.spec.get("agentId") or "default")
+        began = _moment(self.status.get("startedAt"))
+        if began is None and not self.over:
+            raise _NotYet
+        self._pass(began)
+        yield Begun(
+            self.id, _AGENT, _RUN, Scope.AGENT, name, self.at, {"input": self.spec.get("task")}, self._about
+        )
+        if not self.before:
+            yield self._phase(Phase.PENDING)
+        yield self._phase(Phase.RUNNING)
+        if not self.over:
+            raise _NotYet
+        yield self._left_phase()
+        self._pass(self._agent_left())
+        error = self._error
+        output = {"error": error} if error else self._answer
+        yield Ended(self.id, _AGENT, Scope.AGENT, self.at, self._how, output, error)
+
+    def _no_agent(self) -> Iterator[Record]:
+        if not self.over:
+            raise _NotYet
+        if not self.before:
+            yield self._phase(Phase.PENDING)
+        yield self._left_phase()
+        broke = self._broke
+        if broke is not None:
+            said = Reason(broke.name, HookAction.FAIL, broke.error)
+            yield self._decided(Point.RUN_START, HookAction.FAIL, (said,))
+
+    def _left_phase(self) -> Decided:
+        """The phase that the agent's part ends with."""
+        return self._phase(Phase.POST_RUNNING if self.ends_with_hooks else Phase(self.phase))
+
+    def _agent_left(self) -> float:
+        """When the first hook after it began; without one, when the run ended."""
+        began = [hook.started for hook in self.after if hook.started is not None]
+        if began and self.ends_with_hooks:
+            return min(began)
+        if not self.ended:
+            raise _NotYet
+        return _moment(self.status.get("completedAt")) or self.at
+
+    def _end(self) -> Iterator[Record]:
+        if not self.ended:
+            raise _NotYet
+        if self.ends_with_hooks:
+            yield self._phase(Phase(self.phase))
+        self._pass(_moment(self.status.get("completedAt")))
+        broke = self._broke
+        error = f"{broke.error} [hook {broke.name} at {Point.RUN_START}]" if broke else self._error
+        output = {key: value for key, value in self.status.items() if key != "observedGeneration"}
+        yield Ended(self.id, _RUN, Scope.RUN, self.at, self._how, output, error)
+
+    @property
+    def _broke(self) -> _Hook | None:
+        return next((hook for hook in self.before if hook.failed), None)
+
+    @property
+    def _late(self) -> bool:
+        return self.status.get("error") == _TIMED_OUT and self._agent_began
+
+    @property
+    def _how(self) -> Status:
+        if self.phase == Phase.SKIPPED:
+            return Status.SKIPPED
+        if self.phase != Phase.FAILED and not self.status.get("error"):
+            return Status.OK
+        return Status.TIMED_OUT if self._late else Status.FAILED
+
+    @property
+    def _error(self) -> str | None:
+        if self.phase == Phase.SKIPPED:
+            return str(self.status.get("result") or "skipped")
+        error = str(self.status.get("error") or "")
+        return (_limit_passed(self.run) if self._late else error) or None
+
+    @property
+    def _answer(self) -> Object:
+        """What a gate holds back is not told, and what it lets out is no answer of the agent's."""
+        gated = self.status.get("gateDigest") or self.status.get("gateVerdict")
+        code = {"exit_code": self.status.get("exitCode", 0)}
+        return code if gated else {"result": self.status.get("result", ""), **code}
+
+    def _begun(self) -> Begun:
+        metadata = within(self.run, "metadata")
+        name, place = str(metadata.get("name")), str(metadata.get("namespace"))
+        declared = {
+            "format": FORMAT,
+            "on": PLACE,
+            "namespace": place,
+            "name": name,
+            "uid": metadata.get("uid"),
+        }
+        given = {"input": self.spec.get("task"), "workspace": "/workspace"}
+        shown = self._instance or name
+        return Begun(
+            self.id,
+            _RUN,
+            None,
+            Scope.RUN,
+            shown,
+            self.at,
+            given,
+            self._about,
+            declared,
+            f"{PLACE}:{place}/{name}",
+        )
+
+    @property
+    def _instance(self) -> str:
+        return str(self.spec.get("agentRef") or self.spec.get("instanceRef") or "")
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        name = str(within(self.run, "metadata").get("name"))
+        return {
+            "workflow_id": self._instance or name,
+            "agent": str(self.spec.get("agentId") or "default"),
+            "session_id": str(self.spec.get("sessionKey") or name),
+            "attempt": 1,
+        }
+
+    def _calls(self, point: Point, hooks: list[_Hook]) -> Iterator[Record]:
+        for hook in hooks:
+            if not hook.ended:
+                if self.over and point is Point.RUN_START:
+                    return  # the run ended before its turn
+                raise _NotYet
+            yield self._called(point, hook, last=point is Point.RUN_END and hook is hooks[-1])
+
+    def _called(self, point: Point, hook: _Hook, *, last: bool) -> Called:
+        self._pass(hook.started and hook.started + hook.seconds)
+        fails = hook.failed and point is Point.RUN_START
+        error = hook.error if hook.failed else None
+        kind = _KINDS.get(str(hook.told.get("reason")), "exit") if hook.failed else None
+        return Called(
+            self.id,
+            _RUN,
+            point,
+            hook.name,
+            self.at,
+            hook.seconds,
+            HookAction.FAIL if fails else HookAction.CONTINUE,
+            error if fails else None,
+            None,
+            error_kind=kind,
+            error=error,
+            last=last,
+        )
+
+    def _phase(self, now: Phase) -> Decided:
+        return Decided(self.id, _RUN, PHASE, self.at, HookAction.CONTINUE, note=f"phase {now}")
+
+    def _decided(
+        self,
+        point: Point | str,
+        action: HookAction = HookAction.CONTINUE,
+        reasons: tuple[Reason, ...] = (),
+    ) -> Decided:
+        return Decided(self.id, _RUN, point, self.at, action, reasons)
+
+    def _pass(self, moment: float | None) -> None:
+        """Time goes on to there; a cluster tells whole seconds, by more than one clock."""
+        self.at = max(self.at, moment or 0.0)
+
+    def _hooks(self, stage: Stage) -> list[_Hook]:
+        return [
+            _Hook(str(told.get("name")), str(told.get("state")), told)
+            for told in items(self.status.get("hooks"))
+            if told.get("stage") == stage
+        ]
+
+    def _in_order(self, hooks: list[_Hook]) -> list[_Hook]:
+        """The gate first, where the run itself says which one that is."""
+        written = items(within(self.spec, "lifecycle").get("postRun"))
+        gates = {mapping(each).get("name") for each in written if mapping(each).get("gate")}
+        return sorted(hooks, key=lambda hook: hook.name not in gates)
+
+
+def _limit_passed(run: Object) -> str:
+    try:
+        spec = spec_of(frozen_of(run, None))
+    except FileError:
+        return "the agent passed its limit"
+    limit = spec.timeout or (None if spec.instance else RUN_TIMEOUT)
+    return f"the agent passed its limit{f' of {limit:g} s' if limit else ''}"
+
+
+def _moment(text: Any) -> float | None:
+    try:
+        return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None

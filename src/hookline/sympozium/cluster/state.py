@@ -1,0 +1,149 @@
+"""What the operator keeps of one run: what was asked for when it began, what was made for it and seen of it.
+
+It is one Secret beside the run, written before anything that cannot be seen again is removed; whoever takes over after
+a crash goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, cast
+
+from hookline.errors import FileError
+from hookline.sympozium.phases import Seen
+from hookline.sympozium.read import parse
+from hookline.sympozium.resolve import run_of, with_provider
+from hookline.sympozium.snapshot import kept, seen_again
+from hookline.sympozium.types import RunSpec
+
+__all__ = ["Made", "Record", "Since", "frozen_of", "read", "spec_of", "written"]
+
+FROZEN, STATE = "run.json", "state.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A Job or Sandbox of the run's. `pod` is the uid of the pod that was seen of it; nothing is expected of one `over`,
+    and what still runs of one `ended` has to go."""
+
+    name: str
+    uid: str
+    positions: tuple[int, ...] = ()
+    pod: str = ""
+    over: bool = False
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Since:
+    """Something that holds since then: what keeps a pod from starting, say."""
+
+    reason: str
+    message: str
+    at: datetime
+    container: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """`void` is a verdict that stood there before there was an answer to it; `lost` is since when the workspace is another."""
+
+    frozen: str
+    seen: Seen = Seen()
+    agent: Made | None = None
+    post: tuple[Made, ...] = ()
+    uids: Mapping[str, str] = field(default_factory=dict[str, str])
+    waiting: Since | None = None
+    void: str = ""
+    lost: datetime | None = None
+    closed: datetime | None = None
+    """When the run was first found to have ended."""
+    cut: int = 0
+    """Bytes of an answer that was too long to be kept whole."""
+
+
+def frozen_of(run: Mapping[str, Any], instance: Mapping[str, Any] | None) -> str:
+    """The manifests as they are now; what is changed in them later is for other runs."""
+    return json.dumps([_bare(each) for each in (run, instance) if each is not None], ensure_ascii=False)
+
+
+def spec_of(frozen: str) -> RunSpec:
+    """The run of frozen manifests, with all that it takes from its instance. A FileError says what is wrong with it."""
+    return _spec_of(frozen)
+
+
+@lru_cache(maxsize=512)
+def _spec_of(frozen: str) -> RunSpec:
+    documents = cast("list[dict[str, Any]]", json.loads(frozen))
+    run = documents[0]
+    name = f"{run.get('kind')} {run.get('metadata', {}).get('name')}"
+    manifests = parse(json.dumps({"kind": "List", "items": documents}, ensure_ascii=False), name)
+    if manifests.problems:
+        raise _all_of(list(manifests.problems))
+    return with_provider(run_of(manifests))
+
+
+def written(record: Record) -> dict[str, str]:
+    """The record as the texts of a Secret."""
+    state: dict[str, Any] = {
+        "seen": kept(record.seen),
+        "agent": asdict(record.agent) if record.agent else None,
+        "post": [asdict(each) for each in record.post],
+        "uids": dict(record.uids),
+        "waiting": asdict(record.waiting) if record.waiting else None,
+        "void": record.void,
+        "lost": record.lost,
+        "closed": record.closed,
+        "cut": record.cut,
+    }
+    return {FROZEN: record.frozen, STATE: json.dumps(state, ensure_ascii=False, default=_moment)}
+
+
+def read(texts: Mapping[str, str]) -> Record:
+    """A record again, of what `written` made."""
+    state: dict[str, Any] = json.loads(texts[STATE])
+    agent, waiting, lost = state["agent"], state["waiting"], state["lost"]
+    closed = state.get("closed")
+    return Record(
+        frozen=texts[FROZEN],
+        seen=seen_again(state["seen"]),
+        agent=_made(agent) if agent else None,
+        post=tuple(_made(each) for each in state["post"]),
+        uids=state["uids"],
+        waiting=replace(Since(**waiting), at=datetime.fromisoformat(waiting["at"])) if waiting else None,
+        void=state["void"],
+        lost=datetime.fromisoformat(lost) if lost else None,
+        closed=datetime.fromisoformat(closed) if closed else None,
+        cut=state["cut"],
+    )
+
+
+def _made(given: Mapping[str, Any]) -> Made:
+    fields: dict[str, Any] = {**given, "positions": tuple(given["positions"])}
+    return Made(**fields)
+
+
+def _moment(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"a record cannot keep a {type(value).__name__}")
+
+
+def _bare(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = manifest.get("metadata", {})
+    return {
+        "apiVersion": manifest.get("apiVersion"),
+        "kind": manifest.get("kind"),
+        "metadata": {key: metadata[key] for key in ("name", "namespace") if key in metadata},
+        "spec": manifest.get("spec"),
+    }
+
+
+def _all_of(problems: list[FileError]) -> FileError:
+    """One error that tells all; its lines are those of the object as the server has it, so they are left out."""
+    told = [f"{problem.key}: {problem.message}" if problem.key else problem.message for problem in problems]
+    return FileError("; ".join(told), file=problems[0].file)

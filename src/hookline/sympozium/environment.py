@@ -1,0 +1,209 @@
+"""The variables of hooks and agent: what is set for them, and what the file adds.
+
+What is set for them cannot be set otherwise; a hook's own `env` beats the run's, before the run and after it alike.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from hookline.sympozium.read_lifecycle import RESERVED
+from hookline.sympozium.types import HookSpec, Model, RunSpec, SecretRef, TaskSpec, Value
+
+__all__ = [
+    "MOST_RESULT",
+    "Environment",
+    "after_run",
+    "before_run",
+    "command_of",
+    "cut",
+    "expanded",
+    "for_agent",
+    "script_at",
+    "task_input",
+    "unread",
+]
+
+MOST_RESULT = 32 * 1024
+"""Bytes of an answer that a postRun hook is given."""
+_IDENTITY = ("AGENT_RUN_ID", "INSTANCE_NAME", "AGENT_NAMESPACE", "AGENT_ID", "SESSION_KEY", "TASK")
+"""What a run cannot set otherwise for its agent; the rest of what is set for it are defaults."""
+_PROVIDER_KEYS = ("API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "AZURE_OPENAI_API_KEY", "GEMINI_API_KEY")
+_SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
+_OF_THE_MODEL = "AGENT_RESULT"
+_REFERENCE = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """`fixed` is set as it is; in `given` a `$(NAME)` stands for a variable before it, and secrets are references."""
+
+    fixed: Mapping[str, str] = field(default_factory=dict[str, str])
+    given: Mapping[str, Value] = field(default_factory=dict[str, Value])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.fixed, *self.given)
+
+    @property
+    def secrets(self) -> tuple[SecretRef, ...]:
+        return tuple(value for value in self.given.values() if isinstance(value, SecretRef))
+
+    def resolved(self, secret: Callable[[SecretRef], str | None]) -> dict[str, str]:
+        """Names and texts. A FileError names the first secret that is neither there nor optional."""
+        found = dict(self.fixed)
+        for name, value in self.given.items():
+            if isinstance(value, str):
+                found[name] = expanded(value, found)
+                continue
+            text = secret(value)
+            if text is not None:
+                found[name] = text
+            elif not value.optional:
+                raise value.place.problem(
+                    f"the secret {value.name!r} with the key {value.key!r} does not exist here"
+                )
+        return found
+
+
+def before_run(run: RunSpec, hook: HookSpec) -> Environment:
+    """The variables of a preRun hook."""
+    return Environment(fixed=_identity(run), given=_given(run, hook))
+
+
+def after_run(run: RunSpec, hook: HookSpec, *, exit_code: int, result: str) -> Environment:
+    """The variables of a postRun hook: those before, and how the agent ended."""
+    fixed = {
+        **_identity(run),
+        "AGENT_EXIT_CODE": str(exit_code),
+        "AGENT_RESULT": cut(result),
+        **({"GATE_MODE": "true"} if hook.gate else {}),
+    }
+    return Environment(fixed=fixed, given=_given(run, hook))
+
+
+def for_agent(run: RunSpec) -> Environment:
+    """The variables of the agent."""
+    fixed = {
+        **_identity(run),
+        "AGENT_ID": run.agent_id,
+        "SESSION_KEY": run.session_key,
+        **({"TASK": run.task} if isinstance(run.task, str) else {}),
+    }
+    model = run.model or Model()
+    defaults: dict[str, str] = {
+        "ENSEMBLE_NAME": run.ensemble,
+        "SYSTEM_PROMPT": run.system_prompt,
+        "MODEL_PROVIDER": model.provider,
+        "MODEL_NAME": model.model,
+        "MODEL_BASE_URL": model.base_url,
+        "THINKING_MODE": model.thinking,
+        "MODEL_PROVIDER_HEADERS": json.dumps(dict(model.headers)) if model.headers else "",
+        "USE_CONTEXT": "true" if run.use_context else "false",
+        "RUN_TIMEOUT": _duration(run.timeout),
+        "DRY_RUN": "true" if run.dry_run else "",
+        "CANARY_MODE": "true" if run.canary else "",
+        "AGENT_MODE": "prompt-server" if isinstance(run.task, TaskSpec) else "",
+        "TOOLS_ENABLED": "true",
+        "TOOL_POLICY_ALLOW": ",".join(run.tools_allowed),
+        "TOOL_POLICY_DENY": ",".join(run.tools_denied),
+    }
+    keys = {
+        name: SecretRef(name=model.auth_secret, key=name, optional=True, place=run.place)
+        for name in _PROVIDER_KEYS
+        if model.auth_secret
+    }
+    free = {name: value for name, value in run.env.items() if name not in (*_IDENTITY, *RESERVED)}
+    set_here = {name: value for name, value in defaults.items() if value and name not in free}
+    return Environment(fixed={**fixed, **set_here}, given={**keys, **free})
+
+
+def task_input(run: RunSpec) -> str:
+    """What stands in `/ipc/input/task.json`."""
+    task = run.task
+    given = (
+        {"mode": task.mode, "tool": task.tool, "parameters": dict(task.parameters)}
+        if isinstance(task, TaskSpec)
+        else task
+    )
+    return json.dumps({"task": given}, ensure_ascii=False)
+
+
+def cut(text: str, most: int = MOST_RESULT) -> str:
+    """The beginning of a text, at most so many bytes of UTF-8, never half a character; no variable can hold a NUL."""
+    known = text.replace("\0", "").encode("utf-8", "replace")
+    return known[:most].decode("utf-8", "ignore")
+
+
+def expanded(text: str, known: Mapping[str, str]) -> str:
+    """A text of `command`, `args` or `env` as Kubernetes reads it: `$(NAME)` of a known variable, and `$$` for `$`."""
+
+    def found(part: re.Match[str]) -> str:
+        return "$" if part[1] is None else known.get(part[1], part[0])
+
+    return _REFERENCE.sub(found, text)
+
+
+def command_of(hook: HookSpec, env: Environment, known: Mapping[str, str]) -> tuple[str, ...]:
+    """`command` and `args` as they are run, where `known` are the variables of `env`.
+
+    What the model wrote never becomes part of a shell's script: there it stays a variable, for the shell to fill in.
+    """
+    argv = (*hook.command, *hook.args)
+    script = script_at(argv)
+    kept = {name: f"${{{name}}}" for name in _of_the_model(env) if name in known}
+    return tuple(
+        expanded(word, {**known, **kept} if index == script else known) for index, word in enumerate(argv)
+    )
+
+
+def unread(hook: HookSpec, env: Environment) -> tuple[str, ...]:
+    """`command` and `args` for somebody who reads `$(NAME)` by themselves, with the same guard as in `command_of`."""
+    argv = (*hook.command, *hook.args)
+    script, kept = script_at(argv), _of_the_model(env)
+
+    def guarded(part: re.Match[str]) -> str:
+        return f"${{{part[1]}}}" if part[1] in kept else part[0]
+
+    return tuple(
+        _REFERENCE.sub(guarded, word) if index == script else word for index, word in enumerate(argv)
+    )
+
+
+def script_at(argv: tuple[str, ...]) -> int | None:
+    """Where the script of `sh -c` stands."""
+    start = 1 if argv[:1] and PurePosixPath(argv[0]).name in ("busybox", "env") else 0
+    if len(argv) <= start or PurePosixPath(argv[start]).name not in _SHELLS:
+        return None
+    for index, word in enumerate(argv[start + 1 :], start + 1):
+        if not word.startswith("-"):
+            return None
+        if "c" in word and not word.startswith("--"):
+            return index + 1 if index + 1 < len(argv) else None
+    return None
+
+
+def _of_the_model(env: Environment) -> list[str]:
+    """The variables that hold what the model wrote: the answer, and what the file makes of it."""
+    found = [_OF_THE_MODEL]
+    for name, value in env.given.items():
+        if isinstance(value, str) and any(f"$({each})" in value for each in found):
+            found.append(name)
+    return found
+
+
+def _duration(seconds: float | None) -> str:
+    return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s" if seconds else ""
+
+
+def _identity(run: RunSpec) -> dict[str, str]:
+    return {"AGENT_RUN_ID": run.name, "INSTANCE_NAME": run.instance, "AGENT_NAMESPACE": run.namespace}
+
+
+def _given(run: RunSpec, hook: HookSpec) -> dict[str, Value]:
+    both: dict[str, Value] = {**dict(sorted(run.env.items())), **hook.env}
+    return {name: value for name, value in both.items() if name not in RESERVED}

@@ -1,0 +1,442 @@
+"""What a run is at and what is due next, as functions of what was seen: one decision for this machine and a cluster.
+
+Nothing is kept between two calls; whoever runs tells what it saw and does what is due.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, NamedTuple, cast
+
+from hookline.sympozium.types import HookSpec, Lifecycle
+
+__all__ = [
+    "WITHHELD",
+    "AgentSeen",
+    "Gated",
+    "HookSeen",
+    "Phase",
+    "Reason",
+    "Seen",
+    "Stage",
+    "Start",
+    "State",
+    "Verdict",
+    "conditions",
+    "digest",
+    "due",
+    "error",
+    "exit_code",
+    "gate",
+    "gate_settled",
+    "gated",
+    "phase",
+    "published",
+    "result_for_hooks",
+    "status",
+    "verdict",
+]
+
+NO_VERDICT = "Response blocked: gate hook did not return a verdict"
+REJECTED = "Response blocked by policy"
+WITHHELD = frozenset({"rejected", "timeout", "error"})
+"""What a gate's word may be where the answer did not go out, nor another that somebody wrote for it."""
+
+
+class Phase(StrEnum):
+    """Where a run is. It only moves down this list; the last three are ends."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    POST_RUNNING = "PostRunning"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    SKIPPED = "Skipped"
+
+    @property
+    def ended(self) -> bool:
+        return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.SKIPPED)
+
+
+class Stage(StrEnum):
+    """What is started: a hook before, the agent, a hook after."""
+
+    PRE_RUN = "preRun"
+    AGENT = "agent"
+    POST_RUN = "postRun"
+
+
+class State(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class Reason(StrEnum):
+    """Why something ended.
+
+    `settled`: a gate hook that was ended because its verdict was in. `overfull`: what it wrote was too much.
+    """
+
+    EXITED = "exited"
+    TIMED_OUT = "timed_out"
+    NOT_STARTED = "not_started"
+    KILLED = "killed"
+    SETTLED = "settled"
+    OVERFULL = "overfull"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookSeen:
+    """What was seen of one hook. `tail` are its last lines of output; `detail` says more about the reason."""
+
+    state: State = State.WAITING
+    exit_code: int | None = None
+    reason: Reason = Reason.EXITED
+    detail: str = ""
+    started: datetime | None = None
+    seconds: float | None = None
+    tail: str = ""
+
+    @property
+    def succeeded(self) -> bool:
+        exited_well = self.reason is Reason.EXITED and self.exit_code == 0
+        return self.state is State.ENDED and (exited_well or self.reason is Reason.SETTLED)
+
+    @property
+    def failed(self) -> bool:
+        return self.state is State.ENDED and not self.succeeded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSeen:
+    """What was seen of the agent. `skipped` is the reason where it said that there is nothing to do."""
+
+    state: State = State.WAITING
+    exit_code: int | None = None
+    reason: Reason = Reason.EXITED
+    result: str = ""
+    error: str = ""
+    skipped: str | None = None
+    started: datetime | None = None
+    seconds: float | None = None
+    usage: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def succeeded(self) -> bool:
+        ended = self.state is State.ENDED and self.reason is Reason.EXITED
+        return ended and self.exit_code == 0 and not self.error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a gate hook or a person said of an answer. With a `digest` it holds for that answer only."""
+
+    action: str
+    response: str | None = None
+    reason: str = ""
+    by: str = ""
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """All that was seen of a run. Hooks stand as in the file; those not listed are waiting.
+
+    `stopped` says why a run is to end before its agent began (its limit, a cancel); once the agent runs, its own end
+    says so. `skip` is what stands in the skip marker, looked at when preRun is through.
+    """
+
+    pre_run: tuple[HookSeen, ...] = ()
+    agent: AgentSeen = AgentSeen()
+    post_run: tuple[HookSeen, ...] = ()
+    stopped: str = ""
+    skip: str | None = None
+    verdict: Verdict | None = None
+
+
+class Start(NamedTuple):
+    """What to start: the agent, or the hook at that position in its list of the file."""
+
+    stage: Stage
+    position: int = 0
+
+
+class Gated(NamedTuple):
+    """What a gate came to: its word for the status, and the text that goes out."""
+
+    label: str
+    result: str
+
+
+def phase(lifecycle: Lifecycle, seen: Seen) -> Phase:
+    outcome = _outcome(lifecycle, seen)
+    if outcome is None:
+        return Phase.PENDING if seen.agent.state is State.WAITING else Phase.RUNNING
+    if outcome is not Phase.SKIPPED and any(
+        each.state is not State.ENDED for each in _post_run(lifecycle, seen)
+    ):
+        return Phase.POST_RUNNING
+    return outcome
+
+
+def due(lifecycle: Lifecycle, seen: Seen) -> Start | None:
+    """What to start now; None where something still runs, or nothing is left."""
+    before, after = _pre_run(lifecycle, seen), _post_run(lifecycle, seen)
+    if any(each.state is State.RUNNING for each in (*before, seen.agent, *after)):
+        return None
+    outcome = _outcome(lifecycle, seen)
+    if outcome is None:
+        waiting = _first(State.WAITING, before, range(len(before)))
+        return Start(Stage.AGENT) if waiting is None else Start(Stage.PRE_RUN, waiting)
+    if outcome is Phase.SKIPPED:
+        return None
+    waiting = _first(State.WAITING, after, lifecycle.post_order)
+    return None if waiting is None else Start(Stage.POST_RUN, waiting)
+
+
+def error(lifecycle: Lifecycle, seen: Seen) -> str:
+    """Why a run failed; empty where it did not."""
+    if _outcome(lifecycle, seen) is not Phase.FAILED:
+        return ""
+    failed = _failed(lifecycle.pre_run, _pre_run(lifecycle, seen))
+    if failed:
+        return f"preRun hook {failed[0]}"
+    if seen.agent.state is State.WAITING:
+        return seen.stopped
+    return seen.agent.error or _AGENT_ENDED[seen.agent.reason].format(code=seen.agent.exit_code)
+
+
+def exit_code(lifecycle: Lifecycle, seen: Seen) -> int:
+    """What postRun hooks are told: the agent's own code; 1 where it failed without one, or never ran."""
+    if _outcome(lifecycle, seen) is not Phase.FAILED:
+        return 0
+    return seen.agent.exit_code or 1
+
+
+def result_for_hooks(lifecycle: Lifecycle, seen: Seen, hook: HookSpec) -> str:
+    """What a postRun hook is told: the gate the answer itself, the others what the gate let out of it.
+
+    Of a run that failed it is the answer if there is one, else why.
+    """
+    if _outcome(lifecycle, seen) is Phase.FAILED:
+        return seen.agent.result or error(lifecycle, seen)
+    let_out = gated(lifecycle, seen)
+    return seen.agent.result if hook.gate or let_out is None else let_out.result
+
+
+def conditions(lifecycle: Lifecycle, seen: Seen) -> tuple[dict[str, Any], ...]:
+    """At most one: `PostRunFailed`, which names every postRun hook that failed."""
+    after = _post_run(lifecycle, seen)
+    failed = _failed(lifecycle.post_run, after)
+    if not failed:
+        return ()
+    ends = [end for each in after if each.failed and (end := _end(each)) is not None]
+    return (
+        {
+            "type": "PostRunFailed",
+            "status": "True",
+            "reason": "PostRunJobFailed",
+            "message": f"postRun hooks failed: {'; '.join(failed)}",
+            **({"lastTransitionTime": _written(min(ends))} if ends else {}),
+        },
+    )
+
+
+def verdict(text: str) -> Verdict | None:
+    """The annotation of a gate hook. What is no JSON of that form, or has another action, is no verdict."""
+    try:
+        given: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    found: Mapping[str, Any] = cast("Mapping[str, Any]", given) if isinstance(given, dict) else {}
+    action, response = found.get("action"), found.get("response")
+    if not isinstance(action, str) or action not in _VERDICTS or not isinstance(response, str | None):
+        return None
+    reason, by, bound = (str(found.get(key) or "") for key in ("reason", "by", "digest"))
+    return Verdict(action=action, response=response, reason=reason, by=by, digest=bound)
+
+
+def gate(said: Verdict | None, *, ended_ok: bool, default: str, original: str) -> Gated:
+    """What becomes of an answer. A verdict on another answer than this one is none."""
+    if said is not None and said.digest and said.digest != digest(original):
+        said = None
+    if said is not None and said.action in _VERDICTS:
+        label, instead = _VERDICTS[said.action]
+        if instead is None:
+            return Gated(label, original)
+        return Gated(label, said.response if said.response is not None else instead)
+    if default == "allow":
+        return Gated("allowed-by-default", original)
+    return Gated("timeout" if ended_ok else "error", NO_VERDICT)
+
+
+def gated(lifecycle: Lifecycle, seen: Seen) -> Gated | None:
+    """What the gate of a run came to; None where it has none, is not through, or there is no answer to hold."""
+    index = lifecycle.gate
+    if index is None or _outcome(lifecycle, seen) is not Phase.SUCCEEDED:
+        return None
+    hook = _post_run(lifecycle, seen)[index]
+    if hook.state is not State.ENDED:
+        return None
+    return gate(
+        seen.verdict,
+        ended_ok=hook.succeeded,
+        default=lifecycle.gate_default,
+        original=seen.agent.result,
+    )
+
+
+def gate_settled(lifecycle: Lifecycle, seen: Seen) -> bool:
+    """Whether the gate hook still runs though its verdict is in: it, and only it, may be ended (as `settled`)."""
+    index, said = lifecycle.gate, seen.verdict
+    if index is None or said is None or said.action not in _VERDICTS:
+        return False
+    fits = not said.digest or said.digest == digest(seen.agent.result)
+    return fits and _post_run(lifecycle, seen)[index].state is State.RUNNING
+
+
+def published(lifecycle: Lifecycle, seen: Seen) -> str | None:
+    """The text that may go out: nothing before the agent succeeded and the gate, if there is one, is through."""
+    if _outcome(lifecycle, seen) is not Phase.SUCCEEDED:
+        return None
+    if lifecycle.gate is None:
+        return seen.agent.result
+    let_out = gated(lifecycle, seen)
+    return let_out.result if let_out else None
+
+
+def digest(text: str) -> str:
+    """What a verdict is bound to."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def status(lifecycle: Lifecycle, seen: Seen) -> dict[str, Any]:
+    """The status of a run in Sympozium's words, with one entry for each hook besides."""
+    now = phase(lifecycle, seen)
+    outcome = _outcome(lifecycle, seen)
+    let_out = gated(lifecycle, seen)
+    times = [*_pre_run(lifecycle, seen), seen.agent, *_post_run(lifecycle, seen)]
+    begun = [each.started for each in times if each.started is not None]
+    ends = [end for each in times if (end := _end(each)) is not None]
+    skipped = seen.agent.skipped if seen.agent.skipped is not None else seen.skip
+    told: dict[str, Any] = {
+        "phase": str(now),
+        "startedAt": _written(min(begun)) if begun else None,
+        "completedAt": _written(max(ends)) if ends and now.ended else None,
+        "result": skipped if outcome is Phase.SKIPPED else published(lifecycle, seen),
+        "error": error(lifecycle, seen) or None,
+        "exitCode": exit_code(lifecycle, seen) if outcome and outcome is not Phase.SKIPPED else None,
+        "tokenUsage": dict(seen.agent.usage) or None,
+        "gateVerdict": let_out.label if let_out else None,
+        "conditions": list(conditions(lifecycle, seen)) or None,
+        "hooks": [
+            *map(_told, [Stage.PRE_RUN] * len(times), lifecycle.pre_run, _pre_run(lifecycle, seen)),
+            *map(_told, [Stage.POST_RUN] * len(times), lifecycle.post_run, _post_run(lifecycle, seen)),
+        ],
+    }
+    return {key: value for key, value in told.items() if value is not None}
+
+
+_VERDICTS: Mapping[str, tuple[str, str | None]] = {
+    "approve": ("approved", None),
+    "reject": ("rejected", REJECTED),
+    "rewrite": ("rewritten", ""),
+}
+"""The word of each for the status, and what goes out where the verdict has no text; None is the answer itself."""
+_ENDED: Mapping[Reason, str] = {
+    Reason.EXITED: "exit code {code}",
+    Reason.TIMED_OUT: "passed its limit of {limit:g} s",
+    Reason.NOT_STARTED: "could not start",
+    Reason.KILLED: "was ended from outside",
+    Reason.SETTLED: "was ended when the verdict was in",
+    Reason.OVERFULL: "wrote too much",
+}
+_AGENT_ENDED: Mapping[Reason, str] = {
+    Reason.EXITED: "agent exited with code {code}",
+    Reason.TIMED_OUT: "timeout",
+    Reason.NOT_STARTED: "agent could not start",
+    Reason.KILLED: "agent was ended from outside",
+    Reason.SETTLED: "agent was ended",
+    Reason.OVERFULL: "agent wrote too much",
+}
+
+
+def _outcome(lifecycle: Lifecycle, seen: Seen) -> Phase | None:
+    """How the agent's part ended, hooks before it included; None while that is open."""
+    before = _pre_run(lifecycle, seen)
+    if any(each.state is State.RUNNING for each in before) or seen.agent.state is State.RUNNING:
+        return None
+    if any(each.failed for each in before):
+        return Phase.FAILED
+    if seen.agent.state is State.ENDED:
+        if seen.agent.skipped is not None:
+            return Phase.SKIPPED
+        return Phase.SUCCEEDED if seen.agent.succeeded else Phase.FAILED
+    if seen.stopped:
+        return Phase.FAILED
+    through = all(each.succeeded for each in before)
+    return Phase.SKIPPED if through and seen.skip is not None else None
+
+
+def _pre_run(lifecycle: Lifecycle, seen: Seen) -> tuple[HookSeen, ...]:
+    return _filled(seen.pre_run, len(lifecycle.pre_run))
+
+
+def _post_run(lifecycle: Lifecycle, seen: Seen) -> tuple[HookSeen, ...]:
+    return _filled(seen.post_run, len(lifecycle.post_run))
+
+
+def _filled(seen: tuple[HookSeen, ...], count: int) -> tuple[HookSeen, ...]:
+    return (*seen, *(HookSeen() for _ in range(count - len(seen))))
+
+
+def _first(state: State, hooks: tuple[HookSeen, ...], order: Iterable[int]) -> int | None:
+    return next((index for index in order if hooks[index].state is state), None)
+
+
+def _failed(hooks: tuple[HookSpec, ...], seen: tuple[HookSeen, ...]) -> list[str]:
+    return [
+        f"{hook.name!r} {_why(hook, each)}" for hook, each in zip(hooks, seen, strict=True) if each.failed
+    ]
+
+
+def _why(hook: HookSpec, seen: HookSeen) -> str:
+    text = _ENDED[seen.reason].format(code=seen.exit_code, limit=hook.timeout)
+    return f"failed: {text}{f' ({seen.detail})' if seen.detail else ''}"
+
+
+def _told(stage: Stage, hook: HookSpec, seen: HookSeen) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "name": hook.name,
+        "stage": str(stage),
+        "state": _state(seen),
+        "exitCode": seen.exit_code,
+        "reason": str(seen.reason) if seen.failed else None,
+        "message": _why(hook, seen) if seen.failed else None,
+        "startedAt": _written(seen.started) if seen.started else None,
+        "seconds": seen.seconds,
+        "tail": seen.tail or None,
+    }
+    return {key: value for key, value in told.items() if value is not None}
+
+
+def _state(seen: HookSeen) -> str:
+    if seen.state is State.ENDED:
+        return "succeeded" if seen.succeeded else "failed"
+    return str(seen.state)
+
+
+def _end(seen: HookSeen | AgentSeen) -> datetime | None:
+    if seen.state is not State.ENDED or seen.started is None or seen.seconds is None:
+        return None
+    return seen.started + timedelta(seconds=seen.seconds)
+
+
+def _written(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

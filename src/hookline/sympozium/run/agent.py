@@ -1,0 +1,140 @@
+"""The agent of a run: the built-in one, or any command that keeps the contract of Sympozium's runner.
+
+TASK and /ipc/input/task.json say what is asked; /ipc/output/result.json, else a line between two markers on standard
+output, else the exit code alone says what came of it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from hookline.agent.models.names import COMPATIBLE
+from hookline.errors import FileError, UsageError
+from hookline.runners import Ending, Mount, Order, Runner
+from hookline.runners.sandbox import python_mounts
+from hookline.sympozium.environment import for_agent
+from hookline.sympozium.phases import AgentSeen, Reason, State
+from hookline.sympozium.resolve import with_provider
+from hookline.sympozium.result import MOST_BYTES, Result, ended, from_output, parsed
+from hookline.sympozium.run.hooks import CANCELLED, WORKSPACE, Ground, reason_of
+from hookline.sympozium.run.quota import Held
+from hookline.sympozium.types import RUN_TIMEOUT, Model, RunSpec
+
+__all__ = ["RESULT", "AgentChoice", "with_model", "worked"]
+
+RESULT = "output/result.json"
+SCRIPTED = "scripted"
+_OUTPUT = 4 * 1024 * 1024
+_ANTHROPIC = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentChoice:
+    """Who does the work: `command`, in `image` where images are used, else the built-in agent."""
+
+    command: tuple[str, ...] = ()
+    image: str | None = None
+
+    @property
+    def is_builtin(self) -> bool:
+        return not self.command
+
+
+def with_model(spec: RunSpec, given: str = "") -> RunSpec:
+    """The run with the model of the command line (provider/name), and with a provider where only a name is told."""
+    model = spec.model or Model()
+    if given:
+        provider, _, name = given.partition("/")
+        if not name:
+            raise UsageError(f"--model is {given!r}; give provider/name, as in openai/gpt-4o")
+        model = replace(model, provider=provider, model=name, ref="")
+    if model.provider == SCRIPTED:
+        model = replace(model, model=os.path.abspath(model.model))
+    return with_provider(replace(spec, model=model))
+
+
+async def worked(
+    ground: Ground,
+    agent: AgentChoice,
+    runner: Runner,
+    task: str | None = None,
+    told: Mapping[str, str] | None = None,
+) -> AgentSeen:
+    """Start the agent and wait for its end; what came of it is seen before this returns, also where it is cancelled."""
+    began = datetime.now(UTC)
+    ground.watch.change(agent=AgentSeen(state=State.RUNNING, started=began))
+    seen = AgentSeen(state=State.ENDED, reason=Reason.KILLED, error=CANCELLED)
+    try:
+        held = await ground.room.run(runner, _order(ground, agent, runner, task, told or {}))
+        seen = _seen(ground, held)
+    except FileError as exc:
+        seen = ended(None, Result(error=str(exc)), reason=Reason.NOT_STARTED)
+    finally:
+        seconds = round((datetime.now(UTC) - began).total_seconds(), 3)
+        seen = replace(seen, started=began, seconds=seconds)
+        ground.watch.change(agent=seen)
+    return seen
+
+
+def _order(
+    ground: Ground, agent: AgentChoice, runner: Runner, task: str | None, told: Mapping[str, str]
+) -> Order:
+    spec = ground.spec
+    env = ground.resolved(for_agent(spec), runner)
+    if task is not None:
+        env["TASK"] = task
+    if agent.is_builtin:
+        env = {**_keys(spec, ground.environ), **env, **told, "PYTHONDONTWRITEBYTECODE": "1"}
+    return Order(
+        argv=agent.command or (sys.executable, "-P", "-m", "hookline.sympozium.run.program"),
+        cwd=WORKSPACE,
+        env=env,
+        timeout=spec.timeout or RUN_TIMEOUT,
+        output_cap=_OUTPUT,
+        merge_stderr=False,
+        mounts=(*ground.mounted(runner), *(_own_mounts(spec) if agent.is_builtin else ())),
+        network=ground.network,
+        image=agent.image,
+    )
+
+
+def _own_mounts(spec: RunSpec) -> tuple[Mount, ...]:
+    """What the built-in agent needs to see: this very Python, and a scripted model's script."""
+    model = spec.model or Model()
+    scripts = [model.model] if model.provider == SCRIPTED else []
+    return (*python_mounts(), *(Mount(target=each, source=each, read_only=True) for each in scripts))
+
+
+def _keys(spec: RunSpec, environ: Mapping[str, str]) -> dict[str, str]:
+    """The user's own key and address for the model's provider, and no others."""
+    provider = (spec.model or Model()).provider.lower()
+    known = COMPATIBLE.get(provider)
+    names = (known.key,) if known else _ANTHROPIC if provider == "anthropic" else ()
+    wanted = (*names, f"{provider.upper()}_BASE_URL")
+    return {name: environ[name] for name in wanted if name in environ}
+
+
+def _seen(ground: Ground, held: Held) -> AgentSeen:
+    ending = held.ending
+    reason, detail = reason_of(held)
+    result = _result(ground, ending)
+    if detail and (held.overfull or result is None or not result.error):
+        result = replace(result or Result(), status="error", error=ground.mask.text(detail))
+    errors = ground.mask.text(ending.stderr.last_lines() or ending.stdout.last_lines())
+    # What was ended has no code of its own, whatever the runner saw.
+    code = ending.exit_code if ending.exited else None
+    return ended(code, result, reason=reason, tail=errors)
+
+
+def _result(ground: Ground, ending: Ending) -> Result | None:
+    """The file if it is a whole result, else the marker's, else whatever is wrong with what there is."""
+    content = ground.folder.left_in_ipc(RESULT, MOST_BYTES)
+    filed = parsed(content) if content is not None else None
+    if filed is not None and not filed.wrong:
+        return filed
+    printed = from_output(ending.stdout.text)
+    return printed if printed is not None and (filed is None or not printed.wrong) else filed

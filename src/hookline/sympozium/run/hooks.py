@@ -1,0 +1,336 @@
+"""The hooks of a manifest as hooks of the engine: exit code 0 goes on, anything else broke."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from hookline.engine.context import Facts, HookContext, WorkflowContext
+from hookline.engine.hook import Hook, OnError
+from hookline.engine.point import Point, Status
+from hookline.engine.result import CONTINUE, HookResult
+from hookline.errors import FileError, HookBroke
+from hookline.handlers.input import broke, context_json, environment, with_last_lines
+from hookline.journal.masking import Mask
+from hookline.runners import Ending, Mount, Order, Runner
+from hookline.sympozium.environment import Environment, after_run, before_run, command_of
+from hookline.sympozium.phases import (
+    HookSeen,
+    Reason,
+    Stage,
+    State,
+    Verdict,
+    digest,
+    exit_code,
+    gate_settled,
+    result_for_hooks,
+    verdict,
+)
+from hookline.sympozium.result import NO_REASON
+from hookline.sympozium.run.folders import CONTROL, Folder
+from hookline.sympozium.run.quota import Held, Room
+from hookline.sympozium.run.state import Watch
+from hookline.sympozium.secret_refs import Secrets
+from hookline.sympozium.types import HookSpec, RunSpec
+
+__all__ = ["CANCELLED", "VERDICT", "WORKSPACE", "Ground", "container_hooks", "reason_of", "skip_marker"]
+
+CANCELLED = "cancelled"
+WORKSPACE = "/workspace"
+VERDICT = f"{CONTROL}/gate-verdict"
+"""Beneath /ipc: where a gate hook says what becomes of the answer, as JSON with `action`, `response` and `reason`."""
+SKIP = f"{CONTROL}/skip"
+_SKIP_BYTES = 4096
+_VERDICT_BYTES = 1024 * 1024
+_TAIL = 2048
+_LIKE_HERE = ("PATH", "LANG", "LC_ALL", "TZ")
+_POINTS = {Stage.PRE_RUN: Point.RUN_START, Stage.POST_RUN: Point.RUN_END}
+
+Ask = Callable[[HookSpec, str], Awaitable[Verdict | None]]
+"""Asks a person what becomes of an answer; None where nobody can be asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What the hooks and the agent of one run stand on. `runner_of` gives the runner for an image's pull policy."""
+
+    spec: RunSpec
+    folder: Folder
+    room: Room
+    watch: Watch
+    runner_of: Callable[[str], Runner]
+    secrets: Secrets = field(default_factory=Secrets)
+    environ: Mapping[str, str] = field(default_factory=dict[str, str])
+    mask: Mask = field(default_factory=Mask)
+    network: bool = False
+    mounts: tuple[Mount, ...] = ()
+
+    def mounted(self, runner: Runner) -> tuple[Mount, ...]:
+        return (*self.mounts, *self.folder.mounts(own_tmp=runner.capabilities.hides_files))
+
+    def basics(self, runner: Runner) -> dict[str, str]:
+        """What every process has that is no image's: an image has its own."""
+        can = runner.capabilities
+        if can.uses_image:
+            return {}
+        home = "/tmp" if can.hides_files else self.environ.get("HOME", "/")
+        known = {name: self.environ[name] for name in _LIKE_HERE if name in self.environ}
+        return {"HOME": home, **known}
+
+    def resolved(self, env: Environment, runner: Runner) -> dict[str, str]:
+        return {**self.basics(runner), **env.resolved(self.secrets.value)}
+
+    def tail(self, ending: Ending) -> str:
+        """The last lines of an output, masked before they are cut."""
+        text = self.mask.text(ending.stdout.text)
+        lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+        return "\n".join(lines[-5:])[-_TAIL:]
+
+
+def container_hooks(ground: Ground, ask: Ask) -> tuple[Hook, ...]:
+    """The hooks that have not ended yet, in the order in which they run, and the look for a skip marker."""
+    lifecycle, seen = ground.spec.hooks, ground.watch.seen
+    before = [(Stage.PRE_RUN, index) for index in range(len(lifecycle.pre_run))]
+    after = [
+        (Stage.POST_RUN, index)
+        for index in lifecycle.post_order
+        if not (index < len(seen.post_run) and seen.post_run[index].state is State.ENDED)
+    ]
+    return (
+        *(_hook(_Container(ground, stage, index, ask)) for stage, index in before),
+        _skip(ground),
+        *(_hook(_Container(ground, stage, index, ask)) for stage, index in after),
+    )
+
+
+def reason_of(held: Held) -> tuple[Reason, str]:
+    """Why a process ended, and what more there is to say about that."""
+    ending, overfull = held
+    if overfull:
+        return Reason.OVERFULL, overfull
+    if ending.not_started is not None:
+        return Reason.NOT_STARTED, ending.not_started
+    if ending.passed_limit:
+        return Reason.TIMED_OUT, ""
+    if ending.exit_code is None:
+        return Reason.KILLED, ending.in_words()
+    return Reason.EXITED, ""
+
+
+def _hook(container: _Container) -> Hook:
+    spec = container.spec
+    before = container.stage is Stage.PRE_RUN
+    return Hook(
+        name=spec.name,
+        points=frozenset({_POINTS[container.stage]}),
+        handler=container,
+        kind="container",
+        match=None if before else _not_skipped,
+        timeout=spec.timeout,
+        on_error=OnError.FAIL if before else OnError.CONTINUE,
+        source=str(spec.place),
+        limits_itself=True,
+    )
+
+
+def _not_skipped(facts: Facts) -> bool:
+    return facts.status is not Status.SKIPPED
+
+
+def skip_marker(folder: Folder) -> str | None:
+    """Why there is nothing to do, where a preRun hook has left that."""
+    found = folder.left_in_ipc(SKIP, _SKIP_BYTES)
+    if found is None:
+        return None
+    return found[:_SKIP_BYTES].decode("utf-8", "replace").strip() or NO_REASON
+
+
+def _skip(ground: Ground) -> Hook:
+    """Stands behind the preRun hooks, which all run, and is called only where one of them asked for it."""
+
+    def there(_facts: Facts) -> bool:
+        reason = skip_marker(ground.folder)
+        if reason is not None:
+            ground.watch.change(skip=ground.mask.text(reason))
+        return reason is not None
+
+    def skip(_ctx: WorkflowContext | None, _context: HookContext, /) -> HookResult:
+        return HookResult.skip(ground.watch.seen.skip or NO_REASON)
+
+    return Hook(
+        name="skip marker",
+        points=frozenset({Point.RUN_START}),
+        handler=skip,
+        match=there,
+        source=f"/ipc/{SKIP}",
+    )
+
+
+class _Container:
+    """One hook's container, started when the engine calls it."""
+
+    def __init__(self, ground: Ground, stage: Stage, index: int, ask: Ask) -> None:
+        self.ground = ground
+        self.stage = stage
+        self.index = index
+        self.ask = ask
+        lifecycle = ground.spec.hooks
+        self.spec: HookSpec = (lifecycle.pre_run if stage is Stage.PRE_RUN else lifecycle.post_run)[index]
+
+    async def __call__(self, _ctx: WorkflowContext | None, context: HookContext, /) -> HookResult:
+        ground, began = self.ground, datetime.now(UTC)
+        self._see(HookSeen(state=State.RUNNING, started=began))
+        seen = _over(began, Reason.NOT_STARTED, "hookline itself could not run it")
+        try:
+            held = await self._ran(context)
+            if held is None:
+                seen = _over(began, Reason.SETTLED, "a person has decided")
+                return CONTINUE
+            reason, detail = reason_of(held)
+            ending = held.ending
+            seen = HookSeen(
+                state=State.ENDED,
+                exit_code=ending.exit_code if ending.exited else None,
+                reason=reason,
+                detail=ground.mask.text(detail),
+                started=began,
+                seconds=_since(began) if held.overfull else round(ending.seconds, 3),
+                tail=ground.tail(ending),
+            )
+            return self._judged(held)
+        except asyncio.CancelledError:
+            # Then no other is called either.
+            seen = _over(began, Reason.KILLED, CANCELLED)
+            ground.watch.give_up(self.stage)
+            raise
+        except FileError as exc:
+            seen = _over(began, Reason.NOT_STARTED, str(exc))
+            raise HookBroke(f"could not start: {exc}", kind="not_started") from exc
+        finally:
+            self._see(seen)
+
+    async def _ran(self, context: HookContext) -> Held | None:
+        """How it ended; None where a gate was ended because a person had decided meanwhile."""
+        runner = self.ground.runner_of(self.spec.pull_policy)
+        order = self._order(runner, context)
+        if not order.argv and not order.own_program:
+            why = (
+                f"it has no command; that of its image {self.spec.image!r} is only known with --on container"
+            )
+            return Held(Ending(not_started=why))
+        if not self._holds_the_answer:
+            return await self.ground.room.run(runner, order)
+        return await self._gated(runner, order)
+
+    @property
+    def _holds_the_answer(self) -> bool:
+        spec, seen = self.ground.spec, self.ground.watch.seen
+        return self.spec.gate and exit_code(spec.hooks, seen) == 0
+
+    async def _gated(self, runner: Runner, order: Order) -> Held | None:
+        """Run the gate hook and ask a person at once; the first verdict stands, and nobody waits for the other."""
+        ground = self.ground
+        # The agent may have left one there, and it is not its to give.
+        ground.folder.drop_from_ipc(VERDICT)
+        running = asyncio.ensure_future(ground.room.run(runner, order))
+        asking = asyncio.ensure_future(self.ask(self.spec, ground.watch.seen.agent.result))
+        try:
+            await asyncio.wait({running, asking}, return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                self._take(asking.result())
+            if gate_settled(ground.spec.hooks, ground.watch.seen):
+                return None
+            held = await running
+            self._take(self._own_verdict())
+            if ground.watch.seen.verdict is None:
+                self._take(await asking)
+            return held
+        finally:
+            await _ended(running, asking)
+
+    def _own_verdict(self) -> Verdict | None:
+        found = self.ground.folder.left_in_ipc(VERDICT, _VERDICT_BYTES)
+        said = verdict(found.decode("utf-8", "replace")) if found is not None else None
+        return None if said is None else _by(said, f"hook {self.spec.name}")
+
+    def _take(self, said: Verdict | None) -> None:
+        if said is None:
+            return
+        watch = self.ground.watch
+        bound = Verdict(
+            action=said.action,
+            response=said.response,
+            reason=said.reason,
+            by=said.by,
+            digest=digest(watch.seen.agent.result),
+        )
+        watch.change(verdict=bound)
+        watch.tell_besides(gate={"action": said.action, "by": said.by, "reason": said.reason})
+
+    def _order(self, runner: Runner, context: HookContext) -> Order:
+        ground, spec = self.ground, self.spec
+        env = self._environment()
+        variables = ground.resolved(env, runner)
+        words = command_of(spec, env, variables)
+        own = not spec.command and runner.capabilities.uses_image
+        return Order(
+            argv=words if spec.command or own else (),
+            own_program=own,
+            cwd=WORKSPACE,
+            env=environment(variables, None, context, WORKSPACE),
+            stdin=context_json(context),
+            timeout=spec.timeout,
+            merge_stderr=True,
+            mounts=ground.mounted(runner),
+            network=ground.network,
+            image=spec.image,
+        )
+
+    def _environment(self) -> Environment:
+        spec, seen = self.ground.spec, self.ground.watch.seen
+        if self.stage is Stage.PRE_RUN:
+            return before_run(spec, self.spec)
+        return after_run(
+            spec,
+            self.spec,
+            exit_code=exit_code(spec.hooks, seen),
+            result=result_for_hooks(spec.hooks, seen, self.spec),
+        )
+
+    def _judged(self, held: Held) -> HookResult:
+        ending, overfull = held
+        if overfull:
+            text = with_last_lines(f"wrote too much: {overfull}", ending)
+            raise HookBroke(self.ground.mask.text(text), kind="exit")
+        if ending.exited and ending.exit_code == 0:
+            return CONTINUE
+        trouble = broke(ending, self.spec.timeout)
+        text = with_last_lines(ending.in_words(), ending) if trouble is None else str(trouble)
+        raise HookBroke(self.ground.mask.text(text), kind="exit" if trouble is None else trouble.kind)
+
+    def _see(self, seen: HookSeen) -> None:
+        self.ground.watch.hook(self.stage, self.index, seen)
+
+
+def _over(began: datetime, reason: Reason, detail: str) -> HookSeen:
+    return HookSeen(state=State.ENDED, reason=reason, detail=detail, started=began, seconds=_since(began))
+
+
+def _since(began: datetime) -> float:
+    return round((datetime.now(UTC) - began).total_seconds(), 3)
+
+
+def _by(said: Verdict, who: str) -> Verdict:
+    return Verdict(action=said.action, response=said.response, reason=said.reason, by=said.by or who)
+
+
+async def _ended(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()

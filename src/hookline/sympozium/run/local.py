@@ -1,0 +1,471 @@
+"""One run of a manifest on this machine, from its beginning to its end, and the end of one that was broken off.
+
+In the journal it is a run like any other: preRun hooks stand at `run.start`, postRun hooks at `run.end`, the agent is
+inside. What is needed to end it after a crash is beside its workspace, in a folder that is removed last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from hookline.agent.output_schema import as_text
+from hookline.engine.context import Facts, WorkflowContext
+from hookline.engine.hook import Hook
+from hookline.engine.lifecycle import Approver, OpenScope, Run, new_run_id, owed
+from hookline.engine.pipeline import Pipeline, Recorder
+from hookline.engine.plain import plain
+from hookline.engine.point import Point, Scope, Status
+from hookline.engine.record import (
+    Begun,
+    Called,
+    Decided,
+    Ended,
+    Journal,
+    Owner,
+    Question,
+    RunRow,
+    VerdictKind,
+)
+from hookline.engine.record import Verdict as Word
+from hookline.engine.result import HookAction, Outcome
+from hookline.engine.result import Reason as Said
+from hookline.errors import AgentFailed, HooklineError, RunEnded, RunTimedOut, Skipped, UsageError
+from hookline.journal.masking import Mask
+from hookline.journal.owner import alive
+from hookline.runners import Runner
+from hookline.sympozium.environment import task_input
+from hookline.sympozium.phases import AgentSeen, HookSeen, Phase, Reason, Seen, State, Verdict, phase
+from hookline.sympozium.request import Asked, asked_again, check, kept_with, secret_values, spec_of
+from hookline.sympozium.resolve import FORMAT, declaration
+from hookline.sympozium.run.agent import worked
+from hookline.sympozium.run.folders import Folder, FolderError, Home, apart
+from hookline.sympozium.run.hooks import CANCELLED, Ground, container_hooks, skip_marker
+from hookline.sympozium.run.quota import Room
+from hookline.sympozium.run.relay import VARIABLE, inner_points, relayed
+from hookline.sympozium.run.state import Watch, again
+from hookline.sympozium.types import RUN_TIMEOUT, HookSpec, RunSpec
+
+__all__ = ["Ran", "Site", "recovered", "resumed", "run"]
+
+LOST = "lost: the process that held this run is gone"
+AGAIN = f"{LOST}; its postRun hooks had begun, and what had not ended was run again"
+PHASE = "x.sympozium.phase"
+_LONGEST_NAME = 63
+_MORE_GRACE = 5.0
+_STATUS = {Phase.SUCCEEDED: Status.OK, Phase.SKIPPED: Status.SKIPPED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What all runs of one command share."""
+
+    home: Home
+    runner_of: Callable[[str], Runner]
+    agent_runner: Runner
+    recorder: Recorder = field(default_factory=Recorder)
+    approver: Approver | None = None
+    owner: Owner | None = None
+    environ: Mapping[str, str] = field(default_factory=dict[str, str])
+    hooks: tuple[Hook, ...] = ()
+    masked: tuple[str, ...] = ()
+    """Values that are secret besides those of each run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """How a run ended. `kept` is where its workspace stays, where that was asked for."""
+
+    run_id: str
+    phase: Phase
+    status: Mapping[str, Any]
+    kept: Path | None = None
+    problem: str = ""
+
+
+async def run(site: Site, asked: Asked) -> Ran:
+    """Run it. However it ends, postRun has run by then unless it was skipped, and its folders are gone.
+
+    A cancellation comes out as one, after postRun; everything else that goes wrong is in what is returned.
+    """
+    spec = spec_of(asked)
+    check(asked, spec, site.environ, site.agent_runner)
+    _check_hooks(site, asked)
+    run_id = asked.name or f"{spec.name[: _LONGEST_NAME - 15].rstrip('-')}-{new_run_id()}"
+    spec = replace(spec, name=run_id)
+    journal = site.recorder.journal
+    if journal is not None and run_id in journal.find(run_id):
+        raise UsageError(f"there was a run {run_id!r} already; give another --name, or none")
+    folder = site.home.make(run_id)
+    try:
+        kept_with(folder, asked)
+        folder.put("input/task.json", task_input(spec))
+        work = _Work(site, asked, spec, folder)
+    except BaseException:
+        folder.remove()
+        raise
+    try:
+        return await work.done()
+    finally:
+        # Nothing was begun, or all of it is ended; what is left here is nobody's.
+        folder.let_go()
+
+
+async def recovered(site: Site) -> list[Ran]:
+    """End every run on this machine that a killed process left, and remove what is left of ended ones."""
+    found = [await resumed(site, folder) for folder in site.home.left()]
+    journal = site.recorder.journal
+    for row in journal.unfinished() if journal is not None else ():
+        if journal is not None and _is_ours(journal, row) and not (site.home.path / row.run_id).exists():
+            found.append(await _given_up(site, journal, row))
+    return [each for each in found if each is not None]
+
+
+async def resumed(site: Site, folder: Folder) -> Ran | None:
+    """End the run of a folder that nobody holds; None where it had ended, or never begun."""
+    journal = site.recorder.journal
+    rows = journal.unfinished() if journal is not None else []
+    row = next((each for each in rows if each.run_id == folder.run_id), None)
+    if row is None or journal is None:
+        await _removed(folder)
+        return None
+    if row.owner is not None and not _taken_over(site, journal, row.run_id, row.owner):
+        folder.let_go()
+        return None
+    try:
+        asked = asked_again(folder)
+        spec = replace(spec_of(asked), name=folder.run_id)
+    except HooklineError as exc:
+        folder.let_go()
+        return Ran(run_id=folder.run_id, phase=Phase.FAILED, status={}, problem=str(exc))
+    try:
+        return await _Work(site, asked, spec, folder, again(folder)).broken_off(journal)
+    finally:
+        folder.let_go()
+
+
+def _taken_over(site: Site, journal: Journal, run_id: str, held_by: Owner) -> bool:
+    if site.owner is None or held_by == site.owner:
+        return True
+    return not alive(held_by) and journal.claim(run_id, held_by, site.owner)
+
+
+class _Work:
+    """One run while it is at work."""
+
+    def __init__(
+        self, site: Site, asked: Asked, spec: RunSpec, folder: Folder, seen: Seen | None = None
+    ) -> None:
+        self.site = site
+        self.spec = spec
+        self.asked = asked
+        self.folder = folder
+        lifecycle = spec.hooks
+        grace = sum(hook.timeout for hook in lifecycle.post_run) + _MORE_GRACE
+        self.watch = Watch(folder, lifecycle, self._tell, seen)
+        self.recorder = _Recorder(site.recorder, self.watch)
+        self.run = Run(id=folder.run_id, recorder=self.recorder, approver=site.approver, end_grace=grace)
+        self.scope_id = self.run.next_id()
+        self.ground = Ground(
+            spec=spec,
+            folder=folder,
+            room=Room(folder, asked.workspace_size),
+            watch=self.watch,
+            runner_of=site.runner_of,
+            secrets=asked.known_secrets(site.environ),
+            environ=site.environ,
+            mask=Mask([*site.masked, *secret_values(asked, spec, site.environ)]),
+            network=asked.network,
+            mounts=asked.mounts,
+        )
+
+    async def done(self) -> Ran:
+        scope = self._scope()
+        try:
+            await self._worked(scope)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            await self._over()
+            raise
+        return await self._over()
+
+    async def _worked(self, scope: OpenScope) -> None:
+        try:
+            outcome = await scope.enter(
+                {"input": self._task, "workspace": str(self.folder.workspace)},
+                declaration=declaration(self.spec).to_dict(),
+                source=self.asked.file,
+                owner=self.site.owner,
+            )
+            scope.raise_if_over(outcome, Point.RUN_START)
+            await self._agent(scope)
+        except GeneratorExit:
+            raise
+        except BaseException as exc:
+            if _outcome(self.spec, self.watch.seen) is Phase.PENDING:
+                self.watch.change(stopped=_why(exc))
+            await scope.left_after(exc, output=self.watch.shown)
+            if not isinstance(exc, RunEnded):
+                raise
+        else:
+            await scope.left(self.watch.shown, Status.OK)
+
+    async def broken_off(self, journal: Journal) -> Ran:
+        """End what a killed process left: postRun hooks that had not ended, the record, the folders."""
+        records = journal.records(self.run.id)
+        left = owed(records)
+        again = any(each.again for each in left if each.begun.scope is Scope.RUN)
+        self.watch.change(**_settled(self.spec, self.watch.seen, self.folder))
+        for each in left:
+            if each.begun.scope is not Scope.RUN:
+                await self.recorder.write(
+                    Ended(
+                        self.run.id,
+                        each.begun.scope_id,
+                        each.begun.scope,
+                        time.time(),
+                        Status.LOST,
+                        None,
+                        LOST,
+                    )
+                )
+        why = AGAIN if again else LOST
+        self.watch.tell_besides(note=why)
+        outcome = _outcome(self.spec, self.watch.seen)
+        try:
+            await self._scope().left(self.watch.shown, _STATUS.get(outcome, Status.LOST))
+        except BaseException:
+            # Ended by the user meanwhile; what is still owed stays with the folder.
+            self.folder.let_go()
+            raise
+        return await self._over()
+
+    @property
+    def _task(self) -> Any:
+        return json.loads(task_input(self.spec))["task"]
+
+    def _scope(self) -> OpenScope:
+        site, run = self.site, self.run
+        hooks = (*site.hooks, *container_hooks(self.ground, self._ask))
+        pipeline = Pipeline(hooks, self.recorder)
+        return OpenScope(
+            run, pipeline, Scope.RUN, self._facts(self.scope_id), name=self.spec.instance or self.spec.name
+        )
+
+    async def _agent(self, parent: OpenScope) -> None:
+        """The agent's own scope, with the hooks of the command line around it."""
+        site = self.site
+        scope = OpenScope(
+            self.run,
+            Pipeline(site.hooks, self.recorder),
+            Scope.AGENT,
+            self._facts(self.run.next_id()),
+            name=self.spec.agent_id,
+            parent=parent,
+        )
+
+        async def body(outcome: Outcome) -> dict[str, Any]:
+            given = cast("dict[str, Any]", outcome.payload or {}).get("input")
+            task = given if isinstance(given, str) and given != self._task else None
+            told = {VARIABLE: ",".join(inner_points(site.hooks))} if site.hooks else {}
+            relay = relayed(self.folder.ipc, site.hooks, scope, self.ground.mask)
+            async with relay if self.asked.agent.is_builtin else nullcontext():
+                seen = await worked(self.ground, self.asked.agent, site.agent_runner, task, told)
+            return _answer(self.spec, seen)
+
+        try:
+            outcome = await scope.around({"input": self._task}, body)
+            if self.watch.seen.agent.state is State.WAITING:
+                self._not_run(outcome, answered=scope.outcome is not None and scope.outcome.answered)
+        except RunEnded as exc:
+            if self.watch.seen.agent.state is State.WAITING:
+                self.watch.change(
+                    agent=AgentSeen(state=State.ENDED, reason=Reason.NOT_STARTED, error=str(exc))
+                )
+            raise
+
+    def _not_run(self, outcome: Outcome, *, answered: bool) -> None:
+        """A hook of the command line answered in the agent's place, or refused its task."""
+        if not answered:
+            raise AgentFailed(outcome.reason or "a hook refused the task")
+        self.watch.change(
+            agent=AgentSeen(state=State.ENDED, exit_code=0, result=as_text(plain(outcome.output)))
+        )
+
+    async def _over(self) -> Ran:
+        """Put the folders away."""
+        self.watch.tell_due()
+        kept = None
+        if self.spec.cleanup == "keep":
+            kept = await apart(self.folder.keep)
+            self.watch.about |= {"workspace": str(kept)}
+        problem = "" if kept else await _removed(self.folder)
+        shown = {**self.watch.shown, **self.watch.about}
+        return Ran(run_id=self.run.id, phase=self.watch.phase, status=shown, kept=kept, problem=problem)
+
+    def _tell(self, now: Phase) -> None:
+        """The phase, as a note on the run's record."""
+        if self.recorder.on:
+            self.recorder.note(
+                Decided(
+                    self.run.id, self.scope_id, PHASE, time.time(), HookAction.CONTINUE, note=f"phase {now}"
+                )
+            )
+
+    async def _ask(self, hook: HookSpec, answer: str) -> Verdict | None:
+        approver, journal = self.run.approver, self.site.recorder.journal
+        if approver is None:
+            return None
+        question = Question(
+            id=f"{self.run.id}.{self.scope_id}.gate",
+            run_id=self.run.id,
+            scope_id=self.scope_id,
+            point=Point.RUN_END,
+            tool=None,
+            reasons=(Said(hook.name, HookAction.ASK, "the answer waits for a verdict"),),
+            value=answer,
+            asked=time.time(),
+        )
+        if journal is not None:
+            await journal.ask(question)
+        word = await approver(question)
+        if journal is not None:
+            journal.answer(question.id, word)
+        return _verdict(word)
+
+    def _facts(self, scope_id: str) -> Facts:
+        spec, run_id = self.spec, self.run.id
+        return Facts(
+            workflow_id=spec.instance or spec.name,
+            run_id=run_id,
+            scope_id=scope_id,
+            agent=spec.agent_id,
+            session_id=spec.session_key,
+            workflow=WorkflowContext(
+                workflow_id=spec.instance or spec.name,
+                execution_id=run_id,
+                root_execution_id=run_id,
+                root_workflow_id=spec.instance or spec.name,
+                created_at=time.time(),
+                workspace=str(self.folder.workspace),
+                agent_id=spec.agent_id,
+            ),
+        )
+
+
+class _Recorder(Recorder):
+    """That of the site, with the phases of one run: what a hook's end has made of it comes after the hook."""
+
+    __slots__ = ("_watch",)
+
+    def __init__(self, of_site: Recorder, watch: Watch) -> None:
+        super().__init__(of_site.journal, of_site.watchers)
+        self._watch = watch
+
+    def note(self, record: Called | Decided) -> None:
+        super().note(record)
+        if isinstance(record, Called):
+            self._watch.tell_due()
+
+    async def write(self, record: Begun | Ended) -> None:
+        self._watch.tell_due()
+        await super().write(record)
+
+
+def _check_hooks(site: Site, asked: Asked) -> None:
+    """A guard that nobody would ask is off, and nobody would know."""
+    if asked.agent.is_builtin:
+        return
+    for hook in site.hooks:
+        points = inner_points([hook])
+        if points:
+            raise UsageError(
+                f"hook {hook.name} [{hook.source}] stands at {', '.join(points)}, and what --agent-command does"
+                " inside is not seen from here; without it the built-in agent asks the hook"
+            )
+
+
+def _why(exc: BaseException) -> str:
+    return CANCELLED if isinstance(exc, asyncio.CancelledError) else str(exc) or type(exc).__name__
+
+
+def _outcome(spec: RunSpec, seen: Seen) -> Phase:
+    """How the agent's part ended, whatever the postRun hooks are at."""
+    return phase(replace(spec.hooks, post_run=()), replace(seen, post_run=()))
+
+
+def _answer(spec: RunSpec, seen: AgentSeen) -> dict[str, Any]:
+    """What the agent's scope ends with; raises where there is no answer."""
+    if seen.skipped is not None:
+        raise Skipped(seen.skipped, point=Point.AGENT_END, hook="agent")
+    if not seen.succeeded:
+        late = seen.reason is Reason.TIMED_OUT
+        limit = spec.timeout or RUN_TIMEOUT
+        raise RunTimedOut(f"the agent passed its limit of {limit:g} s") if late else AgentFailed(seen.error)
+    return {"result": seen.result, "exit_code": seen.exit_code}
+
+
+def _settled(spec: RunSpec, seen: Seen, folder: Folder) -> dict[str, Any]:
+    """What a killed process cannot have seen any more: what was running then is over, what had not begun never ran."""
+    before = tuple(_lost(each) if each.state is State.RUNNING else each for each in seen.pre_run)
+    # A postRun hook that was running is due again: nobody knows how far it came.
+    after = tuple(HookSeen() if each.state is State.RUNNING else each for each in seen.post_run)
+    changes: dict[str, Any] = {"pre_run": before, "post_run": after}
+    if seen.agent.state is State.RUNNING:
+        changes["agent"] = replace(seen.agent, state=State.ENDED, reason=Reason.KILLED, error=LOST)
+    elif seen.agent.state is State.WAITING and seen.skip is None:
+        through = len(before) == len(spec.hooks.pre_run) and all(each.succeeded for each in before)
+        changes |= {"skip": skip_marker(folder)} if through else {}
+        changes |= {"stopped": LOST} if changes.get("skip") is None else {}
+    return changes
+
+
+def _lost(seen: HookSeen) -> HookSeen:
+    return replace(seen, state=State.ENDED, reason=Reason.KILLED, detail=LOST)
+
+
+def _verdict(word: Word) -> Verdict:
+    """A person's word on an answer. What they wrote instead of it, or why not, is what goes out."""
+    if word.kind is VerdictKind.REWRITE:
+        text = word.value if isinstance(word.value, str) else json.dumps(word.value, ensure_ascii=False)
+        return Verdict(action="rewrite", response=text, by=word.by)
+    if word.kind is VerdictKind.REJECT:
+        return Verdict(action="reject", response=word.text or None, reason=word.text, by=word.by)
+    return Verdict(action="approve", by=word.by)
+
+
+async def _removed(folder: Folder) -> str:
+    """Remove a run's folders; what went wrong, if anything did."""
+    try:
+        await apart(folder.remove)
+    except FolderError as exc:
+        return str(exc)
+    return ""
+
+
+def _is_ours(journal: Journal, row: RunRow) -> bool:
+    """Whether a run is one of a manifest, and nobody is at work on it."""
+    if row.owner is None or alive(row.owner):
+        return False
+    begun = next((each for each in journal.records(row.run_id) if isinstance(each, Begun)), None)
+    return begun is not None and (begun.declaration or {}).get("format") == FORMAT
+
+
+async def _given_up(site: Site, journal: Journal, row: RunRow) -> Ran | None:
+    """Record the end of a run whose folders somebody has removed."""
+    if row.owner is None or site.owner is None or not journal.claim(row.run_id, row.owner, site.owner):
+        return None
+    why = f"{LOST}, and its folders are gone, so no postRun hook was run"
+    for each in owed(journal.records(row.run_id)):
+        begun = each.begun
+        await site.recorder.write(
+            Ended(row.run_id, begun.scope_id, begun.scope, time.time(), Status.LOST, None, why)
+        )
+    return Ran(run_id=row.run_id, phase=Phase.FAILED, status={}, problem=why)

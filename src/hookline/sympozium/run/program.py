@@ -1,0 +1,225 @@
+"""The built-in agent as it is started beside the hooks, `python -m hookline.sympozium.run.program`.
+
+It keeps the contract of Sympozium's runner: the task from TASK or /ipc/input/task.json; each tool call as files in
+/ipc/tools; the result in /ipc/output/result.json and, between two markers, on standard output; then /ipc/done; and it
+exits with 0 or 1. With HOOKLINE_RECORDS=1 it also prints what it begins and ends, each on a line that begins with RS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from hookline.agent.output_schema import as_text
+from hookline.agent.ready_tools import BASH_SECONDS, READY
+from hookline.agent.sdk import Agent
+from hookline.engine.context import HookContext, WorkflowContext
+from hookline.engine.hook import hook
+from hookline.engine.plain import plain
+from hookline.engine.point import Point
+from hookline.engine.record import Record
+from hookline.engine.result import CONTINUE, HookResult
+from hookline.errors import HooklineError, UsageError
+from hookline.journal.encoding import Encoding
+from hookline.journal.intake import printed
+from hookline.journal.masking import Mask
+from hookline.sympozium.run.relay import VARIABLE, Outside, asking_hooks
+
+__all__ = ["main"]
+
+RECORDS = "HOOKLINE_RECORDS"
+SKIPPED = "preRun hook requested skip"
+_KEYS = re.compile(r"(_API_KEY|_AUTH_TOKEN)$")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def main(environ: Mapping[str, str] | None = None) -> int:
+    given = dict(os.environ if environ is None else environ)
+    ipc = Ipc(Path(given.get("IPC_DIR", "/ipc")))
+    began = time.monotonic()
+    skipped = ipc.skip()
+    if skipped is not None:
+        return ipc.ended({"status": "skipped", "response": skipped}, began)
+    try:
+        task = ipc.task(given)
+        told = asyncio.run(_worked(task, given, ipc))
+    except HooklineError as exc:
+        return ipc.ended({"status": "error", "response": "", "error": str(exc)}, began)
+    return ipc.ended({"status": "success", **told}, began)
+
+
+async def _worked(task: str, given: Mapping[str, str], ipc: Ipc) -> dict[str, Any]:
+    if given.get("DRY_RUN") == "true":
+        return {"response": f"dry run of {given.get('INSTANCE_NAME', 'the agent')}: {task[:300]}"}
+    agent = _agent(given)
+    # The model has its key by now, and a command of the agent's needs none.
+    for name in [name for name in os.environ if _KEYS.search(name)]:
+        del os.environ[name]
+    ipc.write("output/status.json", {"phase": "running", "message": "", "toolId": ""})
+    outside = Outside(ipc.path)
+    await outside.open()
+    try:
+        asking = asking_hooks(outside, given.get(VARIABLE, ""))
+        session = given.get("SESSION_KEY") or None
+        watch = [outside.told, *([_printing(given)] if given.get(RECORDS) == "1" else [])]
+        result = await agent.run(task, session_id=session, hooks=[*asking, ipc.calls], watch=watch)
+    finally:
+        await agent.close()
+        await outside.close()
+    usage = result.usage
+    return {
+        "response": as_text(plain(result.result)),
+        "metrics": {"inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens},
+    }
+
+
+def _printing(given: Mapping[str, str]) -> Callable[[Record], None]:
+    """Prints records, for whoever reads the log. Others may read it as well, so it knows the agent's own keys."""
+    encoding = Encoding(Mask(value for name, value in given.items() if _KEYS.search(name)))
+
+    def told(record: Record) -> None:
+        line = printed(record, encoding)
+        if line is not None:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+
+    return told
+
+
+def _agent(given: Mapping[str, str]) -> Agent:
+    agent = Agent(
+        id=given.get("AGENT_ID") or "default",
+        provider=given.get("MODEL_PROVIDER", ""),
+        model=given.get("MODEL_NAME", ""),
+        provider_base_url=given.get("MODEL_BASE_URL") or None,
+        system_prompt=given.get("SYSTEM_PROMPT") or None,
+        tools=_tools(given),
+        workspace=given.get("WORKSPACE", "/workspace"),
+    )
+    agent.environ = given
+    agent.live_model()
+    return agent
+
+
+def _tools(given: Mapping[str, str]) -> list[str]:
+    """The ready tools that the manifest's policy lets through; what it denies, it denies also where it allows."""
+    allowed, denied = _words(given, "TOOL_POLICY_ALLOW"), _words(given, "TOOL_POLICY_DENY")
+    if given.get("TOOLS_ENABLED", "true") != "true":
+        return []
+    return [name for name in READY if (not allowed or name in allowed) and name not in denied]
+
+
+def _words(given: Mapping[str, str], name: str) -> set[str]:
+    return {word.strip() for word in given.get(name, "").split(",") if word.strip()}
+
+
+class Ipc:
+    """The folder /ipc, as the agent uses it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._calls = 0
+        self._open: dict[str, str] = {}
+
+        @hook(on=("tool.start", "tool.end"), inline=True, name="ipc")
+        def calls(ctx: WorkflowContext, hook_context: HookContext) -> HookResult:
+            self._called(hook_context)
+            return CONTINUE
+
+        self.calls = calls
+
+    def skip(self) -> str | None:
+        """Why there is nothing to do, where a hook has said so."""
+        try:
+            text = (self.path / "control/skip").read_text(errors="replace")
+        except OSError:
+            return None
+        return text.strip() or SKIPPED
+
+    def task(self, given: Mapping[str, str]) -> str:
+        task = given.get("TASK", "")
+        if not task:
+            try:
+                found = json.loads((self.path / "input/task.json").read_text())
+                task = found.get("task", "")
+            except (OSError, ValueError, AttributeError):
+                task = ""
+        task = task if isinstance(task, str) else json.dumps(task, ensure_ascii=False)
+        if not task.strip():
+            raise UsageError("there is no task: TASK is empty, and /ipc/input/task.json has none")
+        return task
+
+    def write(self, name: str, value: Any) -> None:
+        """A whole file or none: somebody may be watching the folder."""
+        place = self.path / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        part = place.with_name(f".{place.name}.part")
+        part.write_text(json.dumps(value, indent=2, ensure_ascii=False), encoding="utf-8", errors="replace")
+        part.rename(place)
+
+    def ended(self, result: dict[str, Any], began: float) -> int:
+        """Leave the result everywhere it is looked for; the exit code."""
+        metrics = {"durationMs": round((time.monotonic() - began) * 1000), "toolCalls": self._calls}
+        result = {**result, "metrics": {**result.get("metrics", {}), **metrics}}
+        self.write("output/result.json", result)
+        if result["status"] == "success":
+            self.write("output/stream-0.json", {"type": "text", "content": result["response"], "index": 0})
+        (self.path / "done").write_text("done")
+        line = json.dumps(result, separators=(",", ":"))
+        sys.stdout.write(f"\n__SYMPOZIUM_RESULT__{line}__SYMPOZIUM_END__\n")
+        sys.stdout.flush()
+        return 1 if result["status"] == "error" else 0
+
+    def _called(self, context: HookContext) -> None:
+        call = context.call_id or ""
+        if context.point == Point.TOOL_START:
+            self._calls += 1
+            # The model chose the call's id, and it becomes part of a file's name.
+            name = self._open[call] = f"{self._calls}-{_UNSAFE.sub('_', call)[:100]}"
+            self.write(f"tools/exec-request-{name}.json", _request(name, context))
+        elif call in self._open:
+            name = self._open.pop(call)
+            self.write(f"tools/exec-result-{name}.json", _result(name, context))
+
+
+def _request(name: str, context: HookContext) -> dict[str, Any]:
+    given = _mapping(context.current_payload)
+    shell = context.tool_kind == "shell"
+    return {
+        "id": name,
+        "command": given.get("command", "") if shell else context.current_tool,
+        "args": [] if shell else [json.dumps(given, ensure_ascii=False)],
+        "workDir": "/workspace",
+        "timeout": given.get("timeout", BASH_SECONDS),
+        "_meta": {"tool": context.current_tool, "kind": context.tool_kind},
+    }
+
+
+def _result(name: str, context: HookContext) -> dict[str, Any]:
+    output = context.current_output
+    said = _mapping(output)
+    failed = context.status != "ok"
+    text = said.get("output", said.get("error")) if said else output
+    shown = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False, default=str)
+    return {
+        "id": name,
+        "exitCode": said.get("exit_code", 1 if failed else 0),
+        "stdout": "" if failed else shown,
+        "stderr": shown if failed else "",
+        "timedOut": context.status == "timed_out",
+    }
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
