@@ -149,9 +149,10 @@ class ByHand:
         self.jobs = Waiting(cluster, JOB, namespace, is_over)
 
     async def run(self, name: str) -> None:
+        from hookline.kube.pod_state import State
         from hookline.sympozium.cluster import objects
         from hookline.sympozium.cluster.state import frozen_of, spec_of
-        from hookline.sympozium.phases import AgentSeen, Seen, State
+        from hookline.sympozium.phases import AgentSeen, Seen
 
         spec = spec_of(frozen_of(run_of(name, self.namespace, self.image), None))
         owner = objects.Owner(name=name, namespace=self.namespace, uid="nobody")

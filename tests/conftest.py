@@ -8,6 +8,8 @@ from hypothesis import settings
 
 from tests.statements import statements, wrong_markers
 
+pytest_plugins = ["tests.command", "tests.kube.fixtures"]
+
 # A slow machine is no failure.
 settings.register_profile("hookline", deadline=None)
 settings.load_profile("hookline")
@@ -27,6 +29,12 @@ def pytest_make_collect_report(
         report.longrepr = "\n".join(wrong)
         report.result = []
     return report
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What needs a real cluster is marked so; tools/real.py runs it beside the rest."""
+    if "kubeconfig" in getattr(item, "fixturenames", ()):
+        item.add_marker("cluster")
 
 
 @pytest.hookimpl(trylast=True)

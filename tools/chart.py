@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from hookline.cli.operator import yaml_of
+from hookline.cli.crds import yaml_of
 from hookline.kube.install import KAGENT_RULES, LEADING, RULES
 from hookline.sympozium.cluster.crds import crds
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from hookline.engine.context import Facts
     from hookline.engine.hook import Matcher
 
-__all__ = ["TOOL_KINDS", "matcher", "pattern", "search"]
-
 TOOL_KINDS = ("shell", "read", "write", "search", "web", "mcp", "agent", "other")
 REGEX_SECONDS = 0.05
 

@@ -11,29 +11,10 @@ import json
 import re
 from collections.abc import Iterator
 from os import PathLike
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from hookline.errors import FileError
-
-__all__ = [
-    "MAX_BYTES",
-    "MAX_DEPTH",
-    "MAX_VALUES",
-    "Document",
-    "FrontMatter",
-    "LinedDict",
-    "LinedList",
-    "Trail",
-    "Wrong",
-    "front_matter",
-    "key_of",
-    "line_of",
-    "load",
-    "load_all",
-    "read",
-    "text_of",
-    "without_lines",
-]
 
 MAX_BYTES = 4_000_000
 MAX_DEPTH = 100
@@ -42,6 +23,9 @@ MAX_VALUES = 100_000
 
 Trail = tuple[str | int, ...]
 """The keys and positions that lead to a value inside a document."""
+
+
+SUFFIXES = (".yaml", ".yml", ".json")
 
 
 class LinedDict(dict[str, Any]):
@@ -133,6 +117,13 @@ def front_matter(text: str | bytes, file: str | PathLike[str]) -> FrontMatter:
     raise FileError(
         "the front matter that begins here has no end; close it with a line ---", file=file, line=1
     )
+
+
+def file_and_name(target: str) -> tuple[Path, str]:
+    """`agent.yaml:name` as its two parts; the name is empty where there is none."""
+    place, _, name = target.rpartition(":")
+    whole = not place or Path(target).exists()
+    return (Path(target), "") if whole else (Path(place), name)
 
 
 def text_of(file: str | PathLike[str]) -> str:

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple, cast
 from hookline.errors import FileError
 from hookline.source import Document, Trail
 
-__all__ = ["DURATION_UNITS", "At", "Place", "Told", "meant", "seconds_of"]
-
 DURATION_UNITS = {
     "ns": 1e-9,
     "us": 1e-6,

@@ -1,50 +1,154 @@
-"""What the commands share: consoles, the journal they open, records as JSON, and who answers questions."""
+"""The terminal: consoles, tables, JSON lines, the tree of a run as it happens, and who is asked at a terminal."""
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import json
+import os
+import shutil
 import sys
 import threading
-from typing import Any
-
-from rich.console import Console
-from rich.text import Text
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from hookline.engine.record import Journal, Question, Record, Verdict, VerdictKind
 from hookline.errors import UsageError
 from hookline.journal.masking import Mask
-from hookline.journal.user import open_journal, secrets_of
-from hookline.journal.view import Line
+from hookline.journal.view import Line, Tree
 
-__all__ = [
-    "JournalApprover",
-    "TerminalApprover",
-    "err",
-    "found_run",
-    "open_journal",
-    "out",
-    "print_json",
-    "record_json",
-    "secrets_of",
-    "show",
-    "value_of",
-]
+if TYPE_CHECKING:
+    import asyncio
 
-out = Console(highlight=False, soft_wrap=True, markup=False)
-err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+    from hookline.engine.lifecycle import Approver
 
 POLL = 0.2
 
+_CODES = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+}
+_CONTROLS = str.maketrans("", "", "\a\b\v\f\r")
+"""Characters that would ring, or write over what is there."""
+
+
+class Console:
+    """Writes lines to a stream; styles such as `bold red` only where the stream is a terminal."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        self._stderr = stderr
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr if self._stderr else sys.stdout
+
+    @property
+    def is_terminal(self) -> bool:
+        if os.environ.get("FORCE_COLOR"):
+            return True
+        return self.stream.isatty()
+
+    @property
+    def width(self) -> int:
+        return shutil.get_terminal_size().columns
+
+    def print(self, text: object = "", *, style: str = "", end: str = "\n") -> None:
+        shown = str(text).translate(_CONTROLS)
+        self.stream.write(self._styled(shown, style) + end)
+        self.stream.flush()
+
+    def _styled(self, text: str, style: str) -> str:
+        coloured = style and self.is_terminal and not os.environ.get("NO_COLOR")
+        if not coloured or os.environ.get("TERM") == "dumb":
+            return text
+        codes = ";".join(_CODES[word] for word in style.split())
+        # Each line by itself, so that a pager or a cut does not colour what follows.
+        return "\n".join(f"\x1b[{codes}m{line}\x1b[0m" if line else line for line in text.split("\n"))
+
+
+out = Console()
+err = Console(stderr=True)
+
 
 def show(line: Line, console: Console) -> None:
-    console.print(Text(line.text, style=line.style), soft_wrap=True)
+    console.print(line.text, style=line.style)
 
 
 def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
     sys.stdout.flush()
+
+
+def print_line(text: str) -> None:
+    """Text for standard output as it is: an agent's answer is not ours to change."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def print_table(names: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[str] = ()) -> None:
+    """Rows below their names, as wide as they need; the columns named in `right` are set to the right."""
+    listed = [tuple(names), *map(tuple, rows)]
+    widths = [max(len(row[index]) for row in listed) for index in range(len(names))]
+    to_the_right = set(right)
+    for number, row in enumerate(listed):
+        cells = [
+            cell.rjust(width) if name in to_the_right else cell.ljust(width)
+            for name, cell, width in zip(names, row, widths, strict=True)
+        ]
+        out.print("  ".join(cells).rstrip(), style="bold" if number == 0 else "")
+
+
+def print_runs(rows: Iterable[Sequence[str]]) -> None:
+    print_table(("run", "agent", "began", "took", "hooks", "status"), rows, right=("took", "hooks"))
+
+
+class Explained(NamedTuple):
+    """What `hookline explain` says of a file: its head, its hooks by point, and notes; `value` is the same as JSON."""
+
+    head: Sequence[str]
+    hooks: Sequence[ExplainedHook]
+    notes: Sequence[str]
+    value: Mapping[str, Any]
+
+
+class ExplainedHook(NamedTuple):
+    """One hook under the heading of its point."""
+
+    heading: str
+    text: str
+    source: str
+
+
+def print_explained(explained: Explained, *, as_json: bool) -> None:
+    if as_json:
+        print_json(explained.value)
+        return
+    for line in explained.head:
+        out.print(line)
+    heading = None
+    for hook in explained.hooks:
+        if hook.heading != heading:
+            heading = hook.heading
+            out.print(f"\n{heading}", style="bold")
+        out.print(f"  {hook.text}")
+        if hook.source:
+            out.print(f"     {hook.source}", style="dim")
+    if not explained.hooks:
+        out.print("\nno hooks")
+    for note in explained.notes:
+        out.print(f"\n{note}")
+
+
+class Problems(NamedTuple):
+    """What `hookline check` says of a file: mistakes, and notes that are none."""
+
+    problems: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
 
 def found_run(journal: Journal, prefix: str) -> str:
@@ -68,6 +172,47 @@ def record_json(record: Record, mask: Mask) -> str:
     return mask.json({"record": kind, **record._asdict()})
 
 
+def watcher(mask: Mask, *, json: bool, quiet: bool) -> Callable[[Record], None] | None:
+    """Shows each record of a run as it comes: as JSON on standard output, or as lines of the tree."""
+    if json:
+        return lambda record: print_line(record_json(record, mask))
+    if quiet:
+        return None
+    tree = Tree(mask, width=max(err.width, 60))
+
+    def watch(record: Record) -> None:
+        for line in tree.lines(record):
+            show(line, err)
+
+    return watch
+
+
+def print_result(value: Mapping[str, Any], text: str, *, json: bool) -> None:
+    """The last line of a run, for a program or for a person."""
+    if json:
+        print_json({"record": "result", **value})
+    else:
+        print_line(text)
+
+
+def refuse_mistakes(file: str, count: int) -> None:
+    """A mistake may be a guard that would be off, so nothing runs then."""
+    if count:
+        raise UsageError(f"{file} has {'a mistake' if count == 1 else f'{count} mistakes'}; nothing was run")
+
+
+def approver_of(word: str, journal: Journal, mask: Mask) -> Approver | None:
+    """Who answers questions, by `--ask`; None refuses them."""
+    word = word or ("terminal" if sys.stdin.isatty() else "refuse")
+    if word == "terminal":
+        return TerminalApprover(journal, err, mask)
+    if word == "journal":
+        return JournalApprover(journal, err)
+    if word == "refuse":
+        return None
+    raise UsageError(f"--ask is {word!r}; known: terminal, journal, refuse")
+
+
 class JournalApprover:
     """Waits for a word from another terminal: `hookline approve`, `reject` or `rewrite`."""
 
@@ -84,6 +229,8 @@ class JournalApprover:
         return await self.answered(question)
 
     async def answered(self, question: Question) -> Verdict:
+        import asyncio
+
         while True:
             found = self._journal.question(question.id)
             if found is not None and found.verdict is not None:
@@ -100,6 +247,8 @@ class TerminalApprover:
         self._mask = mask
 
     async def __call__(self, question: Question) -> Verdict:
+        import asyncio
+
         tool = f" ({question.tool})" if question.tool else ""
         self._console.print(f"\n{question.point}{tool} needs your word", style="bold yellow")
         for reason in question.reasons:
@@ -151,6 +300,33 @@ class TerminalApprover:
         if not line:
             raise EOFError
         return line.rstrip("\n")
+
+
+def interruptible(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """The first Ctrl-C or SIGTERM cancels the run and lets its end hooks finish; the next one ends those."""
+    import asyncio
+    import signal
+
+    async def guarded() -> int:
+        task = asyncio.ensure_future(main())
+        loop = asyncio.get_running_loop()
+        count = 0
+
+        def interrupt() -> None:
+            nonlocal count
+            count += 1
+            if count == 1:
+                err.print("interrupted: end hooks are running; once more ends them too", style="yellow")
+            task.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, interrupt)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            return 130
+
+    return asyncio.run(guarded())
 
 
 def value_of(text: str) -> Any:

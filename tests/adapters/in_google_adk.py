@@ -541,6 +541,19 @@ async def test_what_a_hook_has_for_the_user_is_on_the_next_event():
     assert notices == [{"hookline": {"notices": ["slow today"]}}]
 
 
+async def test_what_a_refusing_hook_has_for_the_user_is_told_once():
+    notice = at("model.start", HookResult.continue_with(tell_user="slow today"), name="notice")
+
+    def once(c):
+        told = any("refused" in str(each["content"]) for each in c.current_payload["messages"])
+        return GO if told else HookResult.block("say please")
+
+    async with Adk(agent_with("done"), [notice, at("model.start", once)]) as adk:
+        await adk.say()
+        notices = [event.custom_metadata for event in adk.events if event.custom_metadata]
+    assert notices == [{"hookline": {"notices": ["slow today"] * 2}}], "once for each of two requests"
+
+
 # -- telling the model --------------------------------------------------------------------------------------
 
 
@@ -1044,6 +1057,21 @@ async def test_a_sub_agent_that_takes_over_is_hooked_and_inside_the_one_that_han
         ("run.end", "root", ()),
     ]
     assert {each.status for each in adk.records(Ended)} == {"ok"}
+    assert owed(adk.records()) == []
+
+
+@pytest.mark.parametrize("result", [HookResult.block("not finished"), HookResult.fail("not finished")])
+async def test_an_agent_that_handed_over_and_may_not_end_leaves_no_other_end_undone(result):
+    look, seen = seen_by("run.end")
+    sub = agent_with("sub done", name="sub", tools=())
+    root = LlmAgent(
+        name="root", model=scripted([("t1", "transfer_to_agent", {"agent_name": "sub"})]), sub_agents=[sub]
+    )
+    judge = at("agent.end", lambda c: result if c.agent == "root" else GO)
+    async with Adk(root, [judge, look]) as adk:
+        with pytest.raises(RuntimeError, match="not finished"):
+            await adk.say()
+    assert [str(c.status) for c in seen] == ["blocked" if result.action == "block" else "failed"]
     assert owed(adk.records()) == []
 
 

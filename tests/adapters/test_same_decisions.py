@@ -16,8 +16,8 @@ from hookline import Agent, tool
 from hookline.agent.models.scripted import Scripted
 from hookline.engine.record import Called, Question, Verdict, VerdictKind
 from hookline.errors import HookFailed
+from hookline.hookfile.attach import load_hooks
 from hookline.journal.memory import MemoryJournal
-from hookline.pyagent.load import load_hooks
 from hookline.runners.local import LocalRunner
 from tests.adapters.environment import ADK, ROOT, adk_python, in_adk
 from tests.adapters.same.cases import CASES, FILE, Case, worded

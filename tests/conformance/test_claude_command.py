@@ -1195,7 +1195,7 @@ def test_any_settings_file_is_declared_or_told(value, text):
         declared(content, "s.json")
 
 
-# As hook: the words of each caller are in tests/dialects/test_claude_answering.py
+# As hook: the words of each caller are in tests/claude/test_answer.py
 
 
 @pytest.mark.parametrize("name", FIXTURES)

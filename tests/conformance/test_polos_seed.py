@@ -18,9 +18,9 @@ from hookline import (
     hook,
     tool,
 )
-from hookline.testing import FakeProvider
 from tests.agents import SEEDS_KEYWORDS, Seen, answering, calls, texts
 from tests.conformance import polos_seed_blocks as seed
+from tests.fakes import FakeProvider
 
 CONTINUE = HookResult.continue_with()
 

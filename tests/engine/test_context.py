@@ -18,7 +18,7 @@ from hookline.engine.context import (
 )
 from hookline.engine.point import Point, Status
 from hookline.errors import UsageError
-from tests.engine.making import context
+from tests.engine.builders import context
 from tests.engine.test_plain import values
 
 STEP = Step(

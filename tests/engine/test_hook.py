@@ -17,7 +17,7 @@ from hookline.engine.point import Point
 from hookline.engine.result import HookResult
 from hookline.errors import UsageError
 from hookline.handlers.python import is_async, python_hook
-from tests.engine.making import POINTS
+from tests.engine.builders import POINTS
 
 
 def sync_hook(ctx, hook_context):

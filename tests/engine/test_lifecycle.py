@@ -8,7 +8,7 @@ from hookline.engine.record import Begun, Decided, Ended, Owner
 from hookline.engine.result import HookAction, HookResult
 from hookline.errors import HookFailed, Refused, RunTimedOut, Skipped
 from hookline.journal.memory import MemoryJournal
-from tests.engine.making import (
+from tests.engine.builders import (
     APPROVE,
     REJECT,
     Life,

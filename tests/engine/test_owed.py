@@ -12,7 +12,7 @@ from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Begun, Called, Decided, Ended
 from hookline.engine.result import HookAction, HookResult
 from hookline.errors import RunEnded
-from tests.engine.making import APPROVE, POINTS, REJECT, Life, Person, saying, standing
+from tests.engine.builders import APPROVE, POINTS, REJECT, Life, Person, saying, standing
 from tests.engine.test_verdicts import ALLOWED_AT, SAID
 
 R = HookResult

@@ -9,7 +9,7 @@ from hookline.engine.pipeline import Pipeline
 from hookline.engine.point import Point
 from hookline.engine.result import HookResult
 from hookline.handlers.python import python_hook
-from tests.engine.making import context, fired, noting, saying, standing
+from tests.engine.builders import context, fired, noting, saying, standing
 
 GO_ON = HookResult.continue_with()
 

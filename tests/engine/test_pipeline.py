@@ -14,7 +14,7 @@ from hookline.engine.record import Called, Decided
 from hookline.engine.result import HookResult
 from hookline.handlers.python import python_hook
 from hookline.matcher import matcher
-from tests.engine.making import ENDS, POINTS, STARTS, context, fired, noting, saying, standing
+from tests.engine.builders import ENDS, POINTS, STARTS, context, fired, noting, saying, standing
 from tests.engine.test_hook import follows
 
 R = HookResult

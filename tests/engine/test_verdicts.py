@@ -6,7 +6,7 @@ from hookline.engine.point import Status
 from hookline.engine.record import Called
 from hookline.engine.result import HookAction, HookResult
 from hookline.errors import HookFailed, Skipped
-from tests.engine.making import (
+from tests.engine.builders import (
     APPROVE,
     ENDS,
     POINTS,

@@ -8,7 +8,7 @@ from hookline.engine.context import HookContext
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.errors import HookBroke
 from hookline.handlers.background import MOST, Background
-from hookline.handlers.command import command_handler
+from hookline.handlers.process import process_handler
 from hookline.runners import tags as tagged
 from hookline.runners.local import LocalRunner
 
@@ -28,7 +28,7 @@ def decode(ending, _context):
 
 
 def sh(script, runner):
-    return command_handler(["sh", "-c", script], runner, decode=decode, timeout=None)
+    return process_handler(["sh", "-c", script], runner, decode=decode, timeout=None)
 
 
 async def test_it_is_begun_and_not_waited_for(runner, tmp_path):

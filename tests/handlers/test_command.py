@@ -12,7 +12,7 @@ from hookline.engine.pipeline import Pipeline
 from hookline.engine.point import Point
 from hookline.engine.result import HookAction, HookResult
 from hookline.errors import HookBroke
-from hookline.handlers.command import command_handler
+from hookline.handlers.process import process_handler
 from hookline.runners import Ending
 from hookline.runners import tags as tagged
 
@@ -30,7 +30,7 @@ def decode(ending: Ending, _context: HookContext) -> HookResult:
 
 
 def sh(script: str, runner, **more):
-    return command_handler(["sh", "-c", script], runner, decode=decode, **more)
+    return process_handler(["sh", "-c", script], runner, decode=decode, **more)
 
 
 def never(_ending: Ending, _context: HookContext) -> HookResult:
@@ -39,7 +39,7 @@ def never(_ending: Ending, _context: HookContext) -> HookResult:
 
 async def test_the_context_goes_in_and_what_comes_out_is_decoded(runner):
     code = "import json, sys; print(json.dumps({'was': json.load(sys.stdin)['current_payload']['command']}))"
-    handler = command_handler([sys.executable, "-c", code], runner, decode=decode)
+    handler = process_handler([sys.executable, "-c", code], runner, decode=decode)
     assert (await handler(None, CONTEXT)).modified_payload == {"was": "ls"}
 
 
@@ -70,7 +70,7 @@ async def test_a_hook_gets_the_variables_and_its_folder(runner, tmp_path):
     ],
 )
 async def test_one_without_an_exit_code_of_its_own_broke_and_is_not_decoded(runner, argv, kind, said):
-    handler = command_handler(argv, runner, decode=never, timeout=0.1)
+    handler = process_handler(argv, runner, decode=never, timeout=0.1)
     with pytest.raises(HookBroke) as told:
         await handler(None, CONTEXT)
     assert told.value.kind == kind
@@ -78,7 +78,7 @@ async def test_one_without_an_exit_code_of_its_own_broke_and_is_not_decoded(runn
 
 
 async def test_exit_2_because_the_script_is_missing_is_no_refusal(runner, tmp_path):
-    handler = command_handler(["python3", "guard.py"], runner, decode=decode, cwd=str(tmp_path))
+    handler = process_handler(["python3", "guard.py"], runner, decode=decode, cwd=str(tmp_path))
     with pytest.raises(HookBroke, match=r"guard\.py.*no such file") as told:
         await handler(None, CONTEXT)
     assert told.value.kind == "not_started"

@@ -5,9 +5,13 @@ import pytest
 from hookline.engine.context import HookContext
 from hookline.engine.result import CONTINUE
 from hookline.errors import HookBroke
-from hookline.handlers.shell import shell_handler
+from hookline.handlers.process import process_handler
 
 CONTEXT = HookContext(workflow_id="w", point="run.end", run_id="r1", status="failed", current_output="out")
+
+
+def shell_handler(script, runner, shell=("sh", "-c"), **more):
+    return process_handler((*shell, script), runner, **more)
 
 
 async def broken(handler) -> HookBroke:

@@ -2,7 +2,7 @@
 
 import tarfile
 
-from hookline.testing.images import tar_entry
+from tests.fakes.images import tar_entry
 
 LINK, HARD, FOLDER = tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE
 

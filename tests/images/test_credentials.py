@@ -12,8 +12,8 @@ from hookline.errors import FileError, ImageError
 from hookline.images.cancellation import Stop, Stopped
 from hookline.images.credentials import Login, login
 from hookline.images.fetch import fetch
-from hookline.testing.images import MadeImage
-from hookline.testing.registry import FakeRegistry
+from tests.fakes.images import MadeImage
+from tests.fakes.registry import FakeRegistry
 
 USER, PASSWORD = "me", "correct horse"
 AUTH = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hookline.testing import FakeProvider, Received
-from hookline.testing.registry import FakeRegistry
+from tests.fakes import FakeProvider, Received
+from tests.fakes.registry import FakeRegistry
 
 ADDRESS = "10.88.0.1"
 HAND_OVER = """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hookline.testing import FakeProvider
+from tests.fakes import FakeProvider
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 

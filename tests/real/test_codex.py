@@ -24,7 +24,7 @@ from hookline.symphony.hooks import Outputs
 from hookline.symphony.trackers.folder import FolderTracker
 from hookline.symphony.worker import SiteWorker, agent_of
 from hookline.symphony.workspace import Root
-from hookline.testing import FakeProvider
+from tests.fakes import FakeProvider
 from tests.real.codex_cli import codex, codex_home, configure, shell, started
 
 __all__ = ["codex", "codex_home"]
@@ -326,7 +326,7 @@ async def test_what_codex_asks_a_person_is_declined_and_the_issue_waits(codex, c
 @pytest.mark.rule("O22", "M65")
 async def test_a_request_that_nobody_knows_is_answered_and_the_turn_goes_on(codex, codex_home, tmp_path):
     kept = tmp_path / "kept.jsonl"
-    between = [sys.executable, Path(__file__).with_name("between.py"), kept, "future/request"]
+    between = [sys.executable, Path(__file__).with_name("codex_proxy.py"), kept, "future/request"]
     with FakeProvider([shell(moved("Review")), "done"]) as provider:
         board = Board(tmp_path, codex, codex_home, provider, command=started(codex, *between))
         board.issue()

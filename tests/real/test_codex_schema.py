@@ -15,7 +15,7 @@ import pytest
 
 from hookline.symphony.agents import Place
 from hookline.symphony.agents.codex import CodexAgent, CodexSession
-from hookline.testing import FakeProvider
+from tests.fakes import FakeProvider
 from tests.real.codex_cli import codex, codex_home, configure, shell, started
 
 __all__ = ["codex", "codex_home"]
@@ -92,7 +92,7 @@ async def test_every_request_that_codex_may_make_gets_an_answer_that_it_can_read
 @pytest.mark.rule("O20", "M56", "M57", "M58")
 async def test_whatever_we_send_is_as_the_schema_says(schemas, codex, codex_home, tmp_path):
     kept = tmp_path / "kept.jsonl"
-    between = [sys.executable, Path(__file__).with_name("between.py"), kept, ""]
+    between = [sys.executable, Path(__file__).with_name("codex_proxy.py"), kept, ""]
     hooks = {"Stop": [{"hooks": [{"type": "command", "command": "true", "timeout": 600}]}]}
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "CODEX_HOME": str(codex_home)}
     with FakeProvider([shell("true"), "done", {"hang": True}]) as provider:

@@ -16,8 +16,8 @@ import zstandard
 from hookline.errors import ImageError
 from hookline.images.fetch import fetch
 from hookline.images.layers import Unpacking
-from hookline.testing.images import MadeImage, tar_entry
-from hookline.testing.registry import FakeRegistry
+from tests.fakes.images import MadeImage, tar_entry
+from tests.fakes.registry import FakeRegistry
 from tests.images.awkward import FOLDER, HARD, LAYERS, LINK
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]

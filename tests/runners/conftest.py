@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from hookline.runners import orphans as leftover
 from hookline.runners import tags as tagged
 from hookline.runners.container import ContainerRunner, find_engine
 from hookline.runners.local import LocalRunner
@@ -43,6 +42,6 @@ async def place(request, tmp_path) -> AsyncIterator[Place]:
     await runner.close()
     assert place.alive() == []
     if isinstance(runner, ContainerRunner):
-        assert leftover.labelled(find_engine(), runner.label) == []
+        assert tagged.labelled(find_engine(), runner.label) == []
     else:
         assert tagged.carriers(runner.mark.encode()) == {}

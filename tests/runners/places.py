@@ -1,23 +1,20 @@
 """Where the suite of runners runs: each place with its runner, and what it takes to have one on this machine."""
 
 import asyncio
-import fcntl
 import os
 import secrets
 import shutil
 import subprocess
 import tarfile
-import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import pytest
 
 from hookline.runners import Mount, Order, Runner
 from hookline.runners.container import ContainerRunner
 from hookline.runners.local import LocalRunner
 from hookline.runners.sandbox import SandboxRunner
+from tests.programs import installed
 
 IMAGE = "localhost/hookline-busybox:test"
 PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -25,31 +22,6 @@ APPLETS = (
     *("cat", "echo", "env", "false", "head", "id", "ls", "mkdir", "printf", "pwd", "rm", "seq", "setsid"),
     *("sh", "sleep", "sort", "tail", "touch", "tr", "true", "wc", "yes"),
 )
-
-
-def installed(**programs: str) -> None:
-    """Have each program, by its Debian package; skips where that cannot be."""
-    if not _missing(programs):
-        return
-    if shutil.which("apt-get") is None or os.geteuid() != 0:
-        pytest.skip(f"not installed: {', '.join(_missing(programs))}")
-    # Tests run side by side, and apt does not wait for the lists that another one is fetching.
-    with Path(tempfile.gettempdir(), "hookline-apt.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        missing = _missing(programs)
-        if missing:
-            _install(missing)
-
-
-def _missing(programs: dict[str, str]) -> list[str]:
-    return [package for program, package in programs.items() if shutil.which(program) is None]
-
-
-def _install(missing: list[str]) -> None:
-    apt = ["apt-get", "-o", "DPkg::Lock::Timeout=600"]
-    environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run([*apt, "update"], check=False, env=environ, capture_output=True)
-    subprocess.run([*apt, "install", "-y", "--no-install-recommends", *missing], check=True, env=environ)
 
 
 def made_image(folder: Path) -> str:

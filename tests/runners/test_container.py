@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from hookline.errors import UsageError
-from hookline.runners import Mount, Order
-from hookline.runners import orphans as leftover
+from hookline.runners import Mount, Order, tags
 from hookline.runners.container import ContainerRunner, NoContainers, arguments, find_engine
 from tests.runners.places import IMAGE, Place, until
 
@@ -70,15 +69,13 @@ def test_a_container_is_given_no_more_than_was_ordered(tmp_path):
 
 
 def test_an_owner_is_one_process_and_no_later_one_with_its_number():
-    mine = leftover.owner(os.getpid())
+    mine = tags.owner(os.getpid())
     assert mine is not None
-    assert not leftover._is_gone(mine)
-    assert leftover._is_gone(mine + "1")
-    assert leftover._is_gone("another-boot.1." + mine.split(".", 2)[2])
+    assert not tags._is_gone(mine)
+    assert tags._is_gone(mine + "1")
+    assert tags._is_gone("another-boot.1." + mine.split(".", 2)[2])
     boot, _, rest = mine.split(".", 2)
-    assert not leftover._is_gone(f"{boot}.1.{rest}1"), (
-        "one whose processes we do not see is not ours to judge"
-    )
+    assert not tags._is_gone(f"{boot}.1.{rest}1"), "one whose processes we do not see is not ours to judge"
 
 
 # With podman.
@@ -89,7 +86,7 @@ async def place(image, tmp_path):
     runner = ContainerRunner(pull="never")
     yield Place("container", runner, tmp_path)
     await runner.close()
-    assert leftover.labelled(find_engine(), runner.label) == []
+    assert tags.labelled(find_engine(), runner.label) == []
 
 
 @pytest.mark.real
@@ -165,7 +162,7 @@ async def test_what_everybody_left_who_was_killed_the_next_one_removes(place):
     with subprocess.Popen([sys.executable, "-c", HOST, str(place.workspace), seconds]) as host:
         await place.up()
         for pid in _children(host.pid):
-            if b"leftover.py" in _read(Path(f"/proc/{pid}/cmdline")):
+            if b"tags.py" in _read(Path(f"/proc/{pid}/cmdline")):
                 os.kill(pid, signal.SIGKILL)
         host.kill()
     assert place.alive()

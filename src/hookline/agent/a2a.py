@@ -36,8 +36,6 @@ from hookline.agent.sdk import Agent
 from hookline.engine.plain import plain
 from hookline.errors import HooklineError, Refused, Skipped, UsageError
 
-__all__ = ["IDLE", "ROOM", "card", "serving"]
-
 logger = logging.getLogger("hookline.a2a")
 
 IDLE = 1800.0

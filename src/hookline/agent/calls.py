@@ -18,8 +18,6 @@ from hookline.engine.point import Point, Status
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import AgentFailed, HookFailed, Refused, RunTimedOut, Skipped
 
-__all__ = ["Called", "Calls"]
-
 
 class Host(Protocol):
     """The agent at work whose calls these are."""

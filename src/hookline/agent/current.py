@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from hookline.engine.context import Facts
 from hookline.engine.hook import Hook
 from hookline.engine.lifecycle import OpenScope, Run
-
-__all__ = ["INSIDE", "Inside", "Message", "Seen"]
+from hookline.engine.point import Point
+from hookline.engine.record import Decided
+from hookline.engine.result import HookAction
 
 Message = Mapping[str, Any]
 
@@ -23,6 +26,19 @@ class Seen:
     hooks: dict[str, Hook] = field(default_factory=dict[str, Hook])
     matched: set[str] = field(default_factory=set[str])
     tools: dict[str, str | None] = field(default_factory=dict[str, str | None])
+
+    def note_unmatched(self, run: Run, workflow_id: str) -> None:
+        """Note each hook whose match fitted no tool call: a guard that fits nothing is as good as none."""
+        if not run.recorder.on or not self.tools:
+            return
+        called = ", ".join(sorted(self.tools))
+        # A hook before it may have ended the walk, so one that was never asked may fit all the same.
+        calls = [Facts(workflow_id, current_tool=name, tool_kind=kind) for name, kind in self.tools.items()]
+        for hook in self.hooks.values():
+            if hook.match is None or hook.name in self.matched or any(map(hook.match, calls)):
+                continue
+            note = f"hook {hook.name}: match {hook.match_text!r} fitted no tool call of this run ({called})"
+            run.recorder.note(Decided(run.id, "", Point.RUN_END, time.time(), HookAction.CONTINUE, note=note))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

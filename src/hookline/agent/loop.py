@@ -22,10 +22,10 @@ from hookline.agent.current import Inside, Message
 from hookline.agent.models import Reply, Request, TextDelta
 from hookline.agent.output import AgentResult, Event
 from hookline.agent.output_schema import DoesNotFit, as_text
-from hookline.agent.spec import Spec
+from hookline.agent.spec import Spec, facts_of
 from hookline.agent.stop import StopConditionContext
 from hookline.agent.tools import Tool
-from hookline.engine.context import Facts, Step, ToolCall, Usage
+from hookline.engine.context import Facts, Step, ToolCall, Usage, WorkflowContext
 from hookline.engine.hook import Mode
 from hookline.engine.lifecycle import OpenScope
 from hookline.engine.pipeline import Pipeline
@@ -33,8 +33,6 @@ from hookline.engine.plain import plain
 from hookline.engine.point import Point, Scope
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import AgentFailed, Refused
-
-__all__ = ["Loop", "mapping"]
 
 MODEL_REFUSALS = 3
 END_REFUSALS = 8
@@ -77,17 +75,18 @@ class Loop:
         self._holds_model = self._may_change(Point.MODEL_END)
         self._holds_step = self._may_change(Point.STEP_END)
         self._holds_answer = self._may_change(Point.AGENT_END)
-        self._config = spec.config(provider_kwargs)
-        self.workflow = spec.workflow(
-            run_id=self.run.id,
+        self._facts = facts_of(
+            spec.config(provider_kwargs),
+            self.run,
             root=inside.root_workflow_id,
-            nested=bool(inside.parents),
             session_id=inside.session_id,
             user_id=inside.user_id,
-            attempt=inside.attempt,
             workspace=inside.workspace,
-            state=self.run.state,
+            attempt=inside.attempt,
+            parents=inside.parents,
+            nested=bool(inside.parents),
         )
+        self.workflow: WorkflowContext = self._facts["workflow"]
 
     async def answer(self, given: Any) -> AgentResult:
         """The agent's whole work on one input, with its hooks."""
@@ -153,12 +152,7 @@ class Loop:
             step = await self._step(scope, len(self.steps) + 1)
             if isinstance(step, Outcome):
                 refusals += 1
-                if refusals > STEP_REFUSALS:
-                    raise Refused(
-                        f"the step was refused {STEP_REFUSALS} times, last: {step.reason}",
-                        point=Point.STEP_START,
-                        hook=step.hook,
-                    )
+                self.messages.append(_said("user", refusal(step, Point.STEP_START, refusals)))
                 continue
             refusals = 0
             if step.tool_results:
@@ -230,7 +224,7 @@ class Loop:
         async def body(outcome: Outcome) -> Step:
             self.note(outcome)
             messages = (
-                _messages(outcome.payload, Point.STEP_START) if outcome.changed else list(self.messages)
+                messages_in(outcome.payload, Point.STEP_START) if outcome.changed else list(self.messages)
             )
             told = [_said("user", text) for text in outcome.tell_model]
             self.messages.extend(told)
@@ -253,7 +247,6 @@ class Loop:
         self.note(ending)
         self._untold.extend(ending.tell_model)
         if ending.action is HookAction.BLOCK:
-            self.messages.append(_said("user", f"This step was refused: {ending.reason}"))
             return ending
         if ending.changed:
             changed = ending.output
@@ -269,7 +262,7 @@ class Loop:
             started, ending = await self._model_call(step_scope, messages)
             self.note(ending)
             if ending.action is not HookAction.BLOCK:
-                reply = _reply(ending.output)
+                reply = reply_from(ending.output)
                 self.messages.extend(_said("user", text) for text in started.tell_model)
                 self._untold.extend(ending.tell_model)
                 if (
@@ -281,16 +274,9 @@ class Loop:
                 return reply
             refusals += 1
             at_start = started.action is HookAction.BLOCK
-            if refusals > MODEL_REFUSALS:
-                what = "the call of the model" if at_start else "the model's answer"
-                raise Refused(
-                    f"{what} was refused {MODEL_REFUSALS} times, last: {ending.reason}",
-                    point=Point.MODEL_START if at_start else Point.MODEL_END,
-                    hook=ending.hook,
-                )
-            what = "This request was refused" if at_start else "Your answer was refused"
-            refusal = _said("user", f"{what}: {ending.reason}. Answer again.")
-            messages = [*messages, refusal, *(_said("user", text) for text in ending.tell_model)]
+            point = Point.MODEL_START if at_start else Point.MODEL_END
+            again = _said("user", refusal(ending, point, refusals))
+            messages = [*messages, again, *(_said("user", text) for text in ending.tell_model)]
 
     async def _model_call(self, step_scope: OpenScope, messages: list[Message]) -> tuple[Outcome, Outcome]:
         """What the start hooks decided, and what the end hooks made of it."""
@@ -317,7 +303,7 @@ class Loop:
         known: list[str] = payload.get("tools") or []
         schema = self.agent.output
         return Request(
-            messages=(*_messages(payload, Point.MODEL_START), *told),
+            messages=(*messages_in(payload, Point.MODEL_START), *told),
             system=payload.get("system"),
             tools=tuple(self._tools[name].spec for name in known if name in self._tools),
             output_schema=schema.json_schema if schema else None,
@@ -358,23 +344,14 @@ class Loop:
         aliases: Mapping[str, str] | None = None,
         hooks: bool = True,
     ) -> OpenScope:
-        inside = self.inside
         facts = Facts(
-            workflow_id=self.agent.id,
-            run_id=self.run.id,
+            **self._facts,
             scope_id=self.run.next_id(),
             call_id=call_id,
-            attempt=inside.attempt,
             step=step if step is not None else parent.facts.step,
-            agent=self.agent.id,
-            parents=inside.parents,
-            session_id=inside.session_id,
-            user_id=inside.user_id,
-            agent_config=self._config,
             steps=tuple(self.steps),
             current_tool=tool,
             tool_kind=tool_kind,
-            workflow=self.workflow,
             aliases=aliases,
         )
         pipeline = self._pipeline if hooks else Pipeline((), self.run.recorder)
@@ -434,6 +411,28 @@ def _told_call(call: ToolCall) -> Message:
     return {"id": call.id, "name": call.name, "arguments": call.arguments}
 
 
+REFUSALS = {
+    Point.STEP_START: (STEP_REFUSALS, "the step", "This step was refused: {}"),
+    Point.MODEL_START: (
+        MODEL_REFUSALS,
+        "the call of the model",
+        "This request was refused: {}. Answer again.",
+    ),
+    Point.MODEL_END: (MODEL_REFUSALS, "the model's answer", "Your answer was refused: {}. Answer again."),
+}
+"""How often each may be refused, what it is called, and what the model is told."""
+
+
+def refusal(refused: Outcome, point: Point, count: int) -> str:
+    """The text that tells the model of a refusal; raises where that was one too many."""
+    limit, what, text = REFUSALS[point]
+    if count > limit:
+        raise Refused(
+            f"{what} was refused {limit} times, last: {refused.reason}", point=point, hook=refused.hook
+        )
+    return text.format(refused.reason)
+
+
 def mapping(payload: Any, point: Point) -> Mapping[str, Any]:
     """The payload as the start hooks left it, which may be anything."""
     if not isinstance(payload, Mapping):
@@ -442,7 +441,8 @@ def mapping(payload: Any, point: Point) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", payload)
 
 
-def _messages(payload: Any, point: Point) -> list[Message]:
+def messages_in(payload: Any, point: Point) -> list[Message]:
+    """The messages in a payload as the start hooks left it."""
     messages = mapping(payload, point).get("messages")
     if not isinstance(messages, list) or not all(
         isinstance(each, Mapping) for each in cast("list[Any]", messages)
@@ -451,7 +451,7 @@ def _messages(payload: Any, point: Point) -> list[Message]:
     return list(cast("list[Message]", messages))
 
 
-def _reply(output: Any) -> Reply:
+def reply_from(output: Any) -> Reply:
     """The model's answer after the hooks: as it was, its plain form changed, or a text in its place."""
     if isinstance(output, Reply):
         return output

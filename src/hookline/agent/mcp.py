@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from mcp import Client, MCPError
     from mcp.shared.message import SessionMessage
 
-__all__ = ["Process", "Servers", "Start", "value_of"]
-
 logger = logging.getLogger(__name__)
 
 ACCEPTED = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -10,8 +10,6 @@ from urllib.parse import urlsplit
 
 from hookline.errors import UsageError
 
-__all__ = ["McpServer"]
-
 TRANSPORTS = ("stdio", "http", "sse")
 
 

@@ -9,8 +9,6 @@ from typing import Any, cast
 
 from hookline.engine.context import ToolResult, Usage
 
-__all__ = ["AgentResult", "Event", "StreamResult"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentResult:

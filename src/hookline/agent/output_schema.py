@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["DoesNotFit", "OutputSchema", "as_text"]
-
 
 class DoesNotFit(ValueError):
     """An answer that is not what the schema asks for; the message is for the model."""

@@ -8,8 +8,6 @@ from typing import Any, cast
 from hookline.engine.point import Point
 from hookline.errors import UsageError
 
-__all__ = ["KEYWORDS", "functions"]
-
 KEYWORDS: Mapping[str, Point] = {
     "on_run_start": Point.RUN_START,
     "on_run_end": Point.RUN_END,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import signal
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,13 +12,11 @@ from typing import Any
 from hookline.agent.tools import Tool
 from hookline.engine.context import WorkflowContext
 from hookline.errors import AgentFailed, UsageError
-
-__all__ = ["READY", "ready_tool"]
+from hookline.runners import Ending, Order, Runner
+from hookline.runners.local import LocalRunner
 
 BASH_SECONDS = 120.0
 OUTPUT_BYTES = 64 * 1024
-READ_BYTES = 64 * 1024
-PIPE_BYTES = 1024 * 1024
 LISTED = 1000
 
 
@@ -32,26 +28,58 @@ def ready_tool(name: str) -> Tool:
         raise UsageError(f"there is no ready tool {name!r}; known: {', '.join(READY)}") from None
 
 
-async def _bash(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
-    command, limit = _text(arguments, "command"), arguments.get("timeout", BASH_SECONDS)
-    if not isinstance(limit, int | float) or isinstance(limit, bool) or not limit > 0:
-        raise AgentFailed(f"timeout is {limit!r}; give seconds greater than 0")
-    kept = _Kept(OUTPUT_BYTES)
-    process, pipe = _started(command, _folder(ctx))
-    output = _Output(pipe, kept)
+def bash_tool(runner: Runner | None = None, env: Mapping[str, str] | None = None) -> Tool:
+    """The tool `bash`, on that runner and with that environment.
+
+    Without a runner each call has one of its own, and nothing that the command started outlives the call. Without an
+    environment it has ours.
+    """
+
+    async def body(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
+        command, limit = _text(arguments, "command"), arguments.get("timeout", BASH_SECONDS)
+        if not isinstance(limit, int | float) or isinstance(limit, bool) or not limit > 0:
+            raise AgentFailed(f"timeout is {limit!r}; give seconds greater than 0")
+        variables = dict(os.environ if env is None else env)
+        # Many images have no bash.
+        shell = "bash" if shutil.which("bash", path=variables.get("PATH")) else "sh"
+        order = Order(
+            # With its name given, the runner does not look for missing scripts: a model is told the shell's own words.
+            argv=(shell, "-c", command, shell),
+            cwd=_folder(ctx),
+            env=variables,
+            timeout=float(limit),
+            output_cap=OUTPUT_BYTES,
+            merge_stderr=True,
+        )
+        ending = await (_run_alone(order) if runner is None else runner.run(order))
+        if ending.passed_limit:
+            raise AgentFailed(
+                f"the command ran past {limit:g} s and was ended; it had said: {ending.stdout.text}"
+            )
+        if ending.signal is None and ending.exit_code is None:
+            raise AgentFailed(f"the command {ending.in_words()}")
+        code = ending.exit_code if ending.signal is None else -ending.signal
+        return {"exit_code": code, "output": ending.stdout.text}
+
+    return Tool(
+        id="bash",
+        description="Run a bash command in the workspace; gives its exit code and its output.",
+        parameters=_schema(
+            ("command",),
+            command=("string", "the command"),
+            timeout=("number", f"seconds, {BASH_SECONDS:g} if not given"),
+        ),
+        body=body,
+        kind="shell",
+    )
+
+
+async def _run_alone(order: Order) -> Ending:
+    runner = LocalRunner(cap=1)
     try:
-        async with asyncio.timeout(limit):
-            await _exited(process)
-    except TimeoutError:
-        raise AgentFailed(
-            f"the command ran past {limit:g} s and was ended; it had said: {output.text()}"
-        ) from None
+        return await runner.run(order)
     finally:
-        _end(process)
-        output.close()
-        await _exited(process)
-        code = process.wait()
-    return {"exit_code": code, "output": kept.text()}
+        await runner.close()
 
 
 async def _read_file(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
@@ -104,17 +132,7 @@ _PATH = ("string", "a path inside the workspace")
 READY: Mapping[str, Tool] = {
     made.id: made
     for made in (
-        Tool(
-            id="bash",
-            description="Run a bash command in the workspace; gives its exit code and its output.",
-            parameters=_schema(
-                ("command",),
-                command=("string", "the command"),
-                timeout=("number", f"seconds, {BASH_SECONDS:g} if not given"),
-            ),
-            body=_bash,
-            kind="shell",
-        ),
+        bash_tool(),
         Tool(
             id="read_file",
             description="Read a text file of the workspace.",
@@ -155,120 +173,6 @@ READY: Mapping[str, Tool] = {
         ),
     )
 }
-
-
-class _Kept:
-    """Head and tail of an output; what lies between is counted, not kept."""
-
-    def __init__(self, cap: int) -> None:
-        self._half = cap // 2
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._total = 0
-
-    def add(self, piece: bytes) -> None:
-        self._total += len(piece)
-        room = self._half - len(self._head)
-        if room > 0:
-            self._head += piece[:room]
-            piece = piece[room:]
-        self._tail += piece
-        del self._tail[: -self._half]
-
-    def text(self) -> str:
-        cut = self._total - len(self._head) - len(self._tail)
-        middle = f"\n... {cut} bytes left out ...\n".encode() if cut > 0 else b""
-        return bytes(self._head + middle + self._tail).decode(errors="replace")
-
-
-class _Output:
-    """Reads a pipe as it fills, and on closing what is in it by then; nobody waits for its end."""
-
-    def __init__(self, pipe: int, kept: _Kept) -> None:
-        os.set_blocking(pipe, False)
-        self._pipe = pipe
-        self._kept = kept
-        self._open = True
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(pipe, self._read)
-
-    def text(self) -> str:
-        self.close()
-        return self._kept.text()
-
-    def close(self) -> None:
-        if not self._open:
-            return
-        # No more than a pipe holds: a child that was left behind may write faster than we read.
-        for _ in range(PIPE_BYTES // READ_BYTES):
-            if not self._open or not self._read():
-                break
-        self._shut()
-
-    def _read(self) -> bool:
-        try:
-            piece = os.read(self._pipe, READ_BYTES)
-        except BlockingIOError:
-            return False
-        if piece:
-            self._kept.add(piece)
-        else:
-            self._shut()
-        return bool(piece)
-
-    def _shut(self) -> None:
-        if self._open:
-            self._open = False
-            self._loop.remove_reader(self._pipe)
-            os.close(self._pipe)
-
-
-def _started(command: str, folder: str) -> tuple[subprocess.Popen[bytes], int]:
-    """The command at work and the pipe with its output; asyncio's own would not be ended whole if cancelled here."""
-    ours, theirs = os.pipe()
-    try:
-        process = subprocess.Popen(
-            # Many images have none.
-            ["bash" if shutil.which("bash") else "sh", "-c", command],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-        )
-    except BaseException:
-        os.close(ours)
-        raise
-    finally:
-        os.close(theirs)
-    return process, ours
-
-
-async def _exited(process: subprocess.Popen[bytes]) -> None:
-    """Returns when it has; until it is waited for, its number and its group are nobody else's."""
-    loop = asyncio.get_running_loop()
-    exited: asyncio.Future[None] = loop.create_future()
-    watched = os.pidfd_open(process.pid)
-
-    def settle() -> None:
-        loop.remove_reader(watched)
-        if not exited.done():
-            exited.set_result(None)
-
-    loop.add_reader(watched, settle)
-    try:
-        await exited
-    finally:
-        loop.remove_reader(watched)
-        os.close(watched)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End what is in its group."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def _folder(ctx: WorkflowContext) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,18 +10,16 @@ from typing import Any
 from hookline.agent.current import INSIDE, Inside, Message, Seen
 from hookline.agent.loop import Loop, mapping
 from hookline.agent.output import AgentResult, Event
-from hookline.agent.spec import Spec
+from hookline.agent.spec import Spec, facts_of
 from hookline.agent.tools import ToolTimedOut
 from hookline.engine.context import Facts
 from hookline.engine.hook import Hook
 from hookline.engine.lifecycle import OpenScope, Run
 from hookline.engine.pipeline import Pipeline
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import Decided, Owner
+from hookline.engine.record import Owner
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import Refused, RunEnded, RunTimedOut
-
-__all__ = ["Running", "RunningInside", "Session"]
 
 
 @dataclass(slots=True)
@@ -97,7 +94,7 @@ class Running:
                     raise
                 raise RunTimedOut(f"the run passed its limit of {self.timeout:g} s") from None
             finally:
-                self._say_what_matched_nothing()
+                self.seen.note_unmatched(self.run, self.spec.id)
 
         ending = await scope.around(
             {"input": given},
@@ -181,50 +178,16 @@ class Running:
         return result
 
     def _facts(self) -> Facts:
-        run, spec, session = self.run, self.spec, self.session
-        return Facts(
-            workflow_id=spec.id,
-            run_id=run.id,
-            scope_id=run.next_id(),
-            attempt=self.attempt,
-            agent=spec.id,
-            session_id=session.id,
+        known = facts_of(
+            self.spec.config(self.provider_kwargs),
+            self.run,
+            root=self.spec.id,
+            session_id=self.session.id,
             user_id=self.user_id,
-            agent_config=spec.config(self.provider_kwargs),
-            workflow=spec.workflow(
-                run_id=run.id,
-                root=spec.id,
-                session_id=session.id,
-                user_id=self.user_id,
-                attempt=self.attempt,
-                workspace=self.workspace,
-                state=run.state,
-            ),
+            workspace=self.workspace,
+            attempt=self.attempt,
         )
-
-    def _say_what_matched_nothing(self) -> None:
-        """A guard whose match fits no call is as good as none; better said in the run than found out after."""
-        if not self.run.recorder.on or not self.seen.tools:
-            return
-        called = ", ".join(sorted(self.seen.tools))
-        for hook in self.seen.hooks.values():
-            if hook.match is not None and hook.name not in self.seen.matched and not self._fits(hook):
-                note = (
-                    f"hook {hook.name}: match {hook.match_text!r} fitted no tool call of this run ({called})"
-                )
-                self.run.recorder.note(
-                    Decided(
-                        self.run.id, "", Point.RUN_END, time.time(), HookAction.CONTINUE, (), None, None, note
-                    )
-                )
-
-    def _fits(self, hook: Hook) -> bool:
-        """Whether its match fits a tool that was called, though a hook before it may have ended the walk."""
-        facts = (
-            Facts(workflow_id=self.spec.id, current_tool=name, tool_kind=kind)
-            for name, kind in self.seen.tools.items()
-        )
-        return hook.match is not None and any(hook.match(each) for each in facts)
+        return Facts(**known, scope_id=self.run.next_id())
 
     def _result(self, ending: Outcome, point: Point, found: AgentResult | None) -> AgentResult:
         """The answer after the hooks of run and session, which may have put a bare value in its place."""

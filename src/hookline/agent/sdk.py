@@ -33,8 +33,6 @@ from hookline.handlers.python import python_hook
 if TYPE_CHECKING:
     from hookline.agent.mcp import Servers
 
-__all__ = ["Agent"]
-
 Functions = Callable[..., Any] | Sequence[Callable[..., Any]] | None
 
 
@@ -329,7 +327,9 @@ class Agent:
         return timeout if timeout is not None else self.timeout
 
     def _frozen(self, source: str, hooks: tuple[Hook, ...]) -> dict[str, Any]:
-        return replace(self.declaration(source), hooks=tuple(_declared(each) for each in hooks)).to_dict()
+        return replace(
+            self.declaration(source), hooks=tuple(hook_declaration(each) for each in hooks)
+        ).to_dict()
 
     def _session(self, session_id: str | None, run_id: str) -> Session:
         if session_id is None:
@@ -355,7 +355,7 @@ class Agent:
     async def _listed(self) -> Mapping[str, Tool]:
         """The tools of its MCP servers, which are opened here and stay open until the agent is closed."""
         from hookline.agent.mcp import Servers
-        from hookline.runners.pipes import piped
+        from hookline.runners.local import piped
 
         loop = asyncio.get_running_loop()
         if loop not in self._in_use:
@@ -385,7 +385,7 @@ class Agent:
             model=model if isinstance(model, str) else model.name,
             system_prompt=self.system_prompt,
             tools=(*(each.id for each in self.tools), *(f"mcp:{each.name}" for each in self.servers)),
-            hooks=tuple(_declared(each) for each in self.hooks()),
+            hooks=tuple(hook_declaration(each) for each in self.hooks()),
         )
 
 
@@ -429,7 +429,8 @@ def _tools(given: Iterable[Any]) -> tuple[tuple[Tool, ...], tuple[McpServer, ...
     return tuple(made.values()), tuple(servers.values())
 
 
-def _declared(hook: Hook) -> HookDeclaration:
+def hook_declaration(hook: Hook) -> HookDeclaration:
+    """A live hook as the record of a run keeps it."""
     return HookDeclaration(
         name=hook.name,
         points=tuple(sorted(hook.points)),

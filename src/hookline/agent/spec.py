@@ -13,8 +13,7 @@ from hookline.agent.stop import MaxStepsConfig, StopCondition, max_steps
 from hookline.agent.tools import Tool
 from hookline.engine.context import AgentConfig, WorkflowContext
 from hookline.engine.hook import Hook
-
-__all__ = ["DEFAULT_MAX_STEPS", "Spec"]
+from hookline.engine.lifecycle import Run
 
 DEFAULT_MAX_STEPS = 20
 
@@ -64,34 +63,46 @@ class Spec:
             output_schema_name=self.output.name if self.output else None,
         )
 
-    def workflow(
-        self,
-        *,
-        run_id: str,
-        root: str,
-        session_id: str | None,
-        user_id: str | None,
-        attempt: int,
-        workspace: str | None,
-        state: dict[str, Any],
-        nested: bool = False,
-    ) -> WorkflowContext:
-        """The execution that its hooks and tools are told of."""
-        return WorkflowContext(
-            workflow_id=self.id,
-            execution_id=run_id,
-            session_id=session_id,
-            user_id=user_id,
-            parent_execution_id=run_id if nested else None,
-            root_execution_id=run_id,
-            root_workflow_id=root,
-            retry_count=attempt - 1,
-            created_at=time.time(),
-            workspace=workspace,
-            state=state,
-            agent_id=self.id,
-            provider=self.model.provider,
-            model=self.model.name,
-            system_prompt=self.system_prompt,
-            tools=tuple(self.tools),
-        )
+
+def facts_of(
+    config: AgentConfig,
+    run: Run,
+    *,
+    root: str,
+    session_id: str | None,
+    user_id: str | None,
+    workspace: str | None,
+    attempt: int = 1,
+    parents: tuple[str, ...] = (),
+    nested: bool = False,
+) -> dict[str, Any]:
+    """The facts that hold at every point of one agent, with the execution that its hooks and tools are told of."""
+    workflow = WorkflowContext(
+        workflow_id=config.name,
+        execution_id=run.id,
+        session_id=session_id,
+        user_id=user_id,
+        parent_execution_id=run.id if nested else None,
+        root_execution_id=run.id,
+        root_workflow_id=root,
+        retry_count=attempt - 1,
+        created_at=time.time(),
+        workspace=workspace,
+        state=run.state,
+        agent_id=config.name,
+        provider=config.provider,
+        model=config.model,
+        system_prompt=config.system_prompt,
+        tools=config.tools,
+    )
+    return {
+        "workflow_id": config.name,
+        "run_id": run.id,
+        "attempt": attempt,
+        "agent": config.name,
+        "parents": parents,
+        "session_id": session_id,
+        "user_id": user_id,
+        "agent_config": config,
+        "workflow": workflow,
+    }

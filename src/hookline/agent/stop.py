@@ -11,20 +11,6 @@ from hookline.engine.context import Step
 from hookline.engine.point import Status
 from hookline.errors import UsageError
 
-__all__ = [
-    "ExecutedToolConfig",
-    "HasTextConfig",
-    "MaxStepsConfig",
-    "MaxTokensConfig",
-    "StopCondition",
-    "StopConditionContext",
-    "executed_tool",
-    "has_text",
-    "max_steps",
-    "max_tokens",
-    "stop_condition",
-]
-
 C = TypeVar("C")
 
 

@@ -16,8 +16,6 @@ from hookline.errors import AgentFailed, UsageError
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["Tool", "tool"]
-
 _threads = Threads(cap=256)
 APPROVALS = ("none", "always")
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from hookline.engine.context import HookContext
     from hookline.engine.hook import Hook
 
-__all__ = ["recorded", "tell"]
-
 
 async def recorded(
     journal: Journal,

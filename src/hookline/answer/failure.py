@@ -13,8 +13,6 @@ from hookline.engine.result import HookAction, Reason
 from hookline.errors import HooklineError, JournalError
 from hookline.journal.user import begun, open_journal
 
-__all__ = ["troubled"]
-
 
 def troubled(exc: Exception, event: str, caller: str, facts: Facts | None) -> Answer:
     """What the caller is told of what went wrong here; to it a crash would be a yes."""

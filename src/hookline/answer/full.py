@@ -23,14 +23,13 @@ from hookline.claude.payload import context_of, read
 from hookline.engine.context import Facts, HookContext
 from hookline.engine.hook import Hook
 from hookline.errors import FileError
-from hookline.hookfile.attach import SUFFIXES, attached
+from hookline.hookfile.attach import attached
 from hookline.hookfile.compiler import copy_of, keep_copy
 from hookline.hookfile.importer import function_of
 from hookline.hookfile.trust import FILE, found_from, trusted
 from hookline.journal.user import open_journal
 from hookline.runners.local import LocalRunner
-
-__all__ = ["answering"]
+from hookline.source import SUFFIXES
 
 
 def answering(arguments: list[str], stdin: bytes | None = None) -> int:
@@ -63,7 +62,7 @@ async def _answered(options: Any, payload: dict[str, Any], event: str, context: 
 
 def _hooks(file: Path, runner: LocalRunner) -> list[Hook]:
     if file.suffix not in SUFFIXES:
-        from hookline.pyagent.load import load_hooks  # loads a whole agent's needs
+        from hookline.hookfile.attach import load_hooks
 
         return load_hooks(str(file), runner).hooks
     if not file.is_file():

@@ -28,8 +28,6 @@ from hookline.journal.user import begun, opened_journal
 if TYPE_CHECKING:
     from hookline.engine.context import Facts
 
-__all__ = ["LONG", "let_go", "stdin_given"]
-
 LONG = "HOOKLINE_ANSWER_LONG"
 """The variable that has every call take the long way; for tests, which compare the two."""
 _LONGEST = 4_000_000

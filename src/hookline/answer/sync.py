@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from hookline.journal.sqlite import SqliteJournal
     from hookline.runners import Runner
 
-__all__ = ["answering"]
-
 Json = dict[str, Any]
 T = TypeVar("T")
 
@@ -123,9 +121,9 @@ class _Waiting:
 def _runner(rows: Sequence[tuple[Json, bool | None]]) -> Runner | None:
     if all(row["kind"] == "python" for row, fits in rows if fits):
         return None
-    from hookline.runners.sync import WaitingRunner  # slow to load, and not for guards
+    from hookline.runners.sync import SyncRunner  # slow to load, and not for guards
 
-    return WaitingRunner()
+    return SyncRunner()
 
 
 def _live(row: Json, fits: bool, point: str, runner: Runner | None) -> Hook:

@@ -10,8 +10,6 @@ from hookline.claude.events import known_caller, point_of
 from hookline.engine.point import Point
 from hookline.engine.result import HookAction, Outcome, Reason
 
-__all__ = ["DEGRADED", "FORMS", "Answer", "Form", "answer", "trouble"]
-
 Json = dict[str, Any]
 
 

@@ -11,17 +11,6 @@ from hookline.errors import UsageError
 if TYPE_CHECKING:
     from hookline.engine.context import Facts
 
-__all__ = [
-    "CALLERS",
-    "EVENTS",
-    "NAMES",
-    "Event",
-    "event_of",
-    "known_caller",
-    "meant",
-    "point_of",
-]
-
 
 class Event(NamedTuple):
     """One event: where it stands, what its matcher is tested against, what it reads of an answer.

@@ -10,16 +10,14 @@ from hookline.claude.events import NAMES, event_of
 from hookline.claude.payload import encode, variables
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import Handler
-from hookline.engine.point import Point
+from hookline.engine.point import Point, Status
 from hookline.engine.result import CONTINUE, HookResult
-from hookline.handlers.command import command_handler
 from hookline.handlers.input import context_json
-from hookline.handlers.shell import shell_handler
+from hookline.handlers.process import process_handler
 from hookline.runners import Ending, Runner
 
-__all__ = ["asked_when", "command_of", "read", "shell_of", "written"]
-
 Params = Mapping[str, Any]
+_FAILED = frozenset({Status.FAILED, Status.TIMED_OUT, Status.CANCELLED, Status.LOST})
 
 
 def command_of(params: Params, timeout: float | None, runner: Runner) -> Handler:
@@ -27,8 +25,6 @@ def command_of(params: Params, timeout: float | None, runner: Runner) -> Handler
     return command_handler(
         params.get("argv") or ["sh", "-c", params["command"]],
         runner,
-        encode=written,
-        decode=read,
         env=_environment(params),
         cwd=params.get("cwd"),
         timeout=timeout,
@@ -36,10 +32,33 @@ def command_of(params: Params, timeout: float | None, runner: Runner) -> Handler
     )
 
 
+def command_handler(
+    argv: Sequence[str],
+    runner: Runner,
+    *,
+    env: Mapping[str, str],
+    timeout: float | None,
+    event: str | None = None,
+    cwd: str | None = None,
+    background_keep: bool = False,
+) -> Handler:
+    """A command in this protocol. `event` is the only one that it knows, whatever Claude Code would call it."""
+    return process_handler(
+        argv,
+        runner,
+        encode=lambda context: written(context, event=event),
+        decode=lambda ending, context: read(ending, context, event=event),
+        env=env,
+        cwd=cwd,
+        timeout=timeout,
+        background_keep=background_keep,
+    )
+
+
 def shell_of(params: Params, timeout: float | None, runner: Runner) -> Handler:
-    """The handler of an entry's `shell:`."""
-    return shell_handler(
-        params["script"],
+    """The handler of an entry's `shell:`, of which the exit code alone counts."""
+    return process_handler(
+        ("sh", "-c", params["script"]),
         runner,
         env=_environment(params),
         cwd=params.get("cwd"),
@@ -59,28 +78,37 @@ def asked_when(conditions: Sequence[Callable[[HookContext], bool]], handler: Han
     return concerned
 
 
-def written(context: HookContext) -> bytes:
+def written(context: HookContext, *, event: str | None = None) -> bytes:
     """As Claude Code would write it; at points that Claude Code does not have, the context as it is."""
-    point = context.facts.point
+    facts, payload, output = context.given
+    if event == "PostToolUse" and facts.status in _FAILED:
+        # One event for every end of a call: what failed has its error as the response.
+        context = HookContext.of(facts.at(Point.TOOL_END, Status.OK), payload, output)
+    point = facts.point
     return (
         encode(context, cwd=os.getcwd()) if point in NAMES or "." not in str(point) else context_json(context)
     )
 
 
-def read(ending: Ending, context: HookContext, *, reads_text: bool = True) -> HookResult:
+def read(
+    ending: Ending, context: HookContext, *, reads_text: bool = True, event: str | None = None
+) -> HookResult:
     """What its ending means there."""
     from hookline.claude.wire import decode  # slow to load, and not for a script
 
+    code = ending.exit_code if ending.exit_code is not None else 1
+    name = event or _event_at(context)
+    return decode(name, code, ending.stdout.content, ending.stderr.content, reads_text=reads_text)
+
+
+def _event_at(context: HookContext) -> str:
     point = context.facts.point
     if isinstance(point, Point) and point not in NAMES:
         # Where Claude Code has no event, a start is read like one before a tool, an end like one after it.
-        event = "PreToolUse" if point.is_start else "PostToolUse"
-    else:
-        event = event_of(context.facts)
-    code = ending.exit_code if ending.exit_code is not None else 1
-    return decode(event, code, ending.stdout.content, ending.stderr.content, reads_text=reads_text)
+        return "PreToolUse" if point.is_start else "PostToolUse"
+    return event_of(context.facts)
 
 
-def _environment(params: Params) -> dict[str, str] | None:
+def _environment(params: Params) -> dict[str, str]:
     theirs = variables(params["event"], os.getcwd()) if "event" in params else {}
     return {**os.environ, **theirs, **params.get("env", {})}

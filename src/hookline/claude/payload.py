@@ -16,8 +16,6 @@ from hookline.errors import UsageError
 if TYPE_CHECKING:
     from hookline.engine.context import Facts, HookContext
 
-__all__ = ["context_of", "encode", "filled", "native_of", "read", "told_by", "variables"]
-
 MAIN_AGENT = {"claude": "claude-code", "codex": "codex", "gemini": "gemini-cli", "kagent": "kagent"}
 """What the agent itself is called in a context, where the payload does not name it."""
 

@@ -23,8 +23,6 @@ from hookline.engine.hook import Matcher, OnError
 from hookline.errors import FileError, UsageError
 from hookline.matcher import pattern
 
-__all__ = ["Declared", "applies", "declared", "once", "selector", "subject_of", "whole_pattern"]
-
 FORMAT = "claude"
 MILLISECONDS_FROM = 1000
 LONGEST_SESSION_END = 60.0

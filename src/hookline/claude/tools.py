@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["TOOLS", "ForeignTool", "kind_of", "tool_named"]
-
 
 class ForeignTool(NamedTuple):
     """`keys` names the input's keys by what they hold: command, path, content, pattern, url, query, prompt."""

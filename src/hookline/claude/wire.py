@@ -14,8 +14,6 @@ from hookline.engine.point import Point
 from hookline.engine.result import CONTINUE, HookAction, HookResult
 from hookline.errors import HookBroke, UsageError
 
-__all__ = ["TEXT_LIMIT", "decode"]
-
 TEXT_LIMIT = 10_000
 """Characters of one hook's text that reach the model whole."""
 

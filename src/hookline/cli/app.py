@@ -3,96 +3,159 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
-
-import typer
-from rich.text import Text
+from difflib import get_close_matches
+from typing import NamedTuple
 
 from hookline.errors import FileError, HooklineError, JournalError, RunEnded, UsageError
-from hookline.terminal import err
 
-__all__ = ["COMMANDS", "app", "commanded"]
+FAILED, WRONG, INTERRUPTED = 1, 2, 130
+ABOUT = (
+    "Lifecycle hooks for AI agents: your code before and after an agent's run, work, steps and tool calls."
+)
 
-FAILED, WRONG = 1, 2
+
+class Command(NamedTuple):
+    """Where a command is, and what `hookline --help` says of it; loaded only when it is called."""
+
+    module: str
+    about: str
+    within: str = ""
+    """The group that it belongs to: `manifest` within `operator`."""
+
 
 COMMANDS = {
-    "run": "cli.run:run",
-    "check": "cli.check:check",
-    "explain": "cli.check:explain",
-    "try": "cli.check:try_",
-    "schema": "cli.check:schema",
-    "serve": "cli.serve:serve",
-    "attempt": "symphony.pod:attempt",
-    "operator": "cli.operator:operator",
-    "crds": "cli.operator:crds",
-    "workspace": "symphony.system:workspace",
-    "runs": "cli.runs:runs",
-    "logs": "cli.runs:logs",
-    "approve": "cli.runs:approve",
-    "reject": "cli.runs:reject",
-    "rewrite": "cli.runs:rewrite",
-    "prune": "cli.runs:prune",
-    "init": "cli.install:init",
-    "install": "cli.install:install",
-    "uninstall": "cli.install:uninstall",
-    "trust": "cli.install:trust",
+    "run": Command("run", "Run an agent with all its hooks."),
+    "check": Command("check", "Say every mistake in the files, with its place; exit 2 if there is one."),
+    "explain": Command(
+        "explain", "Say which hooks run where, in which order, with what limits, from which source."
+    ),
+    "try": Command(
+        "try_",
+        "Say what the hooks would decide for one made-up event, with no agent; exit 1 if it is refused.",
+    ),
+    "schema": Command("schema", "Print the JSON Schema of hookline.yaml, for editors."),
+    "serve": Command(
+        "serve",
+        "Work on the issues of a tracker until stopped, each in a workspace of its own; or answer messages over A2A.",
+    ),
+    "attempt": Command(
+        "attempt", "One attempt at one issue, as a pod runs it for `hookline serve --on kubernetes`."
+    ),
+    "operator": Command(
+        "operator",
+        "Run the operator for Kubernetes, for AgentRuns, agents and packs of Sympozium, until stopped.",
+    ),
+    "operator manifest": Command(
+        "manifest", "Print all that an installation needs, for `kubectl apply -f -`.", "operator"
+    ),
+    "crds": Command("crds", "Print the CustomResourceDefinitions, for `kubectl apply -f -`."),
+    "workspace list": Command(
+        "workspace",
+        "List the workspaces of a WORKFLOW.md, with the issue of each and when it was made.",
+        "workspace",
+    ),
+    "workspace rm": Command("workspace", "Run `before_remove` and delete a workspace.", "workspace"),
+    "runs": Command("runs", "List the runs of the journal, or show one as a tree; or those of a cluster."),
+    "logs": Command("logs", "Show what each hook of a run was given, and what it said."),
+    "approve": Command("verdict", "Say yes to what a run is waiting for."),
+    "reject": Command("verdict", "Say no to what a run is waiting for."),
+    "rewrite": Command("verdict", "Let a run go on with another input than the one it asks about."),
+    "prune": Command("prune", "Drop old runs from the journal; runs that have not ended stay."),
+    "init": Command("init", "Write a first hookline.yaml."),
+    "install": Command("install", "Add hookline to an agent's settings, so that it asks `hookline answer`."),
+    "uninstall": Command(
+        "install", "Take out of an agent's settings what `install` added, and nothing else."
+    ),
+    "trust": Command(
+        "trust",
+        "Show the hooks of a file and approve it, so that `hookline answer` runs them where it finds them.",
+    ),
 }
 
 
-def app(words: Sequence[str]) -> typer.Typer:
-    """The command line. Only the command that is called is loaded; all of them where help is asked for."""
-    made = typer.Typer(
-        name="hookline",
-        help="Lifecycle hooks for AI agents: your code before and after an agent's run, work, steps and tool calls.",
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-    )
-    # Without a callback a single command would take the place of the whole.
-    made.callback()(lambda: None)
-    called = next((word for word in words if not word.startswith("-")), "")
-    for name in [called] if called in COMMANDS else COMMANDS:
-        module, _, function = COMMANDS[name].partition(":")
-        command = getattr(importlib.import_module(f"hookline.{module}"), function)
-        if isinstance(command, typer.Typer):
-            made.add_typer(command, name=name)
-        else:
-            made.command(name)(command)
-    return made
+def call(words: Sequence[str]) -> int:
+    """Run the command that the words name; its exit code."""
+    name, rest = _named(words)
+    if not name:
+        _print_help(*words[:1])
+        return 0 if "--help" in words else WRONG
+    from hookline.cli.parser import parse
+
+    command = COMMANDS[name]
+    module = importlib.import_module(f"hookline.cli.{command.module}")
+    kind, function = module.COMMANDS[name]
+    options = parse(kind, rest, name, command.about)
+    return 0 if options is None else function(options)
 
 
-def commanded(arguments: list[str] | None = None) -> int:
+def _named(words: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The command that is called and the words after it; an empty name where help is wanted."""
+    if not words or words[0] == "--help":
+        return "", ()
+    two = " ".join(words[:2])
+    if two in COMMANDS:
+        return two, words[2:]
+    first = words[0]
+    if first in COMMANDS:
+        return first, words[1:]
+    group = [each for each in COMMANDS if COMMANDS[each].within == first]
+    if group and words[1:2] in ([], ["--help"]):
+        return "", ()
+    if group:
+        raise UsageError(
+            f"hookline {first} {words[1]}: known are {', '.join(each.split()[1] for each in group)}"
+        )
+    if first.startswith("-"):
+        raise UsageError(f"there is no option {first} before a command (hookline --help)")
+    near = get_close_matches(first, [*COMMANDS, "answer"], 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise UsageError(f"there is no command {first!r}{hint} (hookline --help)")
+
+
+def _print_help(group: str = "") -> None:
+    """The commands with a line each; those of one group where it is named."""
+    import shutil
+    import textwrap
+
+    listed = {
+        name: each.about for name, each in COMMANDS.items() if group in ("", "--help") or each.within == group
+    }
+    inner = "" if group in ("", "--help") else f"{group} "
+    room = max(map(len, listed)) + 4
+    width = max(shutil.get_terminal_size().columns, 40)
+    lines = [f"usage: hookline {inner}COMMAND [OPTIONS] [ARGUMENTS]", ""]
+    lines += [*([] if inner else [*textwrap.wrap(ABOUT, width), ""]), "commands:"]
+    for name, about in listed.items():
+        head, *more = textwrap.wrap(about, width - room)
+        lines += [f"  {name}".ljust(room) + head, *(" " * room + each for each in more)]
+    lines += ["", f"hookline {inner}COMMAND --help tells about one of them."]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def main(words: Sequence[str]) -> int:
     """Exit 0 done or skipped, 1 failed or refused, 2 wrong use or wrong file, 130 interrupted."""
     try:
-        words = sys.argv[1:] if arguments is None else arguments
-        code = app(words)(args=words, standalone_mode=False)
+        return call(words)
     except (UsageError, FileError, JournalError) as exc:
-        code = _told(exc, WRONG)
+        return _failed(exc, WRONG)
     except RunEnded as exc:
         where = f" (hookline runs {exc.run_id})" if exc.run_id else ""
-        code = _told(exc, FAILED, where)
+        return _failed(exc, FAILED, where)
     except HooklineError as exc:
-        code = _told(exc, FAILED)
-    except (KeyboardInterrupt, typer.Abort):
-        code = 130
+        return _failed(exc, FAILED)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except BrokenPipeError:
-        code = FAILED  # whoever read our output has gone
-    except Exception as exc:
-        code = _of_typer(exc)
-    return code if isinstance(code, int) else 0
+        # Whoever read our output has gone; the interpreter must not complain of that again when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
 
 
-def _told(exc: BaseException, code: int, where: str = "") -> int:
-    err.print(Text(f"error: {exc}{where}", style="red"))
+def _failed(exc: BaseException, code: int, where: str = "") -> int:
+    from hookline.terminal import err
+
+    err.print(f"error: {exc}{where}", style="red")
     return code
-
-
-def _of_typer(exc: Exception) -> int:
-    """Typer's own complaints about the command line; anything else is a defect of ours and shows its trace."""
-    show = getattr(exc, "show", None)
-    if show is None:
-        raise exc
-    show()
-    return getattr(exc, "exit_code", WRONG)

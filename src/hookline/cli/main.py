@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
@@ -20,6 +18,6 @@ def main(arguments: list[str] | None = None) -> None:
         from hookline.answer.full import answering
 
         sys.exit(answering(words[1:], stdin))
-    from hookline.cli.app import commanded
+    from hookline.cli import app
 
-    sys.exit(commanded(arguments))
+    sys.exit(app.main(words))

@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
-__all__ = ["dataclass", "field", "replace"]
-
 T = TypeVar("T")
 Class = TypeVar("Class", bound=type)
 _NOT_GIVEN: Any = object()

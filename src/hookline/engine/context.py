@@ -12,18 +12,6 @@ from hookline.engine.plain import copied, plain
 from hookline.engine.point import Point, Status
 from hookline.errors import UsageError
 
-__all__ = [
-    "AgentConfig",
-    "Facts",
-    "Given",
-    "HookContext",
-    "Step",
-    "ToolCall",
-    "ToolResult",
-    "Usage",
-    "WorkflowContext",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:

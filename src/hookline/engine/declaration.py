@@ -10,8 +10,6 @@ from hookline.engine.hook import DEFAULT_TIMEOUT, Mode, OnError
 from hookline.engine.plain import plain
 from hookline.engine.point import Point
 
-__all__ = ["AgentDeclaration", "Declaration", "HookDeclaration"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookDeclaration:

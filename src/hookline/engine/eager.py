@@ -12,8 +12,6 @@ from collections.abc import Coroutine, Generator
 from contextvars import copy_context
 from typing import Any, TypeVar
 
-__all__ = ["begun"]
-
 T = TypeVar("T")
 
 

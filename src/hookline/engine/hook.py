@@ -14,22 +14,6 @@ from hookline.engine.point import Point, point_named
 from hookline.engine.result import ALLOWED, HookAction, HookResult
 from hookline.errors import UsageError
 
-__all__ = [
-    "DEFAULT_TIMEOUT",
-    "Handler",
-    "Hook",
-    "HookOptions",
-    "Matcher",
-    "Mode",
-    "OnError",
-    "check_signature",
-    "hook",
-    "name_of",
-    "options_of",
-    "settled_on_error",
-    "source_of",
-]
-
 DEFAULT_TIMEOUT = 60.0
 """Seconds a hook may take where nobody said otherwise."""
 

@@ -33,8 +33,6 @@ from hookline.engine.record import (
 from hookline.engine.result import HookAction, Outcome, Reason
 from hookline.errors import HookFailed, Refused, RunTimedOut, Skipped
 
-__all__ = ["Approver", "OpenScope", "Owed", "Run", "end_is_due", "new_run_id", "owed"]
-
 END_GRACE = 10.0
 """Seconds that the end hooks of a run may take, all together, after it was cancelled."""
 

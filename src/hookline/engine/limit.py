@@ -14,8 +14,6 @@ from collections.abc import Generator, Iterator
 from enum import Enum
 from typing import Any, Protocol
 
-__all__ = ["GRACE", "Driver", "Interrupt", "Walk"]
-
 _GROUPS_LEAVE_IT = sys.version_info < (3, 13)
 GRACE = 1.0
 """Seconds that a cancelled hook may take to put its things in order before it is given up."""

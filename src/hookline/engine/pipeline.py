@@ -33,8 +33,6 @@ from hookline.errors import HookBroke, UsageError
 if TYPE_CHECKING:
     from hookline.engine.limit import Driver, Interrupt
 
-__all__ = ["Pipeline", "Recorder"]
-
 # What only a hook that waits or breaks needs is loaded there: `hookline answer` comes here without an event loop.
 _clock = time.perf_counter
 _new = HookContext.__new__

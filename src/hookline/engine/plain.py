@@ -12,8 +12,6 @@ from typing import Any, cast
 
 from hookline.errors import HookBroke
 
-__all__ = ["copied", "like", "plain", "strictly_plain"]
-
 _ATOMS = frozenset[Any]({str, int, float, bool, type(None)})
 _type: Any = type
 

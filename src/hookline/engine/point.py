@@ -6,8 +6,6 @@ from enum import StrEnum
 
 from hookline.errors import UsageError
 
-__all__ = ["Point", "Scope", "Status", "point_named"]
-
 
 class Scope(StrEnum):
     """What a point is the start or the end of, outermost first."""

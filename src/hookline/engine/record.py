@@ -14,19 +14,9 @@ from hookline.engine.point import Point, Scope, Status
 if TYPE_CHECKING:
     from hookline.engine.result import HookAction, Reason
 
-__all__ = [
-    "Begun",
-    "Called",
-    "Decided",
-    "Ended",
-    "Journal",
-    "Owner",
-    "Question",
-    "Record",
-    "RunRow",
-    "Verdict",
-    "VerdictKind",
-]
+
+THERE = "kubernetes:"
+"""What the source of a run begins with that works on a cluster: nothing of it is run here."""
 
 
 class Owner(NamedTuple):

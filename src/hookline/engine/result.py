@@ -11,19 +11,6 @@ from hookline.engine.plain import like, plain, strictly_plain
 from hookline.engine.point import Point
 from hookline.errors import UsageError
 
-__all__ = [
-    "ALLOWED",
-    "CONTINUE",
-    "HookAction",
-    "HookResult",
-    "Outcome",
-    "Reason",
-    "add_up",
-    "ends_the_walk",
-    "fault",
-    "merged",
-]
-
 
 class HookAction(StrEnum):
     """The verdict of a result. A word and its member compare equal."""

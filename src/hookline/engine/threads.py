@@ -13,8 +13,6 @@ from typing import Any
 
 from hookline.errors import HookBroke
 
-__all__ = ["Threads"]
-
 
 class Threads:
     """At most `cap` threads at work. One left behind by a call past its limit no longer counts."""

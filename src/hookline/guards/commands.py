@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-__all__ = ["asked"]
-
 KEYS = ("command", "cmd", "script", "shell_command", "commands", "argv", "code", "chars", "stdin", "input")
 ARGUMENTS = ("args", "arguments")
 FOLDERS = ("cwd", "workdir", "working_directory", "dir")

@@ -9,8 +9,6 @@ from hookline.engine.hook import hook
 from hookline.engine.result import HookResult
 from hookline.guards.redact import answered
 
-__all__ = ["redact_emails", "redact_phones", "without_emails", "without_phones"]
-
 EMAIL = "[email]"
 PHONE = "[phone]"
 _POINTS = ("agent.start", "tool.end", "model.end", "agent.end")

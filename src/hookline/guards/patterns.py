@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
-__all__ = ["compiled_later"]
-
 
 class _Later:
     def __init__(self, text: str, flags: int) -> None:

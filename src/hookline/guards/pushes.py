@@ -19,8 +19,6 @@ from hookline.guards.commands import asked
 from hookline.guards.patterns import compiled_later
 from hookline.guards.shell import HOLE, LONGEST, Command, TooMuch, Word, Work, names, read, word_of
 
-__all__ = ["no_force_push", "no_force_push_unless", "objection"]
-
 
 @hook(on="tool.start", match="kind:shell", inline=True, name="no_force_push")
 def no_force_push(ctx: WorkflowContext | None, hook_context: HookContext) -> HookResult:

@@ -9,8 +9,6 @@ from hookline.engine.context import HookContext
 from hookline.engine.point import Point
 from hookline.engine.result import CONTINUE, HookResult
 
-__all__ = ["Rewrite", "answered", "rewritten"]
-
 Rewrite = Callable[[str, str | None], str]
 """A text, and the key it stands under, as the text that takes its place."""
 

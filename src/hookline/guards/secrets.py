@@ -13,8 +13,6 @@ from hookline.engine.hook import hook
 from hookline.engine.result import HookResult
 from hookline.guards.redact import answered
 
-__all__ = ["HIDDEN", "mask_secrets", "masked"]
-
 HIDDEN = "***"
 
 

@@ -14,20 +14,6 @@ from functools import cached_property
 from hookline.engine.classes import dataclass, field
 from hookline.guards.patterns import compiled_later
 
-__all__ = [
-    "HOLE",
-    "LONGEST",
-    "Command",
-    "Redirect",
-    "Script",
-    "TooMuch",
-    "Word",
-    "Work",
-    "names",
-    "read",
-    "word_of",
-]
-
 HOLE = "\ue000"
 """Stands in a word for what cannot be known."""
 

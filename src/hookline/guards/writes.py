@@ -18,8 +18,6 @@ from hookline.engine.result import CONTINUE, HookResult
 from hookline.guards.commands import FOLDERS, asked
 from hookline.guards.shell import LONGEST, Command, TooMuch, Word, Work, names, read, word_of
 
-__all__ = ["no_writes_outside", "no_writes_outside_of", "shell_targets", "written_paths"]
-
 _MATCH = "kind:write|shell"
 
 

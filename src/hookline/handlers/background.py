@@ -14,8 +14,6 @@ from hookline.engine.result import CONTINUE, HookAction, HookResult
 from hookline.errors import HooklineError
 from hookline.runners import Runner
 
-__all__ = ["GRACE", "MOST", "Background"]
-
 MOST = 4
 """So many go on at once on one runner; the others wait. They have no limit, and must not take every place there is."""
 GRACE = 5.0

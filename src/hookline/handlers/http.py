@@ -27,8 +27,6 @@ from hookline.errors import HookBroke, UsageError
 from hookline.handlers.input import context_json
 from hookline.runners import OUTPUT_CAP, Ending, Output
 
-__all__ = ["http_handler"]
-
 _threads = Threads()
 _MOST_REDIRECTS = 5
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")

@@ -12,8 +12,6 @@ from hookline.engine.context import HookContext, WorkflowContext
 from hookline.errors import HookBroke
 from hookline.runners import Ending
 
-__all__ = ["broke", "context_json", "environment", "folder", "with_last_lines"]
-
 _LONGEST = 4096
 """Bytes of one variable. A name that a model made up must not be able to keep a guard from starting."""
 
@@ -66,7 +64,7 @@ def broke(ending: Ending, timeout: float | None) -> HookBroke | None:
 
 
 def with_last_lines(message: str, ending: Ending) -> str:
-    lines = ending.stderr.last_lines() or ending.stdout.last_lines()
+    lines = ending.last_lines()
     return f"{message}: {lines}" if lines else message
 
 

@@ -17,8 +17,6 @@ from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, UsageError
 from hookline.matcher import matcher
 
-__all__ = ["in_time", "is_async", "python_hook"]
-
 _threads = Threads()
 
 

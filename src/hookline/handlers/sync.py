@@ -12,8 +12,6 @@ from hookline.engine.hook import Handler
 from hookline.engine.result import HookResult
 from hookline.errors import HookBroke
 
-__all__ = ["waiting_handler"]
-
 
 def waiting_handler(function: Callable[..., Any], timeout: float | None) -> Handler:
     """As `python_hook` has it called, and with the same words where it breaks."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -17,20 +18,23 @@ from hookline.engine.hook import Handler, Hook, Matcher, Mode, OnError, options_
 from hookline.engine.point import Point
 from hookline.errors import FileError, UsageError
 from hookline.handlers.background import Background
-from hookline.handlers.container import container_handler
+from hookline.handlers.process import container_handler
 from hookline.handlers.python import python_hook
 from hookline.hookfile import read as native
 from hookline.hookfile.condition import condition
+from hookline.hookfile.importer import function_of, imported
 from hookline.matcher import matcher
 from hookline.runners import Runner
 from hookline.runners.local import LocalRunner
 from hookline.runners.lookup import missing_script
 from hookline.runners.warm import WarmRunner
-from hookline.source import text_of
+from hookline.source import SUFFIXES, text_of
+from hookline.terminal import err, refuse_mistakes
 
-__all__ = ["SUFFIXES", "Attached", "attached"]
-
-SUFFIXES = (".yaml", ".yml", ".json")
+_AN_AGENT = re.compile(
+    r"""^spec: | ^\s*["']?apiVersion["']?:\s*["']?(kagent\.dev|sympozium\.ai)/""", re.MULTILINE | re.VERBOSE
+)
+"""A manifest, or the part of one that documents show."""
 
 
 class Attached(NamedTuple):
@@ -43,6 +47,56 @@ class Attached(NamedTuple):
     problems: list[FileError]
     notes: list[str]
     doubts: list[str]
+
+    def all_problems(self) -> list[str]:
+        return [*map(str, self.problems), *self.notes, *self.doubts]
+
+
+def load_hooks(target: str, runner: Runner) -> Attached:
+    """The hooks of a hook file: `hookline.yaml`, a `.claude/settings.json`, or Python functions with `@hook(on=...)`."""
+    path = Path(target)
+    if path.suffix in SUFFIXES:
+        if not path.is_file():
+            raise FileError("there is no such file", file=path)
+        if _AN_AGENT.search(text_of(path)):
+            raise FileError(
+                f"this is an agent with its own hooks: hookline run {target}; given as hooks can be a"
+                " hookline.yaml, a .claude/settings.json or a Python file",
+                file=path,
+            )
+        return attached(path, runner, function_of)
+    module, where, name = imported(target)
+    found: list[Hook] = []
+    for key, value in vars(module).items():
+        if callable(value) and options_of(value).on and (not name or key == name):
+            found.append(python_hook(value))
+    if not found:
+        which = f"no hook {name!r}" if name else "no hook"
+        raise FileError(
+            f"there is {which} in it that says its points; write @hook(on='tool.start')", file=where
+        )
+    return Attached(found, [], [], [])
+
+
+def hooks_of(files: Iterable[str], runner: Runner) -> list[Hook]:
+    """The hooks of every file. A wrong entry of ours is a guard that would be off, so nothing runs then;
+    of a foreign file only that entry is dropped, as its own tool would, and it is told."""
+    found: list[Hook] = []
+    for file in files:
+        loaded = load_hooks(file, runner)
+        for text in (*map(str, loaded.problems), *loaded.notes):
+            err.print(text, style="yellow")
+        if not file.endswith(".json"):
+            refuse_mistakes(file, len(loaded.problems))
+        for hook in loaded.hooks:
+            twin = next((other for other in found if other.name == hook.name), None)
+            if twin is not None:
+                err.print(
+                    f"hook {hook.name} is in {twin.source} and in {hook.source}; it runs twice",
+                    style="yellow",
+                )
+        found += loaded.hooks
+    return found
 
 
 def attached(

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from hookline.engine.declaration import HookDeclaration
     from hookline.engine.hook import Hook
 
-__all__ = ["OWN_GUARDS", "VERSION", "copy_of", "copy_place", "keep_copy"]
-
 VERSION = "0.1.0"
 """Of hookline itself; the metadata of the package has the same, and takes longer to read than all the rest."""
 

@@ -18,8 +18,6 @@ from hookline.table import meant
 if TYPE_CHECKING:
     from hookline.engine.context import HookContext
 
-__all__ = ["FIELDS", "Condition", "check_condition", "condition"]
-
 Condition = Callable[["HookContext"], bool]
 Test = Callable[[Any], bool]
 

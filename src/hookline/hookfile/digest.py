@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
-__all__ = ["digest"]
-
 
 def digest(parts: Iterable[bytes]) -> str:
     """Of all the parts, as one content."""

@@ -15,8 +15,6 @@ from hookline.errors import FileError, HooklineError
 if TYPE_CHECKING:
     from hookline.engine.declaration import HookDeclaration
 
-__all__ = ["function_of", "imported"]
-
 
 def function_of(declared: HookDeclaration) -> Callable[..., Any]:
     """The function that an entry's `python:` names."""

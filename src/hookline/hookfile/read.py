@@ -18,12 +18,10 @@ from hookline.engine.declaration import HookDeclaration
 from hookline.engine.hook import DEFAULT_TIMEOUT, Mode, OnError
 from hookline.engine.point import Point, Scope
 from hookline.errors import FileError, UsageError
-from hookline.hookfile.condition import FIELDS, check_condition, condition
+from hookline.hookfile.condition import FIELDS, check_condition
 from hookline.matcher import matcher
 from hookline.source import Document, Trail, Wrong, load, text_of, without_lines
 from hookline.table import meant
-
-__all__ = ["DEFAULTS", "KINDS", "Found", "condition", "declared", "is_native", "parse", "read", "schema"]
 
 KINDS = ("python", "command", "shell", "http", "image")
 """The keys of which an entry has exactly one: what kind of hook it is. An image may have a command beside it."""

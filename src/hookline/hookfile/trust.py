@@ -18,19 +18,6 @@ from hookline.journal.home import default_path
 if TYPE_CHECKING:
     from hookline.engine.declaration import HookDeclaration
 
-__all__ = [
-    "FILE",
-    "approve",
-    "digest_of",
-    "distrusted",
-    "found_from",
-    "nearest",
-    "remember",
-    "remembered",
-    "trusted",
-    "written",
-]
-
 FILE = "hookline.yaml"
 _CHUNK = 262_144
 _SUFFIXES = frozenset({".py", ".sh", ".bash", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua"})

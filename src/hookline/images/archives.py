@@ -36,8 +36,6 @@ from hookline.images.sources import (
     local_path,
 )
 
-__all__ = ["local_source"]
-
 _CHUNK = 256 * 1024
 _MOST_LINKS = 8
 _WHAT_THERE_IS = (

@@ -26,8 +26,6 @@ from typing import Any, cast
 from hookline.errors import ImageError
 from hookline.images.tree import Listed, listing, opened_folder, removed
 
-__all__ = ["KEEP_BYTES", "KEEP_DAYS", "Cache", "Entry", "Room", "default_folder", "in_use"]
-
 KEEP_DAYS = 30.0
 KEEP_BYTES = 4 * 1024**3
 

@@ -11,8 +11,6 @@ from typing import TypeVar
 from hookline.engine.threads import Threads
 from hookline.errors import HooklineError
 
-__all__ = ["Stop", "Stopped", "stoppable"]
-
 _threads = Threads()
 # How long a thread has to put away what it began; it only waits where it cannot be reached.
 _GRACE = 5.0

@@ -18,8 +18,6 @@ from typing import Any, cast
 from hookline.errors import FileError, ImageError
 from hookline.images.cancellation import Stop
 
-__all__ = ["Login", "login"]
-
 _DOCKER = "docker.io"
 _DOCKER_KEY = "https://index.docker.io/v1/"
 _IDENTITY = "<token>"

@@ -12,8 +12,6 @@ from typing import IO
 from hookline.errors import ImageError
 from hookline.images.manifest import Descriptor
 
-__all__ = ["PAUSE", "Landing", "landing"]
-
 PAUSE = 3.0
 """Seconds before a download is worth a word, and between two of them."""
 

@@ -25,8 +25,6 @@ from hookline.images.registry import RegistryStore
 from hookline.images.sources import Described, Image, Order, Source, is_local
 from hookline.images.tree import listing
 
-__all__ = ["TIMEOUT", "Fetched", "fetch", "parse_image_option"]
-
 TIMEOUT = 600.0
 """Seconds for one image, from the first question to the last file."""
 

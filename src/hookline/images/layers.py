@@ -22,8 +22,6 @@ from hookline.errors import ImageError
 from hookline.images.quota import LIMITS, Limits, Meter
 from hookline.images.tree import Tree, opened_folder
 
-__all__ = ["Unpacking", "unpacked"]
-
 _CHUNK = 256 * 1024
 # Long names stand in headers of their own, which are read at once.
 _LONGEST_HEADER = 1024 * 1024

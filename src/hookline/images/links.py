@@ -12,8 +12,6 @@ from hookline.images.cache import in_use
 from hookline.images.fetch import Fetched
 from hookline.images.reference import names
 
-__all__ = ["shown"]
-
 
 @contextmanager
 def shown(fetched: Sequence[Fetched], folder: Path) -> Generator[Path]:

@@ -12,22 +12,6 @@ from typing import Any, cast
 from hookline.errors import ImageError
 from hookline.images.reference import is_digest
 
-__all__ = [
-    "ACCEPTED",
-    "Descriptor",
-    "Index",
-    "Manifest",
-    "Platform",
-    "chosen",
-    "config_platform",
-    "diff_ids",
-    "digest_of",
-    "fits",
-    "here",
-    "json_object",
-    "manifest_or_index",
-]
-
 _OCI = "application/vnd.oci.image"
 _DOCKER = "application/vnd.docker"
 _INDEXES = (f"{_OCI}.index.v1+json", f"{_DOCKER}.distribution.manifest.list.v2+json")

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from hookline.errors import ImageError
 
-__all__ = ["LIMITS", "Limits", "Meter"]
-
 _MIB = 1024 * 1024
 # A small layer of mostly nothing packs very well, and harms nobody.
 _FREE = 16 * _MIB

@@ -9,8 +9,6 @@ from ipaddress import IPv6Address
 
 from hookline.errors import UsageError
 
-__all__ = ["LOCAL", "Reference", "directory_name", "is_digest", "names"]
-
 # The prefixes that name something on this machine; the words are skopeo's.
 LOCAL = ("oci:", "oci-archive:", "docker-archive:", "dir:")
 

@@ -26,8 +26,6 @@ from hookline.images.manifest import ACCEPTED, Descriptor, digest_of
 from hookline.images.reference import Reference, is_digest
 from hookline.images.sources import LARGEST_TEXT, Found
 
-__all__ = ["RegistryStore", "is_loopback"]
-
 T = TypeVar("T")
 
 _HOSTS = {"docker.io": "registry-1.docker.io"}

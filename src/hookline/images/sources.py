@@ -27,19 +27,6 @@ from hookline.images.manifest import (
 from hookline.images.quota import Limits
 from hookline.images.reference import LOCAL
 
-__all__ = [
-    "LARGEST_TEXT",
-    "Described",
-    "Found",
-    "Image",
-    "Order",
-    "Source",
-    "Store",
-    "check_platform",
-    "is_local",
-    "local_path",
-]
-
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 _PATHS = ("/", "./", "../", "~/")
 LARGEST_TEXT = 4 * 1024 * 1024

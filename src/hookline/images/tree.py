@@ -17,8 +17,6 @@ from typing import NamedTuple
 
 from hookline.errors import ImageError
 
-__all__ = ["Listed", "Place", "Tree", "listing", "opened_folder", "removed"]
-
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40  # as many as the kernel follows

@@ -18,8 +18,6 @@ from hookline.journal.masking import Mask, dumped, storable
 if TYPE_CHECKING:
     from hookline.engine.result import Reason
 
-__all__ = ["CAP", "MASKED", "Encoding", "decoded", "decoded_question"]
-
 CAP = 65536
 """Bytes of one payload, output or text that are kept."""
 

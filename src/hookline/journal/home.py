@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["default_path"]
-
 
 def default_path(environ: Mapping[str, str]) -> Path:
     """`$HOOKLINE_HOME`, else hookline's folder in the user's state folder (`$XDG_STATE_HOME`)."""

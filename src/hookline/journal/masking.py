@@ -16,8 +16,6 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
-__all__ = ["HIDDEN", "SHORTEST", "Mask", "cut", "dumped", "storable"]
-
 HIDDEN = "***"
 SHORTEST = 6
 """A known secret shorter than this is not looked for; it would be found in half of all words."""

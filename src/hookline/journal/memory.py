@@ -24,8 +24,6 @@ from hookline.errors import JournalError
 from hookline.journal.encoding import CAP, Encoding, decoded, decoded_question
 from hookline.journal.masking import Mask
 
-__all__ = ["MemoryJournal"]
-
 
 @dataclass(slots=True)
 class _Run:

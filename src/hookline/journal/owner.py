@@ -7,8 +7,6 @@ from pathlib import Path
 
 from hookline.engine.record import Owner
 
-__all__ = ["alive", "owner"]
-
 _PROC = Path("/proc")
 
 

@@ -1,9 +1,12 @@
-"""After a crash: what a run left owed is run or recorded as lost, by the next start that finds it."""
+"""After a crash: runs of dead processes are found, claimed and ended, by the next start that finds them.
+
+Each system hands over what it does to one of its own runs; what is common is here.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from hookline.engine.context import Facts
@@ -11,23 +14,64 @@ from hookline.engine.hook import Hook
 from hookline.engine.lifecycle import OpenScope, Owed, Run, owed
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Scope, Status
-from hookline.engine.record import Begun, Ended, Journal, Owner, Record
+from hookline.engine.record import THERE, Begun, Ended, Journal, Owner, Record, RunRow
 from hookline.errors import HooklineError
 from hookline.journal.owner import alive
-
-__all__ = ["THERE", "Recovered", "recover"]
 
 LOST = "lost: the process that held this run is gone"
 AGAIN = f"{LOST}; its end hooks had begun, and were run again"
 _RUN_AGAIN = frozenset({Scope.RUN, Scope.WORKSPACE})
 _ELSEWHERE = frozenset({"symphony", "sympozium"})
 """Formats whose own programs end what was left of their runs."""
-THERE = "kubernetes:"
-"""What the source of a run begins with that works on a cluster: nothing of it is run here."""
+
+IsMine = Callable[[RunRow, Sequence[Record]], bool]
+
+
+def lost_end(begun: Begun, why: str) -> Ended:
+    """The end of a scope that nobody is at work on any more."""
+    at = max(time.time(), begun.at)
+    return Ended(begun.run_id, begun.scope_id, begun.scope, at, Status.LOST, None, why)
+
+
+def lost_ends(records: Iterable[Record], why: str) -> list[Ended]:
+    """The ends of all that is open in the records of a run, innermost first."""
+    return [lost_end(each.begun, why) for each in owed(records)]
+
+
+async def end_as_lost(journal: Journal, why: str, is_lost: Callable[[RunRow], bool]) -> list[RunRow]:
+    """End the unfinished runs that `is_lost` names, on record alone; those runs."""
+    found = [row for row in journal.unfinished() if is_lost(row)]
+    for row in found:
+        for each in lost_ends(journal.records(row.run_id), why):
+            await journal.write(each)
+    return found
+
+
+def is_abandoned(row: RunRow) -> bool:
+    """True if a process held the run, and is gone."""
+    return row.owner is not None and not alive(row.owner)
+
+
+def claim_abandoned(
+    journal: Journal, me: Owner | None, is_mine: IsMine
+) -> Iterator[tuple[RunRow, Sequence[Record]]]:
+    """Claim the runs of dead owners that are ours, one after another, so that nobody else ends them."""
+    for row in journal.unfinished():
+        if row.owner is None or me is None or not is_abandoned(row):
+            continue
+        records = journal.records(row.run_id)
+        if is_mine(row, records) and journal.claim(row.run_id, row.owner, me):
+            yield row, records
+
+
+def format_of(records: Iterable[Record]) -> str | None:
+    """The format of a run's declaration, as its record has it."""
+    declared = (each.declaration for each in records if isinstance(each, Begun) and each.declaration)
+    return next((each.get("format") for each in declared), None)
 
 
 class Recovered(NamedTuple):
-    """What became of one run that nobody holds any more."""
+    """The end of one run of an agent: how many end hooks ran, or why it is still owed."""
 
     run_id: str
     name: str
@@ -41,18 +85,13 @@ async def recover(
     hooks_of: Callable[[str], Iterable[Hook]],
     watch: Iterable[Callable[[Record], None]] = (),
 ) -> list[Recovered]:
-    """End every run whose owner is dead: ends of runs and workspaces are run, inner ones recorded as lost.
+    """End every run of an agent whose owner is dead: ends of runs and workspaces are run, inner ones recorded as lost.
 
     `hooks_of` finds a run's hooks again by its source. Where it cannot, the run stays owed, and that is told.
     """
     found: list[Recovered] = []
-    for row in journal.unfinished():
-        if row.owner is None or alive(row.owner) or (row.source or "").startswith(THERE):
-            continue
-        records = journal.records(row.run_id)
-        if _format(records) in _ELSEWHERE or not journal.claim(row.run_id, row.owner, me):
-            continue
-        recorder = Recorder(journal, watch)
+    recorder = Recorder(journal, watch)
+    for row, records in claim_abandoned(journal, me, _is_an_agents):
         ran, problem = 0, None
         for item in owed(records):
             hooks: tuple[Hook, ...] = ()
@@ -61,7 +100,8 @@ async def recover(
                     hooks = tuple(hooks_of(row.source)) if row.source else ()
                 except HooklineError as exc:
                     problem = str(exc)
-                    journal.claim(row.run_id, me, row.owner)
+                    if row.owner is not None:
+                        journal.claim(row.run_id, me, row.owner)
                     break
                 if not row.source:
                     problem = "it was started from Python code, so its end hooks cannot be found again"
@@ -70,18 +110,14 @@ async def recover(
     return found
 
 
-def _format(records: Iterable[Record]) -> str | None:
-    declared = (each.declaration for each in records if isinstance(each, Begun) and each.declaration)
-    return next((each.get("format") for each in declared), None)
+def _is_an_agents(row: RunRow, records: Sequence[Record]) -> bool:
+    return not (row.source or "").startswith(THERE) and format_of(records) not in _ELSEWHERE
 
 
 async def _ended(recorder: Recorder, item: Owed, hooks: tuple[Hook, ...]) -> int:
     begun = item.begun
-    run = Run(id=begun.run_id, recorder=recorder)
     if not hooks:
-        await recorder.write(
-            Ended(begun.run_id, begun.scope_id, begun.scope, time.time(), Status.LOST, None, LOST)
-        )
+        await recorder.write(lost_end(begun, LOST))
         return 0
     about = begun.about
     facts = Facts(
@@ -94,7 +130,7 @@ async def _ended(recorder: Recorder, item: Owed, hooks: tuple[Hook, ...]) -> int
         user_id=about.get("user_id"),
     )
     pipeline = Pipeline(hooks, recorder)
-    scope = OpenScope(run, pipeline, begun.scope, facts, name=begun.name)
+    scope = OpenScope(Run(id=begun.run_id, recorder=recorder), pipeline, begun.scope, facts, name=begun.name)
     why = AGAIN if item.again else LOST
     await scope.leave({"error": why}, Status.LOST, error=why)
     return len(pipeline.at(f"{begun.scope}.end"))

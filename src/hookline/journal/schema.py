@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
-__all__ = ["MIGRATIONS", "migrate"]
-
 MIGRATIONS: Sequence[Sequence[str]] = (
     (
         # `scope_id` is the scope whose end is the run's end.

@@ -42,8 +42,6 @@ else:
     except ImportError:
         import sqlite3
 
-__all__ = ["KEEP_BYTES", "KEEP_DAYS", "LAG", "SqliteJournal"]
-
 KEEP_DAYS = 30.0
 KEEP_BYTES = 512 * 1024 * 1024
 LAG = 0.05

@@ -1,35 +1,37 @@
-"""Records that cross from one process to another on a stream that others print to as well, such as a pod's log.
+"""The wire format of records: numbered lines on a stream that others print to as well, such as a pod's log.
 
-A line of ours is a JSON text after the character RS, as RFC 7464 has it, and is numbered: whoever reads the stream again
-from its beginning takes each record once, and knows of those that are missing. Both ends are ours; what a process that
-is not trusted says of itself is for `foreign`.
+A line of ours is a JSON text after the character RS, as in RFC 7464: `RS [number, run id, record]`, or
+`RS [number, null, [word, value]]` for a message besides records. A reader that begins again at the start of the stream
+takes each line once by its number, and knows how many are missing. `intake` decides which of them are believed.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Record
+from hookline.engine.record import Begun, Ended, Record
 from hookline.errors import JournalError
 from hookline.journal.encoding import Encoding, decoded
 from hookline.journal.masking import Mask
 
-__all__ = ["MARK", "Received", "Said", "Sender", "Unwritten"]
-
 MARK = "\x1e"
+SERVING = "serving"
+"""The message of a process that has ended what earlier ones left, with the moment since which it runs."""
+_OURS = re.compile(rf"{MARK}\[([0-9]{{1,12}}),")
 
 
-class Said(NamedTuple):
-    """Something besides records that the other process has to tell, under a word that both know."""
+class Message(NamedTuple):
+    """Something besides records, under a word that both sides know."""
 
     word: str
     value: Any
 
 
 class Sender:
-    """Prints them. `record` is for whoever takes a watcher of a run."""
+    """Writes records and messages as lines. `record` fits wherever a watcher of a run is taken."""
 
     def __init__(self, write: Callable[[str], object], mask: Mask | None = None) -> None:
         self._write = write
@@ -39,69 +41,85 @@ class Sender:
     def record(self, record: Record) -> None:
         self._line(json.dumps(record.run_id), self._encoding.record(record))
 
+    def scope(self, record: Record) -> None:
+        """Send the beginning or end of a scope, without what only the sender's own machine can use."""
+        if isinstance(record, Begun):
+            self.record(record._replace(declaration=None, source=None, owner=None))
+        elif isinstance(record, Ended):
+            self.record(record)
+
     def say(self, word: str, value: Any) -> None:
         self._line("null", f"[{json.dumps(word)},{self._encoding.mask.json(value)}]")
 
     def _line(self, run_id: str, text: str) -> None:
-        # Whatever somebody has printed without ending their line ends there.
+        # The mark also ends whatever somebody else has printed without ending their line.
         self._write(f"{MARK}[{self._count},{run_id},{text}]\n")
         self._count += 1
 
 
-class Received:
-    """Reads them, line by line."""
+class LineReader:
+    """Reads the lines of a `Sender`, and counts those that are missing.
 
-    def __init__(self) -> None:
+    A line that came before is passed over, unless `repeats`: numbers of a sender that is not trusted, or that is started
+    anew, prove nothing, so each line is given however often it comes.
+    """
+
+    def __init__(self, *, repeats: bool = False) -> None:
+        self._repeats = repeats
+        self._first = ""
         self._next = 0
         self.missing = 0
-        """How many of their lines never came."""
+        """Lines that never came."""
 
-    def take(self, line: str) -> tuple[Record | Said | None, str]:
-        """What is new in a line, if anything is, and what others printed there."""
-        others, mark, ours = line.partition(MARK)
-        if not mark:
+    def read(self, line: str) -> tuple[Record | Message | None, str]:
+        """The record or message of a line, if it is new, and what others printed there."""
+        others, ours = split_line(line)
+        if ours is None:
             return None, line
+        number = int(ours[2 : ours.index(",")])
+        if self._repeats:
+            self._count(number, ours)
         try:
-            number, run_id, fields = json.loads(ours)
-            behind = number - self._next
-            found = Said(*fields) if run_id is None else decoded(str(run_id), fields)
+            _, run_id, fields = json.loads(ours[1:])
+            found = Message(*fields) if run_id is None else decoded(str(run_id), fields)
         except (ValueError, TypeError, RecursionError, JournalError):
             return None, line
-        if behind < 0:
+        # A line that was cut is not counted before it is whole.
+        if not self._repeats and not self._count(number, ours):
             return None, ""
-        self.missing += behind
-        self._next += behind + 1
         return found, others
 
+    def _count(self, number: int, ours: str) -> bool:
+        """True if the line is new.
 
-class Unwritten:
-    """Which records of other processes a journal does not have yet, however often they are sent."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self._known: dict[str, set[tuple[Any, ...]]] = {}
-
-    def is_new(self, record: Record) -> bool:
-        known = self._known.get(record.run_id)
-        if known is None:
-            known = self._known[record.run_id] = set(map(_mark, self._journal.records(record.run_id)))
-        new = _mark(record) not in known
-        known.add(_mark(record))
-        return new
-
-    async def write(self, record: Record) -> bool:
-        """Keep it, unless it is kept; whether it was new."""
-        if not self.is_new(record):
-            return False
-        if isinstance(record, Begun | Ended):
-            await self._journal.write(record)
-        else:
-            self._journal.note(record)
-        return True
+        Where a stream may go on with that of another process, the numbers begin again with another first line."""
+        if self._repeats and number == 0 and ours != self._first:
+            self._first, self._next = ours, 0
+        ahead = number - self._next
+        self.missing += max(ahead, 0)
+        self._next = max(self._next, number + 1)
+        return ahead >= 0
 
 
-def _mark(record: Record) -> tuple[Any, ...]:
-    """Two records of a run are never the same in all of this."""
-    where = record.hook if isinstance(record, Called) else ""
-    point = record.point if isinstance(record, Called | Decided) else record.scope
-    return type(record), record.scope_id, str(point), where, record.at
+def split_line(line: str) -> tuple[str, str | None]:
+    """What others printed in a line, and our part of it with its mark; None where it has none."""
+    # The last one: somebody may have begun the line who did not end it.
+    at = line.rfind(MARK)
+    if at < 0 or not _OURS.match(line, at):
+        return line, None
+    return line[:at], line[at:]
+
+
+def split_text(text: str) -> tuple[str, list[str]]:
+    """What a process printed without our lines, and those."""
+    if not _OURS.search(text):
+        return text, []
+    printed: list[str] = []
+    lines: list[str] = []
+    for line in text.split("\n"):
+        others, ours = split_line(line)
+        if ours is not None:
+            lines.append(ours)
+        if others or ours is None:
+            printed.append(others)
+    return "\n".join(printed), lines

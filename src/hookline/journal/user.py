@@ -20,8 +20,6 @@ from hookline.journal.sqlite import SqliteJournal
 if TYPE_CHECKING:
     from hookline.engine.context import Facts
 
-__all__ = ["begun", "open_journal", "opened_journal", "secrets_of"]
-
 _SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "API_KEY", "APIKEY", "CREDENTIAL", "PRIVATE_KEY")
 
 

@@ -16,8 +16,6 @@ from hookline.engine.record import Begun, Called, Decided, Ended, Record
 from hookline.engine.result import HookAction
 from hookline.journal.masking import Mask
 
-__all__ = ["Line", "Tree", "duration", "moment"]
-
 _PAST = {
     HookAction.ALLOW: "allowed",
     HookAction.ANSWER: "answered in its place",
@@ -36,6 +34,8 @@ _STYLE = {
 }
 _SHOWN = {Scope.RUN: "input", Scope.AGENT: "input", Scope.TOOL: None}
 _QUIET = frozenset({Scope.SESSION, Scope.STEP, Scope.MODEL})
+_IN_SECONDS = "kubernetes"
+"""A cluster tells whole seconds of what it runs."""
 
 
 class Line(NamedTuple):
@@ -52,6 +52,7 @@ class Tree:
         self._depth: dict[str, int] = {}
         self._began: dict[str, Begun] = {}
         self._told: set[str] = set()
+        self._in_seconds = False
 
     def lines(self, record: Record) -> Iterator[Line]:
         if isinstance(record, Begun):
@@ -69,6 +70,8 @@ class Tree:
         depth = self._depth.get(record.parent_id or "", -1) + 1
         self._depth[record.scope_id] = depth
         self._began[record.scope_id] = record
+        if record.parent_id is None:
+            self._in_seconds = (record.declaration or {}).get("on") == _IN_SECONDS
         name = f" {record.run_id}" if record.scope is Scope.RUN else ""
         shown = ""
         if record.scope in _SHOWN:
@@ -84,7 +87,10 @@ class Tree:
         said, style, whole = self._said(record)
         begun = self._began.get(record.scope_id)
         tool = f" ({begun.name})" if begun is not None and begun.scope is Scope.TOOL and word == "end" else ""
-        text = f"{word:<5}  {record.hook}{tool}  {duration(record.seconds)}{said}"
+        # Of a hook that broke within its first second a cluster does not tell if it ran at all.
+        unknown = self._in_seconds and not record.seconds and record.error is not None
+        took = "" if unknown else self._took(record.seconds)
+        text = f"{word:<5}  {record.hook}{tool}{took}{said}"
         yield from self._wrapped(depth, text, style) if whole else [self._line(depth, text, style)]
         for label, text in (("tells the model", record.tell_model), ("tells you", record.tell_user)):
             if text:
@@ -111,7 +117,7 @@ class Tree:
         depth = self._depth.pop(record.scope_id, 0)
         if record.scope in _QUIET and record.status in (Status.OK, Status.BLOCKED):
             return
-        took = f"  {duration(record.at - begun.at)}" if begun is not None else ""
+        took = self._took(record.at - begun.at) if begun is not None else ""
         ok = record.status in (Status.OK, Status.ANSWERED, Status.SKIPPED)
         # What went wrong is told once, where it did; around that only that it did.
         tells = record.error is not None and record.error not in self._told and not ok
@@ -121,6 +127,9 @@ class Tree:
         shown = f"  {self._short(record.output)}" if tells_itself else ""
         tool = f"{begun.name} " if begun is not None and record.scope is Scope.TOOL else ""
         yield self._line(depth + 1, f"= {tool}{record.status}{took}{error}{shown}", "green" if ok else "red")
+
+    def _took(self, seconds: float) -> str:
+        return f"  {'under 1 s' if self._in_seconds and not seconds else duration(seconds)}"
 
     def _short(self, value: Any) -> str:
         text = self._mask.text(value) if isinstance(value, str) else self._mask.json(value)

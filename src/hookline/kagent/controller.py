@@ -46,8 +46,6 @@ from hookline.kube.kinds import (
 )
 from hookline.kube.pod_state import trouble
 
-__all__ = ["Agents", "Condition", "condition_of", "selected", "selector_of"]
-
 logger = logging.getLogger("hookline.kube")
 
 Object = dict[str, Any]

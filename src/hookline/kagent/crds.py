@@ -11,8 +11,6 @@ from hookline.kagent.read_agent import MOST_HOOKS
 from hookline.kagent.types import EVENTS, TYPE
 from hookline.kube.kinds import KAGENT, MCP_SERVER, MODEL_CONFIG, REMOTE_MCP_SERVER, Kind
 
-__all__ = ["hooks_schema", "kagent_crds"]
-
 Schema = dict[str, Any]
 
 _OPEN: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

@@ -21,8 +21,6 @@ from typing import Any, cast
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.images.fetch import Fetched, fetch
 
-__all__ = ["main", "merged", "put"]
-
 _KEPT = ".images"
 _KEY = "auths"
 

@@ -11,18 +11,6 @@ from hookline.engine.point import Scope
 from hookline.kagent.types import EVENTS, TYPE, AgentManifest
 from hookline.matcher import pattern
 
-__all__ = [
-    "FOLDER",
-    "FORMAT",
-    "TIMEOUT",
-    "HookConfig",
-    "RuntimeConfig",
-    "configured",
-    "declared",
-    "directory",
-    "searched",
-]
-
 FORMAT = "kagent"
 TIMEOUT = 30.0
 """Seconds a hook may take; a manifest has no word for another limit."""

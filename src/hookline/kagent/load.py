@@ -11,30 +11,29 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hookline.agent.loaded import Loaded, image_sources
 from hookline.agent.mcp_server import McpServer
 from hookline.agent.models.names import COMPATIBLE
 from hookline.agent.ready_tools import ready_tool
 from hookline.agent.sdk import Agent
-from hookline.claude.payload import encode, variables
+from hookline.claude.host import command_handler
+from hookline.claude.payload import variables
 from hookline.claude.tools import kind_of
-from hookline.claude.wire import decode
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.declaration import Declaration, HookDeclaration
 from hookline.engine.hook import Handler, Hook, OnError
-from hookline.engine.point import Point, Status
+from hookline.engine.point import Point
 from hookline.engine.result import HookResult
 from hookline.errors import FileError, HookBroke, UsageError
-from hookline.handlers.command import command_handler
 from hookline.kagent.hooks import FOLDER, FORMAT, declared, directory, searched
 from hookline.kagent.read import read
 from hookline.kagent.resolve import Plan, Server, planned
 from hookline.kagent.types import PROVIDERS, AgentManifest, Manifests
 from hookline.matcher import matcher
-from hookline.runners import Ending, Mount, Runner
+from hookline.runners import Mount, Runner
+from hookline.runners.local import LocalRunner
 from hookline.runners.lookup import missing_script, script_of
 from hookline.runners.mirror import EnclosedRunner
-
-__all__ = ["VARIABLE", "Manifest", "hooks_folder", "live", "manifest", "program"]
 
 logger = logging.getLogger(__name__)
 
@@ -66,21 +65,13 @@ _HANDED_ON = frozenset(
 )
 """What hooks see of our environment. The keys of models are not theirs; `deployment.env` names what else they need."""
 _DEFAULTS: Mapping[Point, OnError] = dict.fromkeys(Point, OnError.CONTINUE)
-_FAILED = frozenset({Status.FAILED, Status.TIMED_OUT, Status.CANCELLED, Status.LOST})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
-    """One agent of a file, ready to run but for its hooks, which `attach` gives it once their images are here.
+class Manifest(Loaded):
+    """One agent of a file, ready to run but for its hooks, which `live` gives it once their images are here."""
 
-    `problems` are mistakes: with one of them nothing is run. `warnings` cost a hook or a tool, not the agent.
-    """
-
-    agent: Agent
     plan: Plan
-    problems: tuple[FileError, ...]
-    warnings: tuple[FileError, ...]
-    notes: tuple[str, ...]
     agents: tuple[tuple[Plan, Agent], ...]
 
     @property
@@ -137,8 +128,35 @@ class Manifest:
                     found.append(f"{hook.source}: hook {hook.name}: it could not start: {absent}")
         return found
 
+    @property
+    def is_whole(self) -> bool:
+        return not self.plan.agent.fragment
+
+    def attach_unfetched(self, runner: Runner, *, here: bool) -> list[str]:
+        folder = (os.environ.get(VARIABLE) if here else None) or FOLDER
+        self.attach(runner, folder, os.environ)
+        return [f"image {ref} is {folder}/{directory(ref)}" for ref in self.refs]
+
+    async def check_images(self, images: Sequence[str]) -> tuple[list[str], list[str]]:
+        """With its images at hand, commands that are not in them are mistakes."""
+        self.attach(LocalRunner(), FOLDER, os.environ)
+        sources = image_sources(self, [each for each in images if each.partition("=")[0] in self.refs])
+        if not self.refs or not (sources or os.environ.get(VARIABLE)):
+            unseen = [f"image {ref}: not looked into; give --image {ref}=SOURCE" for ref in self.refs]
+            return [], [*self.notes, *unseen]
+        async with hooks_folder(self, sources, os.environ, lambda _: None) as folder:
+            return self.doubts(folder, os.environ), list(self.notes)
+
+    @asynccontextmanager
+    async def live(
+        self, runner: Runner, sources: Mapping[str, str], told: Callable[[str], None]
+    ) -> AsyncGenerator[None]:
+        async with hooks_folder(self, sources, os.environ, told) as folder:
+            self.attach(runner, folder, os.environ)
+            yield
+
     def check_model(self) -> None:
-        """Raise what says why there is no model to ask, here or in an agent that is a tool."""
+        """Also of agents that are tools of this one."""
         for plan, _ in self.agents:
             if plan.no_model is not None:
                 raise plan.no_model
@@ -157,8 +175,11 @@ def manifest(file: Path, name: str, environ: Mapping[str, str]) -> Manifest:
     warnings = (*found.broken, *plan.all_missing)
     notes = (*found.notes, *_sessions_of_inner(made))
     agent.written = Declaration(format=FORMAT, source="", notes=(*notes, *map(str, warnings)))
+    source = f"{file.resolve()}:{agent.id}"
     return Manifest(
         agent=agent,
+        declaration=agent.declaration(source),
+        source=source,
         plan=plan,
         problems=found.problems,
         warnings=warnings,
@@ -350,8 +371,8 @@ def live(hook: HookDeclaration, runner: Runner, env: Mapping[str, str], *, image
             own_programs=runner.capabilities.uses_image,
         ),
         runner,
-        encode=_written(event),
-        decode=_read(event),
+        # kagent has one event for every end of a call, where Claude Code has another for what failed.
+        event=event,
         env=whole,
         timeout=hook.timeout,
     )
@@ -368,25 +389,6 @@ def live(hook: HookDeclaration, runner: Runner, env: Mapping[str, str], *, image
         limits_itself=True,
         defaults=_DEFAULTS,
     )
-
-
-def _written(event: str) -> Callable[[HookContext], bytes]:
-    def write(context: HookContext) -> bytes:
-        facts, payload, output = context.given
-        if event == "PostToolUse" and facts.status in _FAILED:
-            # kagent has one event for every end of a call; what failed has its error as the response.
-            context = HookContext.of(replace(facts, status=Status.OK), payload, output)
-        return encode(context, cwd=os.getcwd())
-
-    return write
-
-
-def _read(event: str) -> Callable[[Ending, HookContext], HookResult]:
-    def answered(ending: Ending, _context: HookContext) -> HookResult:
-        code = ending.exit_code if ending.exit_code is not None else 1
-        return decode(event, code, ending.stdout.content, ending.stderr.content)
-
-    return answered
 
 
 def _not_matching(hook: HookDeclaration, cause: str) -> Handler:

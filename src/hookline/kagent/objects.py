@@ -22,21 +22,6 @@ from hookline.kube.fields import items, mapping, within
 from hookline.kube.kinds import KAGENT, MCP_SERVER, MODEL_CONFIG, REMOTE_MCP_SERVER, Kind
 from hookline.kube.pods import SAFE, USER, resources
 
-__all__ = [
-    "APPLIED",
-    "CONFIG_HASH",
-    "CONTAINER",
-    "HOOKS_INIT",
-    "LABEL",
-    "MANAGER",
-    "PORT",
-    "Compiled",
-    "Find",
-    "Pods",
-    "compiled",
-    "has_hooks",
-]
-
 Object = dict[str, Any]
 Find = Callable[[Kind, str, str], Mapping[str, Any] | None]
 """The object of that kind, namespace and name, if the cluster has it."""

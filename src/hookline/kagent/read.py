@@ -25,8 +25,6 @@ from hookline.kagent.types import (
 from hookline.source import Document, load_all, text_of
 from hookline.table import At, Told, meant
 
-__all__ = ["is_kagent", "parse", "read"]
-
 _GROUP = "kagent.dev/"
 _VERSIONS = {
     "Agent": "v1alpha2",

@@ -24,8 +24,6 @@ from hookline.kagent.types import (
 )
 from hookline.table import At, Told, meant
 
-__all__ = ["MOST_HOOKS", "headers", "read_agent"]
-
 MOST_HOOKS = 20
 MOST_TOOLS = 20
 

@@ -13,30 +13,25 @@ import math
 import re
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing
-from typing import Any, NamedTuple, Protocol, cast
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, NamedTuple, cast
 
-from hookline.engine.lifecycle import owed
-from hookline.engine.point import Scope, Status
-from hookline.engine.record import Begun, Ended, Journal, Record
+from hookline.engine.point import Scope
+from hookline.engine.record import THERE, Begun, Journal, Record, RunRow
 from hookline.errors import JournalError
-from hookline.journal.recovery import THERE
-from hookline.journal.stream import MARK, Received, Said, Unwritten
+from hookline.journal.intake import Intake, OnceJournal, is_moment, is_sound
+from hookline.journal.recovery import end_as_lost
+from hookline.journal.stream import SERVING, Message
 from hookline.kagent.objects import CONTAINER
 from hookline.kube.errors import ClusterError
 from hookline.kube.fields import items, mapping, within
+from hookline.kube.logs import LogReader, Logs
 from hookline.kube.pod_state import container_seen, evicted
-
-__all__ = ["SERVING", "Listener", "Logs", "Pace", "Told", "source_of"]
 
 logger = logging.getLogger("hookline.kube")
 
 Object = Mapping[str, Any]
 
-SERVING = "serving"
-"""Said by a process when it has ended what earlier ones left, with the moment since which it runs."""
-LONGEST = 4 * 2**20
 # A journal keeps what is newest, and is there for all.
 MOST_RECORDS = 20_000
 MOST_BYTES = 32 * 2**20
@@ -46,13 +41,8 @@ _KEPT_DAYS, _KEPT_BYTES = 30.0, 128 * 2**20
 _RUNS = 32
 """Of which one pod's records are known without asking the journal."""
 _LAST_TRIES = 5
-_AT_ONCE = 200
-_FUTURE = 86400.0
-_LARGEST = 1e15
 # As a process of ours makes it; those of AgentRuns are not of this shape.
 _RUN_ID = re.compile(r"[0-9a-z]{6,8}-[0-9a-f]{6}")
-_ID = re.compile(r"[0-9A-Za-z._-]{1,200}")
-_NUMBER = re.compile(r"\[([0-9]{1,12}),")
 _SOURCE = re.compile(re.escape(THERE) + r"([^/# ]+)/([^/# ]+)#(\S+)")
 
 
@@ -66,12 +56,6 @@ class Pace(NamedTuple):
 
 
 PACE = Pace()
-
-
-class Logs(Protocol):
-    """What is asked of a cluster here."""
-
-    def follow_log(self, pod: str, namespace: str | None, container: str) -> AsyncGenerator[str, None]: ...
 
 
 def source_of(pod: Object) -> str:
@@ -95,7 +79,7 @@ class Listener:
         self._pace = pace
         self._journal = journal
         self._pods = pods
-        self._followed: dict[str, _Following] = {}
+        self._followed: dict[str, _PodFollower] = {}
         self._changed = asyncio.Event()
 
     def wake(self) -> None:
@@ -119,7 +103,7 @@ class Listener:
             if uid in self._followed:
                 self._followed[uid].see(pod)
             elif _container(pod).id or _has_ended(pod):
-                found = self._followed[uid] = _Following(self._cluster, self._journal, pod, self._pace)
+                found = self._followed[uid] = _PodFollower(self._cluster, self._journal, pod, self._pace)
                 group.create_task(found.run())
         for uid in self._followed.keys() - there.keys():
             self._followed.pop(uid).leave()
@@ -127,10 +111,12 @@ class Listener:
     async def _lose_others(self) -> None:
         """Ends the runs of pods that went while nobody listened."""
         there = {source_of(pod) for pod in self._pods()}
-        for row in self._journal.unfinished():
+
+        def is_gone(row: RunRow) -> bool:
             source = row.source or ""
-            if _SOURCE.fullmatch(source) and source not in there:
-                await _lost(self._journal, row.run_id, "its pod was gone when the operator came back")
+            return bool(_SOURCE.fullmatch(source)) and source not in there
+
+        await end_as_lost(self._journal, "lost: its pod was gone when the operator came back", is_gone)
 
 
 async def _until_written(write: Callable[[], Awaitable[None]], pace: Pace, what: str) -> None:
@@ -154,22 +140,24 @@ class _Container(NamedTuple):
     running: bool
 
 
-class _Following:
+class _PodFollower:
     """One pod."""
 
     def __init__(self, cluster: Logs, journal: Journal, pod: Object, pace: Pace) -> None:
-        self._cluster = cluster
         self._pace = pace
         self._pod = pod
-        self._told = Told(journal, pod)
-        self._name = f"{within(pod, 'metadata').get('namespace')}/{within(pod, 'metadata').get('name')}"
+        self._records = PodRecords(journal, pod)
+        head = within(pod, "metadata")
+        namespace, name = str(head.get("namespace")), str(head.get("name"))
+        self._name = f"{namespace}/{name}"
+        records = self._records
+        self._log = LogReader(cluster, name, namespace, CONTAINER, records.take, records.intake.again)
         self._changed = asyncio.Event()
         self._gone = asyncio.Event()
         self._reading: asyncio.Timeout | None = None
         # The container that has ended and whose log is read.
         self._through = ""
         self._tries = 0
-        self._heard = 0
         self._out = False
 
     def see(self, pod: Object) -> None:
@@ -187,9 +175,9 @@ class _Following:
         try:
             await self._follow()
             why = _why(self._pod, gone=self._gone.is_set())
-            await _until_written(lambda: self._told.lost(why), self._pace, f"pod {self._name}")
+            await _until_written(lambda: self._records.lost(why), self._pace, f"pod {self._name}")
         finally:
-            self._told.close()
+            self._records.close()
 
     async def _follow(self) -> None:
         pause = self._pace.pause
@@ -211,18 +199,17 @@ class _Following:
         return bool(now.id) and (now.running or now.id != self._through)
 
     async def _read(self) -> bool:
-        """One connection; whether it was worth it."""
+        """Read over one connection; True if it was worth it."""
         clock = asyncio.get_running_loop().time
-        now, taken, began = _container(self._pod), self._told.taken, clock()
-        self._told.again()
+        now, taken, began = _container(self._pod), self._records.intake.taken, clock()
         try:
             async with asyncio.timeout(None) as self._reading:
-                await self._lines()
+                await self._log.read_once()
         except TimeoutError:
             logger.warning("pod %s: the end of its log could not be read", self._name)
         except Exception as exc:
             # The outermost loop: one pod's trouble, whatever it is, is no other's.
-            self._told.forget()
+            self._records.forget()
             self._tell(exc)
             self._tries += not now.running
         else:
@@ -232,23 +219,11 @@ class _Following:
             self._reading = None
         if self._tries >= _LAST_TRIES:
             self._through, self._tries = now.id, 0
-        return self._told.taken > taken or clock() - began > self._pace.longest
-
-    async def _lines(self) -> None:
-        head = within(self._pod, "metadata")
-        log = self._cluster.follow_log(str(head.get("name")), str(head.get("namespace")), CONTAINER)
-        self._heard = 0
-        async with aclosing(log) as lines:
-            async for line in lines:
-                await self._told.take(line)
-                self._heard += 1
-                if self._heard % _AT_ONCE == 0:
-                    # A long log comes faster than it is worked on, and others have their turn too.
-                    await asyncio.sleep(0)
+        return self._records.intake.taken > taken or clock() - began > self._pace.longest
 
     def _tell(self, why: Exception) -> None:
         """Once for each outage. That a connection ends which brought something is none: a pod may be quiet for long."""
-        if isinstance(why, ClusterError) and self._heard:
+        if isinstance(why, ClusterError) and self._log.heard:
             self._out = False
             logger.debug("pod %s: its log is read anew: %s", self._name, why)
         elif not self._out and not self._gone.is_set():
@@ -270,8 +245,8 @@ async def _set_within(event: asyncio.Event, seconds: float) -> None:
         pass
 
 
-class Told:
-    """What one pod tells, line by line, and which of it is kept: `most_records` of a run, `most_bytes` in an hour."""
+class PodRecords:
+    """The records of one pod, line by line, and which of them are kept: `most_records` of a run, `most_bytes` in an hour."""
 
     def __init__(
         self,
@@ -284,85 +259,73 @@ class Told:
         self._most_records, self._most_bytes = most_records, most_bytes
         head = within(pod, "metadata")
         self._journal = journal
+        self._once = OnceJournal(journal)
+        self.intake = Intake(self._write, self._admit, trusted=False)
         self._source = source_of(pod)
         self._name = f"{head.get('namespace')}/{head.get('name')}"
-        self._runs: OrderedDict[str, _Run | None] = OrderedDict()
-        self._first = 0
-        self._next = 0
+        self._runs: OrderedDict[str, int | None] = OrderedDict()
+        """How many records there are of a run; None where it is not the pod's."""
         self._since, self._size, self._grown = time.monotonic(), 0, 0
         self._warned = False
-        self.taken = 0
-        """How many records were new."""
-        self.dropped = 0
-        """How many lines were no records, or of runs that the pod did not begin, or beyond what it may write."""
-        self.missing = 0
-        """How many of its lines never came."""
 
     async def take(self, line: str) -> None:
-        _, mark, ours = line.rpartition(MARK)
-        if not mark:
-            return
-        number = _NUMBER.match(ours)
-        if number is None or len(line) > LONGEST:
-            self._drop()
-            return
-        self._count(int(number[1]), ours)
-        try:
-            found = Received().take(mark + ours)[0]
-            if isinstance(found, Said):
-                await self._said(found)
-            elif found is None or not _is_sound(found) or not await self._kept(found, len(ours)):
-                self._drop()
-        except RecursionError:
-            self._drop()
-
-    async def lost(self, why: str, before: float = math.inf) -> None:
-        """Ends what the pod has left open of the runs that began before that moment."""
-        for row in self._journal.unfinished():
-            if row.source == self._source and row.began < before:
-                await _lost(self._journal, row.run_id, why)
-                self._runs.pop(row.run_id, None)
-
-    def forget(self) -> None:
-        """What is on record is asked of the journal anew: the last of it may not have been stored."""
-        self._runs.clear()
-
-    def again(self) -> None:
-        """The log is read from its beginning: what is not taken is counted anew."""
-        self.dropped = 0
-
-    def close(self) -> None:
-        """Tells how many there were of what was told when it began."""
-        if self.dropped > 1:
-            logger.warning("pod %s: lines that were not taken for records: %d", self._name, self.dropped)
-        if self.missing > 1:
-            logger.warning("pod %s: records that were not in its log: %d in all", self._name, self.missing)
-
-    def _count(self, number: int, ours: str) -> None:
-        """The numbers of a new process begin again; those of the same log, read again, are known."""
-        if number == 0 and hash(ours) != self._first:
-            self._first, self._next = hash(ours), 0
-        lacking = number - self._next
-        if lacking > 0:
-            if not self.missing:
-                logger.warning("pod %s: records that are not in its log: %d", self._name, lacking)
-            self.missing += lacking
-        self._next = max(self._next, number + 1)
-
-    def _drop(self) -> None:
-        if not self._warned:
+        missing = self.intake.missing
+        message, _ = await self.intake.take(line)
+        if self.intake.missing and not missing:
+            logger.warning("pod %s: records that are not in its log: %d", self._name, self.intake.missing)
+        if self.intake.dropped and not self._warned:
             self._warned = True
             logger.warning(
                 "pod %s: printed a line that is no record, or of a run that it did not begin, or too many of them;"
                 " such are not taken",
                 self._name,
             )
-        self.dropped += 1
+        if message is not None:
+            await self._heed(message)
 
-    async def _said(self, said: Said) -> None:
-        since = mapping(said.value).get("since")
-        if said.word == SERVING and _is_moment(since):
+    async def lost(self, why: str, before: float = math.inf) -> None:
+        """End what the pod has left open of the runs that began before that moment."""
+
+        def is_left(row: RunRow) -> bool:
+            return row.source == self._source and row.began < before
+
+        for row in await end_as_lost(self._journal, f"lost: {why}", is_left):
+            self._forget(row.run_id)
+
+    def forget(self) -> None:
+        """What is on record is asked of the journal anew: the last of it may not have been stored."""
+        self._runs.clear()
+        self._once.forget()
+
+    def close(self) -> None:
+        """Tell how many there were of what was told when it began."""
+        if self.intake.dropped > 1:
+            logger.warning(
+                "pod %s: lines that were not taken for records: %d", self._name, self.intake.dropped
+            )
+        if self.intake.missing > 1:
+            logger.warning(
+                "pod %s: records that were not in its log: %d in all", self._name, self.intake.missing
+            )
+
+    async def _heed(self, message: Message) -> None:
+        since = mapping(message.value).get("since")
+        if message.word == SERVING and is_moment(since):
             await self.lost("its container was started anew", cast("float", since))
+
+    def _admit(self, record: Record) -> Record:
+        """The record as it is kept, if it is the pod's to write."""
+        if not _RUN_ID.fullmatch(record.run_id) or not is_sound(record):
+            raise ValueError("a field is not of its kind")
+        count = self._count(record)
+        if count is None or count >= self._most_records or not self._is_allowed():
+            raise ValueError("it is not of the pod's runs, or too much")
+        if isinstance(record, Begun):
+            # Nobody here can see its process, or run its hooks.
+            outermost = record.parent_id is None or record.scope is Scope.RUN
+            source = self._source if outermost else None
+            return record._replace(owner=None, declaration=None, source=source)
+        return record
 
     def _is_allowed(self) -> bool:
         now = time.monotonic()
@@ -370,27 +333,19 @@ class Told:
             self._since, self._size = now, 0
         return self._size < self._most_bytes
 
-    async def _kept(self, record: Record, size: int) -> bool:
-        """Whether the record was the pod's to write; one that is there already is not written again."""
-        run = self._run(record)
-        if run is None or run.count >= self._most_records or not self._is_allowed():
-            return False
-        if isinstance(record, Begun):
-            # Nobody here can see its process, or run its hooks.
-            outermost = record.parent_id is None or record.scope is Scope.RUN
-            source = self._source if outermost else None
-            record = record._replace(owner=None, declaration=None, source=source)
-        if await run.unwritten.write(record):
-            run.count += 1
-            self.taken += 1
+    async def _write(self, record: Record, size: int) -> bool:
+        new = await self._once.write(record)
+        if new:
+            self._runs[record.run_id] = (self._runs.get(record.run_id) or 0) + 1
             self._size += size
             self._grown += size
         if self._grown > _PRUNED_AFTER:
             self._grown = 0
             self._journal.prune(keep_days=_KEPT_DAYS, keep_bytes=_KEPT_BYTES)
-        return True
+        return new
 
-    def _run(self, record: Record) -> _Run | None:
+    def _count(self, record: Record) -> int | None:
+        """How many records there are of its run; None where that is not the pod's."""
         run_id = record.run_id
         if run_id in self._runs:
             self._runs.move_to_end(run_id)
@@ -400,23 +355,14 @@ class Told:
             return None
         begun = known[0] if known else None
         mine = not known or (isinstance(begun, Begun) and begun.source == self._source)
-        found = self._runs[run_id] = _Run(self._journal, len(known)) if mine else None
+        self._runs[run_id] = len(known) if mine else None
         if len(self._runs) > _RUNS:
-            self._runs.popitem(last=False)
-        return found
+            self._forget(next(iter(self._runs)))
+        return self._runs[run_id]
 
-
-class _Run:
-    def __init__(self, journal: Journal, count: int) -> None:
-        self.unwritten = Unwritten(journal)
-        self.count = count
-
-
-async def _lost(journal: Journal, run_id: str, why: str) -> None:
-    for each in owed(journal.records(run_id)):
-        begun = each.begun
-        at = max(time.time(), begun.at)
-        await journal.write(Ended(run_id, begun.scope_id, begun.scope, at, Status.LOST, None, f"lost: {why}"))
+    def _forget(self, run_id: str) -> None:
+        self._runs.pop(run_id, None)
+        self._once.forget(run_id)
 
 
 def _container(pod: Object) -> _Container:
@@ -435,58 +381,3 @@ def _why(pod: Object, *, gone: bool) -> str:
     ended = f"its container ended with {seen.exit_code}" if seen.exit_code is not None else ""
     told = evicted(pod) or seen.detail
     return told or ("its pod was deleted" if gone else ended or "its pod ended")
-
-
-def _is_sound(record: Record) -> bool:
-    """Whether every field is of its kind: what is stored is shown to people together with the runs of others."""
-    return all(
-        _SHAPES.get(name, _is_anything)(value)
-        for name, value in zip(record._fields, cast("tuple[Any, ...]", record), strict=True)
-    )
-
-
-def _is_anything(_value: Any) -> bool:
-    return True
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_text_or_none(value: Any) -> bool:
-    return value is None or isinstance(value, str)
-
-
-def _is_number(value: Any) -> bool:
-    # An integer of JSON may be too large for a float, and for a database.
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
-
-
-def _is_moment(value: Any) -> bool:
-    return _is_number(value) and 0 <= value <= time.time() + _FUTURE
-
-
-def _is_reasons(value: Any) -> bool:
-    return all(isinstance(each[0], str) and _is_text_or_none(each[2]) for each in value)
-
-
-_SHAPES: Mapping[str, Callable[[Any], bool]] = {
-    "run_id": lambda value: bool(_RUN_ID.fullmatch(value)),
-    "scope_id": lambda value: isinstance(value, str) and bool(_ID.fullmatch(value)),
-    "parent_id": lambda value: value is None or (isinstance(value, str) and bool(_ID.fullmatch(value))),
-    "name": _is_text,
-    "at": _is_moment,
-    "about": lambda value: isinstance(value, dict),
-    "point": _is_text,
-    "hook": _is_text,
-    "seconds": _is_number,
-    "reason": _is_text_or_none,
-    "mode": _is_text,
-    "error_kind": _is_text_or_none,
-    "error": _is_text_or_none,
-    "note": _is_text_or_none,
-    "tell_model": _is_text_or_none,
-    "tell_user": _is_text_or_none,
-    "last": lambda value: isinstance(value, bool),
-    "reasons": _is_reasons,
-}

@@ -17,8 +17,6 @@ from hookline.kagent.types import (
     ValueFrom,
 )
 
-__all__ = ["Plan", "Server", "planned", "runtime"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:

@@ -11,21 +11,6 @@ from hookline.claude.events import CALLERS
 from hookline.engine.point import Point
 from hookline.errors import FileError
 
-__all__ = [
-    "CORE",
-    "DEFAULT_MODEL_CONFIG",
-    "EVENTS",
-    "PROVIDERS",
-    "TYPE",
-    "AgentManifest",
-    "HookSpec",
-    "Manifests",
-    "ModelManifest",
-    "ServerManifest",
-    "ToolReference",
-    "ValueFrom",
-]
-
 TYPE = "claude-command"
 DEFAULT_MODEL_CONFIG = "default-model-config"
 EVENTS = cast("Mapping[str, Point]", CALLERS["kagent"])

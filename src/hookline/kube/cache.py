@@ -17,8 +17,6 @@ from typing import Any, Protocol, TypeAlias, cast
 from hookline.kube.errors import ClusterError, Gone
 from hookline.kube.kinds import Kind, Object
 
-__all__ = ["OnChange", "Store", "Watched"]
-
 logger = logging.getLogger("hookline.kube")
 
 FIRST_PAUSE = 0.2

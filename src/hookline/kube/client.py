@@ -30,8 +30,6 @@ from hookline.errors import FileError, UsageError
 from hookline.kube.errors import AlreadyThere, Conflict, Gone, NotThere, Refused, Unreachable
 from hookline.kube.kinds import POD, Kind, Object, kind_of
 
-__all__ = ["Cluster", "Patience"]
-
 SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 WATCH_SECONDS: Final = 110
 """How long one watch lasts, so that a connection that died unseen is found within two minutes."""

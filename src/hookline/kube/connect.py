@@ -6,37 +6,13 @@ import shlex
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hookline.errors import HooklineError, UsageError
+from hookline.options import KUBERNETES, ClusterOptions, refuse_given
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
-
-__all__ = [
-    "CONTEXT",
-    "KUBECONFIG",
-    "KUBERNETES",
-    "NAMESPACE",
-    "ON",
-    "Target",
-    "chosen",
-    "chosen_cluster",
-    "connected",
-    "found_run",
-]
-
-KUBERNETES = "kubernetes"
-ON = Annotated[str, typer.Option(help="kubernetes: of a run on a cluster")]
-NAMESPACE = Annotated[
-    str, typer.Option("--namespace", "-n", help="its namespace there [default: the context's]")
-]
-CONTEXT = Annotated[str, typer.Option(help="the context of the kubeconfig [default: the current one]")]
-KUBECONFIG = Annotated[
-    str, typer.Option(help="the kubeconfig [default: $KUBECONFIG, ~/.kube/config, or the pod's own]")
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,24 +34,34 @@ class Target:
         return " ".join([f"--on {KUBERNETES}", *parts])
 
 
-def chosen(on: str, namespace: str, context: str, kubeconfig: str) -> Target | None:
-    """The cluster of a run that is there; None for those of this machine."""
-    if on not in ("", KUBERNETES):
-        raise UsageError(f"--on is {on!r}; known: {KUBERNETES}, or nothing for runs of this machine")
-    if not on and namespace:
-        raise UsageError(f"--namespace: this goes with --on {KUBERNETES}")
-    return chosen_cluster(on, context, kubeconfig, namespace=namespace)
+class _ClusterWords(Protocol):
+    """Options that may name a cluster."""
+
+    @property
+    def on(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def context(self) -> str: ...
+    @property
+    def kubeconfig(self) -> str: ...
 
 
-def chosen_cluster(on: str, context: str, kubeconfig: str, *, namespace: str = "") -> Target | None:
+def target_of(options: _ClusterWords) -> Target | None:
     """The cluster that the options name; None for this machine, where they mean nothing."""
-    if on == KUBERNETES:
-        return Target(namespace=namespace, context=context, kubeconfig=kubeconfig)
-    given = {"--context": context, "--kubeconfig": kubeconfig}
-    useless = [name for name, value in given.items() if value]
-    if useless:
-        raise UsageError(f"{', '.join(useless)}: this goes with --on {KUBERNETES}")
+    if options.on == KUBERNETES:
+        return Target(namespace=options.namespace, context=options.context, kubeconfig=options.kubeconfig)
+    refuse_given(options, ("context", "kubeconfig"), f"this goes with --on {KUBERNETES}")
     return None
+
+
+def target_of_runs(options: ClusterOptions) -> Target | None:
+    """The cluster whose runs are meant; None for those of this machine."""
+    if options.on not in ("", KUBERNETES):
+        raise UsageError(f"--on is {options.on!r}; known: {KUBERNETES}, or nothing for runs of this machine")
+    if not options.on:
+        refuse_given(options, ("namespace",), f"this goes with --on {KUBERNETES}")
+    return target_of(options)
 
 
 @asynccontextmanager

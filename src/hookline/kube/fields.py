@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-__all__ = ["items", "mapping", "owners", "phase_of", "within"]
-
 Object = Mapping[str, Any]
 
 

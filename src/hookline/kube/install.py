@@ -26,7 +26,9 @@ from hookline.kube.kinds import (
     INSTANCE,
     JOB,
     KAGENT,
+    LABEL,
     LEASE,
+    LONGEST_NAME,
     MCP_SERVER,
     MODEL_CONFIG,
     NAMESPACE,
@@ -41,22 +43,6 @@ from hookline.kube.kinds import (
     Kind,
     Object,
 )
-from hookline.sympozium.read_lifecycle import LABEL, LONGEST_NAME
-
-__all__ = [
-    "GRANTABLE",
-    "GRANTABLE_NAME",
-    "KAGENT_RULES",
-    "LEADING",
-    "NAME",
-    "NAMESPACE_NAME",
-    "PORT",
-    "RULES",
-    "USER",
-    "Installation",
-    "arguments",
-    "objects",
-]
 
 NAME = "hookline-operator"
 GRANTABLE_NAME = "hookline-grantable"

@@ -7,33 +7,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from hookline.journal.stream import MARK
 from hookline.kube.cache import Store
-from hookline.kube.errors import AlreadyThere, ClusterError, NotThere, Refused
-from hookline.kube.job_state import Followed, Slot, follow, pod_of
+from hookline.kube.errors import AlreadyThere, ClusterError
+from hookline.kube.job_state import Followed, Made, Since, Slot, follow, pod_of
 from hookline.kube.jobs import CONTAINER, JOB_LABEL, Task, job_of, secret_of
 from hookline.kube.kinds import JOB, POD
-from hookline.sympozium.cluster.objects import child
-from hookline.sympozium.cluster.state import Made, Since
-from hookline.sympozium.phases import HookSeen, Reason, State
+from hookline.kube.logs import LogEnd, LogReader
+from hookline.kube.pod_state import HookSeen, Reason, State
+from hookline.kube.pods import child
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
-
-__all__ = ["Ending", "end", "forget", "started", "tended"]
 
 Object = dict[str, Any]
 
 LAST_LINES = 20.0
 """Seconds to wait for more of the log of a container that has ended."""
-_PAUSE = 1.0
-_KUBELETS = ("rpc error: code = NotFound", "unable to retrieve container logs for ")
-"""What a kubelet says, as if it were printed, where it cannot find the container any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,9 +137,9 @@ class _Tending:
         self._slot = Slot(container=CONTAINER, seen=HookSeen())
         self._before: Since | None = None
         self._told = ""
-        self._reading: asyncio.Task[bool] | None = None
+        self._log: LogReader | None = None
+        self._reading: asyncio.Task[LogEnd] | None = None
         self._over = asyncio.Event()
-        self._count = 0
 
     async def ended(self) -> Ending:
         watching = [asyncio.ensure_future(each.run()) for each in (self._jobs, self._pods)]
@@ -177,7 +171,8 @@ class _Tending:
         self._made, (self._slot,), self._before = seen.made, seen.slots, seen.waiting
         if self._slot.seen.started is not None and self._reading is None and seen.pod is not None:
             pod = str(seen.pod["metadata"]["name"])
-            self._reading = asyncio.ensure_future(self._read(pod))
+            self._log = LogReader(self._cluster, pod, self._namespace, CONTAINER, self._printed)
+            self._reading = asyncio.ensure_future(self._log.read(self._has_ended))
         text = f"{seen.waiting.reason}: {seen.waiting.message}" if seen.waiting else ""
         if text and text != self._told:
             self._waits(text)
@@ -200,48 +195,22 @@ class _Tending:
             for each in (asked, changed):
                 each.cancel()
 
-    async def _read(self, pod: str) -> bool:
-        """All of the log; False where some of it could not be had."""
-        whole = False
-        while True:
-            try:
-                index = 0
-                async with aclosing(self._cluster.follow_log(pod, self._namespace, CONTAINER)) as lines:
-                    async for line in lines:
-                        if line.startswith(_KUBELETS):
-                            continue
-                        index, whole = index + 1, False
-                        # A log that was begun anew meanwhile is shorter; ours are numbered, so none is lost.
-                        if index > self._count or MARK in line:
-                            await self._printed(line)
-                        self._count = max(self._count, index)
-                # Its end is that of the container, unless a server between us has enough of it.
-                whole = True
-                if self._over.is_set() or self._slot.seen.state is State.ENDED:
-                    return True
-            except NotThere:
-                return whole
-            except Refused:
-                # Not started yet, or not ours to read: the ending tells which.
-                if self._over.is_set():
-                    return whole
-            except ClusterError:
-                pass
-            await asyncio.sleep(_PAUSE)
+    def _has_ended(self) -> bool:
+        return self._over.is_set() or self._slot.seen.state is State.ENDED
 
-    async def _read_on(self, reading: asyncio.Task[bool]) -> bool:
+    async def _read_on(self, log: LogReader, reading: asyncio.Task[LogEnd]) -> bool:
         """The rest of the log, for as long as some of it comes."""
         count = -1
-        while not reading.done() and count < self._count:
-            count = self._count
+        while not reading.done() and count < log.count:
+            count = log.count
             await asyncio.wait({reading}, timeout=LAST_LINES)
-        return reading.done() and reading.result()
+        return reading.done() and reading.result().whole
 
     async def _closed(self, seen: Followed) -> Ending:
         self._over.set()
         complete = True
-        if self._reading is not None:
-            complete = await self._read_on(self._reading)
+        if self._log is not None and self._reading is not None:
+            complete = await self._read_on(self._log, self._reading)
         found = self._slot.seen
         by_itself = found.reason is Reason.EXITED and found.exit_code is not None
         return Ending(

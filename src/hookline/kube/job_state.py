@@ -12,11 +12,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from hookline.kube.fields import owners
-from hookline.kube.pod_state import Trouble, container_seen, evicted, is_over, job_failure, moment, trouble
-from hookline.sympozium.cluster.state import Made, Since
-from hookline.sympozium.phases import HookSeen, Reason, State
-
-__all__ = ["NODE_LOST", "Followed", "Slot", "follow", "pod_of"]
+from hookline.kube.pod_state import (
+    HookSeen,
+    Reason,
+    State,
+    Trouble,
+    container_seen,
+    evicted,
+    is_over,
+    job_failure,
+    moment,
+    trouble,
+)
 
 Object = Mapping[str, Any]
 
@@ -27,6 +34,29 @@ NODE_LOST = 60.0
 _STUCK = 600.0
 _QUIET = 40.0
 """Seconds for which a pod that is being made is nothing to speak of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A Job or Sandbox of the run's. `pod` is the uid of the pod that was seen of it; nothing is expected of one `over`,
+    and what still runs of one `ended` has to go."""
+
+    name: str
+    uid: str
+    positions: tuple[int, ...] = ()
+    pod: str = ""
+    over: bool = False
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Since:
+    """Something that holds since then: what keeps a pod from starting, say."""
+
+    reason: str
+    message: str
+    at: datetime
+    container: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,22 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hookline.kube.pods import SAFE, USER, resources
-from hookline.sympozium.cluster.objects import child
-
-__all__ = [
-    "CLAIM",
-    "CLAIM_HOME",
-    "CONTAINER",
-    "GIVEN",
-    "HOME",
-    "JOB_LABEL",
-    "MANAGED",
-    "Task",
-    "claim_of",
-    "job_of",
-    "secret_of",
-]
+from hookline.kube.pods import SAFE, USER, child, resources
 
 Object = dict[str, Any]
 

@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeAlias
 
 from hookline.errors import UsageError
 
-__all__ = [
-    "ACCOUNT",
-    "AGENT",
-    "AGENT_RUN",
-    "CLAIM",
-    "CLUSTER_ROLE",
-    "CLUSTER_ROLE_BINDING",
-    "CONFIG_MAP",
-    "DEFINITION",
-    "DEPLOYMENT",
-    "ENSEMBLE",
-    "EVENT",
-    "INSTANCE",
-    "JOB",
-    "KAGENT",
-    "KINDS",
-    "LEASE",
-    "MCP_SERVER",
-    "MODEL_CONFIG",
-    "NAMESPACE",
-    "PACK",
-    "POD",
-    "REMOTE_MCP_SERVER",
-    "ROLE",
-    "ROLE_BINDING",
-    "SANDBOX",
-    "SECRET",
-    "SERVICE",
-    "Kind",
-    "Object",
-    "kind_of",
-]
-
 # An object as the API server gives and takes it.
 Object: TypeAlias = dict[str, Any]
+
+
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+
+
+LONGEST_NAME = 63
 
 
 class Kind(NamedTuple):

@@ -20,8 +20,6 @@ from hookline.errors import UsageError
 from hookline.kube.errors import AlreadyThere, ClusterError, Conflict, NotThere
 from hookline.kube.kinds import LEASE, Kind, Object
 
-__all__ = ["Lead", "Leased", "claimed", "may_take", "released"]
-
 logger = logging.getLogger("hookline.kube")
 
 

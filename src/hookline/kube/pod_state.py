@@ -6,22 +6,12 @@ Pods in, values out. What kubelet and scheduler say is told in their own words.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from hookline.kube.fields import items, mapping
-from hookline.sympozium.phases import HookSeen, Reason, State
-
-__all__ = [
-    "Trouble",
-    "any_running",
-    "container_seen",
-    "evicted",
-    "is_over",
-    "job_failure",
-    "moment",
-    "trouble",
-]
 
 Object = Mapping[str, Any]
 
@@ -32,6 +22,48 @@ _NONE: Object = {}
 _MINUTE = 45.0
 _LONG = 600.0
 _SOON = 10.0
+
+
+class State(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class Reason(StrEnum):
+    """Why something ended.
+
+    `settled`: a gate hook that was ended because its verdict was in. `overfull`: what it wrote was too much.
+    """
+
+    EXITED = "exited"
+    TIMED_OUT = "timed_out"
+    NOT_STARTED = "not_started"
+    KILLED = "killed"
+    SETTLED = "settled"
+    OVERFULL = "overfull"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookSeen:
+    """What was seen of one hook. `tail` are its last lines of output; `detail` says more about the reason."""
+
+    state: State = State.WAITING
+    exit_code: int | None = None
+    reason: Reason = Reason.EXITED
+    detail: str = ""
+    started: datetime | None = None
+    seconds: float | None = None
+    tail: str = ""
+
+    @property
+    def succeeded(self) -> bool:
+        exited_well = self.reason is Reason.EXITED and self.exit_code == 0
+        return self.state is State.ENDED and (exited_well or self.reason is Reason.SETTLED)
+
+    @property
+    def failed(self) -> bool:
+        return self.state is State.ENDED and not self.succeeded
 
 
 class Trouble(NamedTuple):

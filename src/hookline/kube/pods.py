@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
-__all__ = ["SAFE", "USER", "resources"]
+from hookline.kube.kinds import LONGEST_NAME
 
 Object = dict[str, Any]
 
@@ -22,6 +23,14 @@ USER: Object = {
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 """For the whole pod."""
+
+
+def child(name: str, suffix: str, longest: int = LONGEST_NAME) -> str:
+    """`name` with a suffix, never longer than that: what is cut off is told apart by a digest of the whole."""
+    if len(name) + len(suffix) <= longest:
+        return f"{name}{suffix}"
+    mark = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: longest - len(suffix) - len(mark) - 1].rstrip('-.')}-{mark}{suffix}"
 
 
 def resources(cpu: str, memory: str, *, most_cpu: str, most_memory: str) -> Object:

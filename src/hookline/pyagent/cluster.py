@@ -9,7 +9,7 @@ import json as jsonlib
 import os
 import secrets
 import signal
-import time
+import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -17,26 +17,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from hookline.engine.point import Status
-from hookline.engine.record import Begun, Ended, Journal, Owner, Record, RunRow
+from hookline.engine.record import THERE, Begun, Journal, Owner, Record, RunRow
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.journal.home import default_path
+from hookline.journal.intake import Intake, OnceJournal
 from hookline.journal.masking import Mask
 from hookline.journal.owner import alive, owner
-from hookline.journal.recovery import THERE
-from hookline.journal.stream import Received, Said, Unwritten
-from hookline.kube.connect import KUBERNETES, Target, connected
-from hookline.pyagent.load import is_manifest
-from hookline.pyagent.run import RESULT, say_result, watcher
+from hookline.journal.recovery import is_abandoned, lost_ends
+from hookline.journal.user import open_journal, secrets_of
+from hookline.kube.connect import Target, connected
+from hookline.options import KUBERNETES, RunOptions
+from hookline.pyagent.run import RESULT
 from hookline.source import text_of
-from hookline.terminal import err, open_journal, secrets_of
+from hookline.terminal import err, print_result, watcher
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
     from hookline.kube.job_run import Ending
     from hookline.kube.jobs import Task
-
-__all__ = ["run_there"]
 
 Object = dict[str, Any]
 
@@ -50,47 +48,27 @@ _DAY = 24 * 3600
 _CUT = "the end of the pod's log did not come, as of one that prints more than its node keeps"
 
 
-def run_there(
-    file: str,
-    input: str,
-    *,
-    target: Target,
-    images: Sequence[str],
-    hooks: Sequence[str],
-    model: str,
-    timeout: float | None,
-    session: str | None,
-    user: str | None,
-    ask: str,
-    env: Mapping[str, str],
-    given: Sequence[str],
-    json: bool,
-    quiet: bool,
-) -> int:
-    """Run an agent in Python as a Job; `given` are the Secrets whose keys become its variables."""
-    if is_manifest(file):
-        raise UsageError(
-            f"{file}: a kagent Agent is applied with kubectl where `hookline operator --kagent` works, and answers"
-            " over A2A there; hookline run takes it to a sandbox or a container"
-        )
-    if ask not in ("", "refuse"):
-        raise UsageError(f"--ask {ask}: nobody can be asked from a pod; there a question is refused")
-    sent = _Sent(file, hooks, model)
+def run_there(options: RunOptions, target: Target) -> int:
+    """Run an agent in Python as a Job."""
+    if options.ask not in ("", "refuse"):
+        raise UsageError(f"--ask {options.ask}: nobody can be asked from a pod; there a question is refused")
+    given = sys.stdin.read() if options.input == "-" else options.input
+    sent = _Sent(options.file, options.hooks, options.model)
     words = ["--records", "--ask", "refuse"]
     words += [word for each in sent.hooks for word in ("--hooks", each)]
-    given_words = {"--model": sent.model, "--session": session, "--user": user}
-    words += [word for name, value in given_words.items() if value for word in (name, value)]
-    words += ["--timeout", f"{timeout:g}"] if timeout is not None else []
+    given_words = {"--model": sent.model, "--session": options.session, "--user": options.user}
+    words += [f"{name}={value}" for name, value in given_words.items() if value]
+    words += ["--timeout", f"{options.timeout:g}"] if options.timeout is not None else []
     wanted = _Wanted(
         # What is asked may look like an option, and may be anybody's text.
-        args=("run", *words, "--", sent.target, _question(input, file)),
-        image=_image(images),
+        args=("run", *words, "--", sent.target, _question(given, options.file)),
+        image=_image(options.image),
         files=sent.files,
-        env=env,
-        secrets=tuple(given),
-        timeout=timeout,
+        env=options.variables(),
+        secrets=options.secret,
+        timeout=options.timeout,
     )
-    return asyncio.run(_sent(wanted, target, json=json, quiet=quiet))
+    return asyncio.run(_sent(wanted, target, json=options.json, quiet=options.quiet))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,26 +193,26 @@ async def _sent(wanted: _Wanted, target: Target, *, json: bool, quiet: bool) -> 
             from hookline.kube.job_run import started
 
             job, _ = await started(cluster, wanted.task(namespace))
-            arriving = Arriving(journal, _source(job, cluster), watch, quiet=quiet)
-            ending = await _tended(cluster, job, arriving)
-            return arriving.over(ending, json=json)
+            stream = RunStream(journal, _source(job, cluster), watch, quiet=quiet)
+            ending = await _tended(cluster, job, stream)
+            return stream.over(ending, json=json)
 
 
-async def _tended(cluster: Cluster, job: Object, arriving: Arriving) -> Ending:
+async def _tended(cluster: Cluster, job: Object, stream: RunStream) -> Ending:
     """Until the Job is over. A first signal ends it with its end hooks, a second one at once."""
     from hookline.kube.job_run import forget, tended
 
     asked = asyncio.Event()
-    async with _interrupts(cluster, job, asked, arriving):
-        ending = await tended(cluster, job, printed=arriving.printed, waits=arriving.waits, ending=asked)
-    await arriving.closed(ending)
+    async with _interrupts(cluster, job, asked, stream):
+        ending = await tended(cluster, job, printed=stream.printed, waits=stream.waits, ending=asked)
+    await stream.closed(ending)
     await forget(cluster, job)
     return ending
 
 
 @asynccontextmanager
 async def _interrupts(
-    cluster: Cluster, job: Object, asked: asyncio.Event, arriving: Arriving
+    cluster: Cluster, job: Object, asked: asyncio.Event, stream: RunStream
 ) -> AsyncGenerator[None]:
     from hookline.kube.job_run import end
 
@@ -246,7 +224,7 @@ async def _interrupts(
             err.print(
                 "interrupted: end hooks are running in the pod; once more ends them too", style="yellow"
             )
-        arriving.interrupted = True
+        stream.interrupted = True
         asked.set()
         ends.append(asyncio.ensure_future(end(cluster, job, at_once=bool(ends))))
 
@@ -260,39 +238,40 @@ async def _interrupts(
         await asyncio.gather(*ends)
 
 
-class Arriving:
-    """What a Job prints, as it comes: records go to the journal and to whoever watches, the rest is shown."""
+class RunStream:
+    """What a Job prints, as it comes: records go to the journal and to whoever watches, the rest is shown.
+
+    `runs` are those of earlier that it is known to have begun."""
 
     def __init__(
-        self, journal: Journal, source: str, watch: Callable[[Record], None] | None, *, quiet: bool
+        self,
+        journal: Journal,
+        source: str,
+        watch: Callable[[Record], None] | None,
+        *,
+        quiet: bool,
+        runs: Iterable[str] = (),
     ) -> None:
-        self._journal = Unwritten(journal)
-        self._flush = journal.flush  # before a Job is forgotten with its log
+        self._journal = journal
+        self._once = OnceJournal(journal)
+        self._intake = Intake(self._write, self._own)
         self._source = source
         self._watch = watch
         self._quiet = quiet
-        self._received = Received()
-        self._open: dict[tuple[str, str], Begun] = {}
+        self._runs = dict.fromkeys(runs)
         self._run_id = ""
         self._result: Mapping[str, Any] | None = None
         self._last: deque[str] = deque(maxlen=10)
         self.interrupted = False
 
-    def know(self, records: Iterable[Record]) -> None:
-        """Records of earlier, so that what they leave open is closed."""
-        for each in records:
-            self._bracket(each)
-
     async def printed(self, line: str) -> None:
         """A line of the log; the next is read when this one is taken in."""
-        found, others = self._received.take(line)
+        message, others = await self._intake.take(line)
         if others:
             self._last.append(others)
             self._show(others)
-        if isinstance(found, Said):
-            self._result = found.value if found.word == RESULT else self._result
-        elif found is not None:
-            await self._take(found)
+        if message is not None and message.word == RESULT:
+            self._result = message.value
 
     def waits(self, why: str) -> None:
         err.print(f"the pod does not start yet: {why}", style="yellow")
@@ -301,13 +280,13 @@ class Arriving:
         """End what the Job has left open, and say what is missing."""
         cut = _CUT if ending.exit_code == 0 else f"its program ended with {ending.exit_code} before it"
         why = ending.why or cut
-        for begun in reversed(list(self._open.values())):
-            at = max(time.time(), begun.at)
-            await self._take(Ended(begun.run_id, begun.scope_id, begun.scope, at, Status.LOST, None, why))
-        self._flush()
-        if self._received.missing:
+        for run_id in self._runs:
+            for each in lost_ends(self._journal.records(run_id), why):
+                await self._write(each)
+        self._journal.flush()  # before the Job is forgotten with its log
+        if self._intake.missing:
             err.print(
-                f"not in the pod's log, nor in the journal: {self._received.missing} records", style="yellow"
+                f"not in the pod's log, nor in the journal: {self._intake.missing} records", style="yellow"
             )
         elif ending.log_lost:
             err.print("the end of the pod's log could not be read, and is not in the journal", style="yellow")
@@ -315,7 +294,7 @@ class Arriving:
     def over(self, ending: Ending, *, json: bool) -> int:
         """Tell how it ended; the exit code."""
         if self._result is not None:
-            say_result(self._result["value"], self._result["text"], json=json)
+            print_result(self._result["value"], self._result["text"], json=json)
         if self.interrupted:
             return _INTERRUPTED
         if ending.exit_code == 0 and self._result is None:
@@ -331,24 +310,23 @@ class Arriving:
     def _where(self) -> str:
         return f" (hookline runs {self._run_id})" if self._run_id else ""
 
-    async def _take(self, record: Record) -> None:
-        self._bracket(record)
+    def _own(self, record: Record) -> Record:
+        """The record of a run that is held here, and whose place is found again by its source."""
+        self._runs[record.run_id] = None
         if isinstance(record, Begun) and record.parent_id is None:
             self._run_id = record.run_id
-            # It is ours now, and where it works is found again by this.
-            record = record._replace(owner=owner(), source=self._source)
-        if await self._journal.write(record) and self._watch is not None:
+            return record._replace(owner=owner(), source=self._source)
+        return record
+
+    async def _write(self, record: Record, _size: int = 0) -> bool:
+        new = await self._once.write(record)
+        if new and self._watch is not None:
             self._watch(record)
+        return new
 
     def _show(self, line: str) -> None:
         if not self._quiet:
             err.print(line, style="dim")
-
-    def _bracket(self, record: Record) -> None:
-        if isinstance(record, Begun):
-            self._open[record.run_id, record.scope_id] = record
-        elif isinstance(record, Ended):
-            self._open.pop((record.run_id, record.scope_id), None)
 
 
 async def _ended_others(cluster: Cluster, journal: Journal, namespace: str) -> None:
@@ -360,7 +338,9 @@ async def _ended_others(cluster: Cluster, journal: Journal, namespace: str) -> N
     found, _ = await cluster.list(JOB, namespace, {"hookline.dev/component": _COMPONENT})
     left = {_source(job, cluster): job for job in found if _is_left(job)}
     rows = {
-        row.source: row for row in journal.unfinished() if _is_dead(row) and _is_in(row, cluster, namespace)
+        row.source: row
+        for row in journal.unfinished()
+        if is_abandoned(row) and _is_in(row, cluster, namespace)
     }
     for source in [*left, *(source for source in rows if source not in left)]:
         job, row = left.get(cast("str", source)), rows.get(source)
@@ -369,12 +349,12 @@ async def _ended_others(cluster: Cluster, journal: Journal, namespace: str) -> N
             continue
         if row is not None and not journal.claim(row.run_id, cast("Owner", row.owner), owner()):
             continue
-        arriving = Arriving(journal, cast("str", source), None, quiet=True)
-        arriving.know(journal.records(row.run_id) if row else ())
+        known = [row.run_id] if row is not None else []
+        stream = RunStream(journal, cast("str", source), None, quiet=True, runs=known)
         ending = Ending(why="its Job is gone")
         if job is not None:
-            ending = await tended(cluster, job, printed=arriving.printed)
-        await arriving.closed(ending)
+            ending = await tended(cluster, job, printed=stream.printed)
+        await stream.closed(ending)
         if job is not None:
             await forget(cluster, job)
         if row is not None:
@@ -395,10 +375,6 @@ def _is_left(job: Object) -> bool:
 
 def _journal() -> str:
     return hashlib.sha256(str(default_path(os.environ)).encode()).hexdigest()[:16]
-
-
-def _is_dead(row: RunRow) -> bool:
-    return row.owner is not None and not alive(row.owner)
 
 
 def _is_in(row: RunRow, cluster: Cluster, namespace: str) -> bool:

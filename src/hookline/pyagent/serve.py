@@ -10,76 +10,42 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
+from hookline.agent.loaded import image_sources
 from hookline.engine.record import Record
 from hookline.errors import UsageError
+from hookline.hookfile.attach import hooks_of
 from hookline.journal.encoding import Encoding, decoded
 from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
-from hookline.journal.stream import Sender
-from hookline.pyagent.load import load
-from hookline.pyagent.run import (
-    hooks_of,
-    interruptible,
-    recover_others,
-    sound,
-    sources_of,
-    take,
-    watcher,
-    with_hooks,
-)
+from hookline.journal.stream import SERVING, Sender
+from hookline.journal.user import open_journal, secrets_of
+from hookline.options import ServeOptions
+from hookline.pyagent.run import Loader, progress, recover_others, refuse_unsound, take
 from hookline.runners.places import place_of, usable
-from hookline.terminal import err, open_journal, print_json, secrets_of
-
-__all__ = ["HOST", "IDLE", "MODEL", "TOOLS", "URL", "serve_agent"]
+from hookline.terminal import err, interruptible, print_json, watcher
 
 PORT = 8080
-HOST = Annotated[str, typer.Option("--host", help="the address to listen on, for an agent [127.0.0.1]")]
-URL = Annotated[str, typer.Option("--url", help="what others call this server, for its card")]
-MODEL = Annotated[str, typer.Option("--model", help="another model: provider/name, or scripted/FILE")]
-TOOLS = Annotated[
-    list[str] | None, typer.Option("--tools", help="a ready tool besides those of a manifest, such as bash")
-]
-IDLE = Annotated[
-    float | None,
-    typer.Option("--session-idle", help="seconds after which a session that nobody uses is over [1800]"),
-]
 
 
-def serve_agent(
-    file: str,
-    *,
-    hooks: list[str] | None,
-    port: int | None,
-    host: str,
-    url: str,
-    model: str,
-    image: list[str] | None,
-    tools: list[str] | None,
-    session_idle: float | None,
-    strict: bool,
-    json: bool,
-    quiet: bool,
-) -> int:
-    """An agent in Python or a kagent manifest, behind A2A."""
-    if strict:
-        raise UsageError("--strict: this is for a WORKFLOW.md, and the file is an agent")
-    if session_idle is not None and session_idle <= 0:
-        raise UsageError(f"--session-idle is {session_idle:g}; a session lasts longer than that")
+def serve_agent(options: ServeOptions, load: Loader) -> int:
+    """Serve an agent of any format behind A2A."""
+    idle = options.session_idle
+    if idle is not None and idle <= 0:
+        raise UsageError(f"--session-idle is {idle:g}; a session lasts longer than that")
     if find_spec("a2a") is None:
         raise UsageError("serving an agent needs the a2a-sdk: pip install 'hookline[a2a]'")
-    loaded = load(file)
-    take(loaded, model, tools or [])
-    sound(loaded, quiet=quiet, model=not model)
+    loaded = load(options.file)
+    quiet, json = options.quiet, options.json
+    take(loaded, options.model, options.tools)
+    refuse_unsound(loaded, quiet=quiet, model=not options.model)
     loaded.agent.live_model()
-    place, images = place_of("", image, network=False, mounts=None)
-    sources = sources_of(loaded, images)
-    runner = place.runner(workspace=Path.cwd(), files=hooks or ())
-    more = hooks_of(hooks, runner)
-    secrets = loaded.manifest.secrets if loaded.manifest else ()
+    place, images = place_of("", options.image, network=False, mounts=None)
+    sources = image_sources(loaded, images)
+    runner = place.runner(workspace=Path.cwd(), files=options.hooks)
+    more = hooks_of(options.hooks, runner)
+    secrets = loaded.secrets
     mask = Mask([*secrets_of(os.environ), *secrets])
     shown, sender = watcher(mask, json=json, quiet=quiet), _sender(mask)
     watchers = [*([shown] if shown else []), *([_recording(sender, mask)] if sender else [])]
@@ -102,21 +68,19 @@ def serve_agent(
         async def main() -> int:
             from hookline.agent import a2a
 
-            await recover_others(journal, watch if watchers else None, quiet=quiet or json)
+            await recover_others(journal, watch if watchers else None, load, quiet=quiet or json)
             if sender is not None:
-                from hookline.kagent.records import SERVING
-
                 sender.say(SERVING, {"since": since})
             try:
                 await usable(runner)
                 async with (
-                    with_hooks(loaded, runner, sources, quiet=quiet),
+                    loaded.live(runner, sources, progress(quiet=quiet)),
                     a2a.serving(
                         loaded.agent,
-                        host=host or "127.0.0.1",
-                        port=PORT if port is None else port,
-                        url=url,
-                        idle=session_idle or a2a.IDLE,
+                        host=options.host or "127.0.0.1",
+                        port=PORT if options.port is None else options.port,
+                        url=options.url,
+                        idle=idle or a2a.IDLE,
                         run=run,
                         mask=mask.text,
                     ) as (address, bound),

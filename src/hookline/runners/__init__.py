@@ -118,6 +118,10 @@ class Ending:
         """Whether it ran and ended by itself in its time, so that its exit code means something."""
         return self.exit_code is not None and not self.passed_limit and self.not_started is None
 
+    def last_lines(self, count: int = 5) -> str:
+        """The end of its errors, or of its output where there are none, for a message."""
+        return self.stderr.last_lines(count) or self.stdout.last_lines(count)
+
     def in_words(self, timeout: float | None = None) -> str:
         if self.not_started is not None:
             return f"could not start: {self.not_started}"

@@ -13,20 +13,16 @@ import re
 import resource
 import shutil
 import subprocess
-import sys
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from hookline.engine.threads import Threads
 from hookline.errors import UsageError
-from hookline.runners import Capabilities, Ending, Mount, Order
-from hookline.runners import orphans as leftover
-from hookline.runners.local import LocalRunner, Pipes, Started, popened
-from hookline.runners.mounts import inside_variables
-from hookline.runners.tags import VARIABLE
-
-__all__ = ["CAPABILITIES", "ContainerRunner", "NoContainers", "Pull", "arguments", "find_engine"]
+from hookline.runners import Capabilities, Ending, Mount, Order, tags
+from hookline.runners.child import Child, PopenChild, StandardFiles, Start, Watcher
+from hookline.runners.local import LocalRunner
+from hookline.runners.mounts import OWN_SIZE, inside_variables, missing_source, own_mounts
 
 CAPABILITIES = Capabilities(
     name="container",
@@ -40,7 +36,6 @@ ENGINES = ("podman", "docker")
 Pull = Literal["missing", "always", "never"]
 PULL_LIMIT = 600.0
 """Seconds that fetching an image may take, which is no part of a hook's own limit."""
-OWN_SIZE = 256 * 1024 * 1024
 
 _HELD = (
     *("--interactive", "--pull", "never", "--log-driver", "none", "--read-only"),
@@ -86,7 +81,7 @@ class ContainerRunner:
     @property
     def label(self) -> str:
         """What every container from here has."""
-        return f"{leftover.MARK}={self._local.mark.strip(':.')}"
+        return f"{tags.MARK}={self._local.mark.strip(':.')}"
 
     async def run(self, order: Order) -> Ending:
         """Run it to its end. Only a cancellation comes out as an exception."""
@@ -117,8 +112,8 @@ class ContainerRunner:
 
     async def sweep(self) -> list[str]:
         """Remove the containers of hooklines that are gone; their ids."""
-        found = await _threads.call(leftover.abandoned, self._engine, timeout=None)
-        await _threads.call(leftover.remove, self._engine, found, timeout=None)
+        found = await _threads.call(tags.abandoned, self._engine, timeout=None)
+        await _threads.call(tags.remove, self._engine, found, timeout=None)
         return found
 
     async def close(self) -> None:
@@ -129,12 +124,12 @@ class ContainerRunner:
             while self._tasks:
                 await asyncio.wait(self._tasks)
 
-    def _client(self, order: Order, name: str) -> tuple[Order, Any]:
+    def _client(self, order: Order, name: str) -> tuple[Order, Start]:
         inline, by_file = _split(order)
         words = (*self._engine, "run", "--name", name, "--label", self.label)
-        words += ("--label", f"{leftover.OWNER}={leftover.owner(os.getpid())}")
+        words += ("--label", f"{tags.OWNER}={tags.owner(os.getpid())}")
 
-        def start(outer: Order, env: Mapping[str, str], number: str, pipes: Pipes) -> Started:
+        def start(outer: Order, env: Mapping[str, str], number: str, files: StandardFiles) -> Child:
             if any("\0" in word for word in (*order.argv, *order.env, *order.env.values())):
                 raise ValueError("embedded null byte")
             fd = os.memfd_create("hookline")
@@ -143,7 +138,7 @@ class ContainerRunner:
                 os.lseek(fd, 0, os.SEEK_SET)
                 told = ("--env-file", f"/proc/self/fd/{fd}", *self._options)
                 argv = (*words, *told, *arguments(order, self._engine[0], inline))
-                return popened(replace(outer, argv=argv), env, number, pipes, (fd,))
+                return PopenChild(replace(outer, argv=argv), env, number, files, (fd,))
             finally:
                 os.close(fd)
 
@@ -246,7 +241,7 @@ def arguments(order: Order, engine: str, inline: Mapping[str, str]) -> list[str]
         words += ("--ulimit", f"{name}={held}:{held}")
     if order.file_size is not None:
         words += ("--ulimit", f"fsize={order.file_size}:{order.file_size}")
-    for mount in sorted(_mounts(order), key=lambda each: len(each.target)):
+    for mount in own_mounts(order):
         words += _mounted(mount, kind)
     for name in inline:
         words += ("--env", name)
@@ -261,11 +256,6 @@ def _user(kind: str) -> Iterator[str]:
     if kind == "podman" and os.geteuid() != 0:
         yield from ("--userns", "keep-id")
     yield from ("--user", f"{os.geteuid()}:{os.getegid()}")
-
-
-def _mounts(order: Order) -> tuple[Mount, ...]:
-    has_tmp = any(each.target == "/tmp" for each in order.mounts)
-    return order.mounts if has_tmp else (Mount(target="/tmp"), *order.mounts)
 
 
 def _mounted(mount: Mount, kind: str) -> tuple[str, ...]:
@@ -286,8 +276,9 @@ def _wrong(order: Order) -> str | None:
     if order.image.startswith("-"):
         return f"{order.image!r} is no name of an image"
     for mount in order.mounts:
-        if mount.source is not None and not os.path.exists(mount.source):
-            return f"what is to be mounted at {mount.target} is not there: {mount.source!r}"
+        missing = missing_source(mount)
+        if missing is not None:
+            return missing
         both = (mount.source or "") + mount.target
         if ":" in both and "," in both:
             return f"{mount.source!r} cannot be mounted: it has both a colon and a comma"
@@ -299,7 +290,7 @@ def _wrong(order: Order) -> str | None:
 def _split(order: Order) -> tuple[dict[str, str], dict[str, str]]:
     """The variables that go by the client's own environment, and those that a line of a file can carry."""
     env = {**order.env, **inside_variables(order)}
-    env.pop(VARIABLE, None)
+    env.pop(tags.VARIABLE, None)
     inline = {name: value for name, value in env.items() if not _is_one_line(value)}
     return inline, {name: value for name, value in env.items() if name not in inline}
 
@@ -320,8 +311,7 @@ def _was_begun(engine: Sequence[str], name: str) -> bool:
 
 
 def _said(ending: Ending) -> str:
-    said = ending.stderr.last_lines(1) or ending.stdout.last_lines(1)
-    return re.sub(r"^(docker: )?(Error: |Error response from daemon: )", "", said)
+    return re.sub(r"^(docker: )?(Error: |Error response from daemon: )", "", ending.last_lines(1))
 
 
 class _Containers:
@@ -330,29 +320,13 @@ class _Containers:
     def __init__(self, engine: Sequence[str], label: str) -> None:
         self.names: set[str] = set()
         self._engine = engine
-        theirs, self._pipe = os.pipe()
-        try:
-            self._watcher = subprocess.Popen(
-                [sys.executable, "-I", "-S", leftover.__file__, f"{os.getpid()}", label, *engine],
-                stdin=theirs,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                start_new_session=True,
-            )
-        except BaseException:
-            os.close(self._pipe)
-            raise
-        finally:
-            os.close(theirs)
+        self._watcher = Watcher(tags.watcher_of(label, *engine))
 
     def remove(self, name: str) -> None:
-        leftover.remove(self._engine, [name])
+        tags.remove(self._engine, [name])
         self.names.discard(name)
 
     def close(self) -> None:
-        leftover.remove(self._engine, sorted(self.names))
+        tags.remove(self._engine, sorted(self.names))
         self.names.clear()
-        self._watcher.kill()
-        self._watcher.wait()
-        os.close(self._pipe)
+        self._watcher.dismiss()

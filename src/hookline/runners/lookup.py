@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["missing_script", "script_of", "why_not_started"]
-
 
 class _Interpreter(NamedTuple):
     """`no_script`: letters of options after which no script file follows; `takes`: options with a value behind."""

@@ -16,8 +16,6 @@ from hookline.runners import Capabilities, Ending, Mount, Order, Runner
 from hookline.runners.container import ContainerRunner
 from hookline.runners.mounts import beneath
 
-__all__ = ["EnclosedRunner", "Enclosure", "enclosed"]
-
 _OF_THE_USER = re.compile(r"HOME|TMPDIR|TMP|TEMP|OLDPWD|XDG_.*")
 _OF_THIS_MACHINE = re.compile(
     rf"{_OF_THE_USER.pattern}|PATH|SHELL|USER|LOGNAME|HOSTNAME|LD_.*|PYTHON.*|VIRTUAL_ENV|SSL_CERT_.*|.*_CA_BUNDLE|_"

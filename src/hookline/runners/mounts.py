@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from hookline.runners import Mount, Order
 
-__all__ = ["beneath", "inside_variables", "on_this_machine", "source_of"]
+OWN_SIZE = 256 * 1024 * 1024
+"""Bytes that /tmp, or another folder of its own, may hold where nobody said otherwise."""
 
 
 def on_this_machine(order: Order) -> Order:
@@ -21,6 +22,19 @@ def on_this_machine(order: Order) -> Order:
 def inside_variables(order: Order) -> dict[str, str]:
     """What a process with a file system of its own is told of it."""
     return {each.variable: each.target for each in order.mounts if each.variable}
+
+
+def own_mounts(order: Order) -> list[Mount]:
+    """The mounts of a process with a file system of its own: the outer ones first, and a /tmp in any case."""
+    tmp = () if any(each.target == "/tmp" for each in order.mounts) else (Mount(target="/tmp"),)
+    return sorted((*tmp, *order.mounts), key=lambda each: len(each.target))
+
+
+def missing_source(mount: Mount) -> str | None:
+    """The reason why a mount cannot be made; None where its source is there, or it has none."""
+    if mount.source is None or os.path.exists(mount.source):
+        return None
+    return f"what is to be mounted at {mount.target} is not there: {mount.source!r}"
 
 
 def source_of(mounts: Sequence[Mount], path: str) -> str | None:

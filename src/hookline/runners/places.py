@@ -8,21 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hookline.errors import UsageError
-from hookline.hookfile.attach import SUFFIXES
 from hookline.journal.home import default_path
-from hookline.kube.connect import KUBERNETES
+from hookline.options import KUBERNETES
 from hookline.runners import Capabilities, Mount, Runner
 from hookline.runners.container import CAPABILITIES as IN_CONTAINERS
 from hookline.runners.container import ContainerRunner
-from hookline.runners.local import CAPABILITIES as ON_THIS_MACHINE
 from hookline.runners.local import LocalRunner
 from hookline.runners.mirror import EnclosedRunner, Enclosure
 from hookline.runners.mounts import beneath
+from hookline.runners.process import CAPABILITIES as ON_THIS_MACHINE
 from hookline.runners.sandbox import CAPABILITIES as IN_SANDBOXES
 from hookline.runners.sandbox import SandboxRunner, bubblewrap
+from hookline.source import SUFFIXES
 from hookline.table import meant
-
-__all__ = ["PLACES", "Place", "check_bubblewrap", "known_place", "mount_of", "place_of", "runs_in", "usable"]
 
 PLACES: Mapping[str, Capabilities] = {
     "local": ON_THIS_MACHINE,

@@ -1,39 +1,38 @@
-"""One process of this machine: how it is started and told to end, and what is kept of its output.
+"""The core of the process runners: start, feed, drain, limit and end a process of this machine.
 
-`local` runs many of them on an event loop, `waiting` one after another without one.
+It has two drivers, `local` on an event loop and `sync` with poll. A driver says when a file is ready and how to wait;
+everything else is here. The coroutines await nothing but the driver's own, so without a loop they never suspend.
+
+The way of a good hook is short, and as fast as `subprocess.run`: its pipes and its pidfd are watched, its group is
+killed and its exit code read when it is gone. A child that left the group is found by the tag in its environment. One
+that wiped its environment too is not held here; that takes a sandbox or a container.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+import time
+from collections.abc import Callable, Mapping
 
-from hookline.runners import Capabilities, Order, Output
-from hookline.runners.lookup import missing_script
-
-__all__ = [
-    "CAPABILITIES",
-    "CHUNK",
-    "GRACE",
-    "LINGER",
-    "POLL",
-    "Kept",
-    "Pipes",
-    "Start",
-    "Started",
-    "Status",
-    "group_asked",
-    "popened",
-    "reaped",
-    "unrunnable",
-]
+from hookline.runners import Capabilities, Ending, Order, Output, tags
+from hookline.runners.child import (
+    StandardFiles,
+    Start,
+    Watcher,
+    is_readable,
+    limit_file_size,
+    signal_group,
+)
+from hookline.runners.lookup import missing_script, why_not_started
 
 GRACE = 0.5
 """Seconds between SIGTERM and SIGKILL; less than a cancelled hook has before the pipeline gives it up."""
 LINGER = 0.1
 """Seconds that the last reader of a hook's output (`tee`, say) has when the hook itself has exited."""
+LAST_WAIT = 2.0
+"""Seconds that a process may take to go once it is killed."""
 POLL = 0.02
 """Seconds between two looks for what is still there."""
 CHUNK = 65536
@@ -46,106 +45,51 @@ CAPABILITIES = Capabilities(
     keeps_background=True,
 )
 
-Status = tuple[int | None, int | None]
-"""An exit code or a signal; neither where that was lost."""
-Pipes = tuple[int, int, int]
-"""What a process has as its input, output and errors."""
-
-
-class Started(Protocol):
-    """A process in a session of its own. Its id is nobody else's before it is reaped."""
-
-    @property
-    def pid(self) -> int: ...
-
-    @property
-    def pidfd(self) -> int: ...
-
-    def ask(self) -> None:
-        """Ask it to end, with all that is in its session's first group."""
-        ...
-
-    def reap(self) -> Status:
-        """How it ended; asked once, when it is gone."""
-        ...
-
-
-Start = Callable[[Order, Mapping[str, str], str, Pipes], Started]
-"""Start what was ordered, with that environment, its number and its pipes; OSError or ValueError where it cannot."""
-
-
-def group_asked(pid: int) -> None:
-    """SIGTERM to a group whose leader has not been reaped, so that its id is nobody else's."""
-    try:
-        os.killpg(pid, signal.SIGTERM)
-    except (ProcessLookupError, PermissionError):
-        pass
-
 
 def unrunnable(order: Order, exists: Callable[[str], bool] = os.path.exists) -> str | None:
-    """What is wrong with an order that is to run without its image; `exists` knows the files that it would see."""
+    """The reason why an order cannot run without its image; `exists` knows the files that it would see."""
     if order.own_program:
         return f"image {order.image!r} is not used here, so its own program is not known; name a command"
     return missing_script(order.argv, order.cwd, order.env, exists) if order.argv else "it names no program"
 
 
-class popened:
-    """A child of ours, by Popen."""
+class Pipes:
+    """Three pipes to a process, or two where its errors go into its output. `theirs` are the ends it gets.
 
-    __slots__ = ("_popen", "pid", "pidfd")
+    Our ends do not block. Each end is closed once: its number may be another file's by then.
+    """
 
-    def __init__(
-        self, order: Order, env: Mapping[str, str], _number: str, pipes: Pipes, more_fds: Sequence[int] = ()
-    ) -> None:
-        import subprocess  # slow to load, and not for `waiting`
-
-        self._popen = subprocess.Popen(
-            order.argv,
-            stdin=pipes[0],
-            stdout=pipes[1],
-            stderr=pipes[2],
-            cwd=order.cwd,
-            env=env,
-            start_new_session=True,
-            pass_fds=more_fds,
-        )
-        self.pid = self._popen.pid
+    def __init__(self, *, merge_stderr: bool = False) -> None:
+        self.open: set[int] = set()
         try:
-            self.pidfd = os.pidfd_open(self.pid)
+            inward, self.stdin = self._pipe()
+            self.stdout, outward = self._pipe()
+            self.stderr, errors = (self.stdout, outward) if merge_stderr else self._pipe()
         except OSError:
-            self._popen.kill()
-            self._popen.wait()
+            self.close(*self.open)
             raise
+        self.theirs: StandardFiles = (inward, outward, errors)
+        for fd in (self.stdin, self.stdout, self.stderr):
+            os.set_blocking(fd, False)
 
-    def ask(self) -> None:
-        group_asked(self.pid)
+    def close(self, *fds: int) -> None:
+        for fd in fds:
+            if fd in self.open:
+                self.open.discard(fd)
+                os.close(fd)
 
-    def reap(self) -> Status:
-        """Its exit code; not by Popen, which takes one that was lost for a 0."""
-        code, number = reaped(self.pidfd)
-        self._popen.returncode = code if code is not None else number or 0
-        return code, number
-
-
-def reaped(pidfd: int) -> Status:
-    """How a child ended that is gone."""
-    try:
-        found = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
-    except ChildProcessError:
-        found = None
-    if found is None:
-        return None, None
-    return (found.si_status, None) if found.si_code == os.CLD_EXITED else (None, found.si_status)
+    def _pipe(self) -> tuple[int, int]:
+        ends = os.pipe()
+        self.open.update(ends)
+        return ends
 
 
-class Kept:
-    """The beginning and the end of what comes out of a pipe; what is between is only counted."""
+class Capture:
+    """The beginning and the end of an output; what is between is only counted."""
 
-    __slots__ = ("_head", "_room_at_end", "_room_at_start", "_tail", "_total", "fd")
+    __slots__ = ("_head", "_room_at_end", "_room_at_start", "_tail", "_total")
 
-    def __init__(self, fd: int, cap: int) -> None:
-        os.set_blocking(fd, False)
-        self.fd = fd
+    def __init__(self, cap: int) -> None:
         self._head = bytearray()
         self._tail = bytearray()
         self._room_at_end = cap // 2
@@ -168,3 +112,274 @@ class Kept:
 
     def _cut(self) -> None:
         del self._tail[: max(0, len(self._tail) - self._room_at_end)]
+
+
+class Process:
+    """One process with its pipes. A driver is a subclass that watches its files and can wait for it."""
+
+    def __init__(self, order: Order, number: str, env: Mapping[str, str], start: Start) -> None:
+        self.order = order
+        self.number = number
+        self.gone = self.ending = self.passed_limit = False
+        self._result: Ending | None = None
+        self._pipes = pipes = Pipes(merge_stderr=order.merge_stderr)
+        try:
+            self._since = time.perf_counter()
+            self._child = start(order, env, number, pipes.theirs)
+            if order.file_size is not None:
+                limit_file_size(self._child.pid, order.file_size)
+        except BaseException:
+            pipes.close(*pipes.open)
+            raise
+        pipes.close(*pipes.theirs)
+        self._captures = {fd: Capture(order.output_cap) for fd in (pipes.stdout, pipes.stderr)}
+        self._input = memoryview(order.stdin)
+
+    def listen(self) -> None:
+        """Begin to watch its files."""
+        raise NotImplementedError
+
+    async def gone_by(self, deadline: float | None) -> None:
+        """Feed and drain it until it is gone, or until that time of the monotonic clock."""
+        raise NotImplementedError
+
+    async def closed_by(self, deadline: float) -> None:
+        """Drain it until nobody holds an output, or until that time."""
+        raise NotImplementedError
+
+    def _forget(self, fd: int) -> None:
+        """Stop watching a file, if it is watched."""
+        raise NotImplementedError
+
+    @property
+    def open(self) -> bool:
+        """True if somebody still holds an output."""
+        return not self._pipes.open.isdisjoint(self._captures)
+
+    def terminate(self) -> None:
+        if self._result is None:
+            self._child.terminate()
+
+    def kill_group(self) -> None:
+        if self._result is None:
+            signal_group(self._child.pid, signal.SIGKILL)
+
+    def has_in_group(self, pid: int) -> bool:
+        try:
+            return os.getpgid(pid) == self._child.pid
+        except OSError:
+            return False
+
+    def write(self) -> None:
+        """Feed it what it has room for; closes its input at the end."""
+        try:
+            while self._input:
+                self._input = self._input[os.write(self._pipes.stdin, self._input) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            pass  # it does not want to read on, which is its own affair
+        self._close(self._pipes.stdin)
+
+    def read(self, fd: int) -> bool:
+        """Take what it printed; True if there may be more."""
+        try:
+            part = os.read(fd, CHUNK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            part = b""
+        if part:
+            self._captures[fd].add(part)
+            return True
+        self._close(fd)
+        return False
+
+    def exited(self) -> None:
+        """The process itself is gone; what it started may still print."""
+        self._forget(self._child.pidfd)
+        self._close(self._pipes.stdin)
+        self._read_rest()
+        self.gone = True
+
+    def release(self) -> list[int]:
+        """Hand over the outputs that are still open to somebody else who reads on."""
+        released = [fd for fd in self._captures if fd in self._pipes.open]
+        for fd in released:
+            self._forget(fd)
+            self._pipes.open.discard(fd)
+        return released
+
+    def finish(self) -> Ending:
+        """Read what is still there and give everything back; how it went, the same at every call."""
+        if self._result is None:
+            self._read_rest()
+            for fd in (self._pipes.stdin, *self._captures):
+                self._close(fd)
+            self._result = self._reaped()
+        return self._result
+
+    def _reaped(self) -> Ending:
+        if not self.gone:
+            # It has been killed; only a system call that cannot be interrupted could still hold it.
+            self._forget(self._child.pidfd)
+            is_readable(self._child.pidfd, 1.0)
+        code, number = self._child.reap()
+        os.close(self._child.pidfd)
+        outputs = [capture.output() for capture in self._captures.values()]
+        return Ending(
+            exit_code=code,
+            signal=number,
+            stdout=outputs[0],
+            stderr=outputs[1] if len(outputs) > 1 else Output(),
+            seconds=time.perf_counter() - self._since,
+            passed_limit=self.passed_limit,
+        )
+
+    def _read_rest(self) -> None:
+        for fd in self._captures:
+            # A pipe holds a megabyte at most; who prints on for ever does not keep us.
+            for _ in range(32):
+                if fd not in self._pipes.open or not self.read(fd):
+                    break
+
+    def _close(self, fd: int) -> None:
+        if fd in self._pipes.open:
+            self._forget(fd)
+            self._pipes.close(fd)
+
+
+class ProcessRunner:
+    """The numbers and tags of the processes of a runner, its watcher, and what is killed in which order."""
+
+    def __init__(self, *, grace: float) -> None:
+        self._grace = grace
+        self._mark = f":{os.urandom(8).hex()}."
+        self._numbers = itertools.count(1)
+        self._watcher: Watcher | None = None
+
+    @property
+    def mark(self) -> str:
+        """The part of the tag that every process from here has in its environment."""
+        return self._mark
+
+    def tag(self, number: str) -> str:
+        """The `HOOKLINE_TAG` of one process: the tags around us, and ours."""
+        return f"{os.environ.get(tags.VARIABLE) or ''}{self._mark}{number}:"
+
+    def _process(self, order: Order, number: str, env: Mapping[str, str], start: Start) -> Process:
+        raise NotImplementedError
+
+    def _new_watcher(self) -> Watcher:
+        raise NotImplementedError
+
+    async def _end(self, process: Process, grace: float) -> None:
+        """Have `_ended` done for a process once, and wait for it."""
+        raise NotImplementedError
+
+    async def _carriers(self) -> dict[int, bytes]:
+        """The live processes from here with the number of their run."""
+        raise NotImplementedError
+
+    async def _pause(self, seconds: float, process: Process | None) -> None:
+        raise NotImplementedError
+
+    def _keep(self, process: Process) -> None:
+        """Leave what the process started alive until the runner is closed."""
+        raise NotImplementedError
+
+    def _sweep_later(self, process: Process) -> None:
+        """End what the process left outside its group, at the latest when the runner is closed."""
+        raise NotImplementedError
+
+    def _started(self, order: Order, start: Start) -> Process | Ending:
+        number = f"{next(self._numbers)}"
+        try:
+            self._watch()
+            return self._process(order, number, {**order.env, tags.VARIABLE: self.tag(number)}, start)
+        except ProcessLookupError:
+            # It ran, but SIGCHLD is ignored in this process, and the system has thrown its exit code away.
+            return Ending()
+        except (OSError, ValueError) as exc:
+            return Ending(not_started=why_not_started(order.argv, order.cwd, exc))
+
+    async def _completed(self, process: Process) -> Ending:
+        """Wait for a process within its limit, and end what it leaves."""
+        timeout = process.order.timeout
+        process.listen()
+        await process.gone_by(None if timeout is None else time.monotonic() + timeout)
+        if not process.gone:
+            process.passed_limit = not process.ending
+            await self._end(process, self._grace)
+        elif process.order.background_keep and not process.ending:
+            self._keep(process)
+        else:
+            # Somebody else may hold its output, and still have something to say.
+            await process.closed_by(time.monotonic() + LINGER)
+            if process.open or process.ending:
+                await self._end(process, 0.0)
+            else:
+                process.kill_group()
+                self._sweep_later(process)
+        return process.finish()
+
+    async def _ended(self, process: Process, grace: float) -> None:
+        """SIGTERM to the group, a while to put things in order, then SIGKILL to it and to all with the tag."""
+        deadline = time.monotonic() + grace
+        if grace:
+            process.terminate()
+            await process.gone_by(deadline)
+        await self._clear(process.number.encode(), deadline, process)
+        await process.gone_by(time.monotonic() + LAST_WAIT)
+        process.finish()
+
+    async def _clear(self, number: bytes, deadline: float, process: Process | None = None) -> None:
+        """Ask the processes of one run, or of all, to end; at the deadline kill them."""
+        asked: set[int] = set()
+        while time.monotonic() < deadline:
+            left = await self._alive(number)
+            if not left and (process is None or process.gone):
+                break
+            for pid in left - asked:
+                if process is None or not process.has_in_group(pid):
+                    tags.send(pid, self._mark.encode(), signal.SIGTERM)
+            asked |= left
+            await self._pause(POLL, process)
+        if process is not None:
+            process.kill_group()
+        await self._kill(number, process)
+
+    async def _kill(self, number: bytes, process: Process | None = None) -> None:
+        """Kill the processes of one run, or of all, until none is found: one may fork while we look."""
+        left = await self._alive(number)
+        for turn in range(100):
+            if not left:
+                return
+            for pid in left:
+                tags.send(pid, self._mark.encode(), signal.SIGKILL)
+            await self._pause(min(0.001 * turn, 0.05), process)
+            left = await self._alive(number)
+        import logging  # slow to load, and hardly ever needed
+
+        logging.getLogger(__name__).warning("processes %s of a hook could not be ended", sorted(left))
+
+    async def _alive(self, number: bytes) -> set[int]:
+        return {pid for pid, its in (await self._carriers()).items() if not number or its == number}
+
+    def _abandon(self, process: Process) -> None:
+        """End a process on the spot, where nothing can be awaited any more."""
+        process.kill_group()
+        tags.end_carriers(f"{self._mark}{process.number}:".encode())
+        process.finish()
+
+    def _watch(self) -> None:
+        """Have a watcher that ends everything should we be killed; it needs no word from us for that."""
+        if self._watcher is not None and not self._watcher.alive:
+            self._dismiss_watcher()
+        if self._watcher is None:
+            self._watcher = self._new_watcher()
+
+    def _dismiss_watcher(self) -> None:
+        if self._watcher is not None:
+            self._watcher.dismiss()
+            self._watcher = None

@@ -25,11 +25,18 @@ from typing import Any
 
 from hookline.errors import UsageError
 from hookline.runners import Capabilities, Ending, Mount, Order
-from hookline.runners.local import LocalRunner, Pipes, Started, Status, group_asked, popened, unrunnable
-from hookline.runners.mounts import beneath, inside_variables, source_of
-from hookline.runners.tags import VARIABLE
-
-__all__ = ["CAPABILITIES", "SandboxRunner", "arguments", "bubblewrap", "python_mounts"]
+from hookline.runners.child import Child, ExitStatus, PopenChild, StandardFiles, signal_group
+from hookline.runners.local import LocalRunner
+from hookline.runners.mounts import (
+    OWN_SIZE,
+    beneath,
+    inside_variables,
+    missing_source,
+    own_mounts,
+    source_of,
+)
+from hookline.runners.process import unrunnable
+from hookline.runners.tags import VARIABLE, send_if
 
 CAPABILITIES = Capabilities(
     name="sandbox",
@@ -39,8 +46,6 @@ CAPABILITIES = Capabilities(
     uses_image=False,
     keeps_background=True,
 )
-OWN_SIZE = 256 * 1024 * 1024
-"""Bytes that /tmp, or another folder of its own, may hold where nobody said otherwise."""
 _USER = "1000"
 _OLDEST = (0, 8)
 _INSTALL = "install it (apt-get install bubblewrap, dnf install bubblewrap, apk add bubblewrap)"
@@ -115,8 +120,8 @@ class SandboxRunner:
             return Ending(not_started=wrong)
         begun: list[_Sandboxed] = []
 
-        def start(outer: Order, env: Mapping[str, str], number: str, pipes: Pipes) -> Started:
-            begun.append(_Sandboxed(self._program, order, outer, env, number, pipes))
+        def start(outer: Order, env: Mapping[str, str], number: str, files: StandardFiles) -> Child:
+            begun.append(_Sandboxed(self._program, order, outer, env, number, files))
             return begun[0]
 
         outer = replace(order, argv=(self._program,), cwd="/", env={}, mounts=())
@@ -166,7 +171,7 @@ def arguments(order: Order, made: Mapping[str, int]) -> list[str]:
     for place, fd in made.items():
         words += ("--ro-bind-data", f"{fd}", place)
     words += _OWN
-    for mount in _mounts(order):
+    for mount in own_mounts(order):
         words += _mounted(mount)
     words += ("--remount-ro", "/", "--chdir", order.cwd or "/")
     for name, value in {**order.env, **inside_variables(order)}.items():
@@ -182,12 +187,6 @@ def _programs() -> Iterator[str]:
             yield from ("--ro-bind", place, place)
 
 
-def _mounts(order: Order) -> list[Mount]:
-    """The outer ones first, and a /tmp of its own in any case."""
-    tmp = () if any(each.target == "/tmp" for each in order.mounts) else (Mount(target="/tmp"),)
-    return sorted((*tmp, *order.mounts), key=lambda each: len(each.target))
-
-
 def _mounted(mount: Mount) -> tuple[str, ...]:
     if mount.source is None:
         size = OWN_SIZE if mount.size is None else mount.size
@@ -199,9 +198,7 @@ def _wrong_mount(order: Order) -> str | None:
     for mount in order.mounts:
         if mount.target in _RESERVED or any(beneath(mount.target, place) for place in ("/proc", "/dev")):
             return f"nothing can be mounted at {mount.target}: the sandbox has its own"
-        if mount.source is not None and not os.path.exists(mount.source):
-            return f"what is to be mounted at {mount.target} is not there: {mount.source!r}"
-    return None
+    return next(filter(None, map(missing_source, order.mounts)), None)
 
 
 def _may_exist(order: Order, path: str) -> bool:
@@ -216,20 +213,26 @@ def _may_exist(order: Order, path: str) -> bool:
     return any(beneath(path, place) for place in ("/etc", "/proc", *_PROGRAMS)) and os.path.lexists(path)
 
 
-class _Sandboxed(popened):
+class _Sandboxed(PopenChild):
     """bubblewrap, which is ours, and inside it a process that can only be asked from here."""
 
     __slots__ = ("_status", "told")
 
     def __init__(
-        self, program: str, order: Order, outer: Order, env: Mapping[str, str], number: str, pipes: Pipes
+        self,
+        program: str,
+        order: Order,
+        outer: Order,
+        env: Mapping[str, str],
+        number: str,
+        files: StandardFiles,
     ) -> None:
         self.told: dict[str, Any] = {}
         fds: list[int] = []
         try:
             made = {**_MADE, **({} if order.network else _MADE_ALONE)}
-            files = {place: _open_file(text.encode(), fds) for place, text in made.items()}
-            words = [os.fsencode(word) for word in (*arguments(order, files), *order.argv)]
+            shown = {place: _open_file(text.encode(), fds) for place, text in made.items()}
+            words = [os.fsencode(word) for word in (*arguments(order, shown), *order.argv)]
             if any(b"\0" in word for word in words):
                 raise ValueError("embedded null byte")
             # By file, for the values of variables are not for everybody who can list processes to read; and they are
@@ -237,23 +240,23 @@ class _Sandboxed(popened):
             told = _open_file(b"".join(word + b"\0" for word in words[: len(words) - len(order.argv)]), fds)
             self._status = _open_file(b"", fds)
             argv = (program, "--args", f"{told}", "--json-status-fd", f"{self._status}", "--", *order.argv)
-            super().__init__(replace(outer, argv=argv), env, number, pipes, fds)
+            super().__init__(replace(outer, argv=argv), env, number, files, fds)
             fds.remove(self._status)
         finally:
             for fd in fds:
                 os.close(fd)
 
-    def ask(self) -> None:
+    def terminate(self) -> None:
         """SIGTERM to all that is inside: bubblewrap itself would die of it, and take them with it at once."""
         told = _status(self._status) if not self.told else self.told
         first, space = told.get("child-pid"), told.get("pid-namespace", 0)
         inside = [pid for pid in _inhabitants(space) if pid != first] if space else []
         for pid in inside:
-            _asked(pid, space)
+            send_if(lambda pid=pid: _space(pid) == space, pid, signal.SIGTERM)
         if not inside:
-            group_asked(self.pid)
+            signal_group(self.pid, signal.SIGTERM)
 
-    def reap(self) -> Status:
+    def reap(self) -> ExitStatus:
         self.told = _status(self._status)
         os.close(self._status)
         return super().reap()
@@ -292,27 +295,12 @@ def _space(pid: int) -> int | None:
         return None
 
 
-def _asked(pid: int, space: int) -> None:
-    """Only if it is still one of those inside: its id may be somebody else's by now."""
-    try:
-        handle = os.pidfd_open(pid)
-    except OSError:
-        return
-    try:
-        if _space(pid) == space:
-            signal.pidfd_send_signal(handle, signal.SIGTERM)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
-
-
 def _judged(order: Order, ending: Ending, told: Mapping[str, Any]) -> Ending:
     """The ending; where bubblewrap never came to run the command, that it was not started."""
     never_ran = ending.exit_code is not None and "exit-code" not in told
     if ending.not_started is not None or ending.passed_limit or not never_ran:
         return ending
-    said = ending.stderr.last_lines(1) or ending.stdout.last_lines(1)
+    said = ending.last_lines(1)
     return Ending(not_started=_why(order, said.removeprefix("bwrap: ")), seconds=ending.seconds)
 
 

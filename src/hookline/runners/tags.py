@@ -1,7 +1,7 @@
-"""Finding and ending the processes that carry a tag in their environment, wherever they have gone.
+"""Finding and ending what a hookline has started: processes by the tag in their environment, containers by their label.
 
-Run as a script this is the watcher: it outlives a hookline that was killed, ends what that had started, and goes.
-It is started by path with a bare interpreter, so it imports nothing of ours.
+Run as a script this is a watcher: it outlives a hookline that was killed, ends what that had started, and goes. It is
+started by path with a bare interpreter, so it imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import select
 import signal
 import sys
 import time
-
-__all__ = ["VARIABLE", "carriers", "end_carriers", "send"]
+from collections.abc import Callable, Sequence
 
 VARIABLE = "HOOKLINE_TAG"
+MARK = "hookline.mark"
+OWNER = "hookline.owner"
+_LONGEST = 120.0
+_REMOVAL = {"podman": ("rm", "--force", "--ignore", "--time", "0")}
 
 
 def carriers(mark: bytes) -> dict[int, bytes]:
@@ -45,18 +48,61 @@ def end_carriers(mark: bytes, rounds: int = 100) -> None:
 
 
 def send(pid: int, mark: bytes, number: int) -> None:
-    """Signal a process only if it is still the one with the mark: its id may be somebody else's by now."""
+    """Signal a process if it has the mark."""
+    send_if(lambda: _number(str(pid), mark) is not None, pid, number)
+
+
+def send_if(is_meant: Callable[[], bool], pid: int, number: int) -> None:
+    """Signal a process only if it is still the one that is meant: its id may be somebody else's by now."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:
         return
     try:
-        if _number(str(pid), mark) is not None:
+        if is_meant():
             signal.pidfd_send_signal(handle, number)
     except OSError:
         pass
     finally:
         os.close(handle)
+
+
+def labelled(engine: Sequence[str], label: str) -> list[str]:
+    """The ids of all containers with that label, running or not."""
+    return _said(engine, "ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={label}").split()
+
+
+def remove(engine: Sequence[str], containers: Sequence[str]) -> None:
+    """End and remove containers; one that is gone already is no trouble."""
+    if containers:
+        removal = _REMOVAL.get(os.path.basename(engine[0]), ("rm", "--force"))
+        _said(engine, *removal, *containers)
+
+
+def abandoned(engine: Sequence[str]) -> list[str]:
+    """The containers whose hookline is gone from this machine."""
+    form = f'{{{{.Id}}}} {{{{index .Config.Labels "{OWNER}"}}}}'
+    found: list[str] = []
+    for container in labelled(engine, OWNER):
+        name, _, whose = _said(engine, "inspect", "--format", form, container).strip().partition(" ")
+        if name and whose and _is_gone(whose):
+            found.append(name)
+    return found
+
+
+def owner(pid: int) -> str | None:
+    """A process as a word that no other one has, before or after it; None where it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            began = file.read().rpartition(b")")[2].split()[19].decode()
+    except (OSError, IndexError):
+        return None
+    return f"{_machine()}.{pid}.{began}"
+
+
+def watcher_of(mark: str, *engine: str) -> tuple[str, ...]:
+    """The command that watches over us: over our processes with that mark, or an engine's containers with that label."""
+    return (sys.executable, "-I", "-S", __file__, f"{os.getpid()}", mark, *engine)
 
 
 def _number(pid: str, mark: bytes) -> bytes | None:
@@ -79,7 +125,39 @@ def _number(pid: str, mark: bytes) -> bytes | None:
     return text[start : text.find(b":", start)]
 
 
-def _watch(mark: bytes, parent: int) -> None:
+def _machine() -> str:
+    """This system since its start, and the numbers that its processes have here."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot = file.read().strip()
+    return f"{boot}.{os.stat('/proc/self/ns/pid').st_ino}"
+
+
+def _is_gone(whose: str) -> bool:
+    place, pid, _ = [*whose.rsplit(".", 2), "", ""][:3]
+    # One from before the last start of this machine is gone; one in another container we cannot judge.
+    if place.partition(".")[0] != _machine().partition(".")[0]:
+        return True
+    return place == _machine() and pid.isdigit() and owner(int(pid)) != whose
+
+
+def _said(engine: Sequence[str], *words: str) -> str:
+    import subprocess  # slow to load, and not for processes
+
+    try:
+        done = subprocess.run(
+            [*engine, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_LONGEST,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _watch(parent: int, mark: str, engine: Sequence[str]) -> None:
     """Wait until the parent is gone, then end what it left."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
@@ -92,11 +170,14 @@ def _watch(mark: bytes, parent: int) -> None:
             poll.poll()
     except OSError:
         pass
-    # A process that was just being started may show its tag a moment later.
-    for pause in (0.0, 0.05, 0.2, 0.5):
+    # A process that was just being started may show its tag a moment later, and a container take longer to be listed.
+    for pause in (0.0, 0.5, 1.0, 2.0) if engine else (0.0, 0.05, 0.2, 0.5):
         time.sleep(pause)
-        end_carriers(mark, rounds=1000)
+        if engine:
+            remove(engine, labelled(engine, mark))
+        else:
+            end_carriers(mark.encode(), rounds=1000)
 
 
 if __name__ == "__main__":
-    _watch(sys.argv[1].encode(), int(sys.argv[2]))
+    _watch(int(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -15,18 +15,17 @@ import logging
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hookline.runners import Capabilities, Ending, Order
-from hookline.runners import tags as tagged
-from hookline.runners.local import LocalRunner, Pipes, Started, Status, group_asked, popened
+from hookline.runners import Capabilities, Ending, Order, tags
+from hookline.runners.child import Child, ExitStatus, PopenChild, StandardFiles, signal_group
+from hookline.runners.local import LocalRunner
 from hookline.runners.mounts import on_this_machine
-
-__all__ = ["WarmRunner"]
 
 logger = logging.getLogger(__name__)
 
@@ -76,8 +75,8 @@ class WarmRunner:
         if trouble is not None:
             return await self._cold(order, trouble)
 
-        def start(order: Order, env: Mapping[str, str], number: str, pipes: Pipes) -> Started:
-            return server.forked(order, command, env, number, pipes)
+        def start(order: Order, env: Mapping[str, str], number: str, files: StandardFiles) -> Child:
+            return server.forked(order, command, env, number, files)
 
         return await self._local.run(order, start)
 
@@ -170,7 +169,7 @@ class _Server:
         self._argv = [command.interpreter, *command.options, _SERVER]
         self._preload = preload
         # The room behind its own number is where each fork writes that of its call.
-        self._env = {**env, tagged.VARIABLE: local.tag("0").ljust(len(local.tag("0")) + _ROOM, ".")}
+        self._env = {**env, tags.VARIABLE: local.tag("0").ljust(len(local.tag("0")) + _ROOM, ".")}
         self._cwd = cwd or "/"
         self._lock = asyncio.Lock()
         self._calls: socket.socket | None = None
@@ -202,11 +201,11 @@ class _Server:
         return self._trouble
 
     def forked(
-        self, order: Order, command: _Command, env: Mapping[str, str], number: str, pipes: Pipes
-    ) -> Started:
+        self, order: Order, command: _Command, env: Mapping[str, str], number: str, files: StandardFiles
+    ) -> Child:
         request = _request(order, command, env, number)
         try:
-            self._send(request, pipes)
+            self._send(request, files)
             word, rest, fds = _received(self._calls)
             if word == b"failed":
                 raise OSError(int(rest), os.strerror(int(rest)))
@@ -214,14 +213,14 @@ class _Server:
             # It has died without reading that, so nothing runs yet.
             logger.warning("the warm interpreter is gone; this call is started cold")
             self.close()
-            return popened(order, env, number, pipes)
+            return PopenChild(order, env, number, files)
         except TimeoutError as exc:
             self.close()
-            tagged.end_carriers(f"{self._local.mark}{number}:".encode())
+            tags.end_carriers(f"{self._local.mark}{number}:".encode())
             raise OSError("its warm interpreter did not answer") from exc
         return _Forked(self, int(rest), fds[0], number)
 
-    def status(self, number: str) -> Status:
+    def status(self, number: str) -> ExitStatus:
         try:
             if self._words is None:
                 return None, None
@@ -315,16 +314,16 @@ class _Server:
         if not part and self._heard is not None:
             self._heard.get_loop().remove_reader(self._noise)
 
-    def _send(self, request: bytes, pipes: Pipes) -> None:
+    def _send(self, request: bytes, files: StandardFiles) -> None:
         if self._calls is None:
             raise BrokenPipeError
         if len(request) <= _INLINE:
-            socket.send_fds(self._calls, [b"fork\0" + request], list(pipes))
+            socket.send_fds(self._calls, [b"fork\0" + request], list(files))
             return
         with os.fdopen(os.memfd_create("hookline"), "wb") as file:
             file.write(request)
             file.flush()
-            socket.send_fds(self._calls, [b"large\0"], [*pipes, file.fileno()])
+            socket.send_fds(self._calls, [b"large\0"], [*files, file.fileno()])
 
 
 class _Forked:
@@ -338,10 +337,10 @@ class _Forked:
         self.pidfd = pidfd
         self._number = number
 
-    def ask(self) -> None:
-        group_asked(self.pid)
+    def terminate(self) -> None:
+        signal_group(self.pid, signal.SIGTERM)
 
-    def reap(self) -> Status:
+    def reap(self) -> ExitStatus:
         return self._server.status(self._number)
 
 
@@ -349,8 +348,8 @@ def _request(order: Order, command: _Command, env: Mapping[str, str], number: st
     if order.cwd is not None and not os.path.isdir(order.cwd):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), order.cwd)
     words = [command.target, *command.rest]
-    variables = [f"{name}={value}" for name, value in env.items() if name != tagged.VARIABLE]
-    whole = [number, command.way, order.cwd or os.getcwd(), env[tagged.VARIABLE], f"{len(words)}"]
+    variables = [f"{name}={value}" for name, value in env.items() if name != tags.VARIABLE]
+    whole = [number, command.way, order.cwd or os.getcwd(), env[tags.VARIABLE], f"{len(words)}"]
     fields = [os.fsencode(field) for field in (*whole, *words, *variables)]
     if any(b"\0" in field for field in fields):
         raise ValueError("embedded null byte")

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from hookline.engine.context import Facts, WorkflowContext
@@ -20,10 +21,10 @@ from hookline.engine.hook import Hook
 from hookline.engine.lifecycle import OpenScope, Run, new_run_id, owed
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import Begun, Ended, Journal, Owner, RunRow
-from hookline.errors import HooklineError, RunEnded, RunTimedOut, Skipped
+from hookline.engine.record import Begun, Ended, Owner, Record, RunRow
+from hookline.errors import HooklineError, JournalError, RunEnded, RunTimedOut, Skipped
 from hookline.journal.masking import Mask
-from hookline.journal.owner import alive
+from hookline.journal.recovery import claim_abandoned
 from hookline.runners import Runner
 from hookline.symphony.agents import CodingAgent, Place, Told, TurnFailed
 from hookline.symphony.hooks import Outputs, Scene, Scripts, fields, withheld, workspace_hooks
@@ -31,8 +32,6 @@ from hookline.symphony.issue import Issue
 from hookline.symphony.prompt import guidance, issue_values, rendered
 from hookline.symphony.read import Workflow, declaration
 from hookline.symphony.workspace import Root, Workspace, WorkspaceError, workspace_key
-
-__all__ = ["Attempted", "Site", "Stop", "attempt", "outcome_of", "prepared", "recovered", "removed"]
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -178,8 +177,13 @@ async def recovered(site: Site) -> list[str]:
     told: list[str] = []
     journal = site.recorder.journal
     if journal is not None:
-        rows = [row for row in journal.unfinished() if row.owner is not None and not alive(row.owner)]
-        told += await _all(_attempt_ended(site, journal, row) for row in rows)
+        ends: list[Coroutine[Any, Any, None]] = []
+        try:
+            for row, records in claim_abandoned(journal, site.owner, partial(_is_attempt_here, site)):
+                ends.append(_attempt_ended(site, row, records))
+        except JournalError as exc:
+            told.append(str(exc))
+        told += await _all(ends)
     halves = [each for each in site.root.listed() if each.state != "ready"]
     told += await _all(removed(site, each) for each in halves)
     told += await _all([site.root.empty_trash()])
@@ -349,18 +353,24 @@ async def _end_hooks(site: Site, workspace: Workspace, issue: Issue, there: bool
     await scope.left({"removed": workspace.path, **told}, Status.OK)
 
 
-async def _attempt_ended(site: Site, journal: Journal, row: RunRow) -> None:
-    """Run the `after_run` that a dead attempt at this root still owes."""
-    records = journal.records(row.run_id)
+def _attempt_in(records: Sequence[Record]) -> tuple[Begun | None, dict[str, Any]]:
+    """The beginning of an attempt in the records of a run, and its payload."""
     begun = next((each for each in records if isinstance(each, Begun) and each.scope is Scope.RUN), None)
     payload = begun.payload if begun is not None else None
-    known = cast("dict[str, Any]", payload) if isinstance(payload, dict) else {}
-    if begun is None or row.owner is None or site.owner is None:
-        return
+    return begun, cast("dict[str, Any]", payload) if isinstance(payload, dict) else {}
+
+
+def _is_attempt_here(site: Site, row: RunRow, records: Sequence[Record]) -> bool:
+    begun, payload = _attempt_in(records)
     # Where payloads are not kept, the file tells whose it was.
-    if known.get("root", site.root.path if row.source == site.current().file else None) != site.root.path:
-        return
-    if not journal.claim(row.run_id, row.owner, site.owner):
+    near = site.root.path if row.source == site.current().file else None
+    return begun is not None and payload.get("root", near) == site.root.path
+
+
+async def _attempt_ended(site: Site, row: RunRow, records: Sequence[Record]) -> None:
+    """Run the `after_run` that a dead attempt at this root still owes."""
+    begun, known = _attempt_in(records)
+    if begun is None:
         return
     issue = _issue_again(known, begun.name)
     workspace = site.root.find(workspace_key(issue.identifier))

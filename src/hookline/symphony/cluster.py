@@ -1,9 +1,7 @@
 """`hookline serve WORKFLOW.md --on kubernetes`: a volume for each workspace, and a Job for each attempt at its issue.
 
 The service makes the Job, and reads what its pod prints. A Job is found again by its name: whoever comes after a
-service that was killed reads the same log from its beginning, and the journal takes each record once. That a log has
-not been read to its end stands on the volume's claim from before the Job is made; the next pod then sends again what
-the journal on the volume has.
+service that was killed reads the same log from its beginning, and the journal takes each record once.
 """
 
 from __future__ import annotations
@@ -15,39 +13,35 @@ import logging
 import re
 import secrets
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from hookline.engine.point import Status
-from hookline.engine.record import Begun, Journal, Owner, Record
-from hookline.engine.record import Ended as RunEnded
+from hookline.engine.record import Begun, Journal, Owner, RunRow
 from hookline.errors import HooklineError
 from hookline.journal.masking import Mask
-from hookline.journal.stream import Received, Said, Unwritten
-from hookline.kube.errors import AlreadyThere, ClusterError, Conflict, NotThere, Unreachable
-from hookline.kube.job_run import Ending, end, forget, started, tended
+from hookline.journal.recovery import end_as_lost
+from hookline.kube.errors import AlreadyThere, Unreachable
+from hookline.kube.fields import within
+from hookline.kube.job_run import started
 from hookline.kube.jobs import CLAIM as MOUNT
 from hookline.kube.jobs import GIVEN, Task, claim_of
 from hookline.kube.kinds import CLAIM, JOB
 from hookline.kube.pod_state import is_over
-from hookline.symphony.agents import Tokens, Told
+from hookline.symphony.agents import Told
 from hookline.symphony.attempt import Stop
 from hookline.symphony.board.service import Ended, rules_of
 from hookline.symphony.board.state import eligible
 from hookline.symphony.hooks import fields
 from hookline.symphony.issue import Issue, issue_text
-from hookline.symphony.pod import ENDED, NEAR, TOLD
+from hookline.symphony.job import UNREAD_NOTE, AttemptJob, AttemptStream, Over
+from hookline.symphony.pod import NEAR
 from hookline.symphony.read import Workflow
 from hookline.symphony.trackers import Tracker, TrackerError
 from hookline.symphony.workspace import workspace_key
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
-
-__all__ = ["NEAR", "ClusterWorker", "Over", "Terms", "workflow_id"]
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +52,6 @@ COMPONENT_LABEL = "hookline.dev/component"
 WORKFLOW_LABEL = "hookline.dev/workflow"
 IDENTIFIER_NOTE = "hookline.dev/issue"
 ISSUE_NOTE = "hookline.dev/issue-id"
-UNREAD_NOTE = "hookline.dev/unread-since"
 GONE = "lost: the volume of its workspace was deleted"
 _LIFE = 10.0
 """Seconds between two signs of life of an attempt whose pod has not begun."""
@@ -93,177 +86,6 @@ def workflow_id(workflow: Workflow) -> str:
     return hashlib.sha256(known.encode()).hexdigest()[:16]
 
 
-class _Reading:
-    """What one Job sends, as it comes: records go to the journal, what the agent tells to whoever waits."""
-
-    def __init__(self, journal: Journal, me: Owner, claim: str) -> None:
-        self._journal, self._me, self._claim = journal, me, claim
-        self._unwritten = Unwritten(journal)
-        self._received = Received()
-        self._last: deque[str] = deque(maxlen=3)
-        self.tell: Callable[[Told], None] = lambda _: None
-        self.began = False
-        self.ended: Mapping[str, Any] | None = None
-
-    @property
-    def missing(self) -> int:
-        return self._received.missing
-
-    @property
-    def last(self) -> str:
-        """What was printed last that is not for us."""
-        return " / ".join(self._last)
-
-    def flush(self) -> None:
-        """The Job with its log is forgotten next."""
-        self._journal.flush()
-
-    async def printed(self, line: str) -> None:
-        self.began = True
-        found, others = self._received.take(line)
-        if others.strip():
-            self._last.append(others.strip())
-            logger.info("%s", others)
-        if isinstance(found, Said):
-            self._heed(found)
-        elif found is not None:
-            await self._write(found)
-
-    def _heed(self, said: Said) -> None:
-        if said.word == TOLD:
-            self.tell(_told(said.value))
-        elif said.word == ENDED:
-            self.ended = said.value
-
-    async def _write(self, record: Record) -> None:
-        if isinstance(record, Begun) and record.parent_id is None:
-            # Whether its process lives is for the one to say who tends it.
-            held = self._me if record.owner is not None else None
-            record = record._replace(about={**record.about, "claim": self._claim}, owner=held)
-        if not await self._unwritten.write(record) and isinstance(record, Begun):
-            self._take_over(record)
-
-    def _take_over(self, record: Begun) -> None:
-        """A service that is gone had begun to read this run."""
-        row = next((each for each in self._journal.unfinished() if each.run_id == record.run_id), None)
-        if row is not None and row.owner is not None and record.owner is not None and row.owner != self._me:
-            self._journal.claim(row.run_id, row.owner, self._me)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Over:
-    """How a Job ended: what the cluster says of its pod, and what its program `said` of itself, if it came to that.
-
-    `last` is what was printed last; `stopped` says that we asked it to end."""
-
-    ending: Ending
-    said: Mapping[str, Any] | None = None
-    last: str = ""
-    stopped: bool = False
-
-    @property
-    def is_well(self) -> bool:
-        return self.said is not None and self.said.get("outcome") == "ok"
-
-    @property
-    def is_unsaid(self) -> bool:
-        """Whether it began, and nobody knows how far it came."""
-        return self.said is None and self.ending.began
-
-    def outcome(self, claim: str) -> Ended:
-        """The same for the service; `claim` is that of the workspace's volume."""
-        if self.said is None:
-            return Ended(outcome="failed", error=self._words())
-        outcome, error = str(self.said.get("outcome")), self.said.get("error")
-        if outcome == "cancelled" and not self.stopped:
-            error = self.ending.why or "its pod was asked to end, and not by us"
-        if self.said.get("full"):
-            full = f"the workspace's volume is full (claim {claim}); free some space or make it larger"
-            error = f"{error}; {full}" if error else full
-        return Ended(outcome=outcome, error=error)
-
-    def _words(self) -> str:
-        ending = self.ending
-        if not ending.began:
-            return f"its pod never began: {ending.why}"
-        if ending.exit_code is None:
-            return ending.why
-        last = f": {self.last}" if self.last else ""
-        return f"its program ended with {ending.exit_code} and did not say how{last}"
-
-
-class _Job:
-    """One Job from its making, or from where a service before us left it, to its end."""
-
-    def __init__(
-        self, cluster: Cluster, make: Callable[[], Awaitable[Object]], reading: _Reading, about: str
-    ) -> None:
-        self._cluster, self._make, self.about = cluster, make, about
-        self.reading = reading
-        self._job: Object | None = None
-        self._ending = asyncio.Event()
-        self._asked = 0
-        self._ends: set[asyncio.Task[None]] = set()
-        self.task = asyncio.ensure_future(self._over())
-
-    def stop(self) -> None:
-        """The first time its end hooks run; the next time its pod is ended as it is."""
-        self._asked += 1
-        self._ending.set()
-        if self._job is not None:
-            self._end(self._job)
-
-    async def _over(self) -> Over:
-        self._job = job = await self._make()
-        if self._asked:
-            self._end(job)
-        reading = self.reading
-        try:
-            ending = await tended(
-                self._cluster, job, printed=reading.printed, waits=self._waits, ending=self._ending
-            )
-        finally:
-            reading.flush()
-            for each in self._ends:
-                each.cancel()
-        # Its ending is the last that it says, and all is numbered.
-        whole = reading.ended is not None and not reading.missing
-        if not whole and ending.began:
-            logger.warning(
-                "%s the log of its pod is not whole; what is missing comes with the next pod", self.about
-            )
-        await _patiently(lambda: self._put_away(job, whole=whole))
-        return Over(ending=ending, said=reading.ended, last=reading.last, stopped=bool(self._asked))
-
-    async def _put_away(self, job: Object, *, whole: bool) -> None:
-        """All of it is in the journal, or will be sent once more."""
-        if whole:
-            metadata, spec = job["metadata"], job["spec"]["template"]["spec"]
-            claim = next(
-                each["persistentVolumeClaim"]["claimName"]
-                for each in spec["volumes"]
-                if each["name"] == "claim"
-            )
-            read: Object = {"metadata": {"annotations": {UNREAD_NOTE: None}}}
-            with suppress(NotThere):
-                await self._cluster.patch(CLAIM, claim, metadata["namespace"], read)
-        await forget(self._cluster, job)
-
-    def _end(self, job: Object) -> None:
-        at_once = self._asked > 1
-        self._ends.add(asyncio.ensure_future(self._ended(job, at_once=at_once)))
-
-    async def _ended(self, job: Object, *, at_once: bool) -> None:
-        try:
-            await _patiently(lambda: end(self._cluster, job, at_once=at_once))
-        except ClusterError as exc:
-            logger.warning("%s it cannot be ended, and goes on: %s", self.about, exc)
-
-    def _waits(self, why: str) -> None:
-        logger.warning("%s its pod does not start: %s", self.about, why)
-        self.reading.tell(Told(kind="other_message", text=f"its pod does not start: {why}"))
-
-
 class ClusterWorker:
     """Does the work of a service in pods. `text` gives the WORKFLOW.md of this moment."""
 
@@ -283,9 +105,9 @@ class ClusterWorker:
         self.id = workflow_id(workflow)
         self._labels = {WORKFLOW_LABEL: self.id}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._left: dict[tuple[str, str], _Job] = {}
+        self._left: dict[tuple[str, str], AttemptJob] = {}
         """What a service before us left at work, until one of our own attempts or removals waits for it."""
-        self._at_work: set[_Job] = set()
+        self._at_work: set[AttemptJob] = set()
         self._removals: set[asyncio.Task[None]] = set()
         self._leaving = False
 
@@ -306,7 +128,8 @@ class ClusterWorker:
                 if job is None:
                     await self._removed_before(key)
                     await self._place(workflow, tell)
-                    job = self._job(issue.identifier, lambda: self._begun(workflow, issue, number, text))
+                    words = ("--number", str(number or 0), "--mark", secrets.token_hex(8))
+                    job = self._job(ATTEMPT, workflow, issue, text, words)
                 over = await self._waited(job, tell)
         except HooklineError as exc:
             return Ended(outcome="failed", error=self._mask.text(str(exc), 2000))
@@ -320,12 +143,10 @@ class ClusterWorker:
             await self._ended_before(key)
             job = self._left.pop((key, REMOVAL), None)
             if job is None:
-                if (
-                    await self._cluster.get(CLAIM, self._name(issue.identifier), self._terms.namespace)
-                    is None
-                ):
+                name = self._name(issue.identifier)
+                if await self._cluster.get(CLAIM, name, self._terms.namespace) is None:
                     return
-                job = self._job(issue.identifier, lambda: self._removing(workflow, issue, text))
+                job = self._job(REMOVAL, workflow, issue, text, ("--remove",))
             await self._removed(job, issue.identifier)
 
     async def workspaces(self) -> frozenset[str]:
@@ -335,7 +156,8 @@ class ClusterWorker:
             logger.warning("old workspaces were not looked for: %s", exc)
             return frozenset()
         kept = [each["metadata"] for each in found if not each["metadata"].get("deletionTimestamp")]
-        return frozenset(_notes(each)[IDENTIFIER_NOTE] for each in kept if IDENTIFIER_NOTE in _notes(each))
+        notes = [within(each, "annotations") for each in kept]
+        return frozenset(each[IDENTIFIER_NOTE] for each in notes if IDENTIFIER_NOTE in each)
 
     def path(self, identifier: str) -> str:
         return f"{self._terms.namespace}/{self._name(identifier)}:{MOUNT}/{workspace_key(identifier)}"
@@ -345,13 +167,13 @@ class ClusterWorker:
         ended, with its hooks."""
         jobs, _ = await self._cluster.list(JOB, self._terms.namespace, self._labels)
         over: list[asyncio.Task[Any]] = []
-        ids: dict[str, _Job] = {}
+        ids: dict[str, AttemptJob] = {}
         for each in jobs:
             made, removal = self._taken_up(each)
             if is_over(each):
                 over.append(removal or made.task)
             elif removal is None:
-                ids[_notes(each["metadata"]).get(ISSUE_NOTE, "")] = made
+                ids[within(each["metadata"], "annotations").get(ISSUE_NOTE, "")] = made
         if over:
             # Whatever takes longer is read on while the service works.
             await asyncio.wait(over, timeout=_RECOVERY)
@@ -373,14 +195,15 @@ class ClusterWorker:
         """From now on nothing is ended: another service has what is at work here, or will."""
         self._leaving = True
 
-    def _taken_up(self, found: Object) -> tuple[_Job, asyncio.Task[None] | None]:
+    def _taken_up(self, found: Object) -> tuple[AttemptJob, asyncio.Task[None] | None]:
         head = found["metadata"]
-        identifier, what = _notes(head).get(IDENTIFIER_NOTE, ""), head["labels"].get(COMPONENT_LABEL)
+        identifier = within(head, "annotations").get(IDENTIFIER_NOTE, "")
+        what = head["labels"].get(COMPONENT_LABEL)
 
         async def as_it_is() -> Object:
             return found
 
-        job = self._job(identifier, as_it_is)
+        job = self._made(identifier, as_it_is)
         logger.info("%s goes on, from a service before", fields(issue_identifier=identifier, what=what))
         at = (workspace_key(identifier), str(what))
         self._left[at] = job
@@ -392,20 +215,22 @@ class ClusterWorker:
         task.add_done_callback(self._removals.discard)
         return job, task
 
-    def _left_over(self, at: tuple[str, str], job: _Job, task: asyncio.Task[Over]) -> None:
+    def _left_over(self, at: tuple[str, str], job: AttemptJob, task: asyncio.Task[Over]) -> None:
         if self._left.get(at) is job:
             del self._left[at]
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.warning("%s could not be read to its end: %s", fields(issue_identifier=at[0]), error)
 
-    async def _finished(self, job: _Job, identifier: str) -> None:
+    async def _finished(self, job: AttemptJob, identifier: str) -> None:
         """The removal of a service before us, also where nobody asks for it again."""
         try:
             await self._removed(job, identifier)
         except HooklineError as exc:
             logger.warning("%s a workspace was not removed: %s", fields(issue_identifier=identifier), exc)
 
-    async def _unwanted_ended(self, workflow: Workflow, tracker: Tracker, ids: Mapping[str, _Job]) -> None:
+    async def _unwanted_ended(
+        self, workflow: Workflow, tracker: Tracker, ids: Mapping[str, AttemptJob]
+    ) -> None:
         if not ids:
             return
         try:
@@ -440,8 +265,8 @@ class ClusterWorker:
         if job is not None:
             await asyncio.wait({job.task})
 
-    async def _waited(self, job: _Job, tell: Callable[[Told], None]) -> Over:
-        job.reading.tell = tell
+    async def _waited(self, job: AttemptJob, tell: Callable[[Told], None]) -> Over:
+        job.stream.tell = tell
         self._at_work.add(job)
         cancelled: asyncio.CancelledError | None = None
         try:
@@ -451,7 +276,7 @@ class ClusterWorker:
                 except asyncio.CancelledError as exc:
                     cancelled = exc
                     job.task.cancel() if self._leaving else job.stop()
-                if not job.reading.began:
+                if not job.stream.began:
                     # Nothing is heard of an agent that has no pod yet; that is no stall.
                     tell(Told(kind="other_message"))
         finally:
@@ -462,7 +287,7 @@ class ClusterWorker:
             logger.warning("%s it was ended, and did not say how its end hooks went", job.about)
         raise cancelled
 
-    async def _removed(self, job: _Job, identifier: str) -> None:
+    async def _removed(self, job: AttemptJob, identifier: str) -> None:
         try:
             over = await job.task
         except asyncio.CancelledError:
@@ -473,22 +298,21 @@ class ClusterWorker:
             raise HooklineError(f"{over.outcome(name).error or 'its pod was ended'}; the claim {name} stays")
         await self._cluster.delete(CLAIM, name, self._terms.namespace)
 
-    def _job(self, identifier: str, make: Callable[[], Awaitable[Object]]) -> _Job:
+    def _job(
+        self, what: str, workflow: Workflow, issue: Issue, text: str, words: tuple[str, ...]
+    ) -> AttemptJob:
+        async def make() -> Object:
+            since = await self._since(await self._claimed(issue))
+            task = self._task(what, workflow, issue, text, (*words, *since))
+            job, _ = await started(self._cluster, task)
+            return job
+
+        return self._made(issue.identifier, make)
+
+    def _made(self, identifier: str, make: Callable[[], Awaitable[Object]]) -> AttemptJob:
         claim = f"{self._terms.namespace}/{self._name(identifier)}"
-        reading = _Reading(self._journal, self._me, claim)
-        return _Job(self._cluster, make, reading, fields(issue_identifier=identifier))
-
-    async def _begun(self, workflow: Workflow, issue: Issue, number: int | None, text: str) -> Object:
-        claim = await self._claimed(issue)
-        words = ("--number", str(number or 0), "--mark", secrets.token_hex(8), *await self._since(claim))
-        job, _ = await started(self._cluster, self._task(ATTEMPT, workflow, issue, text, words))
-        return job
-
-    async def _removing(self, workflow: Workflow, issue: Issue, text: str) -> Object:
-        claim = await self._claimed(issue)
-        words = ("--remove", *await self._since(claim))
-        job, _ = await started(self._cluster, self._task(REMOVAL, workflow, issue, text, words))
-        return job
+        stream = AttemptStream(self._journal, self._me, claim)
+        return AttemptJob(self._cluster, make, stream, fields(issue_identifier=identifier))
 
     def _task(self, what: str, workflow: Workflow, issue: Issue, text: str, words: tuple[str, ...]) -> Task:
         terms, name = self._terms, self._name(issue.identifier)
@@ -543,25 +367,23 @@ class ClusterWorker:
             await asyncio.sleep(_PAUSE)
 
     async def _told_gone(self, identifier: str, claim: str) -> None:
-        """What was open on a volume that somebody deleted will not be ended by anybody."""
-        for row in self._journal.unfinished():
-            begun = next(
-                (each for each in self._journal.records(row.run_id) if isinstance(each, Begun)), None
-            )
-            if begun is None or begun.about.get("claim") != claim:
-                continue
+        """End what was open on a volume that somebody deleted: nobody else will."""
+
+        def was_there(row: RunRow) -> bool:
+            records = self._journal.records(row.run_id)
+            begun = next((each for each in records if isinstance(each, Begun)), None)
+            return begun is not None and begun.about.get("claim") == claim
+
+        for row in await end_as_lost(self._journal, GONE, was_there):
             logger.warning(
                 "%s the volume of its workspace was deleted; a new one is made, and after_create runs again",
                 fields(issue_identifier=identifier, run_id=row.run_id),
-            )
-            await self._journal.write(
-                RunEnded(row.run_id, begun.scope_id, begun.scope, time.time(), Status.LOST, None, GONE)
             )
 
     async def _since(self, claim: Object) -> tuple[str, ...]:
         """From when on the next pod sends records again, where a log was not read to its end; noted before there is
         a log, so that it holds also if we are killed."""
-        known = _notes(claim["metadata"]).get(UNREAD_NOTE)
+        known = within(claim["metadata"], "annotations").get(UNREAD_NOTE)
         if known:
             return ("--since", known)
         note: Object = {"metadata": {"annotations": {UNREAD_NOTE: f"{time.time():.0f}"}}}
@@ -576,31 +398,3 @@ class ClusterWorker:
 
     def _lock(self, key: str) -> asyncio.Lock:
         return self._locks.setdefault(key, asyncio.Lock())
-
-
-async def _patiently(work: Callable[[], Awaitable[None]]) -> None:
-    """Until the cluster has answered; what it refuses is not asked again."""
-    while True:
-        try:
-            await work()
-            return
-        except ClusterError as exc:
-            if not isinstance(exc, Conflict | Unreachable):
-                raise
-            logger.warning("the cluster does not answer, and is asked again: %s", exc)
-        await asyncio.sleep(_PAUSE)
-
-
-def _notes(metadata: Mapping[str, Any]) -> Mapping[str, str]:
-    return cast("Mapping[str, str]", metadata.get("annotations") or {})
-
-
-def _told(value: Mapping[str, Any]) -> Told:
-    tokens = value.get("tokens")
-    return Told(
-        kind=str(value.get("kind")),
-        text=str(value.get("text") or ""),
-        tokens=Tokens(**tokens) if tokens else None,
-        rate_limits=value.get("rate_limits"),
-        session_id=value.get("session_id"),
-    )

@@ -29,17 +29,6 @@ from hookline.symphony.issue import Issue
 from hookline.symphony.read import DEFAULTS, POINTS, Script
 from hookline.symphony.workspace import Root, Workspace, WorkspaceError
 
-__all__ = [
-    "LOGGED",
-    "Outputs",
-    "Scene",
-    "Scripts",
-    "fields",
-    "shortened",
-    "withheld",
-    "workspace_hooks",
-]
-
 logger = logging.getLogger(__name__)
 
 LOGGED = 2048

@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-__all__ = ["Blocker", "Issue", "issue_from", "issue_text"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocker:

@@ -19,8 +19,6 @@ from hookline.kube.errors import AlreadyThere, ClusterError, Conflict, NotThere
 from hookline.kube.kinds import LEASE
 from hookline.kube.lease import Leased, claimed, may_take, released
 
-__all__ = ["LeaseLost", "alone"]
-
 DURATION = 40
 EVERY = 5.0
 PATIENCE = 30.0

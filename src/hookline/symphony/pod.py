@@ -17,21 +17,20 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from hookline.engine.hook import Hook
 from hookline.engine.pipeline import Recorder
 from hookline.engine.record import Begun, Called, Decided, Ended, RunRow
 from hookline.errors import FileError, HooklineError, UsageError
+from hookline.hookfile.attach import hooks_of
 from hookline.journal.home import default_path
 from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
 from hookline.journal.sqlite import SqliteJournal
 from hookline.journal.stream import Sender
 from hookline.journal.user import secrets_of
-from hookline.pyagent.run import hooks_of
+from hookline.options import flag, option
 from hookline.runners.local import LocalRunner
 from hookline.source import text_of
 from hookline.symphony.agents import Told
@@ -46,8 +45,6 @@ from hookline.symphony.read import Workflow, read
 from hookline.symphony.trackers import Tracker, TrackerError
 from hookline.symphony.worker import agent_of, tracker_of
 from hookline.symphony.workspace import Root, WorkspaceError, workspace_key
-
-__all__ = ["ENDED", "NEAR", "TOLD", "attempt"]
 
 TOLD = "told"
 ENDED = "ended"
@@ -80,35 +77,36 @@ class _Given:
     patience: float
 
 
-def attempt(
-    file: Annotated[str, typer.Option(help="the WORKFLOW.md, as it was when the attempt was begun")],
-    issue: Annotated[str, typer.Option(help="a file with the issue, as JSON")],
-    number: Annotated[int, typer.Option(help="which retry it is; 0 for none")] = 0,
-    root: Annotated[str, typer.Option(help="the folder with the workspace")] = "/workspaces",
-    hooks: Annotated[list[str] | None, typer.Option(help="a file with more hooks")] = None,
-    source: Annotated[str, typer.Option(help="what the WORKFLOW.md is called in the record")] = "",
-    mark: Annotated[str, typer.Option(help="of this attempt: under it nothing is begun twice")] = "",
-    since: Annotated[
-        float | None, typer.Option(help="send all records since then, in seconds since 1970")
-    ] = None,
-    patience: Annotated[float, typer.Option(help="seconds to wait for an earlier one to end")] = 120.0,
-    remove: Annotated[bool, typer.Option("--remove", help="remove the workspace instead")] = False,
-) -> int:
-    """One attempt at one issue, as a pod runs it for `hookline serve --on kubernetes`."""
+@dataclass(kw_only=True, eq=False, repr=False)
+class AttemptOptions:
+    file: str = option("the WORKFLOW.md, as it was when the attempt was begun", required=True)
+    issue: str = option("a file with the issue, as JSON", required=True)
+    number: int = option("which retry it is; 0 for none", 0, kind="int")
+    root: str = option("the folder with the workspace", "/workspaces")
+    hooks: tuple[str, ...] = option("a file with more hooks", kind="texts")
+    source: str = option("what the WORKFLOW.md is called in the record")
+    mark: str = option("of this attempt: under it nothing is begun twice")
+    since: float | None = option("send all records since then, in seconds since 1970", None, kind="float")
+    patience: float = option("seconds to wait for an earlier one to end", 120.0, kind="float")
+    remove: bool = flag("remove the workspace instead")
+
+
+def attempt(options: AttemptOptions) -> int:
+    """Work on the issue once, or remove its workspace."""
     mask = Mask(secrets_of(os.environ))
     _log(mask)
     sender = Sender(_line, mask)
     given = _Given(
-        workflow=_workflow(file, source or file, root),
-        issue=_issue(issue),
-        number=number or None,
-        root=root,
-        hooks=tuple(hooks or ()),
-        mark=mark,
-        since=since,
-        patience=patience,
+        workflow=_workflow(options.file, options.source or options.file, options.root),
+        issue=_issue(options.issue),
+        number=options.number or None,
+        root=options.root,
+        hooks=options.hooks,
+        mark=options.mark,
+        since=options.since,
+        patience=options.patience,
     )
-    code, told = asyncio.run(_ended(given, sender, mask, _remove if remove else _attempt))
+    code, told = asyncio.run(_ended(given, sender, mask, _remove if options.remove else _attempt))
     sender.say(ENDED, told)
     return code
 

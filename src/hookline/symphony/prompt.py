@@ -9,8 +9,6 @@ from typing import Any, cast
 from hookline.symphony.issue import Blocker, Issue
 from hookline.symphony.read import Workflow, WorkflowError
 
-__all__ = ["DEFAULT_PROMPT", "fault_of", "guidance", "issue_values", "rendered"]
-
 DEFAULT_PROMPT = """\
 You are working on issue {{ issue.identifier }}: {{ issue.title }}
 {% if issue.description %}

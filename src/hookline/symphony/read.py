@@ -25,30 +25,6 @@ from hookline.errors import FileError
 from hookline.source import MAX_BYTES, Document, FrontMatter, Trail, Wrong, load, without_lines
 from hookline.table import meant
 
-__all__ = [
-    "AGENTS",
-    "DEFAULTS",
-    "DEFAULT_TIMEOUT",
-    "KEYS",
-    "POINTS",
-    "TRACKERS",
-    "Agent",
-    "Codex",
-    "Hooks",
-    "Polling",
-    "Script",
-    "Server",
-    "Tracker",
-    "Workflow",
-    "WorkflowError",
-    "declaration",
-    "missing_for_dispatch",
-    "read",
-    "read_file",
-    "resolved",
-    "workflow_file",
-]
-
 FILE = "WORKFLOW.md"
 POINTS: Mapping[str, Point] = {
     "after_create": Point.WORKSPACE_START,

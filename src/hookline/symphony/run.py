@@ -1,40 +1,138 @@
-"""One issue or one hook by hand, without a service: `hookline run WORKFLOW.md --issue`, `hookline try`."""
+"""`hookline run WORKFLOW.md --issue`: one attempt at one issue, without a service."""
 
 from __future__ import annotations
 
-import asyncio
 import difflib
-import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+import logging
+import os
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
-from hookline.engine.context import Facts, HookContext
-from hookline.engine.pipeline import Pipeline, Recorder
-from hookline.engine.point import Point, Status
-from hookline.engine.result import Outcome
-from hookline.errors import UsageError
+from hookline.engine.pipeline import Recorder
+from hookline.engine.record import Record
+from hookline.errors import Skipped, UsageError
+from hookline.hookfile.attach import hooks_of
+from hookline.journal.home import default_path
 from hookline.journal.masking import Mask
-from hookline.runners import Runner
+from hookline.journal.owner import owner
+from hookline.journal.user import open_journal, secrets_of
+from hookline.options import RunOptions
+from hookline.runners.places import Place, place_of, usable
 from hookline.symphony.agents import CodingAgent, Told
-from hookline.symphony.attempt import Attempted, Site, Stop, attempt, removed
+from hookline.symphony.agents.guard import Guard, guard_of
+from hookline.symphony.attempt import Attempted, Site, Stop, attempt, recovered, removed
 from hookline.symphony.board.service import rules_of
 from hookline.symphony.board.state import eligible
-from hookline.symphony.hooks import Outputs, Scene, Scripts, workspace_hooks
+from hookline.symphony.check import AGENT_HERE, read_workflow
+from hookline.symphony.hooks import Outputs
 from hookline.symphony.issue import Issue
-from hookline.symphony.read import POINTS, Workflow
-from hookline.symphony.trackers import Tracker
+from hookline.symphony.read import Workflow
+from hookline.symphony.trackers import Tracker, TrackerError
+from hookline.symphony.worker import agent_of, secret_names, tracker_of
 from hookline.symphony.workspace import Root, workspace_key
+from hookline.terminal import err, interruptible, print_json, print_line, watcher
 
-__all__ = ["Tried", "is_terminal", "issue_named", "run_issue", "tried"]
+
+def run_one_issue(options: RunOptions) -> int:
+    """One attempt at one issue of a WORKFLOW.md, with all its hooks."""
+    file, issue, hooks = options.file, options.issue, options.hooks
+    if not issue:
+        raise UsageError(
+            f"which issue? hookline run {file} --issue ABC-123; hookline serve {file} works on all of them"
+        )
+    workflow = read_workflow(file, strict=options.strict).checked()
+    for warning in workflow.warnings:
+        err.print(str(warning), style="yellow")
+    place, others = place_of(options.on, options.image, network=options.network, mounts=options.mount)
+    if others:
+        raise UsageError(
+            f"--image {others[0]!r}: REF=SOURCE is for a kagent manifest, and this is a WORKFLOW.md"
+        )
+    for text in () if options.quiet else place.told(AGENT_HERE, files=hooks):
+        err.print(text, style="yellow")
+    mask = Mask(secrets_of(os.environ))
+    watch = watchers(mask, json=options.json, quiet=options.quiet)
+    with open_site(workflow, mask, watch, holder=f"hookline run {file}", place=place, files=hooks) as site:
+        given = tuple(hooks_of(hooks, site.runner))
+        guard = guard_of(hooks, given, os.environ)
+        for line in guard.blind(workflow.agent) if guard else ():
+            err.print(line, style="yellow")
+        return interruptible(lambda: _attempted(replace(site, hooks=given), issue, guard, json=options.json))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """What a hook decided, and all that it printed."""
+async def _attempted(site: Site, identifier: str, guard: Guard | None, *, json: bool) -> int:
+    workflow = site.current()
+    tracker = tracker_of(workflow, os.environ)
+    try:
+        await usable(site.runner)
+        for line in await recovered(site):
+            err.print(f"what a killed process left could not be finished: {line}", style="yellow")
+        agent = agent_of(workflow, site.secret_names, site.hooks, site.recorder.journal, guard)
+        done = await run_issue(site, tracker, agent, identifier)
+    except Skipped as exc:
+        if json:
+            print_json({"run_id": exc.run_id, "skipped": exc.reason})
+        else:
+            print_line(f"skipped: {exc}")
+        return 0
+    finally:
+        await tracker.close()
+        await site.runner.close()
+    if done is None:
+        shown: dict[str, Any] = {"removed": identifier}
+        text = f"{identifier} is over; its workspace is removed"
+    else:
+        shown = {"run_id": done.run_id, "turns": done.turns, "why": done.why, "text": done.text}
+        text = done.text.rstrip()
+    if json:
+        print_json(shown)
+    else:
+        print_line(text)
+    return 0
 
-    outcome: Outcome
-    output: str
+
+@contextmanager
+def open_site(
+    workflow: Workflow,
+    mask: Mask,
+    watch: list[Callable[[Record], None]],
+    *,
+    holder: str,
+    place: Place | None = None,
+    files: Sequence[str] = (),
+) -> Generator[Site]:
+    """The workspaces of a workflow, locked for one command, with the journal that keeps what happens there."""
+    with open_journal() as journal, Root(workflow.root, holder=holder) as root:
+        yield Site(
+            current=lambda: workflow,
+            root=root,
+            runner=(place or Place()).runner(each_of=root.path, files=files),
+            environ=dict(os.environ),
+            recorder=Recorder(journal, watch),
+            secret_names=names_of_secrets(workflow),
+            mask=mask,
+            outputs=Outputs(default_path(os.environ).parent / "outputs"),
+            owner=owner(),
+        )
+
+
+def names_of_secrets(workflow: Workflow) -> frozenset[str]:
+    """Also where the tracker itself could not be used, which a hook alone does not need."""
+    try:
+        return secret_names(workflow, os.environ)
+    except TrackerError:
+        return workflow.tracker.variables
+
+
+def watchers(mask: Mask, *, json: bool, quiet: bool) -> list[Callable[[Record], None]]:
+    watch = watcher(mask, json=json, quiet=quiet)
+    if watch is None:
+        return []
+    # Whoever sees the records needs no log lines beside them.
+    logging.getLogger("hookline.symphony").addHandler(logging.NullHandler())
+    return [watch]
 
 
 async def run_issue(
@@ -91,61 +189,6 @@ async def issue_named(tracker: Tracker, workflow: Workflow, identifier: str) -> 
 
 def is_terminal(issue: Issue, workflow: Workflow) -> bool:
     return issue.state.strip().lower() in {state.lower() for state in workflow.tracker.terminal_states}
-
-
-async def tried(
-    workflow: Workflow,
-    point: Point,
-    *,
-    runner: Runner,
-    environ: Mapping[str, str],
-    secret_names: frozenset[str] = frozenset(),
-    mask: Mask | None = None,
-    recorder: Recorder | None = None,
-    status: Status = Status.OK,
-) -> Tried:
-    """Run the hook of a point in a scratch workspace that is gone afterwards."""
-    name = next((name for name, where in POINTS.items() if where is point), None)
-    if name is None or getattr(workflow.hooks, name) is None:
-        has = [f"{where} ({name})" for name, where in POINTS.items() if getattr(workflow.hooks, name)]
-        raise UsageError(f"{workflow.file} has no hook at {point}; it has: {', '.join(has) or 'none'}")
-    folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="hookline-try-")
-    outputs = Outputs(Path(folder, "outputs"))
-    scripts = Scripts(
-        current=lambda: workflow.hooks,
-        runner=runner,
-        environ=environ,
-        file=workflow.file,
-        secret_names=secret_names,
-        mask=mask or Mask(),
-        outputs=outputs,
-    )
-    issue = Issue(id="try", identifier="TRY-1", title="A hook is tried", state="Todo")
-    try:
-        with Root(folder) as root:
-            workspace = root.finish(root.begin(issue.identifier, run_id="try"))
-            try:
-                hooks = workspace_hooks(scripts, Scene(issue=issue, workspace=workspace, root=root))
-                facts = Facts(
-                    workflow_id=issue.identifier,
-                    run_id="try",
-                    scope_id="1",
-                    point=point,
-                    status=None if point.is_start else status,
-                )
-                outcome = await Pipeline(hooks, recorder).fire(HookContext.of(facts, {}, None))
-            finally:
-                await root.discard(workspace)
-        kept = outputs.folder / f"try.{name}.log"
-        return Tried(outcome=outcome, output=kept.read_text() if kept.exists() else "")
-    finally:
-        await asyncio.to_thread(_delete, folder)
-
-
-def _delete(folder: str) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 async def _cleaned(site: Site, issue: Issue) -> None:

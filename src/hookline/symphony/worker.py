@@ -23,8 +23,6 @@ from hookline.symphony.trackers import Tracker
 from hookline.symphony.trackers.names import tracker_of as tracker_named
 from hookline.symphony.workspace import workspace_key
 
-__all__ = ["SiteWorker", "agent_of", "secret_names", "tracker_of"]
-
 
 class SiteWorker:
     """Works at one site. `agent` makes the agent of a workflow."""

@@ -29,8 +29,6 @@ from typing import Any, cast
 from hookline.engine.threads import Threads
 from hookline.errors import HooklineError
 
-__all__ = ["Root", "Workspace", "WorkspaceError", "workspace_key"]
-
 OWN = ".hookline~"
 """Where the notes, the lock and what is being deleted are; the sign at its end is in no key."""
 LONGEST = 255

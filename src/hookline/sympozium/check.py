@@ -12,8 +12,6 @@ from hookline.sympozium.read_lifecycle import RESERVED
 from hookline.sympozium.types import HookSpec, Lifecycle, Manifests, RunSpec
 from hookline.table import Place
 
-__all__ = ["Doubts", "doubts", "doubts_of_file", "not_here", "not_here_of_file"]
-
 _ALWAYS_THERE = frozenset(
     {
         "PATH",

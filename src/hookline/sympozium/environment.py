@@ -14,20 +14,6 @@ from pathlib import PurePosixPath
 from hookline.sympozium.read_lifecycle import RESERVED
 from hookline.sympozium.types import HookSpec, Model, RunSpec, SecretRef, TaskSpec, Value
 
-__all__ = [
-    "MOST_RESULT",
-    "Environment",
-    "after_run",
-    "before_run",
-    "command_of",
-    "cut",
-    "expanded",
-    "for_agent",
-    "script_at",
-    "task_input",
-    "unread",
-]
-
 MOST_RESULT = 32 * 1024
 """Bytes of an answer that a postRun hook is given."""
 _IDENTITY = ("AGENT_RUN_ID", "INSTANCE_NAME", "AGENT_NAMESPACE", "AGENT_ID", "SESSION_KEY", "TASK")

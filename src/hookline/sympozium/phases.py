@@ -13,34 +13,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple, cast
 
+from hookline.kube.pod_state import HookSeen, Reason, State
 from hookline.sympozium.types import HookSpec, Lifecycle
-
-__all__ = [
-    "WITHHELD",
-    "AgentSeen",
-    "Gated",
-    "HookSeen",
-    "Phase",
-    "Reason",
-    "Seen",
-    "Stage",
-    "Start",
-    "State",
-    "Verdict",
-    "conditions",
-    "digest",
-    "due",
-    "error",
-    "exit_code",
-    "gate",
-    "gate_settled",
-    "gated",
-    "phase",
-    "published",
-    "result_for_hooks",
-    "status",
-    "verdict",
-]
 
 NO_VERDICT = "Response blocked: gate hook did not return a verdict"
 REJECTED = "Response blocked by policy"
@@ -69,48 +43,6 @@ class Stage(StrEnum):
     PRE_RUN = "preRun"
     AGENT = "agent"
     POST_RUN = "postRun"
-
-
-class State(StrEnum):
-    WAITING = "waiting"
-    RUNNING = "running"
-    ENDED = "ended"
-
-
-class Reason(StrEnum):
-    """Why something ended.
-
-    `settled`: a gate hook that was ended because its verdict was in. `overfull`: what it wrote was too much.
-    """
-
-    EXITED = "exited"
-    TIMED_OUT = "timed_out"
-    NOT_STARTED = "not_started"
-    KILLED = "killed"
-    SETTLED = "settled"
-    OVERFULL = "overfull"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookSeen:
-    """What was seen of one hook. `tail` are its last lines of output; `detail` says more about the reason."""
-
-    state: State = State.WAITING
-    exit_code: int | None = None
-    reason: Reason = Reason.EXITED
-    detail: str = ""
-    started: datetime | None = None
-    seconds: float | None = None
-    tail: str = ""
-
-    @property
-    def succeeded(self) -> bool:
-        exited_well = self.reason is Reason.EXITED and self.exit_code == 0
-        return self.state is State.ENDED and (exited_well or self.reason is Reason.SETTLED)
-
-    @property
-    def failed(self) -> bool:
-        return self.state is State.ENDED and not self.succeeded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

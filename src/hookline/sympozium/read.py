@@ -28,28 +28,6 @@ from hookline.sympozium.types import (
 )
 from hookline.table import At, Place, Told, meant
 
-__all__ = [
-    "AGENT_KEYS",
-    "CLEANUPS",
-    "HEAD_KEYS",
-    "INSTANCE_KEYS",
-    "KINDS",
-    "MEMBER_KEYS",
-    "MODEL_KEYS",
-    "MODES",
-    "NO_TASK",
-    "PACK_KEYS",
-    "RUN_KEYS",
-    "SANDBOX_KEYS",
-    "TASK_KEYS",
-    "TASK_MODES",
-    "THINKING",
-    "TOOL_KEYS",
-    "is_sympozium",
-    "parse",
-    "read",
-]
-
 _DOMAIN = "sympozium.ai/"
 _HEAD = re.compile(r"^apiVersion:\s*['\"]?sympozium\.ai/", re.MULTILINE)
 KINDS = ("AgentRun", "Agent", "SympoziumInstance", "Ensemble", "PersonaPack")

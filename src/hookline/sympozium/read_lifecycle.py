@@ -5,36 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from hookline.kube.kinds import LABEL, LONGEST_NAME
 from hookline.sympozium.types import HOOK_TIMEOUT, HookSpec, Lifecycle, Rule, SecretRef, Value
 from hookline.table import At, Place
-
-__all__ = [
-    "ENV_KEYS",
-    "GATE_DEFAULTS",
-    "HOOK_KEYS",
-    "LABEL",
-    "LIFECYCLE_KEYS",
-    "LONGEST",
-    "LONGEST_NAME",
-    "NOT_OF_A_HOOK",
-    "PULL_POLICIES",
-    "RESERVED",
-    "RULE_KEYS",
-    "SECRET_KEYS",
-    "VARIABLE",
-    "check_name",
-    "read_lifecycle",
-    "variable_named",
-]
 
 RESERVED = frozenset(
     {"AGENT_RUN_ID", "INSTANCE_NAME", "AGENT_NAMESPACE", "AGENT_EXIT_CODE", "AGENT_RESULT", "GATE_MODE"}
 )
 """The variables of hooks that nobody can set otherwise."""
 
-LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*", re.ASCII)
-LONGEST_NAME = 63
 LONGEST = {"preRun": 59, "postRun": 58}
 """The name of a container, at most 63 letters, begins with pre- or post-."""
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")

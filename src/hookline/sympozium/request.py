@@ -22,8 +22,6 @@ from hookline.sympozium.run.quota import WORKSPACE_SIZE
 from hookline.sympozium.secret_refs import Secrets, read_secrets, variable
 from hookline.sympozium.types import Manifests, RunSpec
 
-__all__ = ["Asked", "asked_again", "check", "kept_with", "secret_values", "spec_of"]
-
 _MANIFEST = "manifest.yaml"
 _NOTES = "run.json"
 _SECRET = re.compile("TOKEN|SECRET|PASSW|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIAL", re.IGNORECASE)

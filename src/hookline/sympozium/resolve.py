@@ -10,13 +10,11 @@ from hookline.engine.declaration import AgentDeclaration, Declaration, HookDecla
 from hookline.engine.hook import OnError
 from hookline.engine.point import Point
 from hookline.errors import FileError, UsageError
+from hookline.kube.kinds import LABEL, LONGEST_NAME
 from hookline.sympozium.phases import Stage
 from hookline.sympozium.read import NO_TASK
-from hookline.sympozium.read_lifecycle import LABEL, LONGEST_NAME
 from hookline.sympozium.types import HookSpec, Instance, Manifests, Member, Pack, RunSpec, SecretRef
 from hookline.table import meant
-
-__all__ = ["FORMAT", "declaration", "run_of", "with_provider"]
 
 FORMAT = "sympozium"
 T = TypeVar("T", RunSpec, Instance)

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard, cast
 
-from hookline.sympozium.phases import AgentSeen, Reason, State
-
-__all__ = ["BEGIN", "END", "MOST_BYTES", "NO_REASON", "Result", "ended", "from_output", "parsed"]
+from hookline.kube.pod_state import Reason, State
+from hookline.sympozium.phases import AgentSeen
 
 BEGIN = "__SYMPOZIUM_RESULT__"
 END = "__SYMPOZIUM_END__"

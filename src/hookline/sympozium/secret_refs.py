@@ -14,8 +14,6 @@ from hookline.errors import FileError
 from hookline.source import Document, load_all, text_of
 from hookline.sympozium.types import SecretRef
 
-__all__ = ["Secrets", "read_secrets", "variable"]
-
 _LINE = re.compile(r"(?:export\s+)?([a-z0-9.-]+)/([A-Za-z0-9._-]+)=(.*)")
 _YAML = re.compile(r"^(---|kind:|apiVersion:|\{)", re.MULTILINE)
 _FORM = "write NAME/KEY=VALUE, or Secret objects in YAML"

@@ -7,9 +7,8 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any, cast
 
-from hookline.sympozium.phases import AgentSeen, HookSeen, Reason, Seen, State, Verdict
-
-__all__ = ["kept", "seen_again"]
+from hookline.kube.pod_state import HookSeen, Reason, State
+from hookline.sympozium.phases import AgentSeen, Seen, Verdict
 
 
 def kept(seen: Seen) -> dict[str, Any]:

@@ -9,25 +9,6 @@ from typing import NamedTuple
 from hookline.errors import FileError
 from hookline.table import Place
 
-__all__ = [
-    "GROUP",
-    "HOOK_TIMEOUT",
-    "RUN_TIMEOUT",
-    "HookSpec",
-    "Instance",
-    "Lifecycle",
-    "Manifests",
-    "Member",
-    "Model",
-    "Pack",
-    "Rule",
-    "RunSpec",
-    "Sandbox",
-    "SecretRef",
-    "TaskSpec",
-    "Value",
-]
-
 GROUP = "sympozium.ai/v1alpha1"
 HOOK_TIMEOUT = 300.0
 """Seconds for a hook where the file does not say."""

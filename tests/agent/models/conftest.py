@@ -8,7 +8,7 @@ from hookline.agent.models import Reply, Request
 from hookline.agent.models.anthropic import Anthropic
 from hookline.agent.models.openai import OpenAI
 from hookline.agent.models.retry import Tries
-from hookline.testing import FakeProvider
+from tests.fakes import FakeProvider
 
 MAKE = {
     "openai": lambda fake, **options: OpenAI("some-model", api_key="k", base_url=fake.openai, **options),

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from hookline.errors import UsageError
-from hookline.testing import FakeProvider
+from tests.fakes import FakeProvider
 
 TURN = {
     "text": "I look.",

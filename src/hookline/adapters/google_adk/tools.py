@@ -7,235 +7,350 @@ what never ran (a refused call, one that waits for a person); those have no end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
+from enum import Enum, auto
 from typing import Any, cast
 
-from hookline.adapters.google_adk.protocols import ForeignTool, ToolContext, of_adk
-from hookline.adapters.google_adk.state import (
-    WITHIN,
-    Batch,
-    Call,
-    Frame,
-    Paused,
-    Pending,
-    Waits,
-    cause,
-    entered,
-)
+from hookline.adapters.google_adk.agents import AdkAgent
+from hookline.adapters.google_adk.messages import adk_class
+from hookline.adapters.google_adk.runs import PausedCall, without_hooks
 from hookline.engine.context import ToolResult
-from hookline.engine.lifecycle import OpenScope
-from hookline.engine.pipeline import Pipeline
 from hookline.engine.plain import plain
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Question, Verdict, VerdictKind
 from hookline.engine.result import HookAction, Outcome
-from hookline.errors import Refused, RunEnded
-
-__all__ = ["TOLD", "ask_in_client", "broke", "finished", "started"]
+from hookline.errors import HooklineError, Refused, RunEnded
 
 TOLD = "told_by_hooks"
 """Where a tool's response carries what hooks add for the model."""
+DECISION = "requested_tool_confirmations"
+PAUSES = {DECISION: "a person has to decide first", "requested_auth_configs": "it needs a credential"}
+"""ADK's lists of calls that are to come again, and why each does."""
 
-_CALL: ContextVar[Call | None] = ContextVar("hookline_adk_call", default=None)
+BODY: ContextVar[AdkCall | None] = ContextVar("hookline_adk_body", default=None)
+"""The tool call whose body runs here: an agent that starts inside it is part of that call's run."""
+_STARTING: ContextVar[AdkCall | None] = ContextVar("hookline_adk_starting", default=None)
 """The call whose start hooks are at work here."""
+
+
+class PersonAsked(HooklineError):
+    """A person is asked by ADK's own means, and the call comes again with the answer."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__("a person has to decide")
+        self.question = question
+
+
+def cause(error: BaseException) -> BaseException:
+    """The error of a hook, taken out of those that ADK wrapped around it; else the error itself."""
+    inner: BaseException | None = error
+    while inner is not None and not isinstance(inner, RunEnded):
+        inner = inner.__cause__
+    return inner or error
 
 
 async def ask_in_client(question: Question) -> Verdict:
     """The approver where none was given: ADK asks whoever is at the other end, if it can there."""
-    call = _CALL.get()
+    call = _STARTING.get()
     if call is not None and call.context.tool_confirmation is not None:
         return _verdict(call.context.tool_confirmation)
-    if call is not None and call.can_pause:
-        raise Pending(question)
-    why = "; ".join(reason.text for reason in question.reasons if reason.text)
+    # An AgentTool and a node of a workflow do not take up again what a callback paused.
+    if call is not None and call.outer is None and not call.agent.is_node:
+        raise PersonAsked(question)
+    why = _reasons(question)
     text = f"a person has to decide ({why})" if why else "a person has to decide"
     return Verdict(VerdictKind.REJECT, f"{text}, and nobody is there to answer", by="nobody")
 
 
-async def started(
-    frame: Frame, tool: ForeignTool, args: dict[str, Any], context: ToolContext, kind: str | None
-) -> Any:
-    """The start points of one call; what comes back is ADK's response in the tool's place."""
-    name = tool.name
-    scope = frame.open(
-        Scope.TOOL, name=name, tool=name, tool_kind=kind, call_id=context.function_call_id or None
-    )
-    call = frame.calls[id(context)] = Call(frame, scope, context)
-    call.given = dict(args)
-    paused = _paused(call)
-    if _unknown(tool):
-        # It can never run, so nothing is before or after it; the record still has it, and ADK tells the model.
-        call.known = False
-        await entered(scope, dict(args), silent=True)
-        return None
-    if frame.batch is None or frame.batch.through:
-        frame.batch = Batch()
-    try:
-        outcome = await frame.batch.start(call, lambda: _entered(call, args, context, paused))
-    except Pending as exc:
-        return await _pause(call, exc.question, context)
-    except BaseException as exc:
-        await scope.drop(f"not run: {str(exc) or type(exc).__name__}")
-        raise
-    return await _begun(call, args, context, outcome)
+class CallPhase(Enum):
+    """How far a tool call has come."""
+
+    STARTING = auto()
+    RUNNING = auto()
+    BACK = auto()
+    OVER = auto()
 
 
-async def finished(call: Call, context: ToolContext, result: Any) -> Any:
-    """The end points of one call; what comes back takes the result's place."""
-    WITHIN.set(call.outer)
-    if call.over or not call.runs:
-        return None
-    for waits, why in (
-        (Waits.DECISION, "a person has to decide first"),
-        (Waits.CREDENTIAL, "it needs a credential"),
-    ):
-        if call.id in (getattr(context.actions, waits) or {}):
-            # Somebody else's request, after ours: the call comes again.
-            assert call.scope.outcome is not None
-            _remember(call, call.scope.outcome, waits)
-            await _dropped(call, why)
-            return None
-    if context.tool_confirmation is not None and not context.tool_confirmation.confirmed:
-        await _dropped(call, "refused by a person", Status.BLOCKED)
-        return None
-    return await _ended(call, result, Status.ANSWERED if _answered(call) else Status.OK)
+class AdkCall:
+    """One tool call, from before its start hooks to after its end hooks."""
 
+    def __init__(self, agent: AdkAgent, name: str, kind: str, args: dict[str, Any], context: Any) -> None:
+        step_calls = agent.step_calls
+        if not isinstance(step_calls, StepCalls) or step_calls.through:
+            step_calls = agent.step_calls = StepCalls()
+        self.agent = agent
+        self.step_calls = step_calls
+        self.context = context
+        self.id: str = context.function_call_id or ""
+        self.name = name
+        self.args = args
+        self.scope = agent.open(
+            Scope.TOOL, name=self.name, current_tool=self.name, tool_kind=kind, call_id=self.id or None
+        )
+        self.outer = BODY.get()
+        self.task = asyncio.current_task()
+        self.phase = CallPhase.STARTING
+        self._given = dict(args)
+        self._told: list[str] = []
 
-async def broke(call: Call, error: BaseException) -> Any:
-    """The tool raised, or was cancelled. A hook that gives an output recovers the call, as ADK allows."""
-    WITHIN.set(call.outer)
-    if not call.known and not call.over:
-        await _dropped(call, f"there is no tool {call.scope.name!r}", Status.FAILED)
-        return None
-    if call.over or not call.runs:
-        return None
-    why = cause(error)
-    if isinstance(why, asyncio.CancelledError):
-        call.over = True
+    def move(self, phase: CallPhase) -> None:
+        self.phase = phase
+        self.step_calls.moved.set()
+
+    @property
+    def open(self) -> bool:
+        """True if its body has begun, its end is due, and there is a task that may still come to it."""
+        return self.phase in (CallPhase.RUNNING, CallPhase.BACK) and not (
+            self.task is not None and self.task.done()
+        )
+
+    async def unknown(self) -> None:
+        """Put a call on record that can never run, so that nothing is before or after it; ADK tells the model."""
+        without_hooks(self.scope)
+        await self.scope.enter(self._given)
+        await self._close(f"there is no tool {self.name!r}", Status.FAILED)
+
+    async def start(self) -> Any:
+        """Run its start hooks; a response stands in for the tool's."""
+        paused = self._paused()
+        enter = self._enter if paused is None else lambda: self._resume(paused)
         try:
-            await call.scope.left_after(why)
-        finally:
-            _moved(call)
+            outcome = await self.step_calls.start(self, enter)
+        except PersonAsked as exc:
+            return await self._pause(exc.question)
+        except BaseException as exc:
+            self.move(CallPhase.OVER)
+            await self.scope.drop(f"not run: {str(exc) or type(exc).__name__}")
+            raise
+        self._told.extend(outcome.tell_model)
+        if outcome.action is HookAction.BLOCK:
+            refusal = {"error": f"refused: {outcome.reason}"}
+            await self._close(outcome.reason, Status.BLOCKED, refusal)
+            self._count(refusal, Status.BLOCKED)
+            return _with_told(refusal, self._told)
+        if outcome.action is HookAction.ANSWER:
+            return await self._end(outcome.output, Status.ANSWERED, always=True)
+        payload: Any = outcome.payload
+        if not isinstance(payload, Mapping):
+            kind = type(payload).__name__
+            why = f"the hooks at tool.start made the input of {self.name} a {kind}; it must stay a mapping"
+            await self._close(why, Status.FAILED)
+            return {"error": why}
+        changed = cast("dict[str, Any]", plain(payload))
+        if changed != self.args:
+            self.args.clear()
+            self.args.update(changed)
+        if self.context.tool_confirmation is None and any(
+            reason.action is HookAction.ALLOW for reason in outcome.reasons
+        ):
+            confirmation = adk_class("tools.tool_confirmation", "ToolConfirmation")
+            self.context.tool_confirmation = confirmation(confirmed=True)
+        BODY.set(self)
         return None
-    refused = isinstance(why, Refused)
-    status = call.scope.status_of(why)
-    given = {
-        "error": f"refused: {why.reason}" if isinstance(why, Refused) else f"{type(why).__name__}: {why}"
-    }
-    try:
-        ending = await call.scope.left(given, status)
-    finally:
-        call.over = True
-        _moved(call)
-    found = _response(call, ending, given, status, always=refused)
-    # What ends the run, said by a hook inside an agent that is a tool, is not for another hook to mend.
-    return None if isinstance(why, RunEnded) and not refused else found
 
+    async def finish(self, result: Any) -> Any:
+        """Run its end hooks; a response takes the result's place."""
+        BODY.set(self.outer)
+        if self.phase is CallPhase.OVER:
+            return None
+        for pause, why in PAUSES.items():
+            if self.id in (getattr(self.context.actions, pause) or {}):
+                # Somebody else's request, after ours: the call comes again.
+                assert self.scope.outcome is not None
+                self._remember(self.scope.outcome, pause)
+                self.move(CallPhase.OVER)
+                await self.scope.drop(why)
+                return None
+        confirmation = self.context.tool_confirmation
+        if confirmation is not None and not confirmation.confirmed:
+            await self._close("refused by a person", Status.BLOCKED)
+            return None
+        return await self._end(result, Status.OK)
 
-async def _entered(call: Call, args: dict[str, Any], context: ToolContext, paused: Paused | None) -> Outcome:
-    if paused is not None:
-        return await _resumed(call, context, paused)
-    token = _CALL.set(call)
-    try:
-        outcome = await call.scope.enter(dict(args))
-    finally:
-        _CALL.reset(token)
-    call.frame.turn.note(outcome)
-    call.scope.raise_if_over(outcome, Point.TOOL_START)
-    return outcome
+    async def fail(self, error: BaseException) -> Any:
+        """Run its end hooks after it raised. A hook that gives an output recovers the call, as ADK allows."""
+        BODY.set(self.outer)
+        if self.phase is CallPhase.OVER:
+            return None
+        why = cause(error)
+        if isinstance(why, asyncio.CancelledError):
+            await self.abandon(why)
+            return None
+        refused = isinstance(why, Refused)
+        text = f"refused: {why.reason}" if isinstance(why, Refused) else f"{type(why).__name__}: {why}"
+        response = await self._end({"error": text}, self.scope.status_of(why), always=refused, in_turn=False)
+        # What ends the run, said by a hook inside an agent that is a tool, is not for another hook to mend.
+        return None if isinstance(why, RunEnded) and not refused else response
 
+    async def abandon(self, exc: BaseException | None) -> None:
+        """End a call whose result ADK did not show us."""
+        if self.phase not in (CallPhase.RUNNING, CallPhase.BACK):
+            return
+        self.phase = CallPhase.OVER
+        try:
+            if exc is not None:
+                await self.scope.left_after(exc)
+            elif self.agent.is_node:
+                # A node of a workflow that waits for a person says nothing to the callbacks after it.
+                await self.scope.drop(PAUSES[DECISION])
+            else:
+                why = "another plugin took the tool's result before hookline saw it"
+                await self.scope.leave(None, Status.OK, error=why)
+        finally:
+            self.move(CallPhase.OVER)
 
-async def _resumed(call: Call, context: ToolContext, paused: Paused) -> Outcome:
-    """The call has been before the hooks already; only a person's word is new."""
-    confirmation = context.tool_confirmation
-    before = paused.outcome
-    outcome = await entered(call.scope, plain(before.payload), silent=True)
-    call.told.extend(before.tell_model)
-    if paused.question is None:
+    async def _enter(self) -> Outcome:
+        token = _STARTING.set(self)
+        try:
+            outcome = await self.scope.enter(dict(self.args))
+        finally:
+            _STARTING.reset(token)
+        self.agent.run.notices.extend(outcome.tell_user)
+        self.scope.raise_if_over(outcome, Point.TOOL_START)
         return outcome
-    verdict = _verdict(confirmation)
-    if call.frame.journal is not None:
-        call.frame.journal.answer(paused.question, verdict)
-    if confirmation.confirmed:
-        return outcome
-    reasons = before.reasons
-    refusal = next((reason for reason in reasons), None)
-    named = (refusal._replace(action=HookAction.BLOCK, text=verdict.text),) if refusal else ()
-    return outcome._replace(action=HookAction.BLOCK, reasons=(*reasons, *named))
 
+    async def _resume(self, paused: PausedCall) -> Outcome:
+        """The call has been before the hooks already; only a person's word is new."""
+        before = paused.outcome
+        outcome = await self.agent.run.start(self.scope, plain(before.payload), hooks=False)
+        self._told.extend(before.tell_model)
+        if paused.question is None:
+            return outcome
+        verdict = _verdict(self.context.tool_confirmation)
+        journal = self.scope.run.recorder.journal
+        if journal is not None:
+            journal.answer(paused.question, verdict)
+        if verdict.kind is VerdictKind.APPROVE:
+            return outcome
+        reasons = before.reasons
+        refusals = [each._replace(action=HookAction.BLOCK, text=verdict.text) for each in reasons[:1]]
+        return outcome._replace(action=HookAction.BLOCK, reasons=(*reasons, *refusals))
 
-async def _begun(call: Call, args: dict[str, Any], context: ToolContext, outcome: Outcome) -> Any:
-    call.told.extend(outcome.tell_model)
-    if outcome.action is HookAction.BLOCK:
-        refusal = {"error": f"refused: {outcome.reason}"}
-        await _quietly(call.scope, outcome.reason, Status.BLOCKED, refusal)
-        _counted(call, refusal, Status.BLOCKED)
-        return _with_told(refusal, call.told)
-    if outcome.action is HookAction.ANSWER:
-        return await _ended(call, outcome.output, Status.ANSWERED, always=True)
-    payload: Any = outcome.payload
-    if not isinstance(payload, Mapping):
-        kind = type(payload).__name__
-        why = f"the hooks at tool.start made the input of {call.scope.name} a {kind}; it must stay a mapping"
-        await _dropped(call, why, Status.FAILED)
-        return {"error": why}
-    changed = cast("dict[str, Any]", plain(payload))
-    if changed != args:
-        args.clear()
-        args.update(changed)
-    if context.tool_confirmation is None and any(each.action is HookAction.ALLOW for each in outcome.reasons):
-        context.tool_confirmation = of_adk("tools.tool_confirmation", "ToolConfirmation")(confirmed=True)
-    WITHIN.set(call)
-    return None
+    async def _pause(self, question: Question) -> Any:
+        self._remember(Outcome(payload=question.value, reasons=question.reasons), DECISION, question.id)
+        self.move(CallPhase.OVER)
+        why = _reasons(question)
+        payload = {"input": plain(question.value)}
+        self.context.request_confirmation(hint=why or f"May {self.name} run?", payload=payload)
+        # The pause is no result to go on with; without this ADK asks the model once more before the person.
+        self.context.actions.skip_summarization = True
+        await self.scope.drop(PAUSES[DECISION])
+        return {"error": f"waits for a person's decision: {why}" if why else "waits for a person's decision"}
 
-
-async def _pause(call: Call, question: Question, context: ToolContext) -> Any:
-    outcome = Outcome(payload=question.value, reasons=question.reasons)
-    _remember(call, outcome, Waits.DECISION, question.id)
-    why = "; ".join(reason.text for reason in question.reasons if reason.text)
-    context.request_confirmation(
-        hint=why or f"May {call.scope.name} run?", payload={"input": plain(question.value)}
-    )
-    # The pause is no result to go on with; without this ADK asks the model once more before the person.
-    context.actions.skip_summarization = True
-    await call.scope.drop("a person has to decide first")
-    return {"error": f"waits for a person's decision: {why}" if why else "waits for a person's decision"}
-
-
-async def _ended(call: Call, result: Any, status: Status, *, always: bool = False) -> Any:
-    """Run its end hooks in its turn, also when it is cancelled while it waits for that."""
-    call.back = True
-    _moved(call)
-    batch = call.frame.batch
-    try:
-        if batch is not None and call in batch.calls:
-            await batch.turn_to_end(call)
-        ending = await call.scope.left(result, status)
-    except asyncio.CancelledError as exc:
-        await call.scope.left_after(exc, output=result, status=status)
-        raise
-    finally:
-        call.over = True
-        _moved(call)
-    return _response(call, ending, result, status, always=always)
-
-
-def _response(call: Call, ending: Outcome, given: Any, status: Status, *, always: bool = False) -> Any:
-    frame = call.frame
-    frame.turn.note(ending)
-    told = [*call.told, *ending.tell_model]
-    if ending.action is HookAction.BLOCK and ending.reason:
-        told.append(ending.reason)
-    output = ending.output
-    _counted(call, output, status)
-    if not output and told and not always:
+    async def _end(self, result: Any, status: Status, *, always: bool = False, in_turn: bool = True) -> Any:
+        """Run its end hooks in its turn, also when it is cancelled while it waits for that."""
+        self.move(CallPhase.BACK)
+        try:
+            if in_turn:
+                await self.step_calls.turn_to_end(self)
+            ending = await self.agent.run.end(self.scope, result, status)
+        except asyncio.CancelledError as exc:
+            await self.scope.left_after(exc, output=result, status=status)
+            raise
+        finally:
+            self.move(CallPhase.OVER)
+        told = [*self._told, *ending.tell_model]
+        if ending.action is HookAction.BLOCK and ending.reason:
+            told.append(ending.reason)
+        self._count(ending.output, status)
+        if told and (ending.output or always):
+            return _with_told(ending.output, told)
         # A long-running tool has no result yet, and a text of ours must not be taken for it.
-        frame.untold.extend(told)
-        return plain(output) if ending.changed else None
-    if told:
-        return _with_told(output, told)
-    return plain(output) if ending.changed or always else None
+        self.agent.in_next_request.extend(told)
+        return plain(ending.output) if ending.changed or always else None
+
+    async def _close(self, why: str, status: Status, output: Any = None) -> None:
+        """Close its scope with no end hook, for its body never ran."""
+        self.move(CallPhase.OVER)
+        without_hooks(self.scope)
+        await self.scope.leave(output, status, error=why)
+
+    def _count(self, output: Any, status: Status) -> None:
+        failed = status not in (Status.OK, Status.ANSWERED)
+        shown: Any = plain(output)
+        error = cast("Any", shown).get("error") if failed and isinstance(shown, dict) else None
+        result = ToolResult(
+            tool_call_id=self.id,
+            tool_name=self.name,
+            status=str(status),
+            result=output,
+            error=str(error) if error is not None else None,
+        )
+        self.agent.results.append(result)
+
+    def _remember(self, outcome: Outcome, pause: str, question: str | None = None) -> None:
+        paused = PausedCall(self.name, self._given, outcome, pause, question)
+        self.agent.run.session.paused[self.id] = paused
+
+    def _paused(self) -> PausedCall | None:
+        """This call as it was paused. A model may use an id twice: it must be the same call."""
+        known = self.agent.run.session.paused
+        found = known.get(self.id)
+        if found is None or (found.tool, found.args) != (self.name, self._given):
+            return None
+        if found.pause == DECISION and self.context.tool_confirmation is None:
+            return None
+        return known.pop(self.id)
+
+
+class StepCalls:
+    """The calls of one step."""
+
+    def __init__(self) -> None:
+        self.calls: list[AdkCall] = []
+        self.moved = asyncio.Event()
+        self._failed: BaseException | None = None
+        self._turn = asyncio.Lock()
+
+    @property
+    def through(self) -> bool:
+        return not any(call.open or call.phase is CallPhase.STARTING for call in self.calls)
+
+    async def start(self, call: AdkCall, enter: Callable[[], Awaitable[Outcome]]) -> Outcome:
+        """Run its start hooks in its turn; return when those of every call of the step have run."""
+        self.calls.append(call)
+        if call.task is not None:
+            call.task.add_done_callback(lambda _: self.moved.set())
+        try:
+            # The tasks of a step are made together: after one round of the loop, all of them are here.
+            await asyncio.sleep(0)
+            async with self._turn:
+                self._raise_if_failed()
+                outcome = await enter()
+        except PersonAsked:
+            raise
+        except BaseException as exc:
+            self._failed = self._failed or exc
+            raise
+        call.move(_PHASES.get(outcome.action, CallPhase.RUNNING))
+        await self._until(lambda: all(each.phase is not CallPhase.STARTING for each in self.calls))
+        self._raise_if_failed()
+        return outcome
+
+    async def turn_to_end(self, call: AdkCall) -> None:
+        """Return when every body of the step is back and the calls before this one have ended."""
+        before = self.calls[: self.calls.index(call)]
+        await self._until(
+            lambda: not any(each.open and each.phase is CallPhase.RUNNING for each in self.calls)
+        )
+        await self._until(lambda: not any(each.open for each in before))
+
+    async def abandon(self, exc: BaseException | None) -> None:
+        for call in self.calls:
+            await call.abandon(exc)
+
+    def _raise_if_failed(self) -> None:
+        if self._failed is not None:
+            raise self._failed
+
+    async def _until(self, reached: Callable[[], bool]) -> None:
+        while not reached():
+            self.moved.clear()
+            await self.moved.wait()
+
+
+_PHASES = {HookAction.BLOCK: CallPhase.OVER, HookAction.ANSWER: CallPhase.BACK}
 
 
 def _with_told(output: Any, told: list[str]) -> Any:
@@ -246,71 +361,14 @@ def _with_told(output: Any, told: list[str]) -> Any:
     return {**whole, TOLD: told}
 
 
-def _counted(call: Call, output: Any, status: Status) -> None:
-    failed = status not in (Status.OK, Status.ANSWERED)
-    shown: Any = plain(output)
-    text = cast("Any", shown).get("error") if failed and isinstance(shown, dict) else None
-    made = ToolResult(
-        tool_call_id=call.id,
-        tool_name=call.scope.name,
-        status=str(status),
-        result=output,
-        error=str(text) if text is not None else None,
-    )
-    call.frame.results.append(made)
-    call.frame.all_results.append(made)
-
-
-async def _dropped(call: Call, why: str, status: Status = Status.CANCELLED) -> None:
-    call.over = True
-    if status is Status.CANCELLED:
-        await call.scope.drop(why)
-    else:
-        await _quietly(call.scope, why, status)
-    _moved(call)
-
-
-async def _quietly(scope: OpenScope, why: str, status: Status, output: Any = None) -> None:
-    """Close a scope whose inside never ran, with no end hook."""
-    scope.pipeline = Pipeline((), scope.run.recorder)
-    await scope.leave(output, status, error=why)
-
-
-def _remember(call: Call, outcome: Outcome, waits: Waits, question: str | None = None) -> None:
-    call.frame.turn.conversation.paused[call.id] = Paused(
-        tool=call.scope.name, given=call.given, outcome=outcome, waits=waits, question=question
-    )
-
-
-def _paused(call: Call) -> Paused | None:
-    """What is known of this call from before it was paused. A model may use an id twice: it must be the same call."""
-    known = call.frame.turn.conversation.paused
-    found = known.get(call.id)
-    if found is None or (found.tool, found.given) != (call.scope.name, call.given):
-        return None
-    if found.waits is Waits.DECISION and call.context.tool_confirmation is None:
-        return None
-    return known.pop(call.id)
-
-
-def _answered(call: Call) -> bool:
-    return call.scope.outcome is not None and call.scope.outcome.answered
-
-
-def _moved(call: Call) -> None:
-    if call.frame.batch is not None:
-        call.frame.batch.move()
-
-
-def _unknown(tool: ForeignTool) -> bool:
-    """Whether it is ADK's stand-in for a name that no tool has."""
-    return type(tool) is of_adk("tools.base_tool", "BaseTool")
+def _reasons(question: Question) -> str:
+    return "; ".join(reason.text for reason in question.reasons if reason.text)
 
 
 def _verdict(confirmation: Any) -> Verdict:
+    if confirmation.confirmed:
+        return Verdict(VerdictKind.APPROVE, by="the client")
     given: Any = confirmation.payload
     said = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
     reason = str(said.get("rejection_reason") or said.get("reason") or "")
-    if confirmation.confirmed:
-        return Verdict(VerdictKind.APPROVE, by="the client")
     return Verdict(VerdictKind.REJECT, reason or "refused by a person", by="the client")

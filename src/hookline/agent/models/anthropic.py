@@ -25,8 +25,6 @@ from hookline.errors import UsageError
 if TYPE_CHECKING:
     from anthropic import AnthropicError, APIError
 
-__all__ = ["Anthropic"]
-
 # The provider wants a limit in every request, and what a model thinks counts; all it serves today can write this much.
 MAX_TOKENS = 16384
 

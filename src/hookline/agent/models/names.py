@@ -9,8 +9,6 @@ from difflib import get_close_matches
 from hookline.agent.models import Model
 from hookline.errors import UsageError
 
-__all__ = ["COMPATIBLE", "PROVIDERS", "model_named"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compatible:

@@ -27,8 +27,6 @@ from hookline.errors import UsageError
 if TYPE_CHECKING:
     from openai import APIError, OpenAIError
 
-__all__ = ["OpenAI"]
-
 
 class OpenAI:
     """A model behind chat completions. Without `api_key` the client looks for OPENAI_API_KEY itself.

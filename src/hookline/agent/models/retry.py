@@ -26,19 +26,6 @@ from hookline.errors import ModelFailed, UsageError
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-__all__ = [
-    "Tries",
-    "Trouble",
-    "checked_url",
-    "clipped",
-    "refused_with",
-    "sent_arguments",
-    "tls",
-    "tool_call",
-    "tried",
-    "whole",
-]
-
 # 408 and 409 are a request and a lock that took too long; all others of the 400s will not get better by asking again.
 PASSING = frozenset({408, 409, 429})
 

@@ -25,8 +25,6 @@ from hookline.agent.models.retry import tool_call
 from hookline.engine.context import ToolCall, Usage
 from hookline.errors import FileError, UsageError
 
-__all__ = ["Script", "ScriptRanOut", "ScriptedCall", "Turn", "expected", "read_file", "read_turn"]
-
 T = TypeVar("T")
 
 

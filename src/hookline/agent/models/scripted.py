@@ -11,8 +11,6 @@ from hookline.agent.models import Reply, Request, TextDelta
 from hookline.agent.models.script import Script, ScriptRanOut, Turn, expected, read_file, read_turn
 from hookline.errors import ModelFailed
 
-__all__ = ["Scripted"]
-
 
 class Scripted:
     """Answers with the turns of a script, in order. `requests` keeps what it was asked."""

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from hookline.agent.output_schema import as_text
-from hookline.agent.ready_tools import BASH_SECONDS, READY, ready_tool
+from hookline.agent.ready_tools import READY, bash_tool, ready_tool
 from hookline.agent.sdk import Agent
 from hookline.agent.tools import Tool
-from hookline.engine.context import WorkflowContext
 from hookline.engine.hook import Hook
 from hookline.engine.plain import plain
 from hookline.engine.point import Point, Scope
 from hookline.engine.record import Journal, Record
-from hookline.errors import AgentFailed, RunEnded
-from hookline.runners import Order
+from hookline.errors import RunEnded
 from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import Place, Tokens, Told, TurnFailed
 from hookline.symphony.agents.stall import ended, unless_silent
-
-__all__ = ["BuiltinAgent", "BuiltinSession"]
 
 SYSTEM = (
     "You work on one issue in a folder of its own. Look at the files, change what the issue asks for, check that it"
@@ -134,32 +129,6 @@ def _inner(hooks: Iterable[Hook]) -> list[Hook]:
 
 
 def _tools(names: tuple[str, ...] | None, runner: LocalRunner, env: Mapping[str, str]) -> list[Tool]:
-    chosen = [ready_tool(name) for name in (READY if names is None else names)]
-    return [replace(each, body=_bash(runner, env)) if each.id == "bash" else each for each in chosen]
-
-
-def _bash(runner: LocalRunner, env: Mapping[str, str]) -> Callable[[WorkflowContext, dict[str, Any]], Any]:
-    """The ready tool's shell, with an environment that has no secrets of the tracker."""
-
-    async def body(ctx: WorkflowContext, arguments: dict[str, Any]) -> dict[str, Any]:
-        command, limit = arguments.get("command"), arguments.get("timeout", BASH_SECONDS)
-        if not isinstance(command, str) or "\0" in command:
-            raise AgentFailed(f"command is {command!r}; give a text")
-        if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > 0:
-            raise AgentFailed(f"timeout is {limit!r}; give seconds greater than 0")
-        order = Order(
-            argv=("bash", "-c", command),
-            cwd=ctx.workspace,
-            env=env,
-            timeout=float(limit),
-            output_cap=64 * 1024,
-            merge_stderr=True,
-        )
-        ending = await runner.run(order)
-        if not ending.exited:
-            raise AgentFailed(
-                f"the command {ending.in_words(float(limit))}; it had said: {ending.stdout.text}"
-            )
-        return {"exit_code": ending.exit_code, "output": ending.stdout.text}
-
-    return body
+    """The ready tools of these names; the shell has an environment without the secrets of the tracker."""
+    chosen = READY if names is None else names
+    return [bash_tool(runner, env) if name == "bash" else ready_tool(name) for name in chosen]

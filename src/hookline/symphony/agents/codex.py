@@ -16,12 +16,10 @@ from importlib.metadata import version
 from typing import Any, cast
 
 from hookline.runners import Order
-from hookline.runners.pipes import piped
+from hookline.runners.local import piped
 from hookline.symphony.agents import Place, Tokens, Told, TurnFailed
 from hookline.symphony.agents.guard import commands_in, in_force, trusted
 from hookline.symphony.agents.jsonrpc import Conversation, Message
-
-__all__ = ["CodexAgent"]
 
 INTERRUPT = 2.0
 """Seconds that an interrupted turn has to say that it ended."""

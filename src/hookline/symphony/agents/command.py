@@ -18,11 +18,10 @@ from typing import Any, cast
 
 from hookline.errors import UsageError
 from hookline.runners import Ending, Order, Output
-from hookline.runners.local import LocalRunner, Pipes, Started, popened
+from hookline.runners.child import Child, PopenChild, StandardFiles
+from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import Place, Tokens, Told, TurnFailed
 from hookline.symphony.agents.stall import ended, unless_silent
-
-__all__ = ["PROMPT", "CommandAgent", "CommandSession"]
 
 PROMPT = "{prompt}"
 KEPT = 256 * 1024
@@ -159,9 +158,9 @@ class _Listening:
     def heard(self) -> float:
         return self._last
 
-    def start(self, order: Order, env: Mapping[str, str], number: str, pipes: Pipes) -> Started:
+    def start(self, order: Order, env: Mapping[str, str], number: str, files: StandardFiles) -> Child:
         try:
-            started = popened(order, env, number, (pipes[0], self._out[1], self._err[1]))
+            started = PopenChild(order, env, number, (files[0], self._out[1], self._err[1]))
         finally:
             self._close(self._out[1], self._err[1])
         for fd in self._reading:

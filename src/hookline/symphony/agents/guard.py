@@ -23,8 +23,6 @@ from hookline.engine.point import Point, Scope
 from hookline.journal.home import default_path
 from hookline.symphony.read import Agent
 
-__all__ = ["Guard", "Once", "commands_in", "guard_of", "in_force", "trusted"]
-
 SHORTEST_LIMIT = 600
 """Seconds that an agent waits for a hook at least; what a hook may take is limited by hookline itself."""
 LONGEST_LIMIT = 24 * 3600

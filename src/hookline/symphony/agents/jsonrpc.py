@@ -10,10 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from hookline.runners import Output
-from hookline.runners.pipes import Piped
+from hookline.runners.local import Piped
 from hookline.symphony.agents import TurnFailed
-
-__all__ = ["LONGEST_LINE", "Conversation"]
 
 LONGEST_LINE = 10 * 1024 * 1024
 _CHUNK = 65536

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 from hookline.symphony.agents import TurnFailed
 
-__all__ = ["ended", "unless_silent"]
-
 T = TypeVar("T")
 
 

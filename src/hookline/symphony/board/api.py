@@ -10,8 +10,6 @@ from typing import Any
 
 from hookline.errors import UsageError
 
-__all__ = ["serving"]
-
 
 @asynccontextmanager
 async def serving(

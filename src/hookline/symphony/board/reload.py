@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from hookline.errors import HooklineError
 from hookline.symphony.read import Workflow, missing_for_dispatch, read_file
 
-__all__ = ["EVERY", "Watched"]
-
 EVERY = 1.0
 """Seconds between two looks at the file."""
 SETTLED = 0.3

@@ -46,8 +46,6 @@ from hookline.symphony.issue import Issue
 from hookline.symphony.read import Workflow
 from hookline.symphony.trackers import Tracker, TrackerError
 
-__all__ = ["Ended", "Service", "Worker", "rules_of"]
-
 logger = logging.getLogger(__name__)
 
 REMOVALS = 4

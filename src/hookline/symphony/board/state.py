@@ -13,36 +13,6 @@ from typing import Any
 from hookline.symphony.agents import Tokens
 from hookline.symphony.issue import Issue
 
-__all__ = [
-    "Action",
-    "Clean",
-    "Cleaned",
-    "Event",
-    "Finish",
-    "Finished",
-    "Heard",
-    "Look",
-    "Looked",
-    "Polled",
-    "Refreshed",
-    "Retry",
-    "Rules",
-    "Running",
-    "Start",
-    "State",
-    "Stop",
-    "Stopped",
-    "Swept",
-    "Ticked",
-    "backoff",
-    "eligible",
-    "free_slots",
-    "next_due",
-    "order",
-    "step",
-    "waits",
-]
-
 CONTINUE_AFTER = 1.0
 """Seconds from the good end of an attempt to a look whether the issue wants another."""
 FIRST_BACKOFF = 10.0

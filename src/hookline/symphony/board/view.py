@@ -9,8 +9,6 @@ from typing import Any
 from hookline.symphony.agents import Tokens
 from hookline.symphony.board.state import Finished, Parked, Retry, Running, State
 
-__all__ = ["Clock", "one_issue", "snapshot"]
-
 Clock = Callable[[float], float]
 """From the state's own time to seconds since 1970."""
 

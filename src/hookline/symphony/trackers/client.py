@@ -12,8 +12,6 @@ from typing import Any, NamedTuple, cast
 
 from hookline.symphony.trackers import TrackerError
 
-__all__ = ["Answer", "Api", "seconds_until", "setting", "text_or_none", "time_or_none"]
-
 TIMEOUT = 30.0
 LARGEST = 32 * 1024 * 1024
 """Bytes of one answer."""

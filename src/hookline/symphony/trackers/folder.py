@@ -18,8 +18,6 @@ from hookline.source import Document, front_matter, load, text_of
 from hookline.symphony.issue import Blocker, Issue
 from hookline.symphony.trackers import TrackerError
 
-__all__ = ["FolderTracker"]
-
 SUFFIXES = (".md", ".yaml", ".yml")
 FIRST_STATE = "Todo"
 _TEXTS = ("id", "identifier", "title", "state", "description", "branch_name", "url", "assignee_id")

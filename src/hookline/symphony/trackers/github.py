@@ -16,8 +16,6 @@ from hookline.symphony.issue import Issue
 from hookline.symphony.trackers import TrackerError
 from hookline.symphony.trackers.client import Api, setting, text_or_none, time_or_none
 
-__all__ = ["GithubTracker"]
-
 ENDPOINT = "https://api.github.com"
 SECRET = "GITHUB_TOKEN"
 PAGE = 100

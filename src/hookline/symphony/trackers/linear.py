@@ -9,8 +9,6 @@ from hookline.symphony.issue import Blocker, Issue
 from hookline.symphony.trackers import TrackerError
 from hookline.symphony.trackers.client import Api, setting, text_or_none, time_or_none
 
-__all__ = ["LinearTracker"]
-
 ENDPOINT = "https://api.linear.app/graphql"
 SECRET = "LINEAR_API_KEY"
 PAGE = 50

@@ -13,8 +13,6 @@ from hookline.symphony.trackers.folder import FolderTracker
 from hookline.symphony.trackers.github import GithubTracker
 from hookline.symphony.trackers.linear import LinearTracker
 
-__all__ = ["KINDS", "Kind", "tracker_of"]
-
 _ACTIVE = ("Todo", "In Progress")
 _TERMINAL = ("Closed", "Cancelled", "Canceled", "Duplicate", "Done")
 

@@ -16,24 +16,23 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from hookline.journal.intake import parted
 from hookline.journal.masking import Mask
+from hookline.journal.stream import split_text
 from hookline.kube.client import MOST_LOG_BYTES, Cluster
 from hookline.kube.errors import AlreadyThere, ClusterError, NotThere, Refused
 from hookline.kube.fields import items, owners, within
 from hookline.kube.install import GRANTABLE, GRANTABLE_NAME
+from hookline.kube.job_state import Made
 from hookline.kube.kinds import AGENT_RUN, CLUSTER_ROLE, EVENT, KINDS, ROLE, SECRET, Kind, kind_of
 from hookline.sympozium.cluster import objects
 from hookline.sympozium.cluster import state as record
 from hookline.sympozium.cluster.grants import beyond
 from hookline.sympozium.cluster.plan import FINALIZER, Log, Making, Plan, Removal, World, plan
-from hookline.sympozium.cluster.state import Made, Record, spec_of
+from hookline.sympozium.cluster.state import Record, spec_of
 from hookline.sympozium.cluster.status import Note
 from hookline.sympozium.environment import for_agent
 from hookline.sympozium.phases import Stage
 from hookline.sympozium.types import RunSpec, SecretRef
-
-__all__ = ["Hands", "Heard", "Later", "is_own"]
 
 logger = logging.getLogger("hookline.kube")
 
@@ -109,7 +108,7 @@ class Hands:
                     log.pod, world.owner.namespace, log.container, tail_lines=log.lines
                 )
                 if text is not None and log.container == objects.AGENT:
-                    text, lines = parted(_whole_lines(text))
+                    text, lines = split_text(_whole_lines(text))
                     self._tell_inside(world.run, lines, mask)
             logs[(log.uid, log.container)] = text or ""
         return replace(world, logs=logs, mask=mask)

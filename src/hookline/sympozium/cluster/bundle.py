@@ -13,10 +13,11 @@ from decimal import Decimal
 from typing import Any, cast
 
 from hookline.kube.fields import items, mapping, within
+from hookline.kube.kinds import LONGEST_NAME
+from hookline.kube.pods import child
 from hookline.source import load_all, without_lines
-from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, child
+from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL
 from hookline.sympozium.read import parse
-from hookline.sympozium.read_lifecycle import LONGEST_NAME
 from hookline.sympozium.types import (
     GROUP,
     HookSpec,
@@ -30,20 +31,6 @@ from hookline.sympozium.types import (
     TaskSpec,
     Value,
 )
-
-__all__ = [
-    "FOLLOWED",
-    "differs",
-    "documents",
-    "instance_in",
-    "manifest",
-    "named",
-    "names_namespace",
-    "secrets_of",
-    "source_of",
-    "unheeded",
-    "with_own_secrets",
-]
 
 Object = dict[str, Any]
 

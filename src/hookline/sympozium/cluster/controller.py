@@ -9,19 +9,14 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
-from hookline.engine.point import Scope
-from hookline.engine.record import Ended, Journal
-from hookline.engine.record import Record as Told
+from hookline.engine.record import Journal
 from hookline.errors import JournalError
-from hookline.journal.masking import Mask
-from hookline.journal.sqlite import KEEP_DAYS, SqliteJournal
-from hookline.kagent.controller import Agents
-from hookline.kagent.objects import Pods
+from hookline.journal.sqlite import SqliteJournal
 from hookline.kube.cache import Store
 from hookline.kube.client import Cluster
 from hookline.kube.errors import AlreadyThere, ClusterError, NotThere
@@ -42,20 +37,11 @@ from hookline.kube.kinds import (
 from hookline.kube.lease import Lead
 from hookline.sympozium.cluster import packs
 from hookline.sympozium.cluster.apply import Hands
+from hookline.sympozium.cluster.ledger import KEPT_BYTES, JournalWriter
 from hookline.sympozium.cluster.objects import RUN_LABEL, Settings
 from hookline.sympozium.cluster.plan import FINALIZER, World
-from hookline.sympozium.cluster.records import (
-    Ledger,
-    foreign_of,
-    inside_note,
-    is_agents_end,
-    run_id_of,
-    would_tell,
-)
 from hookline.sympozium.cluster.state import Record
 from hookline.sympozium.phases import Phase
-
-__all__ = ["LEASE", "Operator", "main", "serve"]
 
 logger = logging.getLogger("hookline.kube")
 
@@ -69,12 +55,6 @@ RESYNC = 120.0
 _MISSING_KIND = 30.0
 _LONGEST_PAUSE = 30.0
 _LABELLED = (JOB, POD, CLAIM, SANDBOX)
-_KEPT_BYTES = 128 * 1024 * 1024
-_PRUNED_AFTER = 500
-_HELD_BYTES = 32 * 1024 * 1024
-"""Of what agents printed of themselves, until it is written."""
-_AT_A_TIME = 50
-_UNREAD = "what the agent did inside is not on record: its log was not read for this journal"
 _OWN = f"{RUN_LABEL},app.kubernetes.io/managed-by=hookline"
 
 
@@ -89,7 +69,9 @@ class Operator:
         journal: Journal | None = None,
     ) -> None:
         self._cluster = cluster
-        self._writing = None if journal is None else _Writing(journal, built_in=not settings.agent_command)
+        self._writing = (
+            None if journal is None else JournalWriter(journal, built_in=not settings.agent_command)
+        )
         self._settings = settings
         self._stores: dict[Kind, list[Store]] = {}
         self._records: dict[str, Record] = {}
@@ -365,130 +347,20 @@ class Operator:
         return [each for store in self._stores[kind] for each in store.owned(uid)]
 
 
-class _Changed(NamedTuple):
-    """A run of which there is something to write; as it was last seen, where it is gone."""
-
-    run: Object
-    gone: bool = False
-
-
-class _Heard(NamedTuple):
-    """What the agent of a run has printed of what it did inside."""
-
-    lines: list[str]
-    mask: Mask
-    size: int
-
-
-class _Writing:
-    """Writes into a journal what becomes of runs, beside all that is done for them: nobody waits for it.
-
-    An agent that is `built_in` tells what it does inside."""
-
-    def __init__(self, journal: Journal, *, built_in: bool) -> None:
-        self._journal = journal
-        self._built_in = built_in
-        self._heard: dict[str, _Heard] = {}
-        self._ledger = Ledger(journal, alone=True)
-        self._due: dict[str, _Changed] = {}
-        self._any = asyncio.Event()
-        self._pause = 0.0
-        self._ended = 0
-
-    def note(self, before: Object | None, after: Object | None) -> None:
-        """A run has changed, or is gone. Of several changes the last one tells all."""
-        run = after or before
-        if run is None or (before and after and before.get("status") == after.get("status")):
-            return
-        self._due[run_id_of(run)] = _Changed(run, after is None)
-        self._any.set()
-
-    def heard(self, run: Mapping[str, Any], lines: list[str], mask: Mask) -> None:
-        """An agent has ended; the status that tells so comes after this."""
-        size, run_id = sum(map(len, lines)), run_id_of(run)
-        self._heard.pop(run_id, None)
-        if self._built_in and sum(each.size for each in self._heard.values()) + size <= _HELD_BYTES:
-            self._heard[run_id] = _Heard(lines, mask, size)
-
-    async def run(self, runs: Sequence[Object]) -> None:
-        """Writes until it is cancelled. `runs` are those that are there: others that are open went unseen."""
-        there = {run_id_of(run) for run in runs}
-        await self._tried(self._end_others(there))
-        while True:
-            await self._any.wait()
-            self._any.clear()
-            while self._due:
-                run_id = next(iter(self._due))
-                await self._tried(self._write(run_id))
-                # A thousand runs at once are written between other things.
-                await asyncio.sleep(0)
-
-    async def _end_others(self, there: set[str]) -> None:
-        for run_id in self._ledger.open():
-            if run_id not in there:
-                await self._ledger.lost(run_id)
-                self._ledger.forget(run_id)
-
-    async def _write(self, run_id: str) -> None:
-        now = self._due.pop(run_id)
-        try:
-            new = await self._ledger.take(now.run, lambda: self._inside(now.run))
-            if now.gone:
-                await self._ledger.lost(run_id)
-                self._ledger.forget(run_id)
-            if now.gone or any(map(is_agents_end, new)):
-                self._heard.pop(run_id, None)
-        except JournalError:
-            self._due.setdefault(run_id, now)
-            raise
-        self._ended += any(isinstance(each, Ended) and each.scope is Scope.RUN for each in new)
-        if self._ended >= _PRUNED_AFTER:
-            self._ended = 0
-            await self._prune()
-
-    async def _inside(self, run: Object) -> list[Told]:
-        """What the run's agent did, of what it printed; only that it is not known, where that was not read here."""
-        heard = self._heard.get(run_id_of(run))
-        if heard is None:
-            return [inside_note(run, _UNREAD)] if self._built_in and would_tell(run) else []
-        foreign, found = foreign_of(run, heard.mask), list[Told]()
-        for number, line in enumerate(heard.lines):
-            record = foreign.record(line.encode())
-            found += [record] if record else []
-            if number % _AT_A_TIME == 0:
-                await asyncio.sleep(0)
-        lacks = [inside_note(run, foreign.lacks)] if foreign.lacks else []
-        return [*found, *foreign.left(), *lacks]
-
-    async def _prune(self) -> None:
-        if isinstance(self._journal, SqliteJournal):
-            self._journal.flush()
-            # Looking for what is old takes long enough to be noticed.
-            await asyncio.to_thread(_pruned, self._journal.path)
-
-    async def _tried(self, written: Awaitable[None]) -> None:
-        """A journal that cannot be written is told once, and tried again; runs go on all the same."""
-        try:
-            await written
-            self._pause = 0.0
-        except JournalError as exc:
-            if not self._pause:
-                logger.warning("what becomes of runs is not on record, and tried again: %s", exc)
-            self._pause = min(self._pause * 2 or 0.25, _LONGEST_PAUSE)
-            await asyncio.sleep(self._pause)
-        except Exception:
-            # The outermost loop of the record: a status that nobody understands ends no operator.
-            logger.exception("what becomes of a run is not on record")
-
-
-def _pruned(path: Path) -> None:
-    with contextlib.closing(SqliteJournal(path)) as journal:
-        journal.prune(keep_days=KEEP_DAYS, keep_bytes=_KEPT_BYTES)
-
-
 def _is_put_away(run: Mapping[str, Any]) -> bool:
     ended = phase_of(run) in (Phase.SUCCEEDED, Phase.FAILED, Phase.SKIPPED)
     return ended and FINALIZER not in run["metadata"].get("finalizers", ())
+
+
+class Acting(Protocol):
+    """A controller that acts while the lease is held."""
+
+    ready: asyncio.Event
+
+    async def run(self) -> None: ...
+
+
+Others = Callable[[Cluster, Journal | None], Sequence[Acting]]
 
 
 async def serve(
@@ -500,8 +372,9 @@ async def serve(
     lease_seconds: int = 15,
     port: int | None = None,
     journal: Journal | None = None,
+    others: Others | None = None,
 ) -> None:
-    """Be an operator until cancelled: wait for the lease, act while it is held."""
+    """Be an operator until cancelled: wait for the lease, act while it is held, together with `others`."""
     lead = Lead(
         cluster,
         lease_namespace or cluster.namespace or "default",
@@ -510,20 +383,13 @@ async def serve(
         every=lease_seconds / 3,
         patience=lease_seconds * 2 / 3,
     )
-    acting: list[Operator | Agents] = []
+    acting: list[Acting] = []
 
     async def body() -> None:
-        acting[:] = [Operator(cluster, settings, namespaces, journal)]
-        if settings.kagent:
-            acting.append(
-                Agents(
-                    cluster,
-                    Pods(image=settings.image, plain=settings.plain_registries),
-                    selector=settings.kagent_selector,
-                    namespaces=namespaces,
-                    journal=journal,
-                )
-            )
+        acting[:] = [
+            Operator(cluster, settings, namespaces, journal),
+            *(others(cluster, journal) if others else ()),
+        ]
         try:
             async with asyncio.TaskGroup() as group:
                 for each in acting:
@@ -574,6 +440,7 @@ def main(
     kubeconfig: str | None = None,
     port: int | None = None,
     journal: Path | None = None,
+    others: Others | None = None,
 ) -> int:
     """Run until a signal; 130 then, as every program of ours. `journal` is the file that it keeps runs in."""
 
@@ -590,6 +457,7 @@ def main(
                 lease_namespace=lease_namespace,
                 port=port,
                 journal=kept,
+                others=others,
             )
 
     try:
@@ -604,7 +472,7 @@ def main(
 def _opened(path: Path | None) -> Generator[Journal | None]:
     """The journal; None where there is none to be had, which keeps no run from its hooks."""
     try:
-        journal = SqliteJournal(path, keep_bytes=_KEPT_BYTES) if path is not None else None
+        journal = SqliteJournal(path, keep_bytes=KEPT_BYTES) if path is not None else None
     except JournalError as exc:
         logger.warning("what becomes of runs is not on record: %s", exc)
         journal = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from hookline.kube.kinds import KINDS
+from hookline.kube.kinds import KINDS, LONGEST_NAME
 from hookline.sympozium.cluster.schema import (
     NAME,
     Schema,
@@ -16,10 +16,7 @@ from hookline.sympozium.cluster.schema import (
     status,
 )
 from hookline.sympozium.read import HEAD_KEYS
-from hookline.sympozium.read_lifecycle import LONGEST_NAME
 from hookline.sympozium.types import GROUP
-
-__all__ = ["DEFINED", "crds"]
 
 
 class Column(NamedTuple):

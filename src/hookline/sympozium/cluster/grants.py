@@ -10,8 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-__all__ = ["beyond"]
-
 Rules = Iterable[Mapping[str, Any]]
 
 

@@ -5,43 +5,15 @@ Nothing is asked and nothing is made here: a run and its settings in, objects ou
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hookline.kube.pods import SAFE, USER, resources
+from hookline.kube.pods import SAFE, USER, child, resources
 from hookline.sympozium.environment import Environment, after_run, before_run, for_agent, task_input, unread
 from hookline.sympozium.phases import Seen, exit_code, result_for_hooks
 from hookline.sympozium.types import GROUP, RUN_TIMEOUT, HookSpec, RunSpec
-
-__all__ = [
-    "ACCOUNT",
-    "AGENT",
-    "LONGEST_VARIABLE",
-    "MANAGER",
-    "POST",
-    "PRE",
-    "PREPARE",
-    "RECORDS",
-    "RUN_LABEL",
-    "SANDBOX_API",
-    "Owner",
-    "Settings",
-    "account",
-    "agent_job",
-    "agent_sandbox",
-    "child",
-    "claim",
-    "grants",
-    "names",
-    "positions_of",
-    "post_job",
-    "record",
-    "shared_account",
-    "too_long",
-]
 
 Object = dict[str, Any]
 
@@ -133,14 +105,6 @@ def names(run: str) -> Names:
         agent=child(run, ""),
         sandbox=child(f"sb-{run}", ""),
     )
-
-
-def child(name: str, suffix: str, longest: int = _LONGEST) -> str:
-    """`name` with a suffix, never longer than that: what is cut off is told apart by a digest of the whole."""
-    if len(name) + len(suffix) <= longest:
-        return f"{name}{suffix}"
-    mark = hashlib.sha256(name.encode()).hexdigest()[:8]
-    return f"{name[: longest - len(suffix) - len(mark) - 1].rstrip('-.')}-{mark}{suffix}"
 
 
 def record(owner: Owner, run: RunSpec, kept: Mapping[str, str]) -> Object:

@@ -13,8 +13,6 @@ from hookline.sympozium.cluster.objects import MANAGER
 from hookline.sympozium.read import parse
 from hookline.sympozium.types import GROUP, Pack
 
-__all__ = ["PACK_LABEL", "Members", "members", "outdated"]
-
 Object = Mapping[str, Any]
 
 PACK_LABEL = "sympozium.ai/ensemble"

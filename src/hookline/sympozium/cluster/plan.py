@@ -16,31 +16,16 @@ from typing import Any, NamedTuple
 from hookline.errors import FileError
 from hookline.journal.masking import Mask
 from hookline.kube.fields import owners, phase_of, within
-from hookline.kube.job_state import NODE_LOST, Followed, Slot, follow
-from hookline.kube.pod_state import any_running, moment
+from hookline.kube.job_state import NODE_LOST, Followed, Made, Slot, follow
+from hookline.kube.pod_state import HookSeen, Reason, State, any_running, moment
 from hookline.sympozium.cluster import objects
 from hookline.sympozium.cluster.objects import AGENT, POST, PRE, PREPARE, Owner, Settings
-from hookline.sympozium.cluster.state import Made, Record, frozen_of, spec_of
+from hookline.sympozium.cluster.state import Record, frozen_of, spec_of
 from hookline.sympozium.cluster.status import Note, failed_status, notes_of, shown
 from hookline.sympozium.environment import cut
-from hookline.sympozium.phases import (
-    AgentSeen,
-    HookSeen,
-    Phase,
-    Reason,
-    Seen,
-    Stage,
-    State,
-    due,
-    gate_settled,
-    gated,
-    phase,
-    verdict,
-)
+from hookline.sympozium.phases import AgentSeen, Phase, Seen, Stage, due, gate_settled, gated, phase, verdict
 from hookline.sympozium.result import Result, ended, from_output
 from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
-
-__all__ = ["FINALIZER", "VERDICT", "Log", "Making", "Plan", "Removal", "World", "plan"]
 
 Object = Mapping[str, Any]
 

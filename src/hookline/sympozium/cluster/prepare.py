@@ -11,8 +11,6 @@ import os
 import shutil
 import sys
 
-__all__ = ["FOLDERS", "main"]
-
 FOLDERS = (
     "input",
     "output",

@@ -7,16 +7,16 @@ a journal may begin at any time, and after any break, and put in what is missing
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from hookline.engine.lifecycle import LEAVING, owed
+from hookline.engine.lifecycle import LEAVING
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Record
+from hookline.engine.record import Begun, Called, Decided, Ended, Record
 from hookline.engine.result import HookAction, Reason
 from hookline.errors import FileError
-from hookline.journal.intake import BROKEN_OFF, INSIDE, Foreign
+from hookline.journal.intake import INSIDE, InnerScopes
 from hookline.journal.masking import Mask
 from hookline.kube.fields import items, mapping, phase_of, within
 from hookline.sympozium.cluster.state import frozen_of, spec_of
@@ -24,29 +24,13 @@ from hookline.sympozium.phases import Phase, Stage
 from hookline.sympozium.resolve import FORMAT
 from hookline.sympozium.types import RUN_TIMEOUT
 
-__all__ = [
-    "PLACE",
-    "Ledger",
-    "agent_has_begun",
-    "agent_is_over",
-    "foreign_of",
-    "inside_note",
-    "is_agents_end",
-    "records_of",
-    "run_id_of",
-    "would_tell",
-]
-
 Object = Mapping[str, Any]
 
 PLACE = "kubernetes"
 PHASE = "x.sympozium.phase"
-GONE = "lost: the AgentRun is gone from the cluster, and nothing tells how it ended"
-_RUN, _AGENT = "1", "2"
+ENDED = (Phase.SUCCEEDED, Phase.FAILED, Phase.SKIPPED)
+RUN_SCOPE, AGENT_SCOPE = "1", "2"
 _MARK = 8
-_UNHEARD = "nobody heard the rest of what the agent did inside, so it is not on record"
-_ANSWERS = frozenset({Scope.STEP, Scope.MODEL, Scope.AGENT})
-"""What these end with may be the agent's answer."""
 _KINDS = {"timed_out": "timed_out", "not_started": "not_started"}
 _LINES = 5
 _TIMED_OUT = "timeout"
@@ -63,7 +47,7 @@ def records_of(run: Object) -> list[Record]:
     """What is certain of a run by now, in the order of a run on this machine."""
     found: list[Record] = []
     try:
-        for record in _Told(run).records():
+        for record in _StatusReader(run).records():
             found.append(record)
     except _NotYet:
         pass
@@ -76,11 +60,15 @@ def agent_has_begun(run: Object) -> bool:
 
 
 def agent_is_over(run: Object) -> bool:
-    return _over_at(records_of(run)) is not None
+    return agents_end(records_of(run)) is not None
 
 
 def is_agents_end(record: Record) -> bool:
-    return isinstance(record, Ended) and record.scope_id == _AGENT
+    return isinstance(record, Ended) and record.scope_id == AGENT_SCOPE
+
+
+def is_runs_end(record: Record) -> bool:
+    return isinstance(record, Ended) and record.scope_id == RUN_SCOPE
 
 
 def would_tell(run: Object) -> bool:
@@ -89,143 +77,25 @@ def would_tell(run: Object) -> bool:
     return bool(within(run, "status").get("startedAt")) and not idle
 
 
-def foreign_of(run: Object, mask: Mask | None = None) -> Foreign:
-    """What takes the lines that the run's agent has printed of what it does inside."""
+def inner_scopes_of(run: Object, mask: Mask | None = None) -> InnerScopes:
+    """Admits what the run's agent tells of what it does inside."""
     made = _moment(within(run, "metadata").get("creationTimestamp"))
-    return Foreign(run_id_of(run), _AGENT, mask, since=made)
+    return InnerScopes(run_id_of(run), AGENT_SCOPE, mask, since=made)
 
 
 def inside_note(run: Object, text: str) -> Decided:
     """Tells what of the agent's inside is not on record."""
-    return Decided(run_id_of(run), _AGENT, INSIDE, time.time(), HookAction.CONTINUE, note=text)
-
-
-Inside = Callable[[], Awaitable[list[Record]]]
-
-
-class Ledger:
-    """Puts into a journal what is new of runs on a cluster. `alone`: nobody else writes of them there."""
-
-    def __init__(self, journal: Journal, *, alone: bool = False) -> None:
-        self._journal = journal
-        self._alone = alone
-        self._known: dict[str, set[Hashable]] = {}
-        self._whole: set[str] = set()
-
-    async def take(self, run: Object, inside: Inside | None = None) -> list[Record]:
-        """What was new, and is written now. `inside` brings what the agent did, and is asked when it is over."""
-        run_id = run_id_of(run)
-        if run_id in self._whole:
-            return []
-        known = self._keys(run_id)
-        told = records_of(run)
-        at = _over_at(told)
-        if at is not None and (Ended, _AGENT) not in known:
-            told[at:at] = await self._rest(run, inside)
-        return await self._new(run_id, told, known)
-
-    async def add(self, run: Object, inside: Iterable[Record]) -> list[Record]:
-        """Some of what the agent does, while it does; what of it was new. Nothing follows the agent's end."""
-        run_id = run_id_of(run)
-        # As it was at the last look: there are too many of them for one at each.
-        known = self._known.get(run_id) or self._keys(run_id)
-        if run_id in self._whole or (Ended, _AGENT) in known:
-            return []
-        return await self._new(run_id, [_let_out(record, run) for record in inside], known)
-
-    async def lost(self, run_id: str) -> None:
-        """Ends what is open of a run that is gone."""
-        left = owed(self._journal.records(run_id))
-        ends = [
-            Ended(run_id, each.begun.scope_id, each.begun.scope, time.time(), Status.LOST, None, GONE)
-            for each in left
-        ]
-        await self._write(run_id, ends)
-
-    def open(self) -> list[str]:
-        """The runs on a cluster whose end is not written."""
-        rows = self._journal.unfinished()
-        return [row.run_id for row in rows if _is_there(self._journal.records(row.run_id))]
-
-    def forget(self, run_id: str) -> None:
-        """Of a run that is gone nothing has to be known any more."""
-        self._known.pop(run_id, None)
-        self._whole.discard(run_id)
-
-    async def _rest(self, run: Object, inside: Inside | None) -> list[Record]:
-        """What is left to be told of the inside of an agent that is over, up to the ends of all that it left open."""
-        run_id = run_id_of(run)
-        rest = [_let_out(record, run) for record in await inside()] if inside else []
-        left = [
-            each.begun
-            for each in owed([*self._journal.records(run_id), *rest])
-            if each.begun.scope_id.startswith(f"{_AGENT}.")
-        ]
-        now = time.time()
-        ends = [Ended(run_id, each.scope_id, each.scope, now, Status.LOST, None, BROKEN_OFF) for each in left]
-        note = [inside_note(run, _UNHEARD)] if left and inside is None else []
-        return [*rest, *ends, *note]
-
-    async def _new(self, run_id: str, records: Iterable[Record], known: set[Hashable]) -> list[Record]:
-        new = [record for record in records if _key(record) not in known]
-        await self._write(run_id, new)
-        return new
-
-    async def _write(self, run_id: str, records: Iterable[Record]) -> None:
-        known = self._known.setdefault(run_id, set())
-        for record in records:
-            if isinstance(record, Begun | Ended):
-                await self._journal.write(record)
-            else:
-                self._journal.note(record)
-            known.add(_key(record))
-        if (Ended, _RUN) in known:
-            del self._known[run_id]
-            self._whole.add(run_id)
-
-    def _keys(self, run_id: str) -> set[Hashable]:
-        if run_id not in self._known or not self._alone:
-            self._known[run_id] = {_key(record) for record in self._journal.records(run_id)}
-        return self._known[run_id]
+    return Decided(run_id_of(run), AGENT_SCOPE, INSIDE, time.time(), HookAction.CONTINUE, note=text)
 
 
 def _is_running(record: Record) -> bool:
     return isinstance(record, Decided) and (record.point, record.note) == (PHASE, f"phase {Phase.RUNNING}")
 
 
-def _over_at(told: list[Record]) -> int | None:
+def agents_end(told: list[Record]) -> int | None:
     """Where the first record stands that comes after all that the agent did; None while there is none."""
     at = next((number for number, record in enumerate(told, 1) if _is_running(record)), len(told))
     return at if at < len(told) else None
-
-
-def _let_out(record: Record, run: Object) -> Record:
-    """What a gate may hold back is on no record."""
-    if isinstance(record, Ended) and record.scope in _ANSWERS and _may_be_gated(run):
-        return record._replace(output=None)
-    return record
-
-
-def _may_be_gated(run: Object) -> bool:
-    written = within(run, "spec").get("lifecycle")
-    if written is not None:
-        return any(mapping(each).get("gate") for each in items(mapping(written).get("postRun")))
-    # Its hooks are those of an agent that is not seen here.
-    return any(told.get("stage") == Stage.POST_RUN for told in items(within(run, "status").get("hooks")))
-
-
-def _is_there(records: Iterable[Record]) -> bool:
-    declared = (each.declaration or {} for each in records if isinstance(each, Begun))
-    return any((each.get("format"), each.get("on")) == (FORMAT, PLACE) for each in declared)
-
-
-def _key(record: Record) -> Hashable:
-    """What a record is of: there is at most one such in a run."""
-    if isinstance(record, Begun | Ended):
-        return type(record), record.scope_id
-    if isinstance(record, Called):
-        return Called, record.scope_id, str(record.point), record.hook
-    return Decided, record.scope_id, str(record.point), record.note
 
 
 class _NotYet(Exception):
@@ -266,7 +136,7 @@ class _Hook(NamedTuple):
         return f"{said}: {chr(10).join(lines[-_LINES:])}" if lines else said
 
 
-class _Told:
+class _StatusReader:
     """The status of one run, read from its beginning to its end."""
 
     def __init__(self, run: Object) -> None:
@@ -274,7 +144,7 @@ class _Told:
         self.id = run_id_of(run)
         self.spec, self.status = within(run, "spec"), within(run, "status")
         self.phase = phase_of(run)
-        self.ended = self.phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.SKIPPED)
+        self.ended = self.phase in ENDED
         self.over = self.ended or self.phase == Phase.POST_RUNNING
         self.before = self._hooks(Stage.PRE_RUN)
         self.after = self._in_order(self._hooks(Stage.POST_RUN))
@@ -316,7 +186,14 @@ class _Told:
             raise _NotYet
         self._pass(began)
         yield Begun(
-            self.id, _AGENT, _RUN, Scope.AGENT, name, self.at, {"input": self.spec.get("task")}, self._about
+            self.id,
+            AGENT_SCOPE,
+            RUN_SCOPE,
+            Scope.AGENT,
+            name,
+            self.at,
+            {"input": self.spec.get("task")},
+            self._about,
         )
         if not self.before:
             yield self._phase(Phase.PENDING)
@@ -327,7 +204,7 @@ class _Told:
         self._pass(self._agent_left())
         error = self._error
         output = {"error": error} if error else self._answer
-        yield Ended(self.id, _AGENT, Scope.AGENT, self.at, self._how, output, error)
+        yield Ended(self.id, AGENT_SCOPE, Scope.AGENT, self.at, self._how, output, error)
 
     def _no_agent(self) -> Iterator[Record]:
         if not self.over:
@@ -362,7 +239,7 @@ class _Told:
         broke = self._broke
         error = f"{broke.error} [hook {broke.name} at {Point.RUN_START}]" if broke else self._error
         output = {key: value for key, value in self.status.items() if key != "observedGeneration"}
-        yield Ended(self.id, _RUN, Scope.RUN, self.at, self._how, output, error)
+        yield Ended(self.id, RUN_SCOPE, Scope.RUN, self.at, self._how, output, error)
 
     @property
     def _broke(self) -> _Hook | None:
@@ -408,7 +285,7 @@ class _Told:
         shown = self._instance or name
         return Begun(
             self.id,
-            _RUN,
+            RUN_SCOPE,
             None,
             Scope.RUN,
             shown,
@@ -448,7 +325,7 @@ class _Told:
         kind = _KINDS.get(str(hook.told.get("reason")), "exit") if hook.failed else None
         return Called(
             self.id,
-            _RUN,
+            RUN_SCOPE,
             point,
             hook.name,
             self.at,
@@ -462,7 +339,7 @@ class _Told:
         )
 
     def _phase(self, now: Phase) -> Decided:
-        return Decided(self.id, _RUN, PHASE, self.at, HookAction.CONTINUE, note=f"phase {now}")
+        return Decided(self.id, RUN_SCOPE, PHASE, self.at, HookAction.CONTINUE, note=f"phase {now}")
 
     def _decided(
         self,
@@ -470,7 +347,7 @@ class _Told:
         action: HookAction = HookAction.CONTINUE,
         reasons: tuple[Reason, ...] = (),
     ) -> Decided:
-        return Decided(self.id, _RUN, point, self.at, action, reasons)
+        return Decided(self.id, RUN_SCOPE, point, self.at, action, reasons)
 
     def _pass(self, moment: float | None) -> None:
         """Time goes on to there; a cluster tells whole seconds, by more than one clock."""

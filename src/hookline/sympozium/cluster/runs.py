@@ -14,28 +14,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from rich.table import Table
-
 from hookline.engine.record import Record, Verdict, VerdictKind
 from hookline.errors import JournalError, UsageError
 from hookline.journal.masking import Mask
+from hookline.journal.user import open_journal, secrets_of
 from hookline.journal.view import Tree, duration, moment
-from hookline.kube.connect import KUBERNETES, Target, connected, found_run
-from hookline.kube.fields import within
+from hookline.kube.connect import Target, connected, found_run
+from hookline.kube.fields import phase_of, within
+from hookline.options import KUBERNETES, ExplainOptions
 from hookline.source import text_of
-from hookline.sympozium.cluster.progress import phase_in, status_in
-from hookline.sympozium.cluster.records import Ledger, records_of, run_id_of
+from hookline.sympozium.cluster.ledger import Ledger
+from hookline.sympozium.cluster.records import records_of, run_id_of
 from hookline.sympozium.phases import Seen, verdict
 from hookline.sympozium.phases import digest as digest_of
 from hookline.sympozium.request import Asked, spec_of
-from hookline.sympozium.system import lines_of_status
 from hookline.sympozium.types import RunSpec
-from hookline.terminal import err, open_journal, out, print_json, secrets_of, show
+from hookline.sympozium.view import lines_of_status
+from hookline.terminal import Explained, ExplainedHook, err, out, print_json, print_runs, show
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
-
-__all__ = ["answer_there", "explain_there", "runs_there"]
 
 Object = dict[str, Any]
 
@@ -63,7 +61,7 @@ def runs_there(target: Target, run: str = "", *, limit: int = 20, json: bool = F
     records = asyncio.run(_on_record(found[0])) if run else []
     if json:
         for each in found:
-            print_json({"run_id": each["metadata"]["name"], "status": status_in(each)})
+            print_json({"run_id": each["metadata"]["name"], "status": within(each, "status")})
     elif run:
         _show(found[0], records)
     elif found:
@@ -90,19 +88,30 @@ def answer_there(target: Target, run: str, word: Verdict, *, yes: bool = False) 
     return asyncio.run(main())
 
 
-def explain_there(file: str, *, persona: str, env: Mapping[str, str], json: bool) -> int:
-    """Say which objects of a cluster a run comes to, and which containers run in which order."""
-    spec = spec_of(Asked(file=file, text=text_of(file), task="-", persona=persona, env=env, on=KUBERNETES))
+def explain_there(options: ExplainOptions) -> Explained:
+    """The objects of a cluster that a run comes to, and which containers run in which order."""
+    file = options.file
+    spec = spec_of(
+        Asked(
+            file=file,
+            text=text_of(file),
+            task="-",
+            persona=options.persona,
+            env=options.variables(),
+            on=KUBERNETES,
+        )
+    )
     made = _objects(spec)
-    if json:
-        print_json({"on": KUBERNETES, "objects": made})
-        return 0
-    out.print(f"{file}, on {KUBERNETES}")
-    for each in made:
-        out.print(f"\n{each['kind']} {each['metadata']['name']}", style="bold")
-        for line in _parts(each):
-            out.print(f"  {line}")
-    return 0
+    return Explained(
+        head=[f"{file}, on {KUBERNETES}"],
+        hooks=[
+            ExplainedHook(f"{each['kind']} {each['metadata']['name']}", line, "")
+            for each in made
+            for line in _parts(each)
+        ],
+        notes=[],
+        value={"on": KUBERNETES, "objects": made},
+    )
 
 
 async def _on_record(run: Object) -> list[Record]:
@@ -125,7 +134,7 @@ def _show(run: Object, records: Iterable[Record]) -> None:
     for record in records:
         for line in tree.lines(record):
             show(line, out)
-    status = status_in(run)
+    status = within(run, "status")
     if not status:
         out.print("no status yet: nobody has looked after it; is the operator there?", style="yellow")
     for line in lines_of_status(status) if status else ():
@@ -135,23 +144,23 @@ def _show(run: Object, records: Iterable[Record]) -> None:
 
 
 def _table(found: Iterable[Object]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for name in ("run", "agent", "began", "took", "hooks", "status"):
-        table.add_column(name, justify="right" if name in ("took", "hooks") else "left", no_wrap=True)
+    rows: list[tuple[str, ...]] = []
     for each in found:
-        status, spec = status_in(each), cast("Object", each.get("spec") or {})
+        status, spec = within(each, "status"), cast("Object", each.get("spec") or {})
         began, ended = status.get("startedAt"), status.get("completedAt")
         took = duration(_at(ended) - _at(began)) if began and ended else ""
         hooks = cast("list[Object]", status.get("hooks") or [])
-        table.add_row(
-            each["metadata"]["name"],
-            str(spec.get("agentRef") or spec.get("instanceRef") or ""),
-            moment(_at(began or _created(each))),
-            took,
-            str(sum(hook.get("state") in _OVER for hook in hooks)),
-            "waiting" if status.get("gateDigest") else phase_in(each) or "no status",
+        rows.append(
+            (
+                each["metadata"]["name"],
+                str(spec.get("agentRef") or spec.get("instanceRef") or ""),
+                moment(_at(began or _created(each))),
+                took,
+                str(sum(hook.get("state") in _OVER for hook in hooks)),
+                "waiting" if status.get("gateDigest") else phase_of(each) or "no status",
+            )
         )
-    out.print(table)
+    print_runs(rows)
 
 
 def _created(run: Object) -> str:
@@ -166,12 +175,12 @@ def _held(run: Object) -> str:
     """What the answer that waits is known by; a UsageError where none waits."""
     from hookline.sympozium.cluster.plan import VERDICT
 
-    name, digest = run["metadata"]["name"], str(status_in(run).get("gateDigest") or "")
+    name, digest = run["metadata"]["name"], str(within(run, "status").get("gateDigest") or "")
     if not digest:
-        gate = status_in(run).get("gateVerdict")
+        gate = within(run, "status").get("gateVerdict")
         told = f", and its gate has come to: {gate}" if gate else ""
         raise UsageError(
-            f"run {name} is waiting for nobody; its phase is {phase_in(run) or 'not told yet'}{told}"
+            f"run {name} is waiting for nobody; its phase is {phase_of(run) or 'not told yet'}{told}"
         )
     before = verdict(str(within(run, "metadata", "annotations").get(VERDICT, "")))
     if before is not None and before.digest == digest:

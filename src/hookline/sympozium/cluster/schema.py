@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, TypeAlias
 
+from hookline.kube.kinds import LABEL, LONGEST_NAME
 from hookline.sympozium.phases import Phase, Stage
 from hookline.sympozium.read import (
     AGENT_KEYS,
@@ -31,10 +32,8 @@ from hookline.sympozium.read_lifecycle import (
     ENV_KEYS,
     GATE_DEFAULTS,
     HOOK_KEYS,
-    LABEL,
     LIFECYCLE_KEYS,
     LONGEST,
-    LONGEST_NAME,
     NOT_OF_A_HOOK,
     PULL_POLICIES,
     RULE_KEYS,
@@ -43,8 +42,6 @@ from hookline.sympozium.read_lifecycle import (
 )
 from hookline.sympozium.types import HookSpec, Lifecycle, RunSpec
 from hookline.table import DURATION_UNITS
-
-__all__ = ["DURATION", "NAME", "Schema", "agent_spec", "pack_spec", "run_spec", "run_status", "status"]
 
 Schema: TypeAlias = dict[str, Any]
 

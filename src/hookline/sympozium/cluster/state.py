@@ -14,38 +14,14 @@ from functools import lru_cache
 from typing import Any, cast
 
 from hookline.errors import FileError
+from hookline.kube.job_state import Made, Since
 from hookline.sympozium.phases import Seen
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import run_of, with_provider
 from hookline.sympozium.snapshot import kept, seen_again
 from hookline.sympozium.types import RunSpec
 
-__all__ = ["Made", "Record", "Since", "frozen_of", "read", "spec_of", "written"]
-
 FROZEN, STATE = "run.json", "state.json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """A Job or Sandbox of the run's. `pod` is the uid of the pod that was seen of it; nothing is expected of one `over`,
-    and what still runs of one `ended` has to go."""
-
-    name: str
-    uid: str
-    positions: tuple[int, ...] = ()
-    pod: str = ""
-    over: bool = False
-    ended: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Since:
-    """Something that holds since then: what keeps a pod from starting, say."""
-
-    reason: str
-    message: str
-    at: datetime
-    container: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

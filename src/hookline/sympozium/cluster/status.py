@@ -6,23 +6,11 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from hookline.kube.pod_state import HookSeen, Reason, State
 from hookline.sympozium.cluster import objects
 from hookline.sympozium.cluster.state import Record
-from hookline.sympozium.phases import (
-    HookSeen,
-    Phase,
-    Reason,
-    Stage,
-    State,
-    digest,
-    error,
-    gated,
-    phase,
-    status,
-)
+from hookline.sympozium.phases import Phase, Stage, digest, error, gated, phase, status
 from hookline.sympozium.types import HookSpec, RunSpec
-
-__all__ = ["Note", "failed_status", "notes_of", "shown", "written"]
 
 _ENDED = {
     Reason.TIMED_OUT: "passed its limit",

@@ -14,17 +14,16 @@ from datetime import UTC, datetime
 
 from hookline.agent.models.names import COMPATIBLE
 from hookline.errors import FileError, UsageError
+from hookline.kube.pod_state import Reason, State
 from hookline.runners import Ending, Mount, Order, Runner
 from hookline.runners.sandbox import python_mounts
 from hookline.sympozium.environment import for_agent
-from hookline.sympozium.phases import AgentSeen, Reason, State
+from hookline.sympozium.phases import AgentSeen
 from hookline.sympozium.resolve import with_provider
 from hookline.sympozium.result import MOST_BYTES, Result, ended, from_output, parsed
 from hookline.sympozium.run.hooks import CANCELLED, WORKSPACE, Ground, reason_of
 from hookline.sympozium.run.quota import Held
 from hookline.sympozium.types import RUN_TIMEOUT, Model, RunSpec
-
-__all__ = ["RESULT", "AgentChoice", "with_model", "worked"]
 
 RESULT = "output/result.json"
 SCRIPTED = "scripted"
@@ -124,7 +123,7 @@ def _seen(ground: Ground, held: Held) -> AgentSeen:
     result = _result(ground, ending)
     if detail and (held.overfull or result is None or not result.error):
         result = replace(result or Result(), status="error", error=ground.mask.text(detail))
-    errors = ground.mask.text(ending.stderr.last_lines() or ending.stdout.last_lines())
+    errors = ground.mask.text(ending.last_lines())
     # What was ended has no code of its own, whatever the runner saw.
     code = ending.exit_code if ending.exited else None
     return ended(code, result, reason=reason, tail=errors)

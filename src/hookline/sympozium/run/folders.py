@@ -25,8 +25,6 @@ from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, HooklineError
 from hookline.runners import Mount
 
-__all__ = ["CONTROL", "KEPT", "TMP_SIZE", "Folder", "FolderError", "Home", "apart"]
-
 KEPT = "kept"
 CONTROL = "control"
 IPC = (

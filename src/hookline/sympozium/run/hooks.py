@@ -15,13 +15,11 @@ from hookline.engine.result import CONTINUE, HookResult
 from hookline.errors import FileError, HookBroke
 from hookline.handlers.input import broke, context_json, environment, with_last_lines
 from hookline.journal.masking import Mask
+from hookline.kube.pod_state import HookSeen, Reason, State
 from hookline.runners import Ending, Mount, Order, Runner
 from hookline.sympozium.environment import Environment, after_run, before_run, command_of
 from hookline.sympozium.phases import (
-    HookSeen,
-    Reason,
     Stage,
-    State,
     Verdict,
     digest,
     exit_code,
@@ -35,8 +33,6 @@ from hookline.sympozium.run.quota import Held, Room
 from hookline.sympozium.run.state import Watch
 from hookline.sympozium.secret_refs import Secrets
 from hookline.sympozium.types import HookSpec, RunSpec
-
-__all__ = ["CANCELLED", "VERDICT", "WORKSPACE", "Ground", "container_hooks", "reason_of", "skip_marker"]
 
 CANCELLED = "cancelled"
 WORKSPACE = "/workspace"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from hookline.engine.record import (
     Journal,
     Owner,
     Question,
+    Record,
     RunRow,
     VerdictKind,
 )
@@ -39,9 +40,11 @@ from hookline.engine.result import Reason as Said
 from hookline.errors import AgentFailed, HooklineError, RunEnded, RunTimedOut, Skipped, UsageError
 from hookline.journal.masking import Mask
 from hookline.journal.owner import alive
+from hookline.journal.recovery import LOST, claim_abandoned, format_of, lost_end, lost_ends
+from hookline.kube.pod_state import HookSeen, Reason, State
 from hookline.runners import Runner
 from hookline.sympozium.environment import task_input
-from hookline.sympozium.phases import AgentSeen, HookSeen, Phase, Reason, Seen, State, Verdict, phase
+from hookline.sympozium.phases import AgentSeen, Phase, Seen, Verdict, phase
 from hookline.sympozium.request import Asked, asked_again, check, kept_with, secret_values, spec_of
 from hookline.sympozium.resolve import FORMAT, declaration
 from hookline.sympozium.run.agent import worked
@@ -52,9 +55,6 @@ from hookline.sympozium.run.relay import VARIABLE, inner_points, relayed
 from hookline.sympozium.run.state import Watch, again
 from hookline.sympozium.types import RUN_TIMEOUT, HookSpec, RunSpec
 
-__all__ = ["Ran", "Site", "recovered", "resumed", "run"]
-
-LOST = "lost: the process that held this run is gone"
 AGAIN = f"{LOST}; its postRun hooks had begun, and what had not ended was run again"
 PHASE = "x.sympozium.phase"
 _LONGEST_NAME = 63
@@ -119,11 +119,14 @@ async def run(site: Site, asked: Asked) -> Ran:
 
 async def recovered(site: Site) -> list[Ran]:
     """End every run on this machine that a killed process left, and remove what is left of ended ones."""
+
+    def is_left(row: RunRow, records: Sequence[Record]) -> bool:
+        return format_of(records) == FORMAT and not (site.home.path / row.run_id).exists()
+
     found = [await resumed(site, folder) for folder in site.home.left()]
     journal = site.recorder.journal
-    for row in journal.unfinished() if journal is not None else ():
-        if journal is not None and _is_ours(journal, row) and not (site.home.path / row.run_id).exists():
-            found.append(await _given_up(site, journal, row))
+    if journal is not None:
+        found += [await _given_up(site, *each) for each in claim_abandoned(journal, site.owner, is_left)]
     return [each for each in found if each is not None]
 
 
@@ -225,17 +228,7 @@ class _Work:
         self.watch.change(**_settled(self.spec, self.watch.seen, self.folder))
         for each in left:
             if each.begun.scope is not Scope.RUN:
-                await self.recorder.write(
-                    Ended(
-                        self.run.id,
-                        each.begun.scope_id,
-                        each.begun.scope,
-                        time.time(),
-                        Status.LOST,
-                        None,
-                        LOST,
-                    )
-                )
+                await self.recorder.write(lost_end(each.begun, LOST))
         why = AGAIN if again else LOST
         self.watch.tell_besides(note=why)
         outcome = _outcome(self.spec, self.watch.seen)
@@ -450,22 +443,9 @@ async def _removed(folder: Folder) -> str:
     return ""
 
 
-def _is_ours(journal: Journal, row: RunRow) -> bool:
-    """Whether a run is one of a manifest, and nobody is at work on it."""
-    if row.owner is None or alive(row.owner):
-        return False
-    begun = next((each for each in journal.records(row.run_id) if isinstance(each, Begun)), None)
-    return begun is not None and (begun.declaration or {}).get("format") == FORMAT
-
-
-async def _given_up(site: Site, journal: Journal, row: RunRow) -> Ran | None:
+async def _given_up(site: Site, row: RunRow, records: Sequence[Record]) -> Ran:
     """Record the end of a run whose folders somebody has removed."""
-    if row.owner is None or site.owner is None or not journal.claim(row.run_id, row.owner, site.owner):
-        return None
     why = f"{LOST}, and its folders are gone, so no postRun hook was run"
-    for each in owed(journal.records(row.run_id)):
-        begun = each.begun
-        await site.recorder.write(
-            Ended(row.run_id, begun.scope_id, begun.scope, time.time(), Status.LOST, None, why)
-        )
+    for each in lost_ends(records, why):
+        await site.recorder.write(each)
     return Ran(run_id=row.run_id, phase=Phase.FAILED, status={}, problem=why)

@@ -2,7 +2,7 @@
 
 It keeps the contract of Sympozium's runner: the task from TASK or /ipc/input/task.json; each tool call as files in
 /ipc/tools; the result in /ipc/output/result.json and, between two markers, on standard output; then /ipc/done; and it
-exits with 0 or 1. With HOOKLINE_RECORDS=1 it also prints what it begins and ends, each on a line that begins with RS.
+exits with 0 or 1. With HOOKLINE_RECORDS=1 it also prints what it begins and ends, as lines of `journal.stream`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,9 @@ from hookline.engine.point import Point
 from hookline.engine.record import Record
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.errors import HooklineError, UsageError
-from hookline.journal.encoding import Encoding
-from hookline.journal.intake import printed
 from hookline.journal.masking import Mask
+from hookline.journal.stream import Sender
 from hookline.sympozium.run.relay import VARIABLE, Outside, asking_hooks
-
-__all__ = ["main"]
 
 RECORDS = "HOOKLINE_RECORDS"
 SKIPPED = "preRun hook requested skip"
@@ -82,15 +79,12 @@ async def _worked(task: str, given: Mapping[str, str], ipc: Ipc) -> dict[str, An
 
 def _printing(given: Mapping[str, str]) -> Callable[[Record], None]:
     """Prints records, for whoever reads the log. Others may read it as well, so it knows the agent's own keys."""
-    encoding = Encoding(Mask(value for name, value in given.items() if _KEYS.search(name)))
 
-    def told(record: Record) -> None:
-        line = printed(record, encoding)
-        if line is not None:
-            sys.stdout.write(line)
-            sys.stdout.flush()
+    def line(text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
 
-    return told
+    return Sender(line, Mask(value for name, value in given.items() if _KEYS.search(name))).scope
 
 
 def _agent(given: Mapping[str, str]) -> Agent:

@@ -22,18 +22,6 @@ from hookline.errors import HookBroke, UsageError
 from hookline.runners import Ending, Order, Runner
 from hookline.sympozium.run.folders import TMP_SIZE, Folder
 
-__all__ = [
-    "IPC_SIZE",
-    "LEAST_FREE",
-    "WORKSPACE_SIZE",
-    "Held",
-    "Look",
-    "Room",
-    "in_bytes",
-    "overfull",
-    "shown",
-]
-
 WORKSPACE_SIZE = 1024**3
 IPC_SIZE = 64 * 1024**2
 LEAST_FREE = 128 * 1024**2

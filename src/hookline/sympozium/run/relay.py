@@ -2,7 +2,8 @@
 
 The agent's process asks over a socket in /ipc, one line of JSON for each point; the hooks run out here, where their
 files are, and their answer goes back as one line. Whoever cannot be asked has not said yes: the agent's side takes a
-line that does not come for a hook that broke. What it begins and ends comes the same way, and gets no answer.
+line that does not come for a hook that broke. What it begins and ends comes the same way, in the format of
+`journal.stream`, and gets no answer.
 """
 
 from __future__ import annotations
@@ -23,14 +24,12 @@ from hookline.engine.lifecycle import OpenScope
 from hookline.engine.pipeline import Pipeline
 from hookline.engine.plain import plain
 from hookline.engine.point import Point, Scope
-from hookline.engine.record import Decided, Record
+from hookline.engine.record import Begun, Decided, Ended, Record
 from hookline.engine.result import HookAction, HookResult, Outcome
 from hookline.errors import AgentFailed, HookBroke, HooklineError
-from hookline.journal.encoding import Encoding
-from hookline.journal.intake import INSIDE, Foreign, line_of
+from hookline.journal.intake import INSIDE, MOST_BYTES, InnerScopes, Intake, lacking
 from hookline.journal.masking import Mask
-
-__all__ = ["INSIDE", "VARIABLE", "Outside", "asking_hooks", "inner_points", "relayed"]
+from hookline.journal.stream import MARK, Sender
 
 SOCKET = "hooks.sock"
 VARIABLE = "HOOKLINE_RELAYED"
@@ -77,17 +76,21 @@ class _Relay:
     def __init__(self, pipeline: Pipeline, scope: OpenScope, mask: Mask | None) -> None:
         self._pipeline = pipeline
         self._scope = scope
-        self._foreign = Foreign(scope.run.id, scope.facts.scope_id, mask)
+        self._scopes = InnerScopes(scope.run.id, scope.facts.scope_id, mask)
+        self._intakes: list[Intake] = []
         self._serving: set[asyncio.Task[None]] = set()
 
     async def served(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._serving.add(task)
+        # Each connection has numbers of its own; a tool inside may open one too.
+        intake = Intake(self._write, self._scopes.admit, trusted=False, most=MOST_BYTES)
+        self._intakes.append(intake)
         try:
             while line := await reader.readline():
-                if line.startswith(b"["):
-                    await self._recorded(line)
+                if line.startswith(MARK.encode()):
+                    await intake.take(line.decode(errors="replace"))
                     continue
                 writer.write(json.dumps(await self._answered(line)).encode() + b"\n")
                 await writer.drain()
@@ -105,10 +108,12 @@ class _Relay:
         left = [task for task in self._serving if task.cancel()]
         if left:
             await asyncio.wait(left)
-        for each in self._foreign.left():
+        for each in self._scopes.left():
             await self._scope.run.recorder.write(each)
-        if self._foreign.lacks:
-            self.note(self._foreign.lacks)
+        for text in lacking(
+            sum(each.dropped for each in self._intakes), sum(each.missing for each in self._intakes)
+        ):
+            self.note(text)
 
     def note(self, text: str) -> None:
         run = self._scope.run
@@ -116,16 +121,16 @@ class _Relay:
             at = self._scope.facts.scope_id
             run.recorder.note(Decided(run.id, at, INSIDE, time.time(), HookAction.CONTINUE, note=text))
 
-    async def _recorded(self, line: bytes) -> None:
-        record = self._foreign.record(line)
-        if record is not None and self._scope.run.recorder.on:
+    async def _write(self, record: Record, _size: int) -> bool:
+        if isinstance(record, Begun | Ended) and self._scope.run.recorder.on:
             await self._scope.run.recorder.write(record)
+        return True
 
     async def _answered(self, line: bytes) -> dict[str, Any]:
         given: Mapping[str, Any] = json.loads(line)
         try:
             # Whose run and scope it is, we know better than whoever writes to the socket.
-            at = self._foreign.here(given.get("scope_id"))
+            at = self._scopes.here(given.get("scope_id"))
             context = HookContext.from_dict({**given, "run_id": self._scope.run.id, "scope_id": at})
         except (HooklineError, AttributeError, TypeError, ValueError) as exc:
             return HookResult.fail(f"not a context: {exc}").to_dict()
@@ -155,7 +160,7 @@ class Outside:
         self.ipc = ipc
         self._turn = asyncio.Lock()
         self._held: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._encoding = Encoding(Mask())
+        self._sender = Sender(self._send)
 
     async def __call__(self, _ctx: WorkflowContext | None, context: HookContext, /) -> HookResult:
         line = json.dumps(context.to_dict(), default=str).encode() + b"\n"
@@ -178,9 +183,12 @@ class Outside:
 
     def told(self, record: Record) -> None:
         """Send what was begun or ended; for an agent's `watch`."""
-        line = line_of(record, self._encoding)
-        if line is not None and self._held is not None:
-            self._held[1].write(line)
+        if self._held is not None:
+            self._sender.scope(record)
+
+    def _send(self, line: str) -> None:
+        if self._held is not None:
+            self._held[1].write(line.encode())
 
     async def close(self) -> None:
         """After everything is sent."""

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
-from hookline.sympozium.phases import HookSeen, Phase, Reason, Seen, Stage, State, phase, status
+from hookline.kube.pod_state import HookSeen, Reason, State
+from hookline.sympozium.phases import Phase, Seen, Stage, phase, status
 from hookline.sympozium.run.folders import Folder
 from hookline.sympozium.snapshot import kept, seen_again
 from hookline.sympozium.types import Lifecycle
-
-__all__ = ["Watch", "again"]
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,67 @@
+"""hookline.yaml and .claude/settings.json as a system: they hold hooks and no agent, so they are only checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from hookline.engine.hook import Hook
+from hookline.errors import FileError
+from hookline.options import CheckOptions, ExplainOptions, RunOptions, ServeOptions, TryOptions
+from hookline.source import SUFFIXES
+from hookline.terminal import Problems
+
+NAME = "a file of hooks"
+
+
+def matches(target: str) -> bool:
+    """A YAML or JSON file; those of other systems are told by their content before this is asked."""
+    file = Path(target)
+    return file.suffix in SUFFIXES and file.is_file()
+
+
+def load(target: str) -> NoReturn:
+    raise FileError(
+        "this is no agent; known are a Python file with an Agent in it and a kagent Agent manifest"
+        " (a file of hooks goes with --hooks)",
+        file=Path(target),
+    )
+
+
+def problems(target: str, _options: CheckOptions, _hooks: Sequence[Hook]) -> Problems:
+    from hookline.hookfile.attach import load_hooks
+    from hookline.runners.local import LocalRunner
+
+    attached = load_hooks(target, LocalRunner())
+    return Problems(attached.all_problems(), _unapproved(Path(target)))
+
+
+def explain(options: ExplainOptions) -> NoReturn:
+    load(options.file)
+
+
+def try_(options: TryOptions) -> NoReturn:
+    load(options.file)
+
+
+def run(options: RunOptions) -> NoReturn:
+    load(options.file)
+
+
+def serve(options: ServeOptions) -> NoReturn:
+    load(options.file)
+
+
+def _unapproved(file: Path) -> list[str]:
+    """A note on the file that `hookline answer` finds from here; not being approved is no mistake in it."""
+    from hookline.hookfile.trust import distrusted, nearest
+
+    found = nearest(Path.cwd())
+    if found is None or found.resolve() != file.resolve():
+        return []
+    why = distrusted(found, os.environ)
+    return (
+        [f"{file}: {why}, then: hookline trust; until then `hookline answer` runs none of it"] if why else []
+    )

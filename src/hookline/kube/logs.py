@@ -1,0 +1,111 @@
+"""Read a pod's log to its end: followed line by line, and read again from its beginning after every break."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import NamedTuple, Protocol
+
+from hookline.journal.stream import MARK
+from hookline.kube.errors import ClusterError, NotThere, Refused
+
+GONE = "its pod was gone before its log could be read to the end"
+_PAUSE = 1.0
+_FORBIDDEN = 403
+_AT_ONCE = 200
+_KUBELETS = ("rpc error: code = NotFound", "unable to retrieve container logs for ")
+"""What a kubelet says, as if it were printed, where it cannot find the container any more."""
+
+
+class Logs(Protocol):
+    """A cluster whose logs can be followed."""
+
+    def follow_log(self, pod: str, namespace: str | None, container: str) -> AsyncGenerator[str, None]: ...
+
+
+class LogEnd(NamedTuple):
+    """How far a log was read: to its end, or `why` not."""
+
+    whole: bool
+    why: str = ""
+
+
+async def _pause() -> None:
+    await asyncio.sleep(_PAUSE)
+
+
+def _nothing() -> None:
+    pass
+
+
+class LogReader:
+    """The log of one container. Each line is awaited by `take` before the next is read.
+
+    Where it is read again, after `again`, only lines with records come a second time: those are numbered, so that none is
+    lost of a log whose beginning was rotated away meanwhile."""
+
+    def __init__(
+        self,
+        cluster: Logs,
+        pod: str,
+        namespace: str,
+        container: str,
+        take: Callable[[str], Awaitable[object]],
+        again: Callable[[], object] = _nothing,
+    ) -> None:
+        self._cluster = cluster
+        self._at = (pod, namespace, container)
+        self._take, self._again = take, again
+        self._whole = False
+        self.count = 0
+        """Lines that came."""
+        self.heard = 0
+        """Lines that came over the last connection."""
+
+    async def read_once(self) -> None:
+        """Follow it over one connection, until that ends in good order."""
+        self.heard = 0
+        lost = False
+        self._again()
+        async with aclosing(self._cluster.follow_log(*self._at)) as lines:
+            async for line in lines:
+                lost = line.startswith(_KUBELETS)
+                if not lost:
+                    await self._line(line)
+        self._whole = self._whole or not lost
+
+    async def read(
+        self, is_over: Callable[[], bool], pause: Callable[[], Awaitable[object]] = _pause
+    ) -> LogEnd:
+        """Follow it until it has ended and its container `is_over`, with a pause before each new connection."""
+        refused = False
+        while True:
+            try:
+                await self.read_once()
+            except NotThere:
+                return self._end(GONE)
+            except Refused as exc:
+                # One that is not forbidden comes of a container that has not started, and at last of none.
+                if exc.status == _FORBIDDEN or (refused and is_over()):
+                    return self._end(f"its log may not be read: {exc.message}")
+                refused = True
+            except ClusterError:
+                self._whole = False
+            # The log may end before its container does: a server between us may have enough of it.
+            if self._whole and is_over():
+                return LogEnd(True)
+            await pause()
+
+    def _end(self, why: str) -> LogEnd:
+        return LogEnd(True) if self._whole else LogEnd(False, why)
+
+    async def _line(self, line: str) -> None:
+        self.heard += 1
+        if self.heard > self.count or MARK in line:
+            self._whole = False
+            await self._take(line)
+        self.count = max(self.count, self.heard)
+        if self.heard % _AT_ONCE == 0:
+            # A long log comes faster than it is worked on, and others have their turn too.
+            await asyncio.sleep(0)

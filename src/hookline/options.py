@@ -1,0 +1,273 @@
+"""The command line's options as values: one class a command, each option declared once with its help.
+
+`systems` names the systems for which an option means something; given for another one it is refused, because an
+option that is silently ignored may be a guard that somebody counts on.
+
+The classes are neither frozen nor comparable: defining all that takes longer than a command may take to start.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from hookline.errors import FileError, UsageError
+
+WORKFLOW = "a WORKFLOW.md"
+AGENTRUN = "an AgentRun manifest"
+AGENT = "an agent in Python or a kagent manifest"
+
+FILE = "agent.py or a kagent agent.yaml (with :name where it has several), or module:name"
+
+
+KUBERNETES = "kubernetes"
+
+
+def argument(help: str, default: Any = "", *, kind: str = "text", required: bool = False) -> Any:
+    """A positional argument; one of the kind `texts` takes all that are left."""
+    return _field(help, default, kind=kind, positional=True, required=required)
+
+
+def option(
+    help: str,
+    default: Any = "",
+    *,
+    kind: str = "text",
+    short: str = "",
+    name: str = "",
+    systems: tuple[str, ...] = (),
+    least: int | None = None,
+    most: int | None = None,
+    hidden: bool = False,
+    required: bool = False,
+) -> Any:
+    """A named option. Kinds: text, texts (may be given again), flag, int, float and path."""
+    return _field(
+        help,
+        default,
+        kind=kind,
+        short=short,
+        name=name,
+        systems=systems,
+        least=least,
+        most=most,
+        hidden=hidden,
+        required=required,
+    )
+
+
+def flag(help: str, *, short: str = "", systems: tuple[str, ...] = (), hidden: bool = False) -> Any:
+    return _field(help, False, kind="flag", short=short, systems=systems, hidden=hidden)
+
+
+def _field(help: str, default: Any, *, kind: str, **more: Any) -> Any:
+    if kind == "texts" and default == "":
+        default = ()
+    return field(default=default, metadata={"help": help, "kind": kind, **more})
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class EnvOptions:
+    """Variables that are set before a file is loaded."""
+
+    env: tuple[str, ...] = option("NAME=VALUE, set before the file is loaded", kind="texts")
+    env_file: Path | None = option("a file of NAME=VALUE lines", None, kind="path")
+
+    def set_environment(self) -> None:
+        """Set these variables in this process."""
+        os.environ.update(self.variables())
+
+    def variables(self) -> dict[str, str]:
+        found = _variables(self.env_file) if self.env_file is not None else {}
+        for pair in self.env:
+            name, equals, value = pair.partition("=")
+            if not equals:
+                raise UsageError(f"--env {pair!r} is not NAME=VALUE")
+            found[name] = value
+        return found
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ClusterOptions:
+    """Runs of a cluster, and of which one."""
+
+    on: str = option("kubernetes: of a run on a cluster")
+    namespace: str = option("its namespace there [default: the context's]", short="-n")
+    context: str = option("the context of the kubeconfig [default: the current one]")
+    kubeconfig: str = option("the kubeconfig [default: $KUBECONFIG, ~/.kube/config, or the pod's own]")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CheckOptions(EnvOptions):
+    files: tuple[str, ...] = argument(FILE, kind="texts", required=True)
+    hooks: tuple[str, ...] = option("a file with more hooks", kind="texts")
+    image: tuple[str, ...] = option(
+        "REF=SOURCE: where a hook image comes from, a path or another reference", kind="texts"
+    )
+    json: bool = flag("for a program to read")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ExplainOptions(EnvOptions):
+    file: str = argument(FILE, required=True)
+    hooks: tuple[str, ...] = option("a file with more hooks", kind="texts")
+    framework: str = option("around an agent of this framework: adk", name="--for")
+    persona: str = option("which member, of a pack")
+    on: str = option("where hooks would run: local, sandbox, container; kubernetes")
+    json: bool = flag("for a program to read")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TryOptions:
+    point: str = argument("a point such as tool.start; with --from also `all`", required=True)
+    file: str = argument(FILE, required=True)
+    tool: str = option("the tool, at tool points")
+    input: str = option("the payload, as JSON (or the agent's input as text)")
+    output: str = option("the output, as JSON or text, at end points")
+    status: str = option("how it ended, at end points", "ok")
+    past_run: str = option("take the events of this past run", name="--from")
+    hooks: tuple[str, ...] = option("a file with more hooks", kind="texts")
+    image: tuple[str, ...] = option(
+        "REF=SOURCE: where a hook image comes from, a path or another reference", kind="texts"
+    )
+    json: bool = flag("for a program to read")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RunOptions(EnvOptions):
+    file: str = argument(f"{FILE}; a WORKFLOW.md; an AgentRun manifest")
+    input: str = argument("what the agent is asked; - reads it from standard input")
+    hooks: tuple[str, ...] = option("a file with more hooks, for every agent of the run", kind="texts")
+    model: str = option("another model: provider/name, or scripted/FILE", systems=(AGENTRUN, AGENT))
+    image: tuple[str, ...] = option(
+        "REF=SOURCE: where a hook image comes from, a path or another reference;"
+        " NAME: what hooks run in with --on container, and pods with --on kubernetes",
+        kind="texts",
+        systems=(AGENT, WORKFLOW),
+    )
+    tools: tuple[str, ...] = option(
+        "a ready tool besides those of a manifest, such as bash", kind="texts", systems=(AGENT,)
+    )
+    workspace: Path | None = option(
+        "the folder that ready tools work in [default: the current one]", None, kind="path", systems=(AGENT,)
+    )
+    timeout: float | None = option("seconds for the whole run", None, kind="float", systems=(AGENT,))
+    issue: str = option("the issue to work on, for a WORKFLOW.md", systems=(WORKFLOW,))
+    strict: bool = flag("refuse what is otherwise only warned about", systems=(WORKFLOW,))
+    persona: str = option("which member, of a pack", systems=(AGENTRUN,))
+    on: str = option(
+        "where hooks run: local, sandbox or container [an AgentRun's: sandbox; others: local];"
+        " kubernetes: all of an AgentRun or of an agent in Python runs there"
+    )
+    secrets: Path | None = option(
+        "a file with what secretKeyRef names", None, kind="path", systems=(AGENTRUN,)
+    )
+    agent_command: str = option("the agent of an AgentRun, instead of the built-in one", systems=(AGENTRUN,))
+    agent_image: str = option("the image that this command runs in", systems=(AGENTRUN,))
+    network: bool = flag("give the network to what runs in a sandbox or a container")
+    mount: tuple[str, ...] = option("DIR[:TARGET[:rw]]: a folder for a sandbox or a container", kind="texts")
+    workspace_size: str = option(
+        "the most that an AgentRun's /workspace may hold, such as 2Gi [default: 1Gi]", systems=(AGENTRUN,)
+    )
+    name: str = option("the name of the AgentRun", systems=(AGENTRUN,))
+    namespace: str = option("its namespace", short="-n", systems=(AGENTRUN, AGENT))
+    context: str = option(
+        "the context of the kubeconfig [default: the current one]", systems=(AGENTRUN, AGENT)
+    )
+    kubeconfig: str = option(
+        "the kubeconfig [default: $KUBECONFIG, ~/.kube/config, or the pod's own]", systems=(AGENTRUN, AGENT)
+    )
+    resume: str = option("end this AgentRun, which was broken off")
+    secret: tuple[str, ...] = option(
+        "a Secret on kubernetes whose keys become variables of an agent in Python",
+        kind="texts",
+        systems=(AGENT,),
+    )
+    records: bool = flag("print the records for whoever started this pod", hidden=True)
+    session: str = option("the session's id", systems=(AGENT,))
+    user: str = option("the user's id, for hooks to read", systems=(AGENT,))
+    ask: str = option(
+        "who answers questions: terminal, journal (hookline approve) or refuse", systems=(AGENTRUN, AGENT)
+    )
+    json: bool = flag("records as JSON lines on standard output")
+    quiet: bool = flag("only the answer", short="-q")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ServeOptions:
+    file: str = argument(f"WORKFLOW.md [default: the one in this folder]; or {FILE}")
+    hooks: tuple[str, ...] = option("a file with more hooks, for every attempt or message", kind="texts")
+    port: int | None = option(
+        "serve the state, or an agent, over HTTP here; 0 is any free port [agent: 8080]", None, kind="int"
+    )
+    host: str = option("the address to listen on, for an agent [127.0.0.1]", systems=(AGENT,))
+    url: str = option("what others call this server, for its card", systems=(AGENT,))
+    model: str = option("another model: provider/name, or scripted/FILE", systems=(AGENT,))
+    image: tuple[str, ...] = option(
+        "REF=SOURCE: where a hook image comes from, a path or another reference;"
+        " NAME: the image of the pods, with --on kubernetes",
+        kind="texts",
+    )
+    tools: tuple[str, ...] = option(
+        "a ready tool besides those of a manifest, such as bash", kind="texts", systems=(AGENT,)
+    )
+    session_idle: float | None = option(
+        "seconds after which a session that nobody uses is over [1800]", None, kind="float", systems=(AGENT,)
+    )
+    on: str = option("kubernetes: each attempt at an issue is a Job there", systems=(WORKFLOW,))
+    namespace: str = option("its namespace there [default: the context's]", short="-n", systems=(WORKFLOW,))
+    context: str = option("the context of the kubeconfig [default: the current one]", systems=(WORKFLOW,))
+    kubeconfig: str = option(
+        "the kubeconfig [default: $KUBECONFIG, ~/.kube/config, or the pod's own]", systems=(WORKFLOW,)
+    )
+    secret: tuple[str, ...] = option(
+        "a Secret whose keys become variables of the pods", kind="texts", systems=(WORKFLOW,)
+    )
+    storage_size: str = option("of each workspace's volume [default: 1Gi]", systems=(WORKFLOW,))
+    storage_class: str = option("of each workspace's volume [default: the cluster's]", systems=(WORKFLOW,))
+    open_volume_as_root: bool = flag("for volumes that do not take the group of a pod", systems=(WORKFLOW,))
+    strict: bool = flag("refuse what is otherwise only warned about", systems=(WORKFLOW,))
+    json: bool = flag("the state as JSON lines on standard output")
+    quiet: bool = flag("only warnings", short="-q")
+
+
+def refuse_foreign(options: Any, system: str) -> None:
+    """Refuse each option that was given and means nothing for a file of this system."""
+    useless: dict[str, list[str]] = {}
+    for each in fields(options):
+        systems = each.metadata.get("systems") or ()
+        if systems and system not in systems and getattr(options, each.name):
+            useless.setdefault(systems[0], []).append(option_name(each.name, each.metadata))
+    for other, names in useless.items():
+        raise UsageError(f"{', '.join(names)}: this is for {other}, and the file is {system}")
+
+
+def refuse_given(options: Any, names: tuple[str, ...], why: str) -> None:
+    """Refuse those of the named options that were given."""
+    useless = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
+    if useless:
+        raise UsageError(f"{', '.join(useless)}: {why}")
+
+
+def option_name(field_name: str, metadata: Any) -> str:
+    """The option as it is written on the command line."""
+    return metadata.get("name") or f"--{field_name.replace('_', '-')}"
+
+
+def _variables(file: Path) -> dict[str, str]:
+    try:
+        lines = file.read_text().splitlines()
+    except OSError as exc:
+        raise FileError(exc.strerror or str(exc), file=file) from exc
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        text = line.strip().removeprefix("export ")
+        if not text or text.startswith("#"):
+            continue
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip().isidentifier():
+            raise FileError(f"{line!r} is not NAME=VALUE", file=file, line=number)
+        found[name.strip()] = value.strip().strip("\"'")
+    return found

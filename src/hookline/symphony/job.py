@@ -1,0 +1,228 @@
+"""One Job of a workflow on a cluster, an attempt or a removal, from its making to its end, and the stream of its pod.
+
+That a log has not been read to its end stands on the volume's claim from before the Job is made; the next pod then sends
+again what the journal on the volume has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hookline.engine.record import Begun, Journal, Owner, Record
+from hookline.journal.intake import Intake, OnceJournal
+from hookline.kube.errors import ClusterError, Conflict, NotThere, Unreachable
+from hookline.kube.job_run import Ending, end, forget, tended
+from hookline.kube.kinds import CLAIM
+from hookline.symphony.agents import Tokens, Told
+from hookline.symphony.board.service import Ended
+from hookline.symphony.pod import ENDED, TOLD
+
+if TYPE_CHECKING:
+    from hookline.kube.client import Cluster
+
+logger = logging.getLogger("hookline.symphony.cluster")
+
+Object = dict[str, Any]
+
+UNREAD_NOTE = "hookline.dev/unread-since"
+_PAUSE = 1.0
+
+
+class AttemptStream:
+    """The stream of one Job's pod: records go to the journal, what the agent tells to whoever waits."""
+
+    def __init__(self, journal: Journal, me: Owner, claim: str) -> None:
+        self._journal, self._me, self._claim = journal, me, claim
+        self._once = OnceJournal(journal)
+        self._intake = Intake(self._write, self._own)
+        self._last: deque[str] = deque(maxlen=3)
+        self.tell: Callable[[Told], None] = lambda _: None
+        self.began = False
+        self.ended: Mapping[str, Any] | None = None
+
+    @property
+    def missing(self) -> int:
+        return self._intake.missing
+
+    @property
+    def last(self) -> str:
+        """The last lines that others printed."""
+        return " / ".join(self._last)
+
+    def flush(self) -> None:
+        """Before the Job with its log is forgotten."""
+        self._journal.flush()
+
+    async def printed(self, line: str) -> None:
+        self.began = True
+        message, others = await self._intake.take(line)
+        if others.strip():
+            self._last.append(others.strip())
+            logger.info("%s", others)
+        if message is not None and message.word == TOLD:
+            self.tell(_told(message.value))
+        elif message is not None and message.word == ENDED:
+            self.ended = message.value
+
+    def _own(self, record: Record) -> Record:
+        """The record of a run that is held here: whether its process lives is for its reader to say."""
+        if isinstance(record, Begun) and record.parent_id is None:
+            held = self._me if record.owner is not None else None
+            return record._replace(about={**record.about, "claim": self._claim}, owner=held)
+        return record
+
+    async def _write(self, record: Record, _size: int) -> bool:
+        new = await self._once.write(record)
+        if not new and isinstance(record, Begun):
+            self._take_over(record)
+        return new
+
+    def _take_over(self, record: Begun) -> None:
+        """A service that is gone had begun to read this run."""
+        row = next((each for each in self._journal.unfinished() if each.run_id == record.run_id), None)
+        if row is not None and row.owner is not None and record.owner is not None and row.owner != self._me:
+            self._journal.claim(row.run_id, row.owner, self._me)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Over:
+    """How a Job ended: what the cluster says of its pod, and what its program `said` of itself, if it came to that.
+
+    `last` is what was printed last; `stopped` says that we asked it to end."""
+
+    ending: Ending
+    said: Mapping[str, Any] | None = None
+    last: str = ""
+    stopped: bool = False
+
+    @property
+    def is_well(self) -> bool:
+        return self.said is not None and self.said.get("outcome") == "ok"
+
+    @property
+    def is_unsaid(self) -> bool:
+        """Whether it began, and nobody knows how far it came."""
+        return self.said is None and self.ending.began
+
+    def outcome(self, claim: str) -> Ended:
+        """The same for the service; `claim` is that of the workspace's volume."""
+        if self.said is None:
+            return Ended(outcome="failed", error=self._words())
+        outcome, error = str(self.said.get("outcome")), self.said.get("error")
+        if outcome == "cancelled" and not self.stopped:
+            error = self.ending.why or "its pod was asked to end, and not by us"
+        if self.said.get("full"):
+            full = f"the workspace's volume is full (claim {claim}); free some space or make it larger"
+            error = f"{error}; {full}" if error else full
+        return Ended(outcome=outcome, error=error)
+
+    def _words(self) -> str:
+        ending = self.ending
+        if not ending.began:
+            return f"its pod never began: {ending.why}"
+        if ending.exit_code is None:
+            return ending.why
+        last = f": {self.last}" if self.last else ""
+        return f"its program ended with {ending.exit_code} and did not say how{last}"
+
+
+class AttemptJob:
+    """One Job from its making, or from where a service before us left it, to its end."""
+
+    def __init__(
+        self, cluster: Cluster, make: Callable[[], Awaitable[Object]], stream: AttemptStream, about: str
+    ) -> None:
+        self._cluster, self._make, self.about = cluster, make, about
+        self.stream = stream
+        self._job: Object | None = None
+        self._ending = asyncio.Event()
+        self._asked = 0
+        self._ends: set[asyncio.Task[None]] = set()
+        self.task = asyncio.ensure_future(self._over())
+
+    def stop(self) -> None:
+        """The first time its end hooks run; the next time its pod is ended as it is."""
+        self._asked += 1
+        self._ending.set()
+        if self._job is not None:
+            self._end(self._job)
+
+    async def _over(self) -> Over:
+        self._job = job = await self._make()
+        if self._asked:
+            self._end(job)
+        stream = self.stream
+        try:
+            ending = await tended(
+                self._cluster, job, printed=stream.printed, waits=self._waits, ending=self._ending
+            )
+        finally:
+            stream.flush()
+            for each in self._ends:
+                each.cancel()
+        # Its ending is the last that it says, and all is numbered.
+        whole = stream.ended is not None and not stream.missing
+        if not whole and ending.began:
+            logger.warning(
+                "%s the log of its pod is not whole; what is missing comes with the next pod", self.about
+            )
+        await patiently(lambda: self._put_away(job, whole=whole))
+        return Over(ending=ending, said=stream.ended, last=stream.last, stopped=bool(self._asked))
+
+    async def _put_away(self, job: Object, *, whole: bool) -> None:
+        """All of it is in the journal, or will be sent once more."""
+        if whole:
+            metadata, spec = job["metadata"], job["spec"]["template"]["spec"]
+            claim = next(
+                each["persistentVolumeClaim"]["claimName"]
+                for each in spec["volumes"]
+                if each["name"] == "claim"
+            )
+            read: Object = {"metadata": {"annotations": {UNREAD_NOTE: None}}}
+            with suppress(NotThere):
+                await self._cluster.patch(CLAIM, claim, metadata["namespace"], read)
+        await forget(self._cluster, job)
+
+    def _end(self, job: Object) -> None:
+        at_once = self._asked > 1
+        self._ends.add(asyncio.ensure_future(self._ended(job, at_once=at_once)))
+
+    async def _ended(self, job: Object, *, at_once: bool) -> None:
+        try:
+            await patiently(lambda: end(self._cluster, job, at_once=at_once))
+        except ClusterError as exc:
+            logger.warning("%s it cannot be ended, and goes on: %s", self.about, exc)
+
+    def _waits(self, why: str) -> None:
+        logger.warning("%s its pod does not start: %s", self.about, why)
+        self.stream.tell(Told(kind="other_message", text=f"its pod does not start: {why}"))
+
+
+async def patiently(work: Callable[[], Awaitable[None]]) -> None:
+    """Until the cluster has answered; what it refuses is not asked again."""
+    while True:
+        try:
+            await work()
+            return
+        except ClusterError as exc:
+            if not isinstance(exc, Conflict | Unreachable):
+                raise
+            logger.warning("the cluster does not answer, and is asked again: %s", exc)
+        await asyncio.sleep(_PAUSE)
+
+
+def _told(value: Mapping[str, Any]) -> Told:
+    tokens = value.get("tokens")
+    return Told(
+        kind=str(value.get("kind")),
+        text=str(value.get("text") or ""),
+        tokens=Tokens(**tokens) if tokens else None,
+        rate_limits=value.get("rate_limits"),
+        session_id=value.get("session_id"),
+    )

@@ -1,0 +1,275 @@
+"""`hookline serve WORKFLOW.md`: works on the issues of a tracker until it is stopped, and shows what goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hookline.engine.pipeline import Recorder
+from hookline.errors import UsageError
+from hookline.hookfile.attach import hooks_of
+from hookline.journal.home import default_path
+from hookline.journal.masking import Mask
+from hookline.journal.owner import owner
+from hookline.journal.user import open_journal, secrets_of
+from hookline.kube.connect import Target, connected
+from hookline.options import AGENT, KUBERNETES, WORKFLOW, ServeOptions, refuse_given
+from hookline.runners.local import LocalRunner
+from hookline.source import text_of
+from hookline.symphony.agents import CodingAgent
+from hookline.symphony.agents.guard import Once, guard_of
+from hookline.symphony.attempt import Site, recovered
+from hookline.symphony.board.api import serving
+from hookline.symphony.board.picture import LastLines, Picture, log_to
+from hookline.symphony.board.reload import Watched
+from hookline.symphony.board.service import Service
+from hookline.symphony.hooks import Outputs
+from hookline.symphony.read import Workflow, WorkflowError, workflow_file
+from hookline.symphony.trackers import TrackerError
+from hookline.symphony.worker import SiteWorker, agent_of, secret_names, tracker_of
+from hookline.symphony.workspace import Root
+from hookline.terminal import err, print_json
+
+if TYPE_CHECKING:
+    from hookline.symphony.cluster import ClusterWorker
+
+REFRESH = 0.5
+"""Seconds between two pictures of the state."""
+_FOR_PODS = (
+    "namespace",
+    "context",
+    "kubeconfig",
+    "secret",
+    "storage_size",
+    "storage_class",
+    "open_volume_as_root",
+)
+
+
+def serve_workflow(options: ServeOptions) -> int:
+    """Work on the issues here, or each in a pod of a cluster."""
+    terms = _terms(options)
+    path = workflow_file(options.file or None, Path.cwd())
+    mask = Mask(secrets_of(os.environ))
+    last = LastLines()
+    live = err.is_terminal and not options.json and not options.quiet
+    log_to(mask, last, live=live, quiet=options.quiet)
+    watched = Watched(
+        path,
+        os.environ,
+        strict=options.strict,
+        told=logging.getLogger("hookline.symphony").warning,
+        check=_checked,
+    )
+    show = Picture(last, watched) if live else print_json if options.json else None
+    if terms is not None:
+        target = Target(namespace=options.namespace, context=options.context, kubeconfig=options.kubeconfig)
+        return asyncio.run(_served_there(watched, target, terms, mask, options.port, show))
+    with open_journal() as journal, Root(watched.workflow.root) as root:
+        runner = LocalRunner(cap=_processes(watched))
+        names = secret_names(watched.workflow, os.environ)
+        more = tuple(hooks_of(options.hooks, runner))
+        site = Site(
+            current=lambda: watched.workflow,
+            root=root,
+            runner=runner,
+            environ=dict(os.environ),
+            recorder=Recorder(journal),
+            secret_names=names,
+            mask=mask,
+            outputs=Outputs(default_path(os.environ).parent / "outputs"),
+            owner=owner(),
+            hooks=more,
+        )
+        guard = guard_of(options.hooks, more, os.environ)
+        warn = Once(logging.getLogger(__name__).warning)
+
+        def agent(workflow: Workflow) -> CodingAgent:
+            warn(guard.blind(workflow.agent) if guard else ())
+            return agent_of(workflow, site.withheld_names, more, journal, guard)
+
+        agent(watched.workflow)
+        worker = SiteWorker(site, agent)
+        return asyncio.run(_served(watched, site, worker, runner, options.port, show))
+
+
+async def _served(
+    watched: Watched,
+    site: Site,
+    worker: SiteWorker,
+    runner: LocalRunner,
+    port: int | None,
+    show: Callable[[dict[str, Any]], None] | None,
+) -> int:
+    changed = asyncio.Event()
+    service = Service(watched, lambda workflow: tracker_of(workflow, os.environ), worker, changed=changed.set)
+    _on_signals(service)
+    try:
+        for line in await recovered(site):
+            logging.getLogger(__name__).warning("what a killed service left could not be finished: %s", line)
+        async with _api(watched, service, port), _shown(service, changed, show):
+            await service.run()
+    finally:
+        await runner.close()
+    return 0
+
+
+async def _served_there(
+    watched: Watched,
+    target: Target,
+    terms: dict[str, Any],
+    mask: Mask,
+    port: int | None,
+    show: Callable[[dict[str, Any]], None] | None,
+) -> int:
+    from hookline.symphony.cluster import NEAR, ClusterWorker, Terms, workflow_id
+    from hookline.symphony.lease import alone
+
+    log, workflow = logging.getLogger(__name__), watched.workflow
+    if workflow.tracker.kind in NEAR:
+        log.warning(
+            "pods do not see the issues of the tracker %s: each attempt is one turn, and after it the issue is looked"
+            " at here",
+            workflow.tracker.kind,
+        )
+    changed = asyncio.Event()
+    home = default_path(os.environ).parent
+    with open_journal() as journal:
+        async with connected(target) as cluster:
+            placed = Terms(namespace=target.namespace or cluster.namespace, **terms)
+            async with alone(cluster, placed.namespace, workflow_id(workflow), home, log.warning) as lease:
+                worker = ClusterWorker(
+                    cluster,
+                    placed,
+                    workflow,
+                    text=lambda: watched.text,
+                    journal=journal,
+                    me=owner(),
+                    mask=mask,
+                )
+                service = Service(
+                    watched, lambda found: tracker_of(found, os.environ), worker, changed=changed.set
+                )
+                _on_signals(service)
+                try:
+                    await _taken_up(worker, workflow)
+                    async with _api(watched, service, port), _shown(service, changed, show):
+                        await _until_lost(service, worker, lease)
+                finally:
+                    await worker.close()
+    return 0
+
+
+async def _taken_up(worker: ClusterWorker, workflow: Workflow) -> None:
+    tracker = tracker_of(workflow, os.environ)
+    try:
+        await worker.recovered(workflow, tracker)
+    finally:
+        await tracker.close()
+
+
+async def _until_lost(service: Service, worker: ClusterWorker, lease: asyncio.Task[None]) -> None:
+    """Until the service is stopped. Where the lease is lost it leaves at once, and what is at work goes on."""
+    running = asyncio.ensure_future(service.run())
+    await asyncio.wait({running, lease}, return_when=asyncio.FIRST_COMPLETED)
+    if not running.done():
+        worker.leave()
+        service.stop()
+        service.stop()
+    await running
+    if lease.done():
+        lease.result()
+
+
+@asynccontextmanager
+async def _api(watched: Watched, service: Service, port: int | None) -> AsyncGenerator[None, None]:
+    server = watched.workflow.server
+    wanted = server.port if port is None else port
+    if wanted is None:
+        yield
+        return
+    async with serving(
+        server.host, wanted, state=service.snapshot, issue=service.issue, refresh=service.refresh
+    ) as bound:
+        err.print(f"the state is at http://{server.host}:{bound}/api/v1/state")
+        yield
+
+
+@asynccontextmanager
+async def _shown(
+    service: Service, changed: asyncio.Event, show: Callable[[dict[str, Any]], None] | None
+) -> AsyncGenerator[None, None]:
+    """A picture after every change, not more often than people can look, and one at the end."""
+    if show is None:
+        yield
+        return
+
+    async def pictures() -> None:
+        while True:
+            await changed.wait()
+            changed.clear()
+            show(service.snapshot())
+            await asyncio.sleep(REFRESH)
+
+    task = asyncio.ensure_future(pictures())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        show(service.snapshot())
+        closing = getattr(show, "close", None)
+        if closing is not None:
+            closing()
+
+
+def _terms(options: ServeOptions) -> dict[str, Any] | None:
+    """What the options say of pods and volumes; None where the work is done here."""
+    if options.on not in ("", KUBERNETES):
+        raise UsageError(
+            f"--on is {options.on!r}; known: {KUBERNETES}, or nothing, then the work is done here"
+        )
+    if not options.on:
+        refuse_given(options, _FOR_PODS, f"this goes with --on {KUBERNETES}")
+        refuse_given(options, ("image",), f"this is for {AGENT}, and the file is {WORKFLOW}")
+        return None
+    if len(options.image) != 1 or "=" in options.image[0]:
+        raise UsageError(
+            f"--on {KUBERNETES} needs the one image of the pods, with hookline and the agent in it: --image NAME"
+        )
+    payloads = os.environ.get("HOOKLINE_PAYLOADS")
+    return {
+        "image": options.image[0],
+        "secrets": options.secret,
+        "size": options.storage_size or "1Gi",
+        "storage_class": options.storage_class,
+        "open_as_root": options.open_volume_as_root,
+        "hooks": tuple((os.path.basename(each), text_of(each)) for each in options.hooks),
+        "env": {"HOOKLINE_PAYLOADS": payloads} if payloads else {},
+    }
+
+
+def _on_signals(service: Service) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, service.stop)
+
+
+def _checked(workflow: Workflow) -> None:
+    """What a service of this workflow would need at once: its tracker can be made, and so can its agent."""
+    try:
+        names = secret_names(workflow, os.environ)
+    except TrackerError as exc:
+        raise WorkflowError(str(exc), kind=exc.kind, file=workflow.file, key="tracker") from exc
+    agent_of(workflow, names)
+
+
+def _processes(watched: Watched) -> int:
+    """Hooks are limited by the attempts that there may be; a cap below that would let a hook that hangs hold others."""
+    return max(64, 2 * watched.workflow.agent.max_concurrent_agents)

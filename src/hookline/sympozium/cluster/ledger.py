@@ -1,0 +1,267 @@
+"""What becomes of runs on a cluster, written into a journal: the records of their status, each once.
+
+`Ledger` is for whoever follows a run, `JournalWriter` for the operator, who writes of all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hookline.engine.point import Scope
+from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Record, RunRow
+from hookline.errors import JournalError
+from hookline.journal.intake import BROKEN_OFF, MOST_BYTES, Intake, OnceJournal, lacking
+from hookline.journal.masking import Mask
+from hookline.journal.recovery import end_as_lost, lost_ends
+from hookline.journal.sqlite import KEEP_DAYS, SqliteJournal
+from hookline.kube.fields import items, mapping, within
+from hookline.sympozium.cluster.records import (
+    AGENT_SCOPE,
+    PLACE,
+    RUN_SCOPE,
+    agents_end,
+    inner_scopes_of,
+    inside_note,
+    is_agents_end,
+    records_of,
+    run_id_of,
+    would_tell,
+)
+from hookline.sympozium.phases import Stage
+from hookline.sympozium.resolve import FORMAT
+
+logger = logging.getLogger("hookline.kube")
+
+Object = Mapping[str, Any]
+
+GONE = "lost: the AgentRun is gone from the cluster, and nothing tells how it ended"
+KEPT_BYTES = 128 * 1024 * 1024
+_UNHEARD = "nobody heard the rest of what the agent did inside, so it is not on record"
+_UNREAD = "what the agent did inside is not on record: its log was not read for this journal"
+_ANSWERS = frozenset({Scope.STEP, Scope.MODEL, Scope.AGENT})
+"""What these end with may be the agent's answer."""
+_PRUNED_AFTER = 500
+_LONGEST_PAUSE = 30.0
+_HELD_BYTES = 32 * 1024 * 1024
+"""Of what agents printed of themselves, until it is written."""
+_AT_A_TIME = 50
+
+Inside = Callable[[], Awaitable[list[Record]]]
+
+
+class Ledger:
+    """Puts into a journal what is new of runs on a cluster. `alone`: nobody else writes of them there."""
+
+    def __init__(self, journal: Journal, *, alone: bool = False) -> None:
+        self._journal = journal
+        self._alone = alone
+        self._once = OnceJournal(journal, _key)
+        self._whole: set[str] = set()
+
+    async def take(self, run: Object, inside: Inside | None = None) -> list[Record]:
+        """Write what is new of a run, and return that. `inside` brings what the agent did, and is asked when it is over."""
+        run_id = run_id_of(run)
+        if run_id in self._whole:
+            return []
+        if not self._alone:
+            self._once.forget(run_id)
+        told = records_of(run)
+        at = agents_end(told)
+        if at is not None and (Ended, AGENT_SCOPE) not in self._once.keys(run_id):
+            told[at:at] = await self._rest(run, inside)
+        return await self._write(run_id, told)
+
+    async def add(self, run: Object, inside: Iterable[Record]) -> list[Record]:
+        """Write some of what the agent does, while it does, and return what was new. Nothing follows the agent's end.
+
+        The journal is not asked for each: there are too many of them."""
+        run_id = run_id_of(run)
+        if run_id in self._whole or (Ended, AGENT_SCOPE) in self._once.keys(run_id):
+            return []
+        return await self._write(run_id, [_let_out(record, run) for record in inside])
+
+    async def lost(self, run_id: str) -> None:
+        """End what is open of a run that is gone."""
+        await self._write(run_id, lost_ends(self._journal.records(run_id), GONE))
+
+    def forget(self, run_id: str) -> None:
+        """Of a run that is gone nothing has to be known any more."""
+        self._once.forget(run_id)
+        self._whole.discard(run_id)
+
+    async def _rest(self, run: Object, inside: Inside | None) -> list[Record]:
+        """The remaining inner records of a finished agent, with an end for each scope that it never closed."""
+        run_id = run_id_of(run)
+        rest = [_let_out(record, run) for record in await inside()] if inside else []
+        open_now = lost_ends([*self._journal.records(run_id), *rest], BROKEN_OFF)
+        ends = [each for each in open_now if each.scope_id.startswith(f"{AGENT_SCOPE}.")]
+        note = [inside_note(run, _UNHEARD)] if ends and inside is None else []
+        return [*rest, *ends, *note]
+
+    async def _write(self, run_id: str, records: Iterable[Record]) -> list[Record]:
+        new = [record for record in records if await self._once.write(record)]
+        if (Ended, RUN_SCOPE) in self._once.keys(run_id):
+            self._once.forget(run_id)
+            self._whole.add(run_id)
+        return new
+
+
+class _DueRun(NamedTuple):
+    """A run of which there is something to write; as it was last seen, where it is gone."""
+
+    run: Object
+    gone: bool = False
+
+
+class _AgentLines(NamedTuple):
+    """What the agent of a run has printed of what it did inside."""
+
+    lines: list[str]
+    mask: Mask
+    size: int
+
+
+class JournalWriter:
+    """Writes into a journal what becomes of runs, beside all that is done for them: nobody waits for it.
+
+    An agent that is `built_in` tells what it does inside."""
+
+    def __init__(self, journal: Journal, *, built_in: bool) -> None:
+        self._journal = journal
+        self._built_in = built_in
+        self._heard: dict[str, _AgentLines] = {}
+        self._ledger = Ledger(journal, alone=True)
+        self._due: dict[str, _DueRun] = {}
+        self._any = asyncio.Event()
+        self._pause = 0.0
+        self._ended = 0
+
+    def note(self, before: Object | None, after: Object | None) -> None:
+        """A run has changed, or is gone. Of several changes the last one tells all."""
+        run = after or before
+        if run is None or (before and after and before.get("status") == after.get("status")):
+            return
+        self._due[run_id_of(run)] = _DueRun(run, after is None)
+        self._any.set()
+
+    def heard(self, run: Mapping[str, Any], lines: list[str], mask: Mask) -> None:
+        """An agent has ended; the status that tells so comes after this."""
+        size, run_id = sum(map(len, lines)), run_id_of(run)
+        self._heard.pop(run_id, None)
+        if self._built_in and sum(each.size for each in self._heard.values()) + size <= _HELD_BYTES:
+            self._heard[run_id] = _AgentLines(lines, mask, size)
+
+    async def run(self, runs: Sequence[Object]) -> None:
+        """Writes until it is cancelled. `runs` are those that are there: others that are open went unseen."""
+        there = {run_id_of(run) for run in runs}
+        await self._tried(self._end_others(there))
+        while True:
+            await self._any.wait()
+            self._any.clear()
+            while self._due:
+                run_id = next(iter(self._due))
+                await self._tried(self._write(run_id))
+                # A thousand runs at once are written between other things.
+                await asyncio.sleep(0)
+
+    async def _end_others(self, there: set[str]) -> None:
+        def is_gone(row: RunRow) -> bool:
+            return row.run_id not in there and _is_on_cluster(self._journal.records(row.run_id))
+
+        await end_as_lost(self._journal, GONE, is_gone)
+
+    async def _write(self, run_id: str) -> None:
+        now = self._due.pop(run_id)
+        try:
+            new = await self._ledger.take(now.run, lambda: self._inside(now.run))
+            if now.gone:
+                await self._ledger.lost(run_id)
+                self._ledger.forget(run_id)
+            if now.gone or any(map(is_agents_end, new)):
+                self._heard.pop(run_id, None)
+        except JournalError:
+            self._due.setdefault(run_id, now)
+            raise
+        self._ended += any(isinstance(each, Ended) and each.scope is Scope.RUN for each in new)
+        if self._ended >= _PRUNED_AFTER:
+            self._ended = 0
+            await self._prune()
+
+    async def _inside(self, run: Object) -> list[Record]:
+        """What the run's agent did, of what it printed; only that it is not known, where that was not read here."""
+        heard = self._heard.get(run_id_of(run))
+        if heard is None:
+            return [inside_note(run, _UNREAD)] if self._built_in and would_tell(run) else []
+        found: list[Record] = []
+
+        async def keep(record: Record, _size: int) -> bool:
+            found.append(record)
+            return True
+
+        scopes = inner_scopes_of(run, heard.mask)
+        intake = Intake(keep, scopes.admit, trusted=False, most=MOST_BYTES)
+        for number, line in enumerate(heard.lines):
+            await intake.take(line)
+            if number % _AT_A_TIME == 0:
+                await asyncio.sleep(0)
+        notes = [inside_note(run, text) for text in lacking(intake.dropped, intake.missing)]
+        return [*found, *scopes.left(), *notes]
+
+    async def _prune(self) -> None:
+        if isinstance(self._journal, SqliteJournal):
+            self._journal.flush()
+            # Looking for what is old takes long enough to be noticed.
+            await asyncio.to_thread(_pruned, self._journal.path)
+
+    async def _tried(self, written: Awaitable[None]) -> None:
+        """A journal that cannot be written is told once, and tried again; runs go on all the same."""
+        try:
+            await written
+            self._pause = 0.0
+        except JournalError as exc:
+            if not self._pause:
+                logger.warning("what becomes of runs is not on record, and tried again: %s", exc)
+            self._pause = min(self._pause * 2 or 0.25, _LONGEST_PAUSE)
+            await asyncio.sleep(self._pause)
+        except Exception:
+            # The outermost loop of the record: a status that nobody understands ends no operator.
+            logger.exception("what becomes of a run is not on record")
+
+
+def _pruned(path: Path) -> None:
+    with contextlib.closing(SqliteJournal(path)) as journal:
+        journal.prune(keep_days=KEEP_DAYS, keep_bytes=KEPT_BYTES)
+
+
+def _let_out(record: Record, run: Object) -> Record:
+    """What a gate may hold back is on no record."""
+    if isinstance(record, Ended) and record.scope in _ANSWERS and _may_be_gated(run):
+        return record._replace(output=None)
+    return record
+
+
+def _may_be_gated(run: Object) -> bool:
+    written = within(run, "spec").get("lifecycle")
+    if written is not None:
+        return any(mapping(each).get("gate") for each in items(mapping(written).get("postRun")))
+    # Its hooks are those of an agent that is not seen here.
+    return any(told.get("stage") == Stage.POST_RUN for told in items(within(run, "status").get("hooks")))
+
+
+def _is_on_cluster(records: Iterable[Record]) -> bool:
+    declared = (each.declaration or {} for each in records if isinstance(each, Begun))
+    return any((each.get("format"), each.get("on")) == (FORMAT, PLACE) for each in declared)
+
+
+def _key(record: Record) -> Hashable:
+    """What a record is of: there is at most one such in a run."""
+    if isinstance(record, Begun | Ended):
+        return type(record), record.scope_id
+    if isinstance(record, Called):
+        return Called, record.scope_id, str(record.point), record.hook
+    return Decided, record.scope_id, str(record.point), record.note

@@ -1,0 +1,233 @@
+"""`hookline run agentrun.yaml` on this machine, and its `--resume`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, cast
+
+from hookline.engine.pipeline import Recorder
+from hookline.engine.record import Ended, Journal
+from hookline.errors import UsageError
+from hookline.hookfile.attach import hooks_of
+from hookline.journal.home import default_path
+from hookline.journal.masking import Mask
+from hookline.journal.owner import owner
+from hookline.journal.user import open_journal, secrets_of
+from hookline.kube.connect import target_of
+from hookline.options import KUBERNETES, RunOptions, refuse_given
+from hookline.runners import Runner
+from hookline.runners.container import ContainerRunner
+from hookline.runners.local import LocalRunner
+from hookline.runners.places import PLACES, check_bubblewrap, known_place, mount_of
+from hookline.runners.sandbox import SandboxRunner
+from hookline.source import text_of
+from hookline.sympozium.explain import notes_before
+from hookline.sympozium.phases import WITHHELD, Phase
+from hookline.sympozium.read import parse
+from hookline.sympozium.request import Asked, secret_values, spec_of
+from hookline.sympozium.run.folders import Home
+from hookline.sympozium.run.local import Ran, Site, recovered, resumed, run
+from hookline.sympozium.run.quota import WORKSPACE_SIZE, in_bytes
+from hookline.sympozium.types import RunSpec
+from hookline.terminal import (
+    approver_of,
+    err,
+    found_run,
+    interruptible,
+    out,
+    print_json,
+    refuse_mistakes,
+    watcher,
+)
+
+_PULLS = {"Always": "always", "IfNotPresent": "missing", "Never": "never"}
+_EXIT = {Phase.SUCCEEDED: 0, Phase.SKIPPED: 0}
+_ONLY_HERE = (
+    "secrets",
+    "agent_command",
+    "agent_image",
+    "network",
+    "mount",
+    "workspace_size",
+    "hooks",
+    "ask",
+)
+
+
+def run_agentrun(options: RunOptions) -> int:
+    """Run a manifest with its containers around it, here or on a cluster."""
+    target = target_of(options)
+    if target is not None:
+        refuse_given(options, _ONLY_HERE, f"not with --on {KUBERNETES}; it is for runs on this machine")
+    size = options.workspace_size
+    asked = Asked(
+        file=os.path.abspath(options.file),
+        text=text_of(options.file),
+        task=sys.stdin.read() if options.input == "-" else options.input,
+        persona=options.persona,
+        name=options.name,
+        namespace=options.namespace,
+        env=options.variables(),
+        model=options.model,
+        agent_command=tuple(shlex.split(options.agent_command)),
+        agent_image=options.agent_image or None,
+        secrets=str(options.secrets.absolute()) if options.secrets else "",
+        network=options.network,
+        mounts=tuple(map(mount_of, options.mount)),
+        on=options.on if target else _place(options.on),
+        workspace_size=in_bytes(size) if size else WORKSPACE_SIZE,
+    )
+    spec = _sound(asked, quiet=options.quiet)
+    if target is not None:
+        from hookline.sympozium.cluster.submit import submit
+
+        return submit(asked, spec, target, json=options.json, quiet=options.quiet)
+    values = secret_values(asked, spec, os.environ)
+    with _site(asked.on, values, options, builtin=asked.agent.is_builtin) as (site, runners):
+        if not options.quiet:
+            for text in notes_before(spec, asked, PLACES[asked.on]):
+                err.print(text, style="yellow")
+
+        async def main() -> int:
+            try:
+                _tell_recovered(await recovered(site), quiet=options.quiet)
+                return _ended(await run(site, asked), json=options.json)
+            finally:
+                await runners.close()
+
+        return interruptible(main)
+
+
+def resume_agentrun(options: RunOptions) -> int:
+    """End a run that was broken off: its postRun hooks, its record, its folders."""
+    home = _home()
+    with open_journal() as journal:
+        run_id = found_run(journal, options.resume)
+        records = journal.records(run_id)
+    folder = home.folder(run_id)
+    if folder is None:
+        over = next((each for each in records if isinstance(each, Ended) and each.scope == "run"), None)
+        if over is not None:
+            raise UsageError(f"run {run_id} has ended ({over.status}); there is nothing to resume")
+        raise UsageError(
+            f"run {run_id} cannot be resumed: it is at work in another process, or its folders are gone"
+        )
+    notes = cast("Mapping[str, Any]", folder.read("run.json") or {})
+    place = options.on or str(notes.get("on") or "")
+    with _site(_place(place), [], options, builtin=not notes.get("agent_command")) as (site, runners):
+
+        async def main() -> int:
+            try:
+                ran = await resumed(site, folder)
+                if ran is None:
+                    err.print(f"run {run_id} had ended; what was left of it is removed")
+                    return 0
+                return _ended(ran, json=options.json)
+            finally:
+                await runners.close()
+
+        return interruptible(main)
+
+
+def _sound(asked: Asked, *, quiet: bool) -> RunSpec:
+    """The run, if it can be run. A hook that cannot work as it is written is run all the same: it will tell."""
+    manifests = parse(asked.text, asked.file)
+    for text in (*map(str, manifests.problems), *(() if quiet else manifests.notes)):
+        err.print(text, style="yellow")
+    refuse_mistakes(asked.file, len(manifests.problems))
+    return spec_of(asked)
+
+
+def _place(word: str) -> str:
+    if word:
+        return known_place(word)
+    check_bubblewrap()
+    return "sandbox"
+
+
+def _home() -> Home:
+    return Home(default_path(os.environ).parent / "agentruns")
+
+
+@contextmanager
+def _site(
+    on: str, secrets: Sequence[str], options: RunOptions, *, builtin: bool
+) -> Generator[tuple[Site, _Runners]]:
+    mask = Mask([*secrets_of(os.environ), *secrets])
+    watch = watcher(mask, json=options.json, quiet=options.quiet)
+    with open_journal(secrets) as journal:
+        runners = _Runners(on)
+        # What was asked for when a run began is kept with it; to end it no more hooks are taken.
+        files = () if options.resume else options.hooks
+        site = Site(
+            home=_home(),
+            runner_of=runners.of,
+            agent_runner=runners.for_agent(builtin=builtin),
+            recorder=Recorder(journal, [watch] if watch else []),
+            approver=approver_of(options.ask, cast("Journal", journal), mask),
+            owner=owner(),
+            environ=dict(os.environ),
+            hooks=tuple(hooks_of(files, runners.local)),
+            masked=(*secrets_of(os.environ), *secrets),
+        )
+        yield site, runners
+
+
+class _Runners:
+    """The runners of one command, made when they are first needed; all stand on one."""
+
+    def __init__(self, on: str) -> None:
+        self.on = on
+        self.local = LocalRunner()
+        self._made: dict[str, Runner] = {}
+
+    def of(self, pull_policy: str) -> Runner:
+        makes: dict[str, Callable[[], Runner]] = {
+            "local": lambda: self.local,
+            "sandbox": partial(SandboxRunner, self.local),
+            "container": partial(ContainerRunner, self.local, pull=cast("Any", _PULLS[pull_policy])),
+        }
+        key = pull_policy if self.on == "container" else self.on
+        if key not in self._made:
+            self._made[key] = makes[self.on]()
+        return self._made[key]
+
+    async def close(self) -> None:
+        for each in (*self._made.values(), self.local):
+            await each.close()
+
+    def for_agent(self, *, builtin: bool) -> Runner:
+        """The built-in agent is in no image; beside containers it has a sandbox."""
+        if self.on != "container" or not builtin:
+            return self.of("IfNotPresent")
+        return SandboxRunner(self.local)
+
+
+def _ended(ran: Ran, *, json: bool) -> int:
+    if ran.problem:
+        err.print(ran.problem, style="yellow")
+    if ran.kept is not None:
+        err.print(f"the workspace is kept: {ran.kept}; it is yours to remove", style="yellow")
+    if json:
+        print_json({"record": "result", "run_id": ran.run_id, "status": ran.status})
+    elif ran.phase is Phase.SKIPPED:
+        out.print(f"skipped: {ran.status.get('result', '')}")
+    elif ran.phase is Phase.SUCCEEDED:
+        out.print(str(ran.status.get("result", "")))
+    else:
+        err.print(f"error: {ran.status.get('error') or ran.phase} (hookline runs {ran.run_id})", style="red")
+    # The run succeeded; what comes after it must not go on as if its answer were out.
+    return 1 if ran.status.get("gateVerdict") in WITHHELD else _EXIT.get(ran.phase, 1)
+
+
+def _tell_recovered(ended: list[Ran], *, quiet: bool) -> None:
+    for each in ended:
+        if each.problem:
+            err.print(f"run {each.run_id} broke off and still owes its end: {each.problem}", style="yellow")
+        elif not quiet:
+            err.print(f"run {each.run_id} had broken off; it is ended now: {each.phase}", style="yellow")

@@ -1,0 +1,277 @@
+"""The guard that a service hands to the agents it starts: what they are told to run, and what is told where they cannot."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hookline.hookfile.attach import hooks_of
+from hookline.runners.local import LocalRunner
+from hookline.symphony.agents.guard import Once, commands_in, guard_of, in_force, trusted
+from hookline.symphony.read import Agent
+
+HOOKS = """
+hooks:
+  - name: no-force-push
+    on: tool.start
+    match: kind:shell
+    python: hookline.guards:no_force_push
+  - name: slow
+    on: [tool.start, agent.end]
+    shell: exit 0
+    timeout: 20m
+  - name: at-the-model
+    on: [model.start, tool.end]
+    shell: "true"
+  - name: made
+    on: workspace.start
+    shell: "true"
+  - name: switched-off
+    on: session.start
+    mode: "off"
+    shell: "true"
+"""
+CODE = """
+from hookline import HookResult, hook
+
+@hook(on="tool.start")
+def careful(ctx, c):
+    return HookResult.block("be careful")
+"""
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A guard of files: what is in them, by their names."""
+
+    def make(files, environ=None):
+        for name, text in files.items():
+            (tmp_path / name).write_text(text)
+        names = [str(tmp_path / name) for name in files]
+        hooks = hooks_of(names, LocalRunner())
+        return guard_of(names, hooks, environ or {"HOOKLINE_HOME": str(tmp_path / "record")})
+
+    return make
+
+
+def commands(events, event):
+    return [handler["command"] for group in events[event] for handler in group["hooks"]]
+
+
+def answered(command, caller="codex", call="git push --force", **more):
+    """What an agent would get from the command: the agent's own folder and environment, its words on stdin."""
+    event = {
+        "hook_event_name": "PreToolUse",
+        "session_id": "s-1",
+        "cwd": os.getcwd(),
+        "tool_name": "Bash",
+        "tool_input": {"command": call},
+        "tool_use_id": "c-1",
+    }
+    return subprocess.run(
+        command, shell=True, input=json.dumps(event), capture_output=True, text=True, check=False, **more
+    )
+
+
+def test_an_agent_is_told_of_the_events_at_which_a_hook_stands_and_no_others(made):
+    guard = made({"hookline.yaml": HOOKS})
+    assert list(guard.events("codex")) == ["PreToolUse", "PostToolUse", "Stop", "SubagentStop"]
+    names = ["PreToolUse", "PostToolUse", "PostToolUseFailure", "Stop", "SubagentStop"]
+    assert list(guard.events("claude")) == names
+
+
+def test_an_agent_waits_for_longer_than_the_hooks_may_take(made):
+    events = made({"hookline.yaml": HOOKS}).events("codex")
+    limits = {event: groups[0]["hooks"][0]["timeout"] for event, groups in events.items()}
+    assert limits["PreToolUse"] > 20 * 60 + 60
+    assert limits["PostToolUse"] == 600
+
+
+@pytest.mark.parametrize("caller", ["codex", "claude"])
+def test_the_command_answers_from_the_named_file_into_the_journal_of_the_service(made, tmp_path, caller):
+    guard = made({"hook line's.yaml": HOOKS})
+    workspace = tmp_path / "workspace"
+    # What lies in the agent's folder is neither imported nor asked.
+    (workspace / "hookline").mkdir(parents=True)
+    (workspace / "hookline" / "__init__.py").write_text("raise SystemExit(0)")
+    (workspace / "hookline.yaml").write_text("hooks: []\n")
+    [command] = commands(guard.events(caller), "PreToolUse")
+    environ = {"PATH": os.environ["PATH"], "HOME": str(workspace)}
+    done = answered(command, caller, cwd=workspace, env=environ)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)["hookSpecificOutput"]
+    assert said["permissionDecision"] == "deny"
+    assert "force" in said["permissionDecisionReason"]
+    done = answered(command, caller, "git status", cwd=workspace, env=environ)
+    assert (done.returncode, done.stdout) == (0, "")
+    shown = subprocess.run(
+        [sys.executable, "-m", "hookline", "runs", f"{caller}-s-1", "--json"],
+        env={**environ, "HOOKLINE_HOME": str(tmp_path / "record")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    records = [json.loads(line) for line in shown.stdout.splitlines()]
+    calls = [(each["hook"], each["action"]) for each in records if each["record"] == "called"]
+    assert calls[0] == ("no-force-push", "block")
+    assert not (workspace / ".local").exists(), "nothing is kept anywhere else"
+
+
+def test_a_guard_that_cannot_be_asked_refuses_what_was_about_to_start(made):
+    events = made({"hookline.yaml": HOOKS}).events("codex")
+    [start], [end] = commands(events, "PreToolUse"), commands(events, "PostToolUse")
+    gone = "/no/such/python"
+    done = answered(start.replace(sys.executable, gone))
+    assert done.returncode == 2
+    assert "hookline could not be asked: exit code 127" in done.stderr
+    assert answered(end.replace(sys.executable, gone)).returncode == 127
+
+
+def test_several_files_are_asked_each_for_itself(made, tmp_path):
+    guard = made({"hookline.yaml": HOOKS, "mine.py": CODE})
+    first, second = commands(guard.events("codex"), "PreToolUse")
+    assert shlex.split(first)[-1] == str(tmp_path / "hookline.yaml")
+    assert shlex.split(second)[-1] == str(tmp_path / "mine.py")
+    said = json.loads(answered(second).stdout)["hookSpecificOutput"]
+    assert said["permissionDecisionReason"] == "be careful"
+    assert len(commands(guard.events("codex"), "Stop")) == 1
+
+
+def test_the_journal_is_named_from_the_root_for_the_agent_works_elsewhere(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    guard = made({"hookline.yaml": HOOKS}, {"HOOKLINE_HOME": "record"})
+    [command] = commands(guard.events("codex"), "PreToolUse")
+    assert f"HOOKLINE_HOME={tmp_path / 'record'}" in shlex.split(command)
+
+
+def test_without_hook_files_there_is_no_guard(made):
+    assert guard_of(None, [], {}) is None
+    assert guard_of([], [], {}) is None
+
+
+def test_claude_code_gets_its_settings_as_an_argument_and_the_rest_stays(made):
+    guard = made({"hookline.yaml": HOOKS})
+    program, flag, settings, *rest = guard.argv(("/opt/bin/claude", "-p", "{prompt}"))
+    assert (program, flag, rest) == ("/opt/bin/claude", "--settings", ["-p", "{prompt}"])
+    assert json.loads(settings) == {"disableAllHooks": False, "hooks": guard.events("claude")}
+
+
+OTHERS = {
+    ("aider", "--yes"): "the agent 'aider' cannot be given hooks",
+    ("/usr/bin/codex", "exec"): "agent.kind: codex can",
+    ("claude", "-p", "--settings", "mine.json"): "has --settings of its own",
+    ("claude", "-p", "--settings=mine.json"): "has --settings of its own",
+}
+
+
+@pytest.mark.parametrize("argv", OTHERS, ids=" ".join)
+def test_an_agent_that_cannot_be_given_the_guard_runs_without_it_and_that_is_told(made, argv):
+    guard = made({"hookline.yaml": HOOKS})
+    assert guard.argv(argv) == argv
+    [told] = guard.blind(Agent(kind="command", command=argv))
+    assert OTHERS[argv] in told
+    for part in ("no-force-push (tool.start)", "slow (agent.end, tool.start)", "at-the-model (model.start, "):
+        assert part in told
+    assert "made" not in told, "around the workspace the service itself sees to it"
+    assert "switched-off" not in told
+
+
+@pytest.mark.parametrize("agent", [Agent(kind="codex"), Agent(kind="command", command=("claude", "-p"))])
+def test_what_an_agent_has_no_event_for_is_told(made, agent):
+    [told] = made({"hookline.yaml": HOOKS}).blind(agent)
+    assert "has no event for this" in told
+    assert told.endswith("these hooks see nothing of it: at-the-model (model.start)")
+
+
+def test_the_built_in_agent_has_all_hooks_around_it(made):
+    assert made({"hookline.yaml": HOOKS}).blind(Agent(kind="builtin", model="x/y")) == []
+
+
+def test_hooks_that_no_other_process_can_find_are_told(tmp_path, monkeypatch):
+    (tmp_path / "of_a_module.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    hooks = hooks_of(["of_a_module:careful"], LocalRunner())
+    guard = guard_of(["of_a_module:careful"], hooks, {"HOME": "/"})
+    assert guard.events("codex") == {}
+    [told] = guard.blind(Agent(kind="codex"))
+    assert "only Python" in told
+    assert "careful (tool.start)" in told
+
+
+def test_a_thing_is_told_once():
+    told = []
+    once = Once(told.append)
+    once(["a", "b"])
+    once(["a"])
+    once([])
+    assert told == ["a", "b"]
+
+
+LISTED = [
+    {"key": "k1", "command": "ours", "currentHash": "h1", "enabled": True, "trustStatus": "trusted"},
+    {"key": "k2", "command": "theirs", "currentHash": "h2", "enabled": True, "trustStatus": "untrusted"},
+]
+
+
+def test_only_our_own_commands_are_trusted():
+    assert trusted(LISTED, frozenset({"ours"})) == {"k1": {"enabled": True, "trusted_hash": "h1"}}
+    assert trusted([{"command": "ours"}], frozenset({"ours"})) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "holds"),
+    [
+        ({}, True),
+        ({"trustStatus": "managed"}, True),
+        ({"trustStatus": "untrusted"}, False),
+        ({"trustStatus": "modified"}, False),
+        ({"enabled": False}, False),
+        ({"command": "another"}, False),
+    ],
+)
+def test_a_guard_is_in_force_where_every_command_of_it_is_trusted_and_on(change, holds):
+    assert in_force([{**LISTED[0], **change}, LISTED[1]], frozenset({"ours"})) is holds
+
+
+def test_the_commands_of_all_events_are_found(made):
+    events = made({"hookline.yaml": HOOKS}).events("codex")
+    assert len(commands_in(events)) == 4
+
+
+WORKFLOW = """---
+tracker: {kind: folder}
+polling: {interval_ms: 50}
+workspace: {root: work}
+agent: {kind: command, command: [sh, -c, "echo working"], max_turns: 1}
+---
+Do it.
+"""
+
+
+def test_the_service_says_once_which_hooks_do_not_see_inside_its_agent(tmp_path):
+    (tmp_path / "issues").mkdir()
+    for name in ("A-1", "A-2", "A-3"):
+        (tmp_path / "issues" / f"{name}.md").write_text("---\ntitle: it\nstate: Todo\n---\n")
+    (tmp_path / "hookline.yaml").write_text(HOOKS)
+    (tmp_path / "WORKFLOW.md").write_text(WORKFLOW)
+    words = [sys.executable, "-m", "hookline", "serve", "--json", "--hooks", "hookline.yaml"]
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    with open(tmp_path / "errors", "w") as errors:
+        service = subprocess.Popen(
+            words, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+        with service:
+            for line in service.stdout:
+                if len(json.loads(line)["finished"]) >= 3:
+                    break
+            service.send_signal(signal.SIGTERM)
+            service.stdout.read()
+    said = Path(tmp_path / "errors").read_text()
+    assert service.returncode == 0, said
+    assert said.count("the agent 'sh' cannot be given hooks") == 1, said
+    assert "no-force-push (tool.start)" in said

@@ -1,0 +1,139 @@
+"""The service over HTTP: what is shown, and what is said where there is nothing to show."""
+
+import socket
+
+import httpx2
+import pytest
+
+from hookline.errors import UsageError
+from hookline.symphony.agents import Tokens
+from hookline.symphony.board.api import serving
+from hookline.symphony.board.state import Finish, Heard, Looked, Polled, Rules, State, step
+from hookline.symphony.board.view import one_issue, snapshot
+from tests.symphony.board.test_state import issue
+
+RULES = Rules(active=frozenset({"todo"}), terminal=frozenset({"done"}), slots=3)
+
+
+def busy():
+    """One running, one waiting, one parked."""
+    issues = (issue("A-1"), issue("B-1"), issue("C-1"))
+    state, [look] = step(State(), Polled(issues=issues, rules=RULES, now=0))
+    found = {each.id: each for each in issues}
+    state, _ = step(state, Looked(asked=look.ids, found=found, rules=RULES, now=10))
+    tokens = Tokens(input=10, output=8, total=18)
+    heard = Heard(id="id-A-1", generation=1, now=20, text="hello", session_id="s-1", tokens=tokens)
+    state, _ = step(state, heard)
+    failed = Finish(id="id-B-1", generation=2, outcome="failed", rules=RULES, now=30, error="boom")
+    state, _ = step(state, failed)
+    asked = Finish(id="id-C-1", generation=3, outcome="input_required", rules=RULES, now=30, error="which?")
+    state, _ = step(state, asked)
+    return state
+
+
+def shown(state=None):
+    return snapshot(state or busy(), lambda at: 1_700_000_000 + at, 40, lambda name: f"/root/{name}", None)
+
+
+def found(name):
+    return one_issue(busy(), name, lambda at: 1_700_000_000 + at, lambda name: f"/root/{name}")
+
+
+@pytest.mark.rule("O29", "M53")
+def test_the_snapshot_has_what_runs_waits_is_blocked_and_was_used():
+    seen = shown()
+    assert seen["counts"] == {"running": 1, "retrying": 1, "blocked": 1}
+    [running] = seen["running"]
+    assert (running["issue_identifier"], running["session_id"], running["last_message"]) == (
+        "A-1",
+        "s-1",
+        "hello",
+    )
+    assert running["tokens"] == {"input_tokens": 10, "output_tokens": 8, "total_tokens": 18}
+    assert (running["started_at"], running["last_event_at"]) == (
+        "2023-11-14T22:13:30Z",
+        "2023-11-14T22:13:40Z",
+    )
+    assert running["workspace_path"] == "/root/A-1"
+    [retry] = seen["retrying"]
+    assert (retry["attempt"], retry["error"], retry["due_at"]) == (1, "boom", "2023-11-14T22:14:00Z")
+    [blocked] = seen["blocked"]
+    assert blocked["error"] == "which?"
+    assert seen["codex_totals"]["total_tokens"] == 18
+    assert seen["codex_totals"]["seconds_running"] == 70
+    assert [each["outcome"] for each in seen["finished"]] == ["failed", "input_required"]
+
+
+@pytest.mark.rule("O29")
+@pytest.mark.parametrize(
+    ("name", "status", "error", "attempt"),
+    [("A-1", "running", None, 0), ("B-1", "retrying", "boom", 1), ("C-1", "blocked", "which?", 0)],
+)
+def test_one_issue_is_shown_with_where_it_stands(name, status, error, attempt):
+    seen = found(name)
+    assert (seen["status"], seen["last_error"]) == (status, error)
+    assert seen["attempts"]["current_retry_attempt"] == attempt
+    assert seen["workspace"] == {"path": f"/root/{name}"}
+
+
+def test_an_issue_that_nobody_knows_is_none():
+    assert found("X-9") is None
+
+
+@pytest.fixture
+async def client():
+    asked = []
+
+    def refresh():
+        asked.append(1)
+        return {"queued": True, "coalesced": len(asked) > 1}
+
+    async with (
+        serving("127.0.0.1", 0, state=shown, issue=found, refresh=refresh) as port,
+        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as made,
+    ):
+        yield made
+
+
+@pytest.mark.rule("O29")
+async def test_the_state_an_issue_and_a_refresh_are_served(client):
+    answer = await client.get("/api/v1/state")
+    assert (answer.status_code, answer.json()["counts"]["running"]) == (200, 1)
+    answer = await client.get("/api/v1/B-1")
+    assert (answer.status_code, answer.json()["status"]) == (200, "retrying")
+    answer = await client.post("/api/v1/refresh")
+    assert (answer.status_code, answer.json()) == (202, {"queued": True, "coalesced": False})
+
+
+@pytest.mark.rule("O29")
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/api/v1/X-9", 404, "issue_not_found"),
+        ("GET", "/api/v1/a/b%20c", 404, "issue_not_found"),
+        ("POST", "/api/v1/state", 405, "method_not_allowed"),
+        ("GET", "/api/v1/refresh", 405, "method_not_allowed"),
+        ("GET", "/elsewhere", 404, "not_found"),
+        ("DELETE", "/api/v1/refresh", 405, "method_not_allowed"),
+    ],
+)
+async def test_what_cannot_be_answered_says_so_in_one_form(client, method, path, status, code):
+    answer = await client.request(method, path)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+    assert answer.json()["error"]["message"]
+
+
+async def test_a_port_that_is_taken_is_said():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1:{port}"):
+            async with serving("127.0.0.1", port, state=shown, issue=found, refresh=dict):
+                pass
+
+
+async def test_a_port_that_is_none_is_said():
+    with pytest.raises(UsageError, match=r"cannot listen on 127\.0\.0\.1:99999"):
+        async with serving("127.0.0.1", 99999, state=shown, issue=found, refresh=dict):
+            pass

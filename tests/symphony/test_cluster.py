@@ -1,0 +1,85 @@
+"""Workflows on a cluster, as far as no cluster is needed: what an ending comes to, and which options go together."""
+
+import pytest
+
+from hookline.kube.job_run import Ending
+from hookline.kube.pod_state import Reason
+from hookline.symphony.cluster import workflow_id
+from hookline.symphony.job import Over
+from hookline.symphony.read import read
+
+EVICTED = "Evicted: The node was low on resource: ephemeral-storage."
+KILLED = Ending(why="its pod was deleted", reason=Reason.KILLED)
+
+
+@pytest.mark.parametrize(
+    ("over", "outcome", "error"),
+    [
+        (Over(ending=Ending(exit_code=0), said={"outcome": "ok"}), "ok", None),
+        (
+            Over(ending=Ending(exit_code=1), said={"outcome": "timed_out", "error": "late"}),
+            "timed_out",
+            "late",
+        ),
+        (Over(ending=KILLED), "failed", "its pod was deleted"),
+        # It had the time for its end hooks.
+        (Over(ending=KILLED, said={"outcome": "cancelled"}), "cancelled", "its pod was deleted"),
+        (Over(ending=KILLED, said={"outcome": "cancelled"}, stopped=True), "cancelled", None),
+        (Over(ending=Ending(why=EVICTED, reason=Reason.KILLED)), "failed", EVICTED),
+        (
+            Over(ending=Ending(why="OOMKilled: it passed its memory limit", reason=Reason.KILLED)),
+            "failed",
+            "OOMKilled: it passed its memory limit",
+        ),
+        (
+            Over(ending=Ending(why="the image 'x' cannot be had: gone", began=False)),
+            "failed",
+            "its pod never began: the image 'x' cannot be had: gone",
+        ),
+        (
+            Over(ending=Ending(exit_code=2), last="No such command 'attempt'."),
+            "failed",
+            "its program ended with 2 and did not say how: No such command 'attempt'.",
+        ),
+        (
+            Over(ending=Ending(exit_code=1), said={"outcome": "failed", "error": "no", "full": True}),
+            "failed",
+            "no; the workspace's volume is full (claim c); free some space or make it larger",
+        ),
+    ],
+)
+def test_an_ending_is_told_as_what_it_was(over, outcome, error):
+    ended = over.outcome("c")
+    assert (ended.outcome, ended.error) == (outcome, error)
+
+
+def test_a_service_is_known_by_its_tracker_and_root_and_not_by_the_place_of_its_file():
+    def known(file: str, root: str, kind: str = "linear") -> str:
+        text = f"---\ntracker: {{kind: {kind}, provider: {{project_slug: p}}}}\nworkspace: {{root: {root}}}\n---\n"
+        return workflow_id(read(text, file, {}))
+
+    assert known("/a/WORKFLOW.md", "ws") == known("/b/WORKFLOW.md", "ws")
+    assert known("/a/WORKFLOW.md", "ws") != known("/a/WORKFLOW.md", "other")
+    # A folder with issues is another one in another place.
+    assert known("/a/WORKFLOW.md", "ws", "folder") != known("/b/WORKFLOW.md", "ws", "folder")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["WORKFLOW.md", "--on", "kubernetes"], "--on kubernetes needs the one image of the pods"),
+        (["WORKFLOW.md", "--on", "kubernetes", "--image", "a=b"], "needs the one image of the pods"),
+        (["WORKFLOW.md", "--on", "kubernets"], "--on is 'kubernets'; known: kubernetes"),
+        (["WORKFLOW.md", "--secret", "s"], "--secret: this goes with --on kubernetes"),
+        (["WORKFLOW.md", "--namespace", "n"], "--namespace: this goes with --on kubernetes"),
+        (["WORKFLOW.md", "--image", "x"], "--image: this is for an agent"),
+        (["agent.py", "--on", "kubernetes"], "--on: this is for a WORKFLOW.md"),
+        (
+            ["WORKFLOW.md", "--on", "kubernetes", "--image", "x", "--model", "m"],
+            "--model: this is for an agent",
+        ),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(hookline, words, said):
+    done = hookline("serve", *words)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr

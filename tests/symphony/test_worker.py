@@ -1,0 +1,78 @@
+"""The agent that a WORKFLOW.md names, with the settings of the file."""
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from hookline.runners.local import LocalRunner
+from hookline.symphony.agents import Place
+from hookline.symphony.attempt import Site
+from hookline.symphony.read import read
+from hookline.symphony.worker import agent_of
+from hookline.symphony.workspace import Root
+from tests.symphony.scenes import workflow
+
+SERVER = Path(__file__).with_name("agents") / "app_server.py"
+
+
+async def sent(folder: Path, **codex: str) -> dict[str, dict]:
+    """What Codex was asked for, by method."""
+    saw = folder / "saw.jsonl"
+    command = shlex.join([sys.executable, str(SERVER), "well", str(saw)])
+    agent = agent_of(
+        workflow(folder, codex={"command": json.dumps(command), "read_timeout_ms": 20000, **codex})
+    )
+    session = await agent.open(Place(workspace=str(folder), env=dict(os.environ), tell=lambda _: None))
+    try:
+        await session.turn("go")
+    finally:
+        await session.close()
+    messages = [json.loads(line) for line in saw.read_text().splitlines()]
+    return {message["method"]: message.get("params", {}) for message in messages if "method" in message}
+
+
+@pytest.mark.rule("M58")
+async def test_the_policies_of_the_file_are_sent_to_codex_as_they_are(tmp_path):
+    asked = await sent(
+        tmp_path,
+        approval_policy="{granular: {sandbox_approval: true, rules: false}}",
+        thread_sandbox="read-only",
+        turn_sandbox_policy="{type: workspaceWrite, networkAccess: true}",
+    )
+    granular = {"granular": {"sandbox_approval": True, "rules": False}}
+    assert asked["thread/start"]["approvalPolicy"] == granular
+    assert asked["thread/start"]["sandbox"] == "read-only"
+    assert asked["turn/start"]["sandboxPolicy"] == {"type": "workspaceWrite", "networkAccess": True}
+
+
+@pytest.mark.rule("M58")
+async def test_where_the_file_says_nothing_codex_asks_nobody_and_writes_only_in_the_workspace(tmp_path):
+    asked = await sent(tmp_path)
+    thread = asked["thread/start"]
+    assert (thread["approvalPolicy"], thread["sandbox"]) == ("never", "workspace-write")
+    assert "sandboxPolicy" not in asked["turn/start"]
+
+
+def test_a_variable_that_a_changed_file_names_is_withheld_from_then_on(tmp_path):
+    file = str(tmp_path / "WORKFLOW.md")
+    workflows = [
+        read("---\ntracker: {kind: linear, provider: {api_key: $FIRST}}\n---\n", file, {}),
+        read("---\ntracker: {kind: linear, provider: {api_key: $SECOND}}\n---\n", file, {}),
+    ]
+    with Root(str(tmp_path / "work")) as root:
+        now = [0]
+        site = Site(
+            current=lambda: workflows[now[0]],
+            root=root,
+            runner=LocalRunner(),
+            environ={},
+            secret_names=frozenset({"FIRST"}),
+        )
+        assert site.withheld_names == {"FIRST"}
+        now[0] = 1
+        assert site.withheld_names == {"FIRST", "SECOND"}
+        assert site.scripts.secret_names == {"FIRST", "SECOND"}
