@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hookline.kagent.controller import Agents
+from hookline.kagent.controller import AgentController
 from hookline.kagent.objects import CONFIG_HASH, Pods
 from hookline.kube.errors import Conflict, NotThere
 from hookline.kube.kinds import KAGENT, MCP_SERVER, Kind, kind_of
@@ -85,7 +85,7 @@ def _fits(obj: Object, kind: Kind, labels: str | None) -> bool:
 @contextlib.asynccontextmanager
 async def keeping(cluster: Watchable, **more: Any):
     """Keeps the agents while the block runs; waits until something holds."""
-    task = asyncio.ensure_future(Agents(cluster, Pods(image="i"), **more).run())
+    task = asyncio.ensure_future(AgentController(cluster, Pods(image="i"), **more).run())
 
     async def until(holds: Callable[[], Any]) -> None:
         async with asyncio.timeout(LIMIT):

@@ -1,13 +1,14 @@
 """Of several operators one acts, and the next begins only after it has ended."""
 
 import asyncio
+import contextlib
 from datetime import UTC, datetime
 
 import pytest
 
 from hookline.errors import UsageError
 from hookline.kube.errors import AlreadyThere, Conflict, NotThere, Unreachable
-from hookline.kube.lease import Lead, claimed, may_take, released
+from hookline.kube.lease import Lease, LeaseHeld, LeaseLost, claimed, may_take, released
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 600, tzinfo=UTC)
 
@@ -64,7 +65,7 @@ def test_a_released_lease_may_be_taken_at_once():
 
 def test_times_that_cannot_work_are_refused():
     with pytest.raises(UsageError, match="each must be less than the next"):
-        Lead(Leases(), "n", "l", patience=20)
+        Lease(Leases(), "n", "l", patience=20)
 
 
 class Leases:
@@ -138,7 +139,7 @@ async def ended(*tasks):
 
 
 def lead(leases, identity, **times):
-    return Lead(
+    return Lease(
         leases, "n", "l", identity=identity, **{"duration": 30, "every": 0.05, "patience": 20, **times}
     )
 
@@ -223,3 +224,81 @@ async def test_a_body_that_takes_its_time_to_end_keeps_the_lease_until_then():
     await ended(held)
     assert go.is_set()
     assert (seen, leases.holder) == (["one"], "")
+
+
+@contextlib.asynccontextmanager
+async def at_work(leases, **more):
+    """Another process that holds the lease and renews it."""
+    body = Body()
+    task = asyncio.create_task(lead(leases, "other", **more).hold(body))
+    await until(lambda: body.at_work)
+    try:
+        yield
+    finally:
+        await ended(task)
+
+
+async def test_who_does_not_wait_is_told_of_a_holder_that_renews():
+    leases = Leases()
+    async with at_work(leases):
+        with pytest.raises(LeaseHeld, match="other holds the lease l") as told:
+            async with lead(leases, "me").held(wait=False):
+                pass
+    assert told.value.holder == "other"
+
+
+async def test_who_does_not_wait_takes_the_lease_of_one_that_was_killed():
+    leases = Leases()
+    leases.keep({**lease("other", 1), "kind": "Lease"})
+    async with asyncio.timeout(20), lead(leases, "me").held(wait=False):
+        assert leases.holder == "me"
+    assert leases.holder == ""
+
+
+async def test_a_holder_that_was_killed_is_followed_at_once_by_the_next_of_its_folder(tmp_path):
+    leases, lock = Leases(), tmp_path / "home" / "l.lock"
+    first = lead(leases, "", lock=lock)
+    leases.keep({**lease(first.identity, 1000), "kind": "Lease"})
+    async with asyncio.timeout(20), lead(leases, "", lock=lock).held(wait=False):
+        assert leases.holder == first.identity
+    assert lead(leases, "", lock=tmp_path / "l.lock").identity != first.identity
+
+
+async def test_two_processes_of_one_folder_do_not_both_hold_the_lease(tmp_path):
+    leases, lock = Leases(), tmp_path / "l.lock"
+    async with lead(leases, "", lock=lock).held(wait=False):
+        with pytest.raises(LeaseHeld, match="another process of this machine"):
+            async with lead(leases, "", lock=lock).held(wait=False):
+                pass
+        assert leases.holder
+
+
+@pytest.mark.parametrize(
+    ("lose", "told"),
+    [
+        (lambda leases: leases.keep({**leases.lease, "spec": lease("thief", 1000)["spec"]}), "thief holds"),
+        (
+            lambda leases: setattr(leases, "away", True),
+            r"could not be renewed for 0.5 s \(away\); what is at",
+        ),
+    ],
+    ids=["taken by another", "the cluster is away"],
+)
+async def test_a_lease_that_is_lost_ends_the_task_with_the_reason(lose, told):
+    leases = Leases()
+    async with lead(leases, "me", duration=2, patience=0.5).held(wait=False) as renewal:
+        lose(leases)
+        with pytest.raises(LeaseLost, match=told):
+            await renewal
+
+
+async def test_a_namespace_that_is_not_there_is_told_to_who_does_not_wait():
+    leases = Leases()
+
+    async def create(obj):
+        raise NotThere(404, 'namespaces "n" not found')
+
+    leases.create = create
+    with pytest.raises(NotThere, match="namespaces"):
+        async with lead(leases, "me").held(wait=False):
+            pass

@@ -12,7 +12,7 @@ from hookline.kube.cache import Store
 from hookline.kube.client import Cluster, Patience
 from hookline.kube.errors import AlreadyThere, Conflict, NotThere, Refused, Unreachable
 from hookline.kube.kinds import ACCOUNT, CONFIG_MAP, LEASE, POD, SECRET, Kind
-from hookline.kube.lease import Lead
+from hookline.kube.lease import Lease
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
@@ -400,8 +400,8 @@ async def test_who_is_cut_off_stops_before_another_takes_over_and_hands_back_at_
     cable, far = line
     desk = Desk()
     times = {"duration": 12, "every": 1.0, "patience": 6.0}
-    first = Lead(far, namespace, "l", identity="first", **times)
-    second = Lead(cluster, namespace, "l", identity="second", **times)
+    first = Lease(far, namespace, "l", identity="first", **times)
+    second = Lease(cluster, namespace, "l", identity="second", **times)
     async with running(first.hold(desk.body("first"))) as [one]:
         await until(lambda: desk.at_work == ["first"])
         async with running(second.hold(desk.body("second"))) as [two]:

@@ -14,8 +14,8 @@ from hookline.options import flag, option
 
 if TYPE_CHECKING:
     from hookline.engine.record import Journal
-    from hookline.kagent.controller import Agents
     from hookline.kube.client import Cluster
+    from hookline.kube.controller import Controller
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -50,7 +50,10 @@ def start(options: StartOptions) -> int:
     check(options)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx2").setLevel(logging.WARNING)
-    from hookline.sympozium.cluster.controller import main
+    from hookline.kagent.controller import AgentController
+    from hookline.kagent.objects import Pods
+    from hookline.kube.controller import main
+    from hookline.sympozium.cluster.controller import AgentRunController
     from hookline.sympozium.cluster.objects import Settings
 
     settings = Settings(
@@ -62,36 +65,19 @@ def start(options: StartOptions) -> int:
         storage_class=options.storage_class,
         max_run_history=options.max_run_history,
         prepare_as_root=options.prepare_as_root,
-        kagent=options.kagent,
-        kagent_selector=options.kagent_selector,
-        plain_registries=options.plain_registry,
     )
-    return main(
-        settings=settings,
-        namespaces=options.namespace,
-        port=options.port,
-        journal=default_path(os.environ),
-        others=lambda cluster, journal: _kagent(options, cluster, journal),
-    )
-
-
-def _kagent(options: StartOptions, cluster: Cluster, journal: Journal | None) -> list[Agents]:
-    """The controller of kagent's Agents, where it is wanted."""
-    if not options.kagent:
-        return []
-    from hookline.kagent.controller import Agents
-    from hookline.kagent.objects import Pods
-
     pods = Pods(image=options.image, plain=options.plain_registry)
-    return [
-        Agents(
-            cluster,
-            pods,
-            selector=options.kagent_selector,
-            namespaces=options.namespace,
-            journal=journal,
+
+    def controllers(cluster: Cluster, journal: Journal | None) -> list[Controller]:
+        runs = AgentRunController(cluster, settings, options.namespace, journal)
+        if not options.kagent:
+            return [runs]
+        agents = AgentController(
+            cluster, pods, selector=options.kagent_selector, namespaces=options.namespace, journal=journal
         )
-    ]
+        return [runs, agents]
+
+    return main(controllers, port=options.port, journal=default_path(os.environ))
 
 
 def check(options: OperatorOptions) -> None:

@@ -44,6 +44,8 @@ else:
 
 KEEP_DAYS = 30.0
 KEEP_BYTES = 512 * 1024 * 1024
+KEEP_BYTES_OPERATOR = 128 * 1024 * 1024
+"""Of an operator, which keeps its journal in its pod."""
 LAG = 0.05
 """Seconds that a note may wait for others to be stored with."""
 

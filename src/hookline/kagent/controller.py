@@ -1,15 +1,13 @@
-"""Keeps what kagent's Agents come to: makes their objects, changes them when the agent changes, and tells how they fare.
+"""The controller of kagent's Agents: makes their objects, changes them with the agent, and writes its conditions.
 
-Level-based like the operator for runs, and run by it. What belongs to somebody else is not touched: an object is ours when
-it says so and names the agent that is there as its owner.
+Objects of others are not touched: an object is ours when its label says so and its owner is the agent that is there.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -27,9 +25,10 @@ from hookline.kagent.objects import (
     has_hooks,
 )
 from hookline.kagent.records import Listener
-from hookline.kube.cache import Store
+from hookline.kube.cache import Watch
 from hookline.kube.client import Cluster
-from hookline.kube.errors import AlreadyThere, ClusterError, Conflict, NotThere, Refused
+from hookline.kube.controller import Controller, Key
+from hookline.kube.errors import AlreadyThere, Conflict, NotThere, Refused
 from hookline.kube.fields import items, mapping, owners, within
 from hookline.kube.kinds import (
     ACCOUNT,
@@ -49,14 +48,14 @@ from hookline.kube.pod_state import trouble
 logger = logging.getLogger("hookline.kube")
 
 Object = dict[str, Any]
-Key = tuple[str, str]
 
-RESYNC = 120.0
-_MISSING_KIND = 15.0
-_LONGEST_PAUSE = 30.0
 _OWN = f"app=kagent,app.kubernetes.io/managed-by={MANAGER}"
 _THEIRS = (KAGENT, MODEL_CONFIG, REMOTE_MCP_SERVER, MCP_SERVER)
 _LABELLED = (DEPLOYMENT, POD)
+_WATCHES = (
+    *(Watch(kind, optional=True) for kind in _THEIRS),
+    *(Watch(kind, _OWN) for kind in _LABELLED),
+)
 _MADE = (DEPLOYMENT, SERVICE, SECRET, ACCOUNT)
 # Of these a part is the cluster's own: an address, a token.
 _PATCHED = (SERVICE, ACCOUNT)
@@ -73,7 +72,7 @@ class Condition(NamedTuple):
 
 
 def selector_of(text: str) -> tuple[str, str] | None:
-    """`LABEL=VALUE` as the two; nothing selects all agents with hooks."""
+    """Label and value of `LABEL=VALUE`; None, for all agents with hooks, where the text is empty."""
     if not text:
         return None
     label, equals, value = text.partition("=")
@@ -83,15 +82,15 @@ def selector_of(text: str) -> tuple[str, str] | None:
 
 
 def selected(agent: Mapping[str, Any], selector: tuple[str, str] | None) -> bool:
-    """Whether an agent is for us: it has the label, or where none is given, it has hooks."""
+    """True if the agent is ours to run: it has the label, or where none is given, it has hooks."""
     if selector is None:
         return has_hooks(agent)
     label, value = selector
     return within(agent, "metadata", "labels").get(label) == value
 
 
-class Agents:
-    """One that acts. `namespaces` are those it looks at, none means all; what pods tell of their runs goes to `journal`."""
+class AgentController(Controller):
+    """Looks after kagent's Agents; what pods tell of their runs goes to `journal`."""
 
     def __init__(
         self,
@@ -102,128 +101,42 @@ class Agents:
         namespaces: Sequence[str] = (),
         journal: Journal | None = None,
     ) -> None:
-        self.ready = asyncio.Event()
-        self._cluster = cluster
+        super().__init__(cluster, _WATCHES, namespaces=namespaces)
         self._pods = pods
         self._selector = selector_of(selector)
         self._listener = Listener(cluster, journal, self._speaking) if journal is not None else None
-        self._due: dict[Key, None] = {}
-        self._some = asyncio.Event()
-        self._pauses: dict[Key, float] = {}
-        self._timers: dict[Key, asyncio.TimerHandle] = {}
-        self._stores = {
-            kind: [
-                Store(
-                    cluster,
-                    kind,
-                    namespace=each,
-                    labels=_OWN if kind in _LABELLED else None,
-                    on_change=lambda before, after, kind=kind: self._noticed(kind, before, after),
-                )
-                for each in (namespaces or (None,))
-            ]
-            for kind in (*_THEIRS, *_LABELLED)
-        }
 
-    async def run(self) -> None:
-        """Acts until it is cancelled; what is half done by then is found by the next one."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                for kind, stores in self._stores.items():
-                    for store in stores:
-                        group.create_task(self._kept(kind, store))
-                for stores in self._stores.values():
-                    for store in stores:
-                        await store.synced.wait()
-                self.ready.set()
-                group.create_task(self._looked_at_all())
-                if self._listener is not None:
-                    group.create_task(self._listener.run())
-                while True:
-                    await self._worked(await self._next())
-        finally:
-            self.ready.clear()
-            for timer in self._timers.values():
-                timer.cancel()
+    def background(self) -> Iterable[Coroutine[Any, Any, None]]:
+        return () if self._listener is None else (self._listener.run(),)
 
-    async def _kept(self, kind: Kind, store: Store) -> None:
-        """A store that runs for ever; of a kind that the cluster does not have, from when it has it."""
-        while kind in _THEIRS:
-            with contextlib.suppress(ClusterError):
-                try:
-                    await self._cluster.list(kind, store.namespace)
-                    break
-                except NotThere:
-                    # There are none of them, and that is known as well.
-                    store.synced.set()
-            await asyncio.sleep(_MISSING_KIND)
-        await store.run()
-
-    async def _looked_at_all(self) -> None:
-        while True:
-            for agent in self._all(KAGENT):
-                self._wake(_key(agent))
-            await asyncio.sleep(RESYNC)
-
-    def _noticed(self, kind: Kind, before: Object | None, after: Object | None) -> None:
-        found = after or before
-        if found is None or not self.ready.is_set():
-            return
-        namespace, name = _key(found)
+    def on_change(self, kind: Kind, before: Object | None, after: Object | None) -> None:
         if kind is POD and self._listener is not None:
             self._listener.wake()
+        super().on_change(kind, before, after)
+
+    def keys(self) -> Iterator[Key]:
+        return map(Key.of, self.caches.all(KAGENT))
+
+    def keys_for(self, kind: Kind, before: Object | None, after: Object | None) -> Iterator[Key]:
+        key = Key.of(after or before or {})
         if kind in _LABELLED:
-            self._wake((namespace, str(within(found, "metadata", "labels").get(LABEL) or name)))
+            agent = within(after or before or {}, "metadata", "labels").get(LABEL)
+            yield Key(KAGENT.kind, key.namespace, str(agent or key.name))
             return
         if kind is KAGENT:
-            self._wake((namespace, name))
-        if (before or {}).get("spec") == (after or {}).get("spec"):
-            return
-        # Others of the namespace may refer to it.
-        for agent in self._all(KAGENT):
-            if _key(agent)[0] == namespace:
-                self._wake(_key(agent))
+            yield key
+        if (before or {}).get("spec") != (after or {}).get("spec"):
+            # Others of the namespace may refer to it.
+            yield from (each for each in self.keys() if each.namespace == key.namespace)
 
-    def _wake(self, key: Key) -> None:
-        self._due[key] = None
-        self._some.set()
-
-    async def _next(self) -> Key:
-        while not self._due:
-            self._some.clear()
-            await self._some.wait()
-        key = next(iter(self._due))
-        del self._due[key]
-        return key
-
-    async def _worked(self, key: Key) -> None:
-        try:
-            await self._keep(key)
-            self._pauses.pop(key, None)
-        except ClusterError as exc:
-            self._try_again(key, exc)
-        except Exception:
-            # The outermost loop: one agent's trouble, whatever it is, is no other's.
-            logger.exception("Agent %s/%s", *key)
-            self._try_again(key, None)
-
-    def _try_again(self, key: Key, why: ClusterError | None) -> None:
-        pause = self._pauses[key] = min(self._pauses.get(key, 0.25) * 2, _LONGEST_PAUSE)
-        if why is not None:
-            level = logging.WARNING if pause > 4 else logging.INFO
-            logger.log(level, "Agent %s/%s: tried again in %g s: %s", *key, pause, why)
-        if (timer := self._timers.pop(key, None)) is not None:
-            timer.cancel()
-        self._timers[key] = asyncio.get_running_loop().call_later(pause, self._wake, key)
-
-    async def _keep(self, key: Key) -> None:
-        agent = self._one(KAGENT, *key)
+    async def reconcile(self, key: Key) -> None:
+        agent = self.caches.get(KAGENT, key.namespace, key.name)
         if agent is None or agent["metadata"].get("deletionTimestamp"):
             return
         if not selected(agent, self._selector):
-            await self._left(agent)
+            await self._remove(agent)
             return
-        made = compiled(agent, self._one, self._pods)
+        made = compiled(agent, self.caches.get, self._pods)
         if made.problems:
             running = " What was made of it before still runs." if self._deployment(agent) else ""
             said = "; ".join(made.problems)
@@ -244,15 +157,15 @@ class Agents:
         await self._tell(agent, Condition("Accepted", True, "Accepted", notes))
 
     async def _put(self, agent: Object, wanted: Object) -> str:
-        """Makes an object, or what has changed of it; its kind and name where it is somebody else's."""
+        """Makes or changes an object; returns its kind and name where it is somebody else's."""
         kind, head = kind_of(wanted), wanted["metadata"]
-        have = await self._cluster.get(kind, head["name"], head["namespace"])
+        have = await self.cluster.get(kind, head["name"], head["namespace"])
         if have is None:
             with contextlib.suppress(AlreadyThere):
-                self._changed(await self._cluster.create(wanted))
-                logger.info("Agent %s/%s: made its %s", *_key(agent), kind.kind)
+                self.caches.put(await self.cluster.create(wanted))
+                logger.info("%s %s/%s: made its %s", *Key.of(agent), kind.kind)
                 return ""
-            have = await self._cluster.get(kind, head["name"], head["namespace"])
+            have = await self.cluster.get(kind, head["name"], head["namespace"])
         if have is None or not _is_ours(have, agent):
             return f"{kind.kind} {head['name']!r}"
         if within(have, "metadata", "annotations").get(APPLIED) == head["annotations"][APPLIED]:
@@ -260,72 +173,59 @@ class Agents:
         version = str(have["metadata"].get("resourceVersion") or "")
         if kind in _PATCHED:
             part = {key: value for key, value in wanted.items() if key not in ("apiVersion", "kind")}
-            put = await self._cluster.patch(
+            put = await self.cluster.patch(
                 kind, head["name"], head["namespace"], part, resource_version=version
             )
         else:
-            put = await self._cluster.replace({**wanted, "metadata": {**head, "resourceVersion": version}})
-        self._changed(put)
-        logger.info("Agent %s/%s: changed its %s", *_key(agent), kind.kind)
+            put = await self.cluster.replace({**wanted, "metadata": {**head, "resourceVersion": version}})
+        self.caches.put(put)
+        logger.info("%s %s/%s: changed its %s", *Key.of(agent), kind.kind)
         return ""
 
-    async def _left(self, agent: Object) -> None:
-        """Removes what we made of an agent that is for us no more: hooks that are taken away must not run on."""
+    async def _remove(self, agent: Object) -> None:
+        """Removes the objects of an agent that is not ours any more: hooks that are taken away must not run on."""
         if self._deployment(agent) is None:
             return
-        namespace, name = _key(agent)
+        _, namespace, name = Key.of(agent)
         for kind in _MADE:
-            have = await self._cluster.get(kind, name, namespace)
+            have = await self.cluster.get(kind, name, namespace)
             if have is not None and _is_ours(have, agent):
-                await self._cluster.delete(kind, name, namespace, uid=have["metadata"]["uid"])
-                logger.info("Agent %s/%s: removed its %s", namespace, name, kind.kind)
+                await self.cluster.delete(kind, name, namespace, uid=have["metadata"]["uid"])
+                logger.info("%s %s/%s: removed its %s", *Key.of(agent), kind.kind)
 
     async def _tell(self, agent: Object, accepted: Condition) -> None:
-        namespace, name = _key(agent)
+        _, namespace, name = Key.of(agent)
         pods = [
-            each for each in self._all(POD) if within(each, "metadata", "labels").get(LABEL) == name
-            and _key(each)[0] == namespace
+            each for each in self.caches.all(POD) if within(each, "metadata", "labels").get(LABEL) == name
+            and each["metadata"]["namespace"] == namespace
         ]  # fmt: skip
         ready = condition_of(self._deployment(agent), pods)
         if not accepted.status and ready.status:
             ready = Condition("Ready", False, accepted.reason, "not what the agent says now; see Accepted")
         status = _status(agent, [accepted, ready])
         if status != within(agent, "status"):
-            told = await self._cluster.patch(
-                KAGENT, name, namespace, {"status": status}, subresource="status"
-            )
-            self._changed(told)
+            told = await self.cluster.patch(KAGENT, name, namespace, {"status": status}, subresource="status")
+            self.caches.put(told)
 
     def _speaking(self) -> list[Object]:
         """The pods whose runs are told here; those of an agent that is no longer ours have their last words too."""
-        return [pod for pod in self._all(POD) if self._is_heard(pod)]
+        return [pod for pod in self.caches.all(POD) if self._is_heard(pod)]
 
     def _is_heard(self, pod: Object) -> bool:
         if self._listener is not None and self._listener.follows(pod):
             return True
         name = str(within(pod, "metadata", "labels").get(LABEL) or "")
-        agent = self._one(KAGENT, _key(pod)[0], name)
+        agent = self.caches.get(KAGENT, Key.of(pod).namespace, name)
         return agent is None or selected(agent, self._selector)
 
     def _deployment(self, agent: Object) -> Object | None:
-        have = self._one(DEPLOYMENT, *_key(agent))
+        _, namespace, name = Key.of(agent)
+        have = self.caches.get(DEPLOYMENT, namespace, name)
         return have if have is not None and _is_ours(have, agent) else None
-
-    def _changed(self, obj: Object) -> None:
-        for store in self._stores.get(kind_of(obj), ()):
-            if store.namespace in (None, obj["metadata"].get("namespace")):
-                store.put(obj)
-
-    def _all(self, kind: Kind) -> list[Object]:
-        return [each for store in self._stores[kind] for each in store.all()]
-
-    def _one(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        found = (store.get(namespace, name) for store in self._stores[kind])
-        return next((each for each in found if each is not None), None)
 
 
 def condition_of(deployment: Mapping[str, Any] | None, pods: Sequence[Mapping[str, Any]]) -> Condition:
-    """Whether the pods of now serve; where they do not, why, in the words of who knows."""
+    """The condition Ready: that the newest pods serve, or why not, in the words of the cluster or the container."""
     if deployment is None:
         return Condition("Ready", False, "NotMade", "there are no pods for it yet")
     status, wanted = within(deployment, "status"), within(deployment, "spec").get("replicas", 1)
@@ -337,12 +237,12 @@ def condition_of(deployment: Mapping[str, Any] | None, pods: Sequence[Mapping[st
     for pod in pods:
         if within(pod, "metadata", "annotations").get(CONFIG_HASH) != mark:
             continue
-        if (found := _wrong_with(pod)) is not None:
+        if (found := _failure_of(pod)) is not None:
             return Condition("Ready", False, *found)
     return Condition("Ready", False, "Starting", f"{there} of {wanted} pods serve")
 
 
-def _wrong_with(pod: Mapping[str, Any]) -> tuple[str, str] | None:
+def _failure_of(pod: Mapping[str, Any]) -> tuple[str, str] | None:
     status = within(pod, "status")
     for key in ("initContainerStatuses", "containerStatuses"):
         for each in items(status.get(key)):
@@ -391,7 +291,3 @@ def _status(agent: Mapping[str, Any], conditions: Sequence[Condition]) -> Object
 def _is_ours(obj: Mapping[str, Any], agent: Mapping[str, Any]) -> bool:
     label = within(obj, "metadata", "labels").get("app.kubernetes.io/managed-by")
     return label == MANAGER and any(each.get("uid") == agent["metadata"]["uid"] for each in owners(obj))
-
-
-def _key(obj: Mapping[str, Any]) -> Key:
-    return str(obj["metadata"].get("namespace") or ""), str(obj["metadata"]["name"])

@@ -37,7 +37,6 @@ MOST_RECORDS = 20_000
 MOST_BYTES = 32 * 2**20
 _HOUR = 3600.0
 _PRUNED_AFTER = 8 * 2**20
-_KEPT_DAYS, _KEPT_BYTES = 30.0, 128 * 2**20
 _RUNS = 32
 """Of which one pod's records are known without asking the journal."""
 _LAST_TRIES = 5
@@ -341,7 +340,7 @@ class PodRecords:
             self._grown += size
         if self._grown > _PRUNED_AFTER:
             self._grown = 0
-            self._journal.prune(keep_days=_KEPT_DAYS, keep_bytes=_KEPT_BYTES)
+            self._journal.prune(keep_days=KEEP_DAYS, keep_bytes=KEEP_BYTES_OPERATOR)
         return new
 
     def _count(self, record: Record) -> int | None:

@@ -1,6 +1,6 @@
-"""A local copy of all objects of a kind, so that deciding asks nobody.
+"""Local copies of all objects of a kind, so that decisions need no request.
 
-It is listed once and then watched. What we write ourselves is put in at once; the watch brings it later again. Versions
+A kind is listed once and then watched. Our own writes are put in at once; the watch brings them later again. Versions
 are compared as numbers, which is what every API server gives and what keeps an old answer from undoing a new one.
 """
 
@@ -10,24 +10,27 @@ import asyncio
 import logging
 import random
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol, TypeAlias, cast
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
-from hookline.kube.errors import ClusterError, Gone
-from hookline.kube.kinds import Kind, Object
+from hookline.kube.errors import ClusterError, Gone, NotThere
+from hookline.kube.kinds import Kind, Object, kind_of
 
 logger = logging.getLogger("hookline.kube")
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 10.0
+MISSING_PAUSE = 15.0
+"""Seconds until the cluster is asked again for a kind that it does not have."""
 
 Key: TypeAlias = tuple[str, str]
 OnChange: TypeAlias = Callable[[Object | None, Object | None], None]
 
 
 class Watched(Protocol):
-    """What is asked of a cluster here."""
+    """The part of a cluster that is used here."""
 
     async def list(
         self, kind: Kind, namespace: str | None = None, labels: Mapping[str, str] | str | None = None
@@ -45,7 +48,8 @@ class Watched(Protocol):
 class Store:
     """The objects are shared with everyone who asks: nobody may change one.
 
-    `on_change` is called with what was there before and what is there now; None for nothing.
+    `on_change` is called with the object as it was and as it is; None for nothing. A cluster may lack an `optional`
+    kind: then there are none of it, until it is installed.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Store:
         *,
         namespace: str | None = None,
         labels: Mapping[str, str] | str | None = None,
+        optional: bool = False,
         on_change: OnChange = lambda before, after: None,
     ) -> None:
         self.kind = kind
@@ -63,6 +68,7 @@ class Store:
         self._cluster = cluster
         self.namespace = namespace
         self._labels = labels
+        self._optional = optional
         self._objects: dict[Key, Object] = {}
         self._owned: defaultdict[str, set[Key]] = defaultdict(set)
         # How far list and watch have brought us; whatever is older and not here was deleted.
@@ -82,6 +88,10 @@ class Store:
             except Gone:
                 logger.debug("%s: too much has happened since version %s", self.kind.kind, self._version)
             except ClusterError as error:
+                if self._optional and isinstance(error, NotThere):
+                    self.synced.set()
+                    await asyncio.sleep(MISSING_PAUSE)
+                    continue
                 self._tell(error)
             await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
@@ -97,13 +107,13 @@ class Store:
         return [self._objects[key] for key in sorted(self._owned.get(uid, ()))]
 
     def put(self, obj: Object) -> None:
-        """Takes in what we created or changed just now, unless something newer is known already."""
+        """Takes in an object that we created or changed just now, unless something newer is known already."""
         if _key(obj) not in self._objects and not _is_newer(_version(obj), self._version):
             return
         self._take(obj)
 
     def forget(self, obj: Object) -> None:
-        """Drops what we deleted just now, unless its name belongs to another one already."""
+        """Drops an object that we deleted just now, unless its name belongs to another one already."""
         known = self._objects.get(_key(obj))
         if known is not None and known["metadata"].get("uid") == obj["metadata"].get("uid"):
             self._drop(_key(obj))
@@ -172,6 +182,66 @@ class Store:
         if not self._out:
             self._out = True
             logger.warning("%s: not up to date, and tried again until it is: %s", self.kind.kind, error)
+
+
+class Watch(NamedTuple):
+    """A kind to keep a copy of: all of it, or those with the `labels`; see `Store` for `optional`."""
+
+    kind: Kind
+    labels: str | None = None
+    optional: bool = False
+
+
+class Caches:
+    """Copies of several kinds: of the whole cluster, or of each of the `namespaces`."""
+
+    def __init__(
+        self,
+        cluster: Watched,
+        watches: Iterable[Watch],
+        namespaces: Sequence[str] = (),
+        on_change: Callable[[Kind, Object | None, Object | None], None] = lambda kind, before, after: None,
+    ) -> None:
+        self._stores = {
+            kind: [
+                Store(
+                    cluster,
+                    kind,
+                    namespace=namespace,
+                    labels=labels,
+                    optional=optional,
+                    on_change=partial(on_change, kind),
+                )
+                for namespace in (namespaces or (None,))
+            ]
+            for kind, labels, optional in watches
+        }
+
+    @property
+    def stores(self) -> list[Store]:
+        return [store for stores in self._stores.values() for store in stores]
+
+    async def synced(self) -> None:
+        """Waits until every copy was complete once."""
+        for store in self.stores:
+            await store.synced.wait()
+
+    def all(self, kind: Kind) -> list[Object]:
+        return [obj for store in self._stores[kind] for obj in store.all()]
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        found = (store.get(namespace, name) for store in self._stores[kind])
+        return next((obj for obj in found if obj is not None), None)
+
+    def owned(self, kind: Kind, uid: str) -> list[Object]:
+        """Those that name an owner with this uid."""
+        return [obj for store in self._stores[kind] for obj in store.owned(uid)]
+
+    def put(self, obj: Object) -> None:
+        """Takes in an object that we created or changed just now, if its kind is kept here."""
+        for store in self._stores.get(kind_of(obj), ()):
+            if store.namespace in (None, obj["metadata"].get("namespace")):
+                store.put(obj)
 
 
 def _key(obj: Object) -> Key:

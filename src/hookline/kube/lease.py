@@ -1,38 +1,54 @@
-"""Of several operators one acts: the one whose name stands in a Lease.
+"""Leader election by a Lease: of several processes one works, and the next begins only after it has ended.
 
-Nobody compares clocks of two machines: whoever waits counts from when it saw the lease change, and whoever holds it
+No two machines' clocks are compared: whoever waits counts from when it saw the lease change, and whoever holds it
 counts from before it asked for the renewal. So the holder has stopped before another may begin.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import hashlib
 import logging
+import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol, cast
 
-from hookline.errors import UsageError
+from hookline.errors import HooklineError, UsageError
 from hookline.kube.errors import AlreadyThere, ClusterError, Conflict, NotThere
 from hookline.kube.kinds import LEASE, Kind, Object
 
 logger = logging.getLogger("hookline.kube")
 
 
-class Leased(Protocol):
-    """What is asked of a cluster here."""
+class LeaseCluster(Protocol):
+    """The part of a cluster that is used here."""
 
     async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None: ...
     async def create(self, obj: Object) -> Object: ...
     async def replace(self, obj: Object) -> Object: ...
 
 
+class LeaseHeld(UsageError):
+    """Another process holds the lease, and renews it."""
+
+    def __init__(self, holder: str, name: str) -> None:
+        super().__init__(f"{holder} holds the lease {name}")
+        self.holder = holder
+
+
+class LeaseLost(HooklineError):
+    """Another may hold the lease now."""
+
+
 def may_take(lease: Mapping[str, Any] | None, identity: str, unchanged: float) -> bool:
-    """Whether this one may put its name in: nobody's, its own, or not renewed for as long as it was lent."""
+    """True if the lease is free, ours, or expired: `unchanged` are the seconds since it was last seen to change."""
     spec = _spec(lease)
     holder = spec.get("holderIdentity")
     return not holder or holder == identity or unchanged >= float(spec.get("leaseDurationSeconds") or 0)
@@ -41,7 +57,7 @@ def may_take(lease: Mapping[str, Any] | None, identity: str, unchanged: float) -
 def claimed(
     lease: Mapping[str, Any] | None, identity: str, *, name: str, namespace: str, duration: int, now: datetime
 ) -> Object:
-    """The lease with this one's name in it, renewed now."""
+    """The lease as held by `identity`, renewed now."""
     spec = dict(_spec(lease))
     time = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     if spec.get("holderIdentity") != identity:
@@ -53,28 +69,35 @@ def claimed(
 
 
 def released(lease: Mapping[str, Any]) -> Object:
-    """The lease as nobody's, so that the next need not wait."""
+    """The lease as held by nobody, so that the next holder need not wait."""
     spec = {**_spec(lease), "holderIdentity": "", "leaseDurationSeconds": 1}
     return {**lease, "spec": spec}
+
+
+def _mark_of(folder: Path) -> str:
+    return hashlib.sha256(os.path.realpath(folder).encode()).hexdigest()[:8]
 
 
 def _spec(lease: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", (lease or {}).get("spec") or {})
 
 
-class Lead:
-    """`duration` is how long a lease is lent, `every` when it is renewed, `patience` when the holder gives up.
+class Lease:
+    """A lease to hold: lent for `duration` seconds, renewed `every` so many, given up when that fails for `patience`.
 
-    All in seconds. What is held must end soon after it is cancelled: within `duration` less `patience`.
+    A body that is run under it must end soon after it is cancelled: within `duration` less `patience`. With a `lock`
+    file, the holder is this machine and the file's folder, so that a process that was killed is followed at once by
+    the next one there; the lock keeps that single.
     """
 
     def __init__(
         self,
-        cluster: Leased,
+        cluster: LeaseCluster,
         namespace: str,
         name: str,
         *,
         identity: str = "",
+        lock: Path | None = None,
         duration: int = 15,
         every: float = 2.0,
         patience: float = 10.0,
@@ -83,26 +106,68 @@ class Lead:
             raise UsageError(
                 f"every={every!r}, patience={patience!r}, duration={duration!r}; each must be less than the next"
             )
-        self.identity = identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
+        mark = _mark_of(lock.parent) if lock else secrets.token_hex(4)
+        self.identity = identity or f"{socket.gethostname()}_{mark}"
         self.leading = False
         self._cluster = cluster
         self._namespace = namespace
         self._name = name
+        self._lock = lock
         self._duration = duration
         self._every = every
         self._patience = patience
         self._lease: Object | None = None
         self._changed = monotonic()
         self._renewed = monotonic()
+        self._why = ""
+        """The last failure of a renewal."""
 
     async def hold(self, body: Callable[[], Awaitable[None]]) -> None:
         """Runs `body` whenever and as long as the lease is ours; returns when it does."""
         while True:
-            await self._wait()
-            logger.info("%s: leads as %s", self._name, self.identity)
-            if await self._led(body):
-                return
-            logger.warning("%s: %s leads no more", self._name, self.identity)
+            async with self.held() as renewal:
+                logger.info("%s: leads as %s", self._name, self.identity)
+                if await self._run(body, renewal):
+                    return
+            try:
+                renewal.result()
+            except LeaseLost as lost:
+                logger.warning("%s: %s leads no more: %s", self._name, self.identity, lost)
+
+    @asynccontextmanager
+    async def held(self, *, wait: bool = True) -> AsyncGenerator[asyncio.Task[None]]:
+        """Takes the lease and renews it; the task ends, with a LeaseLost, if it is lost.
+
+        Waits for as long as another holds it; without `wait`, only until it is seen that the other one renews it, which
+        is a LeaseHeld. The holder may have been killed.
+        """
+        with self._locked():
+            await (self._wait() if wait else self._take())
+            renewal = asyncio.create_task(self._renew())
+            self.leading = True
+            try:
+                yield renewal
+            finally:
+                self.leading = False
+                renewal.cancel()
+                await asyncio.wait({renewal})
+                if not renewal.cancelled():
+                    # Whoever was given the task may not have asked for its end.
+                    renewal.exception()
+                await self._release()
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        if self._lock is None:
+            yield
+            return
+        self._lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(self._lock, "a+") as opened:
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LeaseHeld("another process of this machine", self._name) from None
+            yield
 
     async def _wait(self) -> None:
         out = False
@@ -117,59 +182,71 @@ class Lead:
                 out = True
             await asyncio.sleep(min(self._every / 2, 2.0))
 
-    async def _led(self, body: Callable[[], Awaitable[None]]) -> bool:
-        """Whether the body came to its end, rather than the lease."""
+    async def _take(self) -> None:
+        first: Mapping[str, Any] | None = None
+        while not await self._taken():
+            holder = str(_spec(self._lease).get("holderIdentity"))
+            if first is None:
+                first = _spec(self._lease)
+                logger.warning(
+                    "%s: held by %s in the namespace %r; waiting to see if it is still alive",
+                    self._name,
+                    holder,
+                    self._namespace,
+                )
+            elif _spec(self._lease) != first:
+                raise LeaseHeld(holder, self._name)
+            await asyncio.sleep(min(self._every / 2, 1.0))
+
+    async def _run(self, body: Callable[[], Awaitable[None]], renewal: asyncio.Task[None]) -> bool:
+        """True if the body came to its end, rather than the lease."""
         work = asyncio.ensure_future(body())
-        renewal = asyncio.create_task(self._renew())
-        self.leading = True
         try:
             await asyncio.wait({work, renewal}, return_when=asyncio.FIRST_COMPLETED)
             ended = work.done()
         finally:
-            await self._leave(work, renewal)
-        for task in (work, renewal):
-            if not task.cancelled():
-                task.result()
-        if ended:
+            work.cancel()
+            try:
+                # The lease is renewed for as long as the body takes to end.
+                await asyncio.wait({work})
+            finally:
+                if not work.done():
+                    # Cancelled a second time, we leave with the body at work: then the lease has to run out.
+                    self._lease = None
+        if ended or not work.cancelled():
             await work
         return ended
 
-    async def _leave(self, work: asyncio.Future[None], renewal: asyncio.Task[None]) -> None:
-        try:
-            work.cancel()
-            # The lease is renewed for as long as the body takes to end.
-            await asyncio.wait({work})
-        finally:
-            self.leading = False
-            renewal.cancel()
-            await asyncio.wait({renewal})
-            # Cancelled a second time, we leave with the body at work: then the lease has to run out.
-            if work.done():
-                await self._release()
-
     async def _renew(self) -> None:
-        """Returns when the lease is not ours any more, or could not be renewed for too long."""
+        """Renews the lease until it is another's, or could not be renewed for too long."""
         while True:
             await asyncio.sleep(self._every)
             left = self._renewed + self._patience - monotonic()
             try:
                 async with asyncio.timeout(left):
-                    if not await self._renewed_again():
-                        return
-            except TimeoutError:
-                logger.warning("%s: the lease could not be renewed for %g s", self._name, self._patience)
-                return
+                    await self._renew_once()
+            except TimeoutError as error:
+                raise LeaseLost(
+                    f"the lease {self._name} could not be renewed for {self._patience:g} s{self._why}; what is at work"
+                    " in the cluster goes on, and the next holder takes it up"
+                ) from error
 
-    async def _renewed_again(self) -> bool:
+    async def _renew_once(self) -> None:
         while True:
             try:
-                return await self._taken()
+                if await self._taken():
+                    self._why = ""
+                    return
+                raise LeaseLost(
+                    f"{_spec(self._lease).get('holderIdentity')} holds the lease {self._name} now"
+                )
             except ClusterError as error:
+                self._why = f" ({error})"
                 logger.debug("%s: not renewed: %s", self._name, error)
             await asyncio.sleep(self._every / 5)
 
     async def _taken(self) -> bool:
-        """Whether the lease is ours now. What is known of it is tried first, and read anew if that is old."""
+        """True if the lease is ours now. Its last known state is tried first, and read anew if that is old."""
         if not self._held():
             await self._read()
         for _ in range(2):
@@ -178,7 +255,12 @@ class Lead:
             try:
                 await self._claim()
                 return True
-            except (AlreadyThere, Conflict, NotThere):
+            except (AlreadyThere, Conflict):
+                await self._read()
+            except NotThere:
+                if self._lease is None:
+                    raise
+                # It was deleted.
                 await self._read()
         return False
 
@@ -206,7 +288,7 @@ class Lead:
         self._renewed = asked
 
     async def _release(self) -> None:
-        # Who cannot tell need not: the lease runs out by itself.
+        # If this fails the lease runs out by itself.
         with suppress(ClusterError, TimeoutError):
             async with asyncio.timeout(self._every):
                 try:

@@ -19,6 +19,7 @@ from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
 from hookline.journal.user import open_journal, secrets_of
 from hookline.kube.connect import Target, connected
+from hookline.kube.lease import Lease, LeaseHeld
 from hookline.options import AGENT, KUBERNETES, WORKFLOW, ServeOptions, refuse_given
 from hookline.runners.local import LocalRunner
 from hookline.source import text_of
@@ -37,6 +38,7 @@ from hookline.symphony.workspace import Root
 from hookline.terminal import err, print_json
 
 if TYPE_CHECKING:
+    from hookline.kube.client import Cluster
     from hookline.symphony.cluster import ClusterWorker
 
 REFRESH = 0.5
@@ -129,7 +131,6 @@ async def _served_there(
     show: Callable[[dict[str, Any]], None] | None,
 ) -> int:
     from hookline.symphony.cluster import NEAR, ClusterWorker, Terms, workflow_id
-    from hookline.symphony.lease import alone
 
     log, workflow = logging.getLogger(__name__), watched.workflow
     if workflow.tracker.kind in NEAR:
@@ -143,7 +144,7 @@ async def _served_there(
     with open_journal() as journal:
         async with connected(target) as cluster:
             placed = Terms(namespace=target.namespace or cluster.namespace, **terms)
-            async with alone(cluster, placed.namespace, workflow_id(workflow), home, log.warning) as lease:
+            async with _sole_service(cluster, placed.namespace, workflow_id(workflow), home) as lease:
                 worker = ClusterWorker(
                     cluster,
                     placed,
@@ -164,6 +165,25 @@ async def _served_there(
                 finally:
                     await worker.close()
     return 0
+
+
+@asynccontextmanager
+async def _sole_service(
+    cluster: Cluster, namespace: str, id: str, home: Path
+) -> AsyncGenerator[asyncio.Task[None]]:
+    """Holds the lease of the one service that works on a workflow in a namespace; the task fails if it is lost."""
+    lock = home / f"serve-{namespace}-{id}.lock"
+    lease = Lease(
+        cluster, namespace, f"hookline-serve-{id}", lock=lock, duration=40, every=5.0, patience=30.0
+    )
+    try:
+        async with lease.held(wait=False) as renewal:
+            yield renewal
+    except LeaseHeld as exc:
+        raise UsageError(
+            f"{exc.holder} works on this in the namespace {namespace!r} already; end it, or give this one another"
+            " workspace.root or another namespace"
+        ) from exc
 
 
 async def _taken_up(worker: ClusterWorker, workflow: Workflow) -> None:

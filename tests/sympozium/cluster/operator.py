@@ -8,7 +8,8 @@ import logging
 import sys
 
 from hookline.kube.client import Cluster
-from hookline.sympozium.cluster.controller import serve
+from hookline.kube.controller import serve
+from hookline.sympozium.cluster.controller import AgentRunController
 from hookline.sympozium.cluster.objects import Settings
 
 # One that was asked to skip does what the built-in agent does; others tell that they run, and do as they are told.
@@ -24,7 +25,10 @@ async def operate(kubeconfig: str, image: str, namespace: str, seconds: int) -> 
     settings = Settings(image=image, agent_command=AGENT, prepare_as_root=True, max_run_history=1000)
     async with Cluster.from_kubeconfig(kubeconfig) as cluster:
         await serve(
-            cluster, settings, namespaces=(namespace,), lease_namespace=namespace, lease_seconds=seconds
+            cluster,
+            lambda cluster, journal: [AgentRunController(cluster, settings, (namespace,), journal)],
+            lease_namespace=namespace,
+            lease_seconds=seconds,
         )
 
 

@@ -23,7 +23,7 @@ from hookline.kube.errors import NotThere, Refused, Unreachable
 from hookline.kube.kinds import AGENT_RUN, POD, Kind
 from hookline.kube.logs import GONE
 from hookline.sympozium.cluster.agent_log import read_agent_log
-from hookline.sympozium.cluster.controller import Operator
+from hookline.sympozium.cluster.controller import AgentRunController
 from hookline.sympozium.cluster.follow import RunFollower
 from hookline.sympozium.cluster.ledger import Ledger
 from hookline.sympozium.cluster.records import inner_scopes_of, records_of, run_id_of
@@ -154,7 +154,7 @@ async def test_an_agent_of_somebody_elses_is_not_made_to_tell() -> None:
 async def operated(journal: Journal, cluster: Watchable, play: Play) -> AsyncIterator[Node]:
     plays = {name: Play(seconds=0) for name in ("pre-a", "post-c", "prepare")}
     node = Node(cluster=cluster, plays={**plays, "agent": play})
-    operator = Operator(cluster, BUILT_IN, journal=journal)  # type: ignore[arg-type]
+    operator = AgentRunController(cluster, BUILT_IN, journal=journal)  # type: ignore[arg-type]
     working = asyncio.create_task(operator.run())
     try:
         yield node

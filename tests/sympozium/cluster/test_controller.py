@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hookline.kube.kinds import AGENT_RUN, JOB, SECRET, Kind
-from hookline.sympozium.cluster.controller import Operator
+from hookline.sympozium.cluster.controller import AgentRunController
 from tests.kube.memory_cluster import Node, Object, Play, PretendCluster, copied
 from tests.sympozium.cluster.world import ENDS, NAMESPACE, SETTINGS, agent_run, answered, hook
 
@@ -59,7 +59,7 @@ class Ground:
         self.node = Node(
             cluster=self.cluster, plays={**quick, "agent": Play(seconds=0, says=answered("yes"))}
         )
-        self.operator = Operator(self.cluster, replace(SETTINGS, **settings))  # type: ignore[arg-type]
+        self.operator = AgentRunController(self.cluster, replace(SETTINGS, **settings))  # type: ignore[arg-type]
 
     def add(self, name: str, uid: str, **spec: Any) -> None:
         self.cluster.add(agent_run(name, uid, **spec))

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from hookline.sympozium.cluster.controller import LEASE
+from hookline.kube.controller import LEASE
 from hookline.sympozium.cluster.crds import crds
 from hookline.sympozium.cluster.objects import ACCOUNT, RUN_LABEL
 from hookline.sympozium.cluster.plan import FINALIZER

@@ -35,7 +35,7 @@ from hookline.journal.owner import owner
 from hookline.journal.recovery import recover
 from hookline.kube.kinds import AGENT_RUN, CLAIM, JOB, POD, Kind
 from hookline.runners.local import LocalRunner
-from hookline.sympozium.cluster.controller import Operator
+from hookline.sympozium.cluster.controller import AgentRunController
 from hookline.sympozium.cluster.follow import RunLedger as followed
 from hookline.sympozium.cluster.ledger import GONE, Ledger
 from hookline.sympozium.cluster.records import records_of, run_id_of
@@ -358,7 +358,7 @@ async def operated(journal: Journal, cluster: Watchable) -> AsyncIterator[Node]:
     """An operator at work that keeps that journal."""
     quick = {name: Play(seconds=0) for name in ("pre-a", "post-c", "prepare")}
     node = Node(cluster=cluster, plays={**quick, "agent": Play(seconds=0, says=answered("yes"))})
-    operator = Operator(cluster, SETTINGS, journal=journal)  # type: ignore[arg-type]
+    operator = AgentRunController(cluster, SETTINGS, journal=journal)  # type: ignore[arg-type]
     working = asyncio.create_task(operator.run())
     try:
         yield node

@@ -18,7 +18,7 @@ from hookline.errors import JournalError
 from hookline.journal.intake import BROKEN_OFF, MOST_BYTES, Intake, OnceJournal, lacking
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import end_as_lost, lost_ends
-from hookline.journal.sqlite import KEEP_DAYS, SqliteJournal
+from hookline.journal.sqlite import KEEP_BYTES_OPERATOR, KEEP_DAYS, SqliteJournal
 from hookline.kube.fields import items, mapping, within
 from hookline.sympozium.cluster.records import (
     AGENT_SCOPE,
@@ -40,7 +40,6 @@ logger = logging.getLogger("hookline.kube")
 Object = Mapping[str, Any]
 
 GONE = "lost: the AgentRun is gone from the cluster, and nothing tells how it ended"
-KEPT_BYTES = 128 * 1024 * 1024
 _UNHEARD = "nobody heard the rest of what the agent did inside, so it is not on record"
 _UNREAD = "what the agent did inside is not on record: its log was not read for this journal"
 _ANSWERS = frozenset({Scope.STEP, Scope.MODEL, Scope.AGENT})
@@ -235,7 +234,7 @@ class JournalWriter:
 
 def _pruned(path: Path) -> None:
     with contextlib.closing(SqliteJournal(path)) as journal:
-        journal.prune(keep_days=KEEP_DAYS, keep_bytes=KEPT_BYTES)
+        journal.prune(keep_days=KEEP_DAYS, keep_bytes=KEEP_BYTES_OPERATOR)
 
 
 def _let_out(record: Record, run: Object) -> Record:

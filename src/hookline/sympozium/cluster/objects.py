@@ -59,11 +59,6 @@ class Settings:
     prepare_as_root: bool = False
     """For volumes that do not take the pod's group (host paths, some NFS): our first container makes the folders as
     root, without any capability; hooks and agent stay what they are."""
-    kagent: bool = False
-    """Keep kagent's Agents too: those with hooks, or with the label of `kagent_selector`."""
-    kagent_selector: str = ""
-    plain_registries: tuple[str, ...] = ()
-    """Registries that hook images are fetched from without TLS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
