@@ -5,9 +5,10 @@ import json
 import pytest
 
 from hookline.errors import FileError, UsageError
-from hookline.kube.client import Cluster, Patience
+from hookline.kube.client import Cluster
 from hookline.kube.errors import AlreadyThere, ClusterError, Conflict, Gone, NotThere, Refused, Unreachable
 from hookline.kube.kinds import AGENT_RUN, CONFIG_MAP, JOB, POD
+from hookline.kube.transport import Patience
 from tests.kube.scripted_server import DRIBBLE, SILENCE, answer, chunked, scripted, status, stream
 
 QUICK = Patience(limit=60, tries=3, pause=0.001)

@@ -9,10 +9,11 @@ import pytest
 import yaml
 
 from hookline.kube.cache import Store
-from hookline.kube.client import Cluster, Patience
+from hookline.kube.client import Cluster
 from hookline.kube.errors import AlreadyThere, Conflict, NotThere, Refused, Unreachable
 from hookline.kube.kinds import ACCOUNT, CONFIG_MAP, LEASE, POD, SECRET, Kind
 from hookline.kube.lease import Lease
+from hookline.kube.transport import Patience
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 

@@ -1,31 +1,24 @@
-"""Kubernetes: AgentRuns, agents and packs of Sympozium, and kagent's agents, worked off in a cluster.
+"""Kubernetes: the floor that every room with something in a cluster stands on.
 
 Pure, values in and values out:
 
-kinds        the kinds of objects that are spoken of, and where they are in the API
-parts        looks into plain objects whose form nobody vouches for
-schemas      what each kind may hold, from the tables by which files are read
-crds         the definitions of Sympozium's kinds; kagent_crds those of kagent's
-installing   all that an installation needs
-objects      what one AgentRun comes to: account, claim, Jobs and their pods
-kagent       what one kagent agent comes to: Deployment, Service, Secret
-submitting   the AgentRun that a file asks for
-seeing       what a pod tells of its containers
-following    how the containers of one Job fare, with their limits
-record       what is kept of a run, to go on from after a crash
-deciding     what is to be done for a run now
-telling      its status, conditions and events
-journaling   its status as the records of a run
-packs        the agents of a pack, and the runs that are old enough to go
-granting     what asks for more than may be granted
+kinds        the kinds of objects that are known, and their places in the API
+fields       access to plain objects that may lack any field
+pods         security, resources and names that all our pods share
+jobs         a program of hookline's as a Job
+pod_state    the state of containers, read from their pod
+job_state    the state of a Job's containers, with their limits
+install      all objects that an installation needs
 
-What talks to the cluster:
+What talks to a cluster:
 
-cluster      the client; nothing else names its library
-watching     a copy of one kind, kept up to date
-leading      which of several operators acts
-acting       does for one run what was decided
-operator     looks at a run whenever something of it has changed; kagents at an agent
-
-What runs in pods: `prepare` before the hooks of a run, `fetching` before a kagent agent.
+kubeconfig   finds the cluster and logs in; nothing else names its library
+transport    requests: retries, errors, long answers
+client       the client
+cache        local copies of kinds, kept up to date
+lease        leader election
+controller   the loop of a controller, and the program that runs several
+job_run      one Job from its creation to its end
+connect      the cluster that a command means, and its refusals as messages
+errors       the errors of all these
 """
