@@ -21,6 +21,7 @@ from hookline.engine.record import THERE, Begun, Journal, Record, RunRow
 from hookline.errors import JournalError
 from hookline.journal.intake import Intake, OnceJournal, is_moment, is_sound
 from hookline.journal.recovery import end_as_lost
+from hookline.journal.sqlite import KEEP_BYTES_OPERATOR, KEEP_DAYS
 from hookline.journal.stream import SERVING, Message
 from hookline.kagent.objects import CONTAINER
 from hookline.kube.errors import ClusterError

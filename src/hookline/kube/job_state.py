@@ -151,7 +151,7 @@ def _gone(made: Made, whole: Object | None, pod: Object | None, now: datetime) -
         if made.pod or whole is None or is_over(whole):
             return Reason.KILLED, f"its pod was deleted{f' ({failure})' if failure else ''}"
         return None
-    until = _lost_at(pod)
+    until = lost_at(pod)
     if until is not None:
         # Its containers are being ended; how they end is told before it goes, or by its going.
         return (Reason.KILLED, "its pod was deleted, and its node does not answer") if until <= now else None
@@ -161,7 +161,7 @@ def _gone(made: Made, whole: Object | None, pod: Object | None, now: datetime) -
     return None
 
 
-def _lost_at(pod: Object | None) -> datetime | None:
+def lost_at(pod: Object | None) -> datetime | None:
     """When a pod that was ended should be gone by all means."""
     ending = pod["metadata"].get("deletionTimestamp") if pod is not None else None
     return moment(ending) + timedelta(seconds=NODE_LOST) if ending else None
@@ -198,7 +198,7 @@ def _waited(
 ) -> Followed:
     """Nothing has ended. Where it does not get on, that is told, and after a while the container counts as not started."""
     found = _trouble(whole, pod, slots)
-    limits = [limit for limit in (_lost_at(pod), *map(_limit, slots)) if limit is not None]
+    limits = [limit for limit in (lost_at(pod), *map(_limit, slots)) if limit is not None]
     if found is None:
         return Followed(made=made, slots=tuple(slots), pod=pod, wake=min(limits, default=None))
     same = before is not None and (before.reason, before.container) == (found.reason, found.container)

@@ -19,7 +19,7 @@ import pytest
 from hookline.kube.controller import LEASE
 from hookline.sympozium.cluster.crds import crds
 from hookline.sympozium.cluster.objects import ACCOUNT, RUN_LABEL
-from hookline.sympozium.cluster.plan import FINALIZER
+from hookline.sympozium.cluster.observation import FINALIZER
 from tests.kube.fixtures import BUSYBOX, ROOT
 from tests.kube.kubectl import Kubectl
 from tests.kube.outside import Outside, outside_of_the_cluster

@@ -11,7 +11,8 @@ from hookline.kube.job_state import Made
 from hookline.kube.kinds import CLAIM, EVENT, JOB, POD, ROLE, ROLE_BINDING, SANDBOX, SECRET
 from hookline.sympozium.cluster import objects
 from hookline.sympozium.cluster.objects import Owner
-from hookline.sympozium.cluster.plan import FINALIZER, MOST_KEPT, World, plan
+from hookline.sympozium.cluster.observation import FINALIZER, MOST_KEPT, World
+from hookline.sympozium.cluster.plan import plan
 from hookline.sympozium.cluster.state import Record, frozen_of, read, spec_of
 from hookline.sympozium.phases import digest
 from hookline.sympozium.result import BEGIN, END

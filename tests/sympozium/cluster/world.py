@@ -9,7 +9,8 @@ from hookline.kube.errors import ClusterError
 from hookline.kube.kinds import AGENT_RUN, CLAIM, JOB, POD, SANDBOX, Kind
 from hookline.sympozium.cluster.apply import Hands
 from hookline.sympozium.cluster.objects import Settings
-from hookline.sympozium.cluster.plan import FINALIZER, Plan, World
+from hookline.sympozium.cluster.observation import FINALIZER, World
+from hookline.sympozium.cluster.plan import Plan
 from hookline.sympozium.cluster.state import Record
 from hookline.sympozium.result import BEGIN, END
 from hookline.sympozium.types import GROUP

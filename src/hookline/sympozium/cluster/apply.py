@@ -27,7 +27,8 @@ from hookline.kube.kinds import AGENT_RUN, CLUSTER_ROLE, EVENT, KINDS, ROLE, SEC
 from hookline.sympozium.cluster import objects
 from hookline.sympozium.cluster import state as record
 from hookline.sympozium.cluster.grants import beyond
-from hookline.sympozium.cluster.plan import FINALIZER, Log, Making, Plan, Removal, World, plan
+from hookline.sympozium.cluster.observation import FINALIZER, Log, World
+from hookline.sympozium.cluster.plan import Making, Plan, Removal, plan
 from hookline.sympozium.cluster.state import Record, spec_of
 from hookline.sympozium.cluster.status import Note
 from hookline.sympozium.environment import for_agent

@@ -29,7 +29,7 @@ from hookline.sympozium.cluster import packs
 from hookline.sympozium.cluster.apply import Hands
 from hookline.sympozium.cluster.ledger import JournalWriter
 from hookline.sympozium.cluster.objects import RUN_LABEL, Settings
-from hookline.sympozium.cluster.plan import FINALIZER, World
+from hookline.sympozium.cluster.observation import FINALIZER, World
 from hookline.sympozium.cluster.state import Record
 from hookline.sympozium.phases import Phase
 

@@ -7,48 +7,37 @@ it finds.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from hookline.errors import FileError
-from hookline.journal.masking import Mask
 from hookline.kube.fields import owners, phase_of, within
-from hookline.kube.job_state import NODE_LOST, Followed, Made, Slot, follow
-from hookline.kube.pod_state import HookSeen, Reason, State, any_running, moment
+from hookline.kube.job_state import NODE_LOST, Made, lost_at
+from hookline.kube.pod_state import State, any_running, moment
 from hookline.sympozium.cluster import objects
-from hookline.sympozium.cluster.objects import AGENT, POST, PRE, PREPARE, Owner, Settings
+from hookline.sympozium.cluster.objects import Settings
+from hookline.sympozium.cluster.observation import (
+    DELETED,
+    Log,
+    Observation,
+    World,
+    hooks_of,
+    never_begun,
+    never_started,
+    observe,
+)
 from hookline.sympozium.cluster.state import Record, frozen_of, spec_of
-from hookline.sympozium.cluster.status import Note, failed_status, notes_of, shown
-from hookline.sympozium.environment import cut
-from hookline.sympozium.phases import AgentSeen, Phase, Seen, Stage, due, gate_settled, gated, phase, verdict
-from hookline.sympozium.result import Result, ended, from_output
-from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
+from hookline.sympozium.cluster.status import Note, condition, failed_status, notes_of, shown
+from hookline.sympozium.phases import Phase, Seen, Stage, due, phase
+from hookline.sympozium.types import RunSpec
 
 Object = Mapping[str, Any]
 
-FINALIZER = "hookline.dev/agentrun"
-VERDICT = "sympozium.ai/gate-verdict"
-MOST_KEPT = 256 * 1024
-"""Bytes of an answer that are kept; an object of the cluster holds little more."""
-TAIL_LINES = 20
-_TAIL_BYTES = 2048
-_AGENT_LINES = 500
 _NO_INSTANCE = 60.0
 _TRIES = 3
 """Jobs for the same hooks, where each one before was ended from outside and none of them had begun."""
-_DELETED = "the run was deleted"
-
-
-class Log(NamedTuple):
-    """What a container said; `pod` is its pod's name, `uid` the pod's."""
-
-    pod: str
-    uid: str
-    container: str
-    lines: int | None
 
 
 class Making(NamedTuple):
@@ -65,39 +54,6 @@ class Removal(NamedTuple):
     kind: str
     name: str
     uid: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """All that is there of one run. `logs` are those that an earlier plan asked for; `refused` tells, by name, what the
-    cluster would not make."""
-
-    run: Object
-    now: datetime
-    settings: Settings
-    record: Record | None = None
-    instance: Object | None = None
-    jobs: Sequence[Object] = ()
-    pods: Sequence[Object] = ()
-    sandboxes: Sequence[Object] = ()
-    claims: Sequence[Object] = ()
-    logs: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
-    refused: Mapping[str, str] = field(default_factory=dict[str, str])
-    mask: Mask = field(default_factory=Mask)
-
-    @property
-    def owner(self) -> Owner:
-        metadata = self.run["metadata"]
-        return Owner(name=metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"])
-
-    @property
-    def deleted(self) -> bool:
-        return bool(self.run["metadata"].get("deletionTimestamp"))
-
-    @property
-    def held(self) -> bool:
-        """Whether the run cannot go before we let it."""
-        return FINALIZER in self.run["metadata"].get("finalizers", ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +74,18 @@ class Plan:
 def plan(world: World) -> Plan:
     if phase_of(world.run) in (Phase.SUCCEEDED, Phase.FAILED, Phase.SKIPPED):
         return _put_away(world)
-    return _begun(world) if world.record is None else _Follow(world, world.record).plan()
+    if world.record is None:
+        return _begun(world)
+    observed = observe(world, world.record)
+    if observed.logs:
+        return Plan(logs=observed.logs)
+    agent = observed.record.seen.agent
+    ran = agent.state is State.ENDED and agent.started is not None
+    if ran and phase_of(world.run) in ("", Phase.PENDING):
+        # Who watches the run sees each phase, however short.
+        status = {**within(world.run, "status"), "phase": str(Phase.RUNNING)}
+        return Plan(status=status, wake=world.now)
+    return _Next(world, world.record, observed).plan()
 
 
 def _begun(world: World) -> Plan:
@@ -174,19 +141,11 @@ def _without_instance(world: World, name: str) -> Plan:
     said = f"there is no Agent or SympoziumInstance {name!r} in {world.owner.namespace}"
     if until <= world.now:
         return _failed(world, said)
-    status = {"phase": str(Phase.PENDING), "conditions": [_waiting_for("InstanceNotFound", said, created)]}
-    return Plan(status=status, notes=(Note("Warning", "InstanceNotFound", said),), wake=until)
-
-
-def _waiting_for(reason: str, message: str, at: datetime) -> dict[str, Any]:
-    written = at.isoformat(timespec="seconds").replace("+00:00", "Z")
-    return {
-        "type": "Waiting",
-        "status": "True",
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": written,
+    status = {
+        "phase": str(Phase.PENDING),
+        "conditions": [condition("Waiting", "InstanceNotFound", said, created)],
     }
+    return Plan(status=status, notes=(Note("Warning", "InstanceNotFound", said),), wake=until)
 
 
 def _failed(world: World, why: str) -> Plan:
@@ -222,52 +181,32 @@ def _known(each: Object) -> tuple[str, str]:
     return each["metadata"]["name"], each["metadata"]["uid"]
 
 
-class _Follow:
-    """One look at a run that has begun."""
+class _Next:
+    """The next steps of a run that has begun, of what was observed."""
 
-    def __init__(self, world: World, record: Record) -> None:
+    def __init__(self, world: World, record: Record, observed: Observation) -> None:
+        now = observed.record
         self.world = world
         self.record = record
+        self.now = now
         self.spec: RunSpec = spec_of(record.frozen)
-        self.seen: Seen = record.seen
-        self.agent: Made | None = record.agent or self._unrecorded_agent()
-        self.post: tuple[Made, ...] = (*record.post, *self._unrecorded_hooks())
-        self.waiting = record.waiting
+        self.seen: Seen = now.seen
+        self.agent: Made | None = now.agent
+        self.post: tuple[Made, ...] = now.post
         self.lost = record.lost
-        self.cut = record.cut
-        self.void = record.void
-        self.logs: list[Log] = []
         self.make: list[Making] = []
         self.remove: list[Removal] = []
-        self.wakes: list[datetime] = []
+        self.wakes = list(observed.wakes)
 
     def plan(self) -> Plan:
-        self.waiting = None
-        unanswered = self._open and not self.post
-        self._look_at_agent()
-        self._hear_verdict(unanswered)
-        for index, made in enumerate(self.post):
-            if not made.over:
-                self._look_at_hooks(index, made)
-        if self.logs:
-            return Plan(logs=tuple(self.logs))
-        if self._unseen_running:
-            # Who watches the run sees each phase, however short.
-            status = {**within(self.world.run, "status"), "phase": str(Phase.RUNNING)}
-            return Plan(status=status, wake=self.world.now)
         self._end_rest()
         self._go_on()
+        ended = phase(self.spec.hooks, self.seen).ended
         record = replace(
-            self.record,
+            self.now,
             seen=self.seen,
-            agent=self.agent,
-            post=self.post,
-            waiting=self.waiting,
             lost=self.lost,
-            cut=self.cut,
-            void=self.void,
-            closed=self.record.closed
-            or (self.world.now if phase(self.spec.hooks, self.seen).ended else None),
+            closed=self.record.closed or (self.world.now if ended else None),
         )
         return Plan(
             make=tuple(self.make),
@@ -277,94 +216,6 @@ class _Follow:
             notes=notes_of(self.spec, self.record, record),
             wake=min(self.wakes, default=None),
         )
-
-    @property
-    def _unseen_running(self) -> bool:
-        """Whether the agent has run and ended since somebody last looked."""
-        ran = self.seen.agent.state is State.ENDED and self.seen.agent.started is not None
-        return ran and phase_of(self.world.run) in ("", Phase.PENDING)
-
-    def _unrecorded_agent(self) -> Made | None:
-        """What was made, and of which there is no record because we were broken off."""
-        name = objects.names(self.world.owner.name)
-        for each in (*self.world.jobs, *self.world.sandboxes):
-            if each["metadata"]["name"] in (name.agent, name.sandbox):
-                return Made(name=each["metadata"]["name"], uid=each["metadata"]["uid"])
-        return None
-
-    def _unrecorded_hooks(self) -> list[Made]:
-        known = {each.uid for each in self.record.post}
-        found = [
-            Made(name=job["metadata"]["name"], uid=job["metadata"]["uid"], positions=positions)
-            for job in self.world.jobs
-            if (positions := objects.positions_of(job)) and job["metadata"]["uid"] not in known
-        ]
-        return sorted(found, key=lambda made: made.name)[:1]
-
-    @property
-    def _open(self) -> bool:
-        """Whether the agent's part has still to end."""
-        return phase(replace(self.spec.hooks, post_run=()), replace(self.seen, post_run=())) in (
-            Phase.PENDING,
-            Phase.RUNNING,
-        )
-
-    def _look_at_agent(self) -> None:
-        agent = self.agent
-        if not self._open:
-            return
-        if agent is None or agent.over:
-            if self.world.deleted:
-                self._never_begun(_DELETED)
-            return
-        hooks = self.spec.hooks.pre_run
-        known = [*self.seen.pre_run, *(HookSeen() for _ in range(len(hooks) - len(self.seen.pre_run)))]
-        slots = [
-            Slot(container=PREPARE, seen=HookSeen()),
-            *(
-                Slot(container=f"{PRE}{hook.name}", seen=seen, timeout=hook.timeout)
-                for hook, seen in zip(hooks, known, strict=True)
-            ),
-            Slot(container=AGENT, seen=_as_hook(self.seen.agent), timeout=self.spec.timeout or RUN_TIMEOUT),
-        ]
-        stop = (Reason.KILLED, _DELETED) if self.world.deleted else None
-        found = self._followed(agent, slots, stop)
-        prepared, *before, last = found.slots
-        self.agent = found.made
-        self.seen = replace(
-            self.seen,
-            pre_run=tuple(self._said(slot, found.pod) for slot in before),
-            agent=self._answered(last, found.pod),
-            stopped=self._stopped(found, prepared),
-        )
-
-    def _followed(self, made: Made, slots: Sequence[Slot], stop: tuple[Reason, str] | None) -> Followed:
-        wholes = (*self.world.jobs, *self.world.sandboxes)
-        whole = next((each for each in wholes if each["metadata"]["uid"] == made.uid), None)
-        found = follow(
-            made, whole, self.world.pods, slots, now=self.world.now, stop=stop, before=self.record.waiting
-        )
-        self.waiting = found.waiting
-        if found.wake is not None:
-            self.wakes.append(found.wake)
-        return found
-
-    def _stopped(self, found: Followed, prepared: Slot) -> str:
-        """Why the run ends though its agent never began, where no hook before it says so itself."""
-        before = found.slots[1:-1]
-        if not found.made.over or found.slots[-1].seen.state is not State.WAITING:
-            return ""
-        if any(slot.seen.failed for slot in before):
-            return ""
-        if prepared.seen.failed:
-            return self._unprepared(prepared, found.pod)
-        return found.why or "its pod ended before the agent began"
-
-    def _unprepared(self, prepared: Slot, pod: Object | None) -> str:
-        said = self._said(prepared, pod)
-        if said.reason is Reason.NOT_STARTED:
-            return said.detail
-        return f"the workspace could not be prepared: {said.tail or said.detail or f'exit code {said.exit_code}'}"
 
     def _end_rest(self) -> None:
         """What has to go and is still there; also what an earlier look was broken off before removing.
@@ -386,101 +237,10 @@ class _Follow:
     def _sandboxed(self) -> bool:
         return bool(self.spec.sandbox and self.spec.sandbox.enabled)
 
-    def _said(self, slot: Slot, pod: Object | None) -> HookSeen:
-        """A hook with the last lines that it said, which are read when it has ended."""
-        seen = slot.seen
-        if seen.state is not State.ENDED or seen.reason is Reason.NOT_STARTED or pod is None:
-            return seen
-        if seen == self._before(slot.container):
-            return seen
-        text = self._log(pod, slot.container, TAIL_LINES)
-        return replace(seen, tail=_tail(self.world.mask.text(text or seen.tail)))
-
-    def _before(self, container: str) -> HookSeen | None:
-        """What the record has of a hook."""
-        both = (
-            (PRE, self.spec.hooks.pre_run, self.record.seen.pre_run),
-            (POST, self.spec.hooks.post_run, self.record.seen.post_run),
-        )
-        for prefix, hooks, seen in both:
-            for hook, each in zip(hooks, seen, strict=False):
-                if container == f"{prefix}{hook.name}":
-                    return each
-        return None
-
-    def _log(self, pod: Object, container: str, lines: int | None) -> str:
-        metadata = pod["metadata"]
-        key = (metadata["uid"], container)
-        if key not in self.world.logs:
-            self.logs.append(Log(metadata["name"], metadata["uid"], container, lines))
-            return ""
-        return self.world.logs[key]
-
-    def _answered(self, slot: Slot, pod: Object | None) -> AgentSeen:
-        """The agent, with the answer that it left on its output."""
-        seen, before = slot.seen, self.seen.agent
-        if before.state is State.ENDED:
-            return before
-        if seen.state is not State.ENDED:
-            return AgentSeen(state=seen.state, started=seen.started)
-        # The built-in one prints what it does from its beginning on.
-        lines = _AGENT_LINES if self.world.settings.agent_command else None
-        text = "" if pod is None or seen.reason is Reason.NOT_STARTED else self._log(pod, AGENT, lines)
-        result = from_output(text)
-        if seen.detail and (result is None or not result.error):
-            result = replace(result or Result(), status="error", error=seen.detail)
-        code = seen.exit_code if seen.reason is Reason.EXITED else None
-        found = ended(code, result, reason=seen.reason, tail=_tail(text))
-        # Whoever may look at runs sees why one failed; its secrets are not for all of them.
-        found = replace(found, error=self.world.mask.text(found.error))
-        kept = _kept(found.result)
-        if kept != found.result:
-            self.cut = len(found.result.encode("utf-8", "replace"))
-            found = replace(found, result=kept)
-        return replace(found, started=seen.started, seconds=seen.seconds)
-
     def _has_to_go(self, made: Made) -> bool:
         """Also where its pod was deleted: the cluster would put another in its place, which begins anew."""
         stands = any(pod["metadata"]["uid"] == made.pod and not _is_ending(pod) for pod in self.world.pods)
         return made.ended or (made.over and not stands)
-
-    def _hear_verdict(self, unanswered: bool) -> None:
-        """A verdict that stood there before the answer was known was not given to it."""
-        text = str(within(self.world.run, "metadata", "annotations").get(VERDICT, ""))
-        if self.spec.hooks.gate is None:
-            return
-        if unanswered or not text:
-            # One that is taken away and given again was given to what is there now.
-            self.void = text
-        elif text and text != self.void and gated(self.spec.hooks, self.seen) is None:
-            self.seen = replace(self.seen, verdict=verdict(text))
-
-    def _look_at_hooks(self, index: int, made: Made) -> None:
-        hooks = self.spec.hooks.post_run
-        known = [*self.seen.post_run, *(HookSeen() for _ in range(len(hooks) - len(self.seen.post_run)))]
-        slots = [
-            Slot(container=PREPARE, seen=HookSeen()),
-            *(
-                Slot(container=f"{POST}{hooks[n].name}", seen=known[n], timeout=hooks[n].timeout)
-                for n in made.positions
-            ),
-        ]
-        settled = self.spec.hooks.gate in made.positions and gate_settled(self.spec.hooks, self.seen)
-        stop = (Reason.SETTLED, "") if settled else None
-        if stop is None and self.world.deleted and self.spec.hooks.gate in made.positions:
-            # Nobody waits any more for the answer that it holds.
-            stop = (Reason.KILLED, _DELETED)
-        found = self._followed(made, slots, stop)
-        prepared, *after = found.slots
-        for n, slot in zip(made.positions, after, strict=True):
-            known[n] = self._said(slot, found.pod)
-        # Where somebody ended the pod before the first hook began, they are tried again.
-        if prepared.seen.failed and prepared.seen.reason is not Reason.KILLED:
-            why = self._unprepared(prepared, found.pod)
-            for n in made.positions:
-                known[n] = _never(why)
-        self.seen = replace(self.seen, post_run=tuple(known))
-        self.post = (*self.post[:index], found.made, *self.post[index + 1 :])
 
     def _go_on(self) -> None:
         """Make what is due."""
@@ -510,11 +270,10 @@ class _Follow:
         if any(not _is_ending(each) for each in self.world.sandboxes):
             return True
         for pod in self.world.pods:
-            ending = pod["metadata"].get("deletionTimestamp")
-            until = moment(ending) + timedelta(seconds=NODE_LOST) if ending else None
+            until = lost_at(pod)
             if until is not None and until <= self.world.now:
                 continue
-            if any_running(pod) or (ending is None and _is_removed(self.remove, pod)):
+            if any_running(pod) or (until is None and _is_removed(self.remove, pod)):
                 self.wakes.append(until or self.world.now + timedelta(seconds=NODE_LOST))
                 return True
         return False
@@ -535,19 +294,14 @@ class _Follow:
             wanted.insert(0, objects.shared_account(owner.namespace))
         for each in wanted:
             if refused := world.refused.get(_name(each)):
-                self._never_begun(refused)
+                self.seen = never_begun(spec, self.seen, refused)
                 return
         self.make += [Making(each) for each in wanted[:-1]] + [Making(wanted[-1], Stage.AGENT)]
-
-    def _never_begun(self, why: str) -> None:
-        """Nothing was begun, so there is nothing that a hook could clean up."""
-        never = tuple(_never("nothing was begun") for _ in self.spec.hooks.post_run)
-        self.seen = replace(self.seen, stopped=why, post_run=never)
 
     def _after(self, position: int) -> None:
         """A further Job with the hooks that wait; the gate has one of its own, for the others see what it let out."""
         hooks = self.spec.hooks
-        states = [*self.seen.post_run, *(HookSeen() for _ in hooks.post_run[len(self.seen.post_run) :])]
+        states = hooks_of(hooks.post_run, self.seen.post_run)
         waiting = [n for n in hooks.post_order if states[n].state is State.WAITING]
         positions = (position,) if hooks.post_run[position].gate else tuple(waiting)
         job = objects.post_job(
@@ -555,12 +309,12 @@ class _Follow:
         )
         refused = self.world.refused.get(_name(job))
         if self.world.deleted and hooks.post_run[position].gate:
-            refused = f"{_DELETED}, and nobody waits for its answer"
+            refused = f"{DELETED}, and nobody waits for its answer"
         if sum(made.positions == positions for made in self.post) >= _TRIES:
             refused = f"its pod was ended from outside {_TRIES} times before it began"
         if refused:
             for n in positions:
-                states[n] = _never(refused)
+                states[n] = never_started(refused)
             self.seen = replace(self.seen, post_run=tuple(states))
             self.wakes.append(self.world.now)
             return
@@ -597,24 +351,3 @@ def _is_removed(removals: Sequence[Removal], pod: Object) -> bool:
 
 def _name(wanted: Object) -> str:
     return f"{wanted['kind']}/{wanted['metadata']['name']}"
-
-
-def _never(why: str) -> HookSeen:
-    return HookSeen(state=State.ENDED, reason=Reason.NOT_STARTED, detail=why)
-
-
-def _as_hook(seen: AgentSeen) -> HookSeen:
-    return HookSeen(state=seen.state, exit_code=seen.exit_code, reason=seen.reason, started=seen.started)
-
-
-def _kept(text: str) -> str:
-    """The beginning of an answer that is too long; its size is that which it has in an object."""
-    while (size := len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace")) - 2) > MOST_KEPT:
-        text = cut(text, len(text.encode("utf-8", "replace")) * MOST_KEPT // size)
-    return text
-
-
-def _tail(text: str) -> str:
-    lines = text.rstrip().splitlines()[-TAIL_LINES:]
-    kept = "\n".join(lines).encode("utf-8", "replace")
-    return kept[-_TAIL_BYTES:].decode("utf-8", "ignore")

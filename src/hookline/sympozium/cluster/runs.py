@@ -173,7 +173,7 @@ def _at(text: Any) -> float:
 
 def _held(run: Object) -> str:
     """What the answer that waits is known by; a UsageError where none waits."""
-    from hookline.sympozium.cluster.plan import VERDICT
+    from hookline.sympozium.cluster.observation import VERDICT
 
     name, digest = run["metadata"]["name"], str(within(run, "status").get("gateDigest") or "")
     if not digest:
@@ -225,7 +225,7 @@ async def _answer(cluster: Cluster, run: Object, word: Verdict, digest: str) -> 
     """Written only on the run as it was read, so that of two people one is told that the other was there before."""
     from hookline.kube.errors import Conflict
     from hookline.kube.kinds import AGENT_RUN
-    from hookline.sympozium.cluster.plan import VERDICT
+    from hookline.sympozium.cluster.observation import VERDICT
 
     said = {
         **_said(word),

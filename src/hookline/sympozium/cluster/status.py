@@ -103,16 +103,16 @@ _LOST = "the workspace was removed from outside; the hooks that are left have an
 
 def _conditions(record: Record) -> Iterator[dict[str, Any]]:
     if record.waiting is not None:
-        yield _condition("Waiting", record.waiting.reason, record.waiting.message, record.waiting.at)
+        yield condition("Waiting", record.waiting.reason, record.waiting.message, record.waiting.at)
     if record.lost is not None:
-        yield _condition("WorkspaceLost", "ClaimDeleted", _LOST, record.lost)
+        yield condition("WorkspaceLost", "ClaimDeleted", _LOST, record.lost)
     if record.cut and record.seen.agent.started is not None:
         kept = len(record.seen.agent.result.encode("utf-8", "replace"))
         said = f"the answer has {record.cut} bytes, of which the first {kept} are kept"
-        yield _condition("ResultCut", "TooLong", said, record.seen.agent.started)
+        yield condition("ResultCut", "TooLong", said, record.seen.agent.started)
 
 
-def _condition(kind: str, reason: str, message: str, at: datetime) -> dict[str, Any]:
+def condition(kind: str, reason: str, message: str, at: datetime) -> dict[str, Any]:
     return {
         "type": kind,
         "status": "True",

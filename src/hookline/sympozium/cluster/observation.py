@@ -1,0 +1,326 @@
+"""What the containers of a run say now, put into its record: one pure function, as the plan that follows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from hookline.journal.masking import Mask
+from hookline.kube.fields import within
+from hookline.kube.job_state import Followed, Made, Since, Slot, follow
+from hookline.kube.pod_state import HookSeen, Reason, State
+from hookline.sympozium.cluster import objects
+from hookline.sympozium.cluster.objects import AGENT, POST, PRE, PREPARE, Owner, Settings
+from hookline.sympozium.cluster.state import Record, spec_of
+from hookline.sympozium.environment import cut
+from hookline.sympozium.phases import AgentSeen, Phase, Seen, gate_settled, gated, phase, verdict
+from hookline.sympozium.result import Result, ended, from_output
+from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
+
+Object = Mapping[str, Any]
+
+FINALIZER = "hookline.dev/agentrun"
+VERDICT = "sympozium.ai/gate-verdict"
+MOST_KEPT = 256 * 1024
+"""Bytes of an answer that are kept; an object of the cluster holds little more."""
+TAIL_LINES = 20
+DELETED = "the run was deleted"
+_TAIL_BYTES = 2048
+_AGENT_LINES = 500
+
+
+class Log(NamedTuple):
+    """What a container said; `pod` is its pod's name, `uid` the pod's."""
+
+    pod: str
+    uid: str
+    container: str
+    lines: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """All that is there of one run. `logs` are those that an earlier plan asked for; `refused` tells, by name, what the
+    cluster would not make."""
+
+    run: Object
+    now: datetime
+    settings: Settings
+    record: Record | None = None
+    instance: Object | None = None
+    jobs: Sequence[Object] = ()
+    pods: Sequence[Object] = ()
+    sandboxes: Sequence[Object] = ()
+    claims: Sequence[Object] = ()
+    logs: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+    refused: Mapping[str, str] = field(default_factory=dict[str, str])
+    mask: Mask = field(default_factory=Mask)
+
+    @property
+    def owner(self) -> Owner:
+        metadata = self.run["metadata"]
+        return Owner(name=metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"])
+
+    @property
+    def deleted(self) -> bool:
+        return bool(self.run["metadata"].get("deletionTimestamp"))
+
+    @property
+    def held(self) -> bool:
+        """Whether the run cannot go before we let it."""
+        return FINALIZER in self.run["metadata"].get("finalizers", ())
+
+
+class Observation(NamedTuple):
+    """The record as it is now. The `logs` have to be read first, where there are any; `wakes` are the moments at which
+    something passes its limit."""
+
+    record: Record
+    logs: tuple[Log, ...]
+    wakes: tuple[datetime, ...]
+
+
+def observe(world: World, record: Record) -> Observation:
+    """The record of a run that has begun, brought up to date with the state of its pods."""
+    return _Observer(world, record).observation()
+
+
+def never_started(why: str) -> HookSeen:
+    return HookSeen(state=State.ENDED, reason=Reason.NOT_STARTED, detail=why)
+
+
+def never_begun(spec: RunSpec, seen: Seen, why: str) -> Seen:
+    """A run of which nothing was begun, so that there is nothing that a hook could clean up."""
+    never = tuple(never_started("nothing was begun") for _ in spec.hooks.post_run)
+    return replace(seen, stopped=why, post_run=never)
+
+
+def hooks_of(hooks: Sequence[Any], seen: Sequence[HookSeen]) -> list[HookSeen]:
+    """One state for each hook, also for those that nothing is known of yet."""
+    return [*seen, *(HookSeen() for _ in hooks[len(seen) :])]
+
+
+class _Observer:
+    def __init__(self, world: World, record: Record) -> None:
+        self.world = world
+        self.record = record
+        self.spec: RunSpec = spec_of(record.frozen)
+        self.seen: Seen = record.seen
+        self.agent: Made | None = record.agent or self._unrecorded_agent()
+        self.post: tuple[Made, ...] = (*record.post, *self._unrecorded_hooks())
+        self.waiting: Since | None = None
+        self.cut = record.cut
+        self.void = record.void
+        self.logs: list[Log] = []
+        self.wakes: list[datetime] = []
+
+    def observation(self) -> Observation:
+        unanswered = self._open and not self.post
+        self._look_at_agent()
+        self._hear_verdict(unanswered)
+        for index, made in enumerate(self.post):
+            if not made.over:
+                self._look_at_hooks(index, made)
+        record = replace(
+            self.record,
+            seen=self.seen,
+            agent=self.agent,
+            post=self.post,
+            waiting=self.waiting,
+            cut=self.cut,
+            void=self.void,
+        )
+        return Observation(record, tuple(self.logs), tuple(self.wakes))
+
+    def _unrecorded_agent(self) -> Made | None:
+        """What was made, and of which there is no record because we were broken off."""
+        name = objects.names(self.world.owner.name)
+        for each in (*self.world.jobs, *self.world.sandboxes):
+            if each["metadata"]["name"] in (name.agent, name.sandbox):
+                return Made(name=each["metadata"]["name"], uid=each["metadata"]["uid"])
+        return None
+
+    def _unrecorded_hooks(self) -> list[Made]:
+        known = {each.uid for each in self.record.post}
+        found = [
+            Made(name=job["metadata"]["name"], uid=job["metadata"]["uid"], positions=positions)
+            for job in self.world.jobs
+            if (positions := objects.positions_of(job)) and job["metadata"]["uid"] not in known
+        ]
+        return sorted(found, key=lambda made: made.name)[:1]
+
+    @property
+    def _open(self) -> bool:
+        """Whether the agent's part has still to end."""
+        return phase(replace(self.spec.hooks, post_run=()), replace(self.seen, post_run=())) in (
+            Phase.PENDING,
+            Phase.RUNNING,
+        )
+
+    def _look_at_agent(self) -> None:
+        agent = self.agent
+        if not self._open:
+            return
+        if agent is None or agent.over:
+            if self.world.deleted:
+                self.seen = never_begun(self.spec, self.seen, DELETED)
+            return
+        hooks = self.spec.hooks.pre_run
+        known = hooks_of(hooks, self.seen.pre_run)
+        slots = [
+            Slot(container=PREPARE, seen=HookSeen()),
+            *(
+                Slot(container=f"{PRE}{hook.name}", seen=seen, timeout=hook.timeout)
+                for hook, seen in zip(hooks, known, strict=True)
+            ),
+            Slot(container=AGENT, seen=_as_hook(self.seen.agent), timeout=self.spec.timeout or RUN_TIMEOUT),
+        ]
+        stop = (Reason.KILLED, DELETED) if self.world.deleted else None
+        found = self._followed(agent, slots, stop)
+        prepared, *before, last = found.slots
+        self.agent = found.made
+        self.seen = replace(
+            self.seen,
+            pre_run=tuple(self._said(slot, found.pod) for slot in before),
+            agent=self._answered(last, found.pod),
+            stopped=self._stopped(found, prepared),
+        )
+
+    def _followed(self, made: Made, slots: Sequence[Slot], stop: tuple[Reason, str] | None) -> Followed:
+        wholes = (*self.world.jobs, *self.world.sandboxes)
+        whole = next((each for each in wholes if each["metadata"]["uid"] == made.uid), None)
+        found = follow(
+            made, whole, self.world.pods, slots, now=self.world.now, stop=stop, before=self.record.waiting
+        )
+        self.waiting = found.waiting
+        if found.wake is not None:
+            self.wakes.append(found.wake)
+        return found
+
+    def _stopped(self, found: Followed, prepared: Slot) -> str:
+        """Why the run ends though its agent never began, where no hook before it says so itself."""
+        before = found.slots[1:-1]
+        if not found.made.over or found.slots[-1].seen.state is not State.WAITING:
+            return ""
+        if any(slot.seen.failed for slot in before):
+            return ""
+        if prepared.seen.failed:
+            return self._unprepared(prepared, found.pod)
+        return found.why or "its pod ended before the agent began"
+
+    def _unprepared(self, prepared: Slot, pod: Object | None) -> str:
+        said = self._said(prepared, pod)
+        if said.reason is Reason.NOT_STARTED:
+            return said.detail
+        return f"the workspace could not be prepared: {said.tail or said.detail or f'exit code {said.exit_code}'}"
+
+    def _said(self, slot: Slot, pod: Object | None) -> HookSeen:
+        """A hook with the last lines that it said, which are read when it has ended."""
+        seen = slot.seen
+        if seen.state is not State.ENDED or seen.reason is Reason.NOT_STARTED or pod is None:
+            return seen
+        if seen == self._before(slot.container):
+            return seen
+        text = self._log(pod, slot.container, TAIL_LINES)
+        return replace(seen, tail=_tail(self.world.mask.text(text or seen.tail)))
+
+    def _before(self, container: str) -> HookSeen | None:
+        """What the record has of a hook."""
+        both = (
+            (PRE, self.spec.hooks.pre_run, self.record.seen.pre_run),
+            (POST, self.spec.hooks.post_run, self.record.seen.post_run),
+        )
+        for prefix, hooks, seen in both:
+            for hook, each in zip(hooks, seen, strict=False):
+                if container == f"{prefix}{hook.name}":
+                    return each
+        return None
+
+    def _log(self, pod: Object, container: str, lines: int | None) -> str:
+        metadata = pod["metadata"]
+        key = (metadata["uid"], container)
+        if key not in self.world.logs:
+            self.logs.append(Log(metadata["name"], metadata["uid"], container, lines))
+            return ""
+        return self.world.logs[key]
+
+    def _answered(self, slot: Slot, pod: Object | None) -> AgentSeen:
+        """The agent, with the answer that it left on its output."""
+        seen, before = slot.seen, self.seen.agent
+        if before.state is State.ENDED:
+            return before
+        if seen.state is not State.ENDED:
+            return AgentSeen(state=seen.state, started=seen.started)
+        # The built-in one prints what it does from its beginning on.
+        lines = _AGENT_LINES if self.world.settings.agent_command else None
+        text = "" if pod is None or seen.reason is Reason.NOT_STARTED else self._log(pod, AGENT, lines)
+        result = from_output(text)
+        if seen.detail and (result is None or not result.error):
+            result = replace(result or Result(), status="error", error=seen.detail)
+        code = seen.exit_code if seen.reason is Reason.EXITED else None
+        found = ended(code, result, reason=seen.reason, tail=_tail(text))
+        # Whoever may look at runs sees why one failed; its secrets are not for all of them.
+        found = replace(found, error=self.world.mask.text(found.error))
+        kept = _kept(found.result)
+        if kept != found.result:
+            self.cut = len(found.result.encode("utf-8", "replace"))
+            found = replace(found, result=kept)
+        return replace(found, started=seen.started, seconds=seen.seconds)
+
+    def _hear_verdict(self, unanswered: bool) -> None:
+        """A verdict that stood there before the answer was known was not given to it."""
+        text = str(within(self.world.run, "metadata", "annotations").get(VERDICT, ""))
+        if self.spec.hooks.gate is None:
+            return
+        if unanswered or not text:
+            # One that is taken away and given again was given to what is there now.
+            self.void = text
+        elif text and text != self.void and gated(self.spec.hooks, self.seen) is None:
+            self.seen = replace(self.seen, verdict=verdict(text))
+
+    def _look_at_hooks(self, index: int, made: Made) -> None:
+        hooks = self.spec.hooks.post_run
+        known = hooks_of(hooks, self.seen.post_run)
+        slots = [
+            Slot(container=PREPARE, seen=HookSeen()),
+            *(
+                Slot(container=f"{POST}{hooks[n].name}", seen=known[n], timeout=hooks[n].timeout)
+                for n in made.positions
+            ),
+        ]
+        settled = self.spec.hooks.gate in made.positions and gate_settled(self.spec.hooks, self.seen)
+        stop = (Reason.SETTLED, "") if settled else None
+        if stop is None and self.world.deleted and self.spec.hooks.gate in made.positions:
+            # Nobody waits any more for the answer that it holds.
+            stop = (Reason.KILLED, DELETED)
+        found = self._followed(made, slots, stop)
+        prepared, *after = found.slots
+        for n, slot in zip(made.positions, after, strict=True):
+            known[n] = self._said(slot, found.pod)
+        # Where somebody ended the pod before the first hook began, they are tried again.
+        if prepared.seen.failed and prepared.seen.reason is not Reason.KILLED:
+            why = self._unprepared(prepared, found.pod)
+            for n in made.positions:
+                known[n] = never_started(why)
+        self.seen = replace(self.seen, post_run=tuple(known))
+        self.post = (*self.post[:index], found.made, *self.post[index + 1 :])
+
+
+def _as_hook(seen: AgentSeen) -> HookSeen:
+    return HookSeen(state=seen.state, exit_code=seen.exit_code, reason=seen.reason, started=seen.started)
+
+
+def _kept(text: str) -> str:
+    """The beginning of an answer that is too long; its size is that which it has in an object."""
+    while (size := len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace")) - 2) > MOST_KEPT:
+        text = cut(text, len(text.encode("utf-8", "replace")) * MOST_KEPT // size)
+    return text
+
+
+def _tail(text: str) -> str:
+    lines = text.rstrip().splitlines()[-TAIL_LINES:]
+    kept = "\n".join(lines).encode("utf-8", "replace")
+    return kept[-_TAIL_BYTES:].decode("utf-8", "ignore")
