@@ -29,7 +29,7 @@ from hookline.kube.cache import Watch
 from hookline.kube.client import Cluster
 from hookline.kube.controller import Controller, Key
 from hookline.kube.errors import AlreadyThere, Conflict, NotThere, Refused
-from hookline.kube.fields import items, mapping, owners, within
+from hookline.kube.fields import is_owned, items, mapping, timestamp, within
 from hookline.kube.kinds import (
     ACCOUNT,
     DEPLOYMENT,
@@ -282,7 +282,7 @@ def _status(agent: Mapping[str, Any], conditions: Sequence[Condition]) -> Object
                 "reason": each.reason,
                 "message": each.message,
                 "observedGeneration": generation,
-                "lastTransitionTime": since or f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+                "lastTransitionTime": since or timestamp(datetime.now(UTC)),
             }
         )
     return {"observedGeneration": generation, "conditions": told}
@@ -290,4 +290,4 @@ def _status(agent: Mapping[str, Any], conditions: Sequence[Condition]) -> Object
 
 def _is_ours(obj: Mapping[str, Any], agent: Mapping[str, Any]) -> bool:
     label = within(obj, "metadata", "labels").get("app.kubernetes.io/managed-by")
-    return label == MANAGER and any(each.get("uid") == agent["metadata"]["uid"] for each in owners(obj))
+    return label == MANAGER and is_owned(obj, agent["metadata"]["uid"])

@@ -20,7 +20,7 @@ from hookline.kagent.resolve import planned, runtime
 from hookline.kagent.types import PROVIDERS, AgentManifest, Manifests, ValueFrom
 from hookline.kube.fields import items, mapping, within
 from hookline.kube.kinds import KAGENT, MCP_SERVER, MODEL_CONFIG, REMOTE_MCP_SERVER, Kind
-from hookline.kube.pods import SAFE, USER, resources
+from hookline.kube.pods import SAFE, USER, owner_reference, resources
 
 Object = dict[str, Any]
 Find = Callable[[Kind, str, str], Mapping[str, Any] | None]
@@ -412,14 +412,12 @@ class _Objects:
             "namespace": self.agent.namespace,
             "labels": self._labels(),
             "ownerReferences": [
-                {
-                    "apiVersion": KAGENT.api_version,
-                    "kind": KAGENT.kind,
-                    "name": self.agent.name,
-                    "uid": str(self.given["metadata"].get("uid") or ""),
-                    "controller": True,
-                    "blockOwnerDeletion": False,
-                }
+                owner_reference(
+                    KAGENT.api_version,
+                    KAGENT.kind,
+                    self.agent.name,
+                    str(self.given["metadata"].get("uid") or ""),
+                )
             ],
         }
 

@@ -1,8 +1,9 @@
-"""Looks into plain objects whose form nobody vouches for."""
+"""Access to plain objects that may lack any field."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, cast
 
 Object = Mapping[str, Any]
@@ -26,6 +27,32 @@ def within(obj: Object, *keys: str) -> Object:
 
 def owners(obj: Object) -> list[Object]:
     return items(within(obj, "metadata").get("ownerReferences"))
+
+
+def is_owned(obj: Object, uid: str) -> bool:
+    """True if the object names an owner with this uid."""
+    return any(owner.get("uid") == uid for owner in owners(obj))
+
+
+def timestamp(moment: datetime) -> str:
+    """A moment as the cluster writes it."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def moment(text: Any) -> datetime:
+    """The moment of a timestamp of the cluster."""
+    return datetime.fromisoformat(str(text).replace("Z", "+00:00"))
+
+
+def bare(obj: Object) -> dict[str, Any]:
+    """The part of an object that its user wrote: its kind, name and spec."""
+    metadata = within(obj, "metadata")
+    return {
+        "apiVersion": obj.get("apiVersion"),
+        "kind": obj.get("kind"),
+        "metadata": {key: metadata[key] for key in ("name", "namespace") if key in metadata},
+        "spec": obj.get("spec"),
+    }
 
 
 def phase_of(run: Object) -> str:

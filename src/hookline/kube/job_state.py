@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from hookline.kube.fields import owners
+from hookline.kube.fields import is_owned, moment
 from hookline.kube.pod_state import (
     HookSeen,
     Reason,
@@ -21,7 +21,6 @@ from hookline.kube.pod_state import (
     evicted,
     is_over,
     job_failure,
-    moment,
     trouble,
 )
 
@@ -87,7 +86,7 @@ class Followed:
 
 def pod_of(made: Made, pods: Sequence[Object]) -> Object | None:
     """The pod of a Job: the one that was seen first. Another in its place would begin anew, and does not count."""
-    own = [pod for pod in pods if any(owner.get("uid") == made.uid for owner in owners(pod))]
+    own = [pod for pod in pods if is_owned(pod, made.uid)]
     if made.pod:
         return next((pod for pod in own if pod["metadata"]["uid"] == made.pod), None)
     return min(own, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), default=None)

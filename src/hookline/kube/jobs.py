@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hookline.kube.pods import SAFE, USER, child, resources
+from hookline.kube.pods import SAFE, SAFE_ROOT, USER, child, owner_reference, resources
 
 Object = dict[str, Any]
 
@@ -25,7 +25,7 @@ HOME = "/var/hookline"
 JOB_LABEL = "hookline.dev/job"
 MANAGED = {"app.kubernetes.io/managed-by": "hookline"}
 START_SECONDS = 900
-"""What a Job may take besides its limit, before the cluster ends it though nobody looks on."""
+"""Seconds that a Job may take besides the limits of its containers, before the cluster ends it by itself."""
 _RESOURCES = resources("100m", "256Mi", most_cpu="2", most_memory="2Gi")
 _OPENING = resources("10m", "16Mi", most_cpu="500m", most_memory="64Mi")
 
@@ -86,14 +86,7 @@ def job_of(task: Task) -> Object:
 
 def secret_of(task: Task, job: Mapping[str, Any]) -> Object:
     """What the task is given, as a part of its Job."""
-    owner: Object = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "name": task.name,
-        "uid": job["metadata"]["uid"],
-        "controller": False,
-        "blockOwnerDeletion": False,
-    }
+    owner = owner_reference("batch/v1", "Job", task.name, job["metadata"]["uid"], controller=False)
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -130,11 +123,15 @@ def claim_of(
             "labels": {**MANAGED, **(labels or {})},
             "annotations": dict(notes or {}),
         },
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": size}},
-            **({"storageClassName": storage_class} if storage_class else {}),
-        },
+        "spec": claim_spec(size, storage_class),
+    }
+
+
+def claim_spec(size: str, storage_class: str = "") -> Object:
+    return {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": size}},
+        **({"storageClassName": storage_class} if storage_class else {}),
     }
 
 
@@ -192,7 +189,7 @@ def _opening(task: Task) -> Object:
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-P", "-c", code],
         "volumeMounts": [{"name": "claim", "mountPath": CLAIM}],
-        "securityContext": {**SAFE, "runAsUser": 0, "runAsNonRoot": False},
+        "securityContext": SAFE_ROOT,
         "resources": _OPENING,
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }

@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from hookline.kube.fields import items, mapping
+from hookline.kube.fields import items, mapping, moment
 
 Object = Mapping[str, Any]
 
@@ -134,10 +134,6 @@ def job_failure(job: Object) -> str:
         if each.get("type") == "Failed" and each.get("status") == "True":
             return f"{each.get('reason')}: {each.get('message')}"
     return ""
-
-
-def moment(text: Any) -> datetime:
-    return datetime.fromisoformat(str(text).replace("Z", "+00:00"))
 
 
 def evicted(pod: Object) -> str:

@@ -1,4 +1,4 @@
-"""What all pods of ours keep to: no root, no capability, nothing written to the image; and what they take of a node."""
+"""Security, resources, names and owners that all our pods share: no root, no capability, nothing written to the image."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ SAFE: Object = {
     "capabilities": {"drop": ["ALL"]},
 }
 """For each container."""
+SAFE_ROOT: Object = {**SAFE, "runAsUser": 0, "runAsNonRoot": False}
+"""For one that opens a volume which does not take the pod's group: root, and without any capability."""
 USER: Object = {
     "runAsNonRoot": True,
     "runAsUser": 1000,
@@ -34,8 +36,20 @@ def child(name: str, suffix: str, longest: int = LONGEST_NAME) -> str:
 
 
 def resources(cpu: str, memory: str, *, most_cpu: str, most_memory: str) -> Object:
-    """What is set aside for a container, and what it may take at most."""
+    """The resources that are set aside for a container, and the most it may take."""
     return {
         "requests": {"cpu": cpu, "memory": memory},
         "limits": {"cpu": most_cpu, "memory": most_memory},
+    }
+
+
+def owner_reference(api_version: str, kind: str, name: str, uid: str, *, controller: bool = True) -> Object:
+    """The owner that an object belongs to, and goes with."""
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": name,
+        "uid": uid,
+        "controller": controller,
+        "blockOwnerDeletion": False,
     }

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hookline.kube.pod_state import HookSeen, State
-from hookline.sympozium.cluster import objects
+from hookline.sympozium.cluster import grants, objects
 from hookline.sympozium.cluster.objects import Owner
 from hookline.sympozium.cluster.state import frozen_of, spec_of
 from hookline.sympozium.phases import AgentSeen, Seen
@@ -80,15 +80,15 @@ def test_without_rules_hooks_run_as_the_namespaces_account_and_have_no_token() -
         assert pod["serviceAccountName"] == "sympozium-agent"
         assert pod["automountServiceAccountToken"] is False
         assert "token" not in [each["name"] for each in pod["volumes"]]
-    assert objects.grants(OWNER, run, SETTINGS) == []
-    assert "ownerReferences" not in objects.shared_account(NAMESPACE)["metadata"]
+    assert grants.grants(OWNER, run, SETTINGS) == []
+    assert "ownerReferences" not in grants.shared_account(NAMESPACE)["metadata"]
 
 
 @pytest.mark.statement("SZ17", "SZ47", "SZ48", "SZ50", "SZ52")
 @pytest.mark.rule("sympozium X1", "sympozium X2", "sympozium 1.17.10")
 def test_rules_are_one_role_bound_to_the_runs_own_account_whose_token_only_hooks_have() -> None:
     run = spec(lifecycle={**BOTH, "rbac": RULES})
-    account, role, binding = objects.grants(OWNER, run, SETTINGS)
+    account, role, binding = grants.grants(OWNER, run, SETTINGS)
     assert role["rules"] == RULES
     assert [each["kind"] for each in (account, role, binding)] == ["ServiceAccount", "Role", "RoleBinding"]
     assert all(each["metadata"]["ownerReferences"] == [OWNER.reference] for each in (account, role, binding))
@@ -108,7 +108,7 @@ def test_rules_are_one_role_bound_to_the_runs_own_account_whose_token_only_hooks
 def test_with_a_shared_account_the_role_is_bound_to_it_as_the_seed_writes() -> None:
     run = spec(lifecycle={**BOTH, "rbac": RULES})
     shared = replace(SETTINGS, shared_account=True)
-    role, binding = objects.grants(OWNER, run, shared)
+    role, binding = grants.grants(OWNER, run, shared)
     assert binding["subjects"][0]["name"] == "sympozium-agent"
     assert role["kind"] == "Role"
     assert agent_pod(run, shared_account=True)["serviceAccountName"] == "sympozium-agent"

@@ -20,7 +20,7 @@ from hookline.journal.masking import Mask
 from hookline.journal.stream import split_text
 from hookline.kube.client import MOST_LOG_BYTES, Cluster
 from hookline.kube.errors import AlreadyThere, ClusterError, NotThere, Refused
-from hookline.kube.fields import items, owners, within
+from hookline.kube.fields import is_owned, items, owners, timestamp, within
 from hookline.kube.install import GRANTABLE, GRANTABLE_NAME
 from hookline.kube.job_state import Made
 from hookline.kube.kinds import AGENT_RUN, CLUSTER_ROLE, EVENT, KINDS, ROLE, SECRET, Kind, kind_of
@@ -92,7 +92,7 @@ class Hands:
         metadata = run["metadata"]
         name = objects.names(metadata["name"]).record
         found = await self._cluster.get(SECRET, name, metadata["namespace"])
-        if found is None or not is_own(found, metadata["uid"]):
+        if found is None or not is_owned(found, metadata["uid"]):
             return None
         texts = {key: base64.b64decode(value).decode() for key, value in within(found, "data").items()}
         kept = record.read(texts)
@@ -218,7 +218,7 @@ class Hands:
         found = await self._cluster.get(kind, name, world.owner.namespace)
         if found is None or found["metadata"].get("deletionTimestamp"):
             raise Later(f"{kind.kind} {name!r} is just being removed")
-        if is_own(found, world.owner.uid) or not wanted["metadata"].get("ownerReferences"):
+        if is_owned(found, world.owner.uid) or not wanted["metadata"].get("ownerReferences"):
             return found
         if any(
             owner.get("kind") == "AgentRun" and owner.get("name") == world.owner.name
@@ -234,7 +234,7 @@ class Hands:
         kind, namespace, uid = _BY_NAME[removal.kind], world.owner.namespace, removal.uid
         if not uid:
             found = await self._cluster.get(kind, removal.name, namespace)
-            if found is None or not is_own(found, world.owner.uid):
+            if found is None or not is_owned(found, world.owner.uid):
                 return
             uid = str(found["metadata"]["uid"])
         await self._cluster.delete(kind, removal.name, namespace, uid=uid)
@@ -259,7 +259,7 @@ class Hands:
         """An event; the same one twice is one. That none can be written keeps nothing from going on."""
         owner = world.owner
         mark = hashlib.sha256(f"{owner.uid}{note.reason}{note.message}".encode()).hexdigest()[:16]
-        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        now = timestamp(datetime.now(UTC))
         event: Object = {
             "apiVersion": "v1",
             "kind": EVENT.kind,
@@ -293,11 +293,6 @@ class _RefusedTo(Exception):
         super().__init__(why)
         self.name = name
         self.why = why
-
-
-def is_own(found: Mapping[str, Any], uid: str) -> bool:
-    """Whether an object belongs to the run with that uid."""
-    return any(owner.get("uid") == uid for owner in owners(found))
 
 
 def _with(kept: Record, making: Making, made: Mapping[str, Any]) -> Record:

@@ -30,7 +30,7 @@ from hookline.sympozium.cluster.apply import Hands
 from hookline.sympozium.cluster.ledger import JournalWriter
 from hookline.sympozium.cluster.objects import RUN_LABEL, Settings
 from hookline.sympozium.cluster.observation import FINALIZER, World
-from hookline.sympozium.cluster.state import Record
+from hookline.sympozium.cluster.state import Record, agent_name, has_ended
 from hookline.sympozium.phases import Phase
 
 logger = logging.getLogger("hookline.kube")
@@ -156,9 +156,7 @@ class AgentRunController(Controller):
 
     def _instance(self, run: Object) -> Object | None:
         """The agent that a run names; for one that a pack made, the pack, which has all of it."""
-        spec = within(run, "spec")
-        name = str(spec.get("agentRef") or spec.get("instanceRef") or "")
-        namespace = run["metadata"]["namespace"]
+        name, namespace = agent_name(run), run["metadata"]["namespace"]
         found = self.caches.get(AGENT, namespace, name) or self.caches.get(INSTANCE, namespace, name)
         if found is None:
             return None
@@ -206,5 +204,4 @@ class AgentRunController(Controller):
 
 
 def _is_put_away(run: Mapping[str, Any]) -> bool:
-    ended = phase_of(run) in (Phase.SUCCEEDED, Phase.FAILED, Phase.SKIPPED)
-    return ended and FINALIZER not in run["metadata"].get("finalizers", ())
+    return has_ended(run) and FINALIZER not in run["metadata"].get("finalizers", ())

@@ -1,6 +1,6 @@
-"""What one AgentRun comes to in a cluster: its account, its claim, its Jobs and their pods, as plain objects.
+"""The objects of one AgentRun in a cluster: its record, its claim, its Jobs and their pods; `grants` has its rights.
 
-Nothing is asked and nothing is made here: a run and its settings in, objects out, the same for the same.
+Pure: a run and its settings in, plain objects out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hookline.kube.pods import SAFE, USER, child, resources
+from hookline.kube.jobs import START_SECONDS, claim_spec
+from hookline.kube.pods import SAFE, SAFE_ROOT, USER, child, owner_reference, resources
 from hookline.sympozium.environment import Environment, after_run, before_run, for_agent, task_input, unread
 from hookline.sympozium.phases import Seen, exit_code, result_for_hooks
 from hookline.sympozium.types import GROUP, RUN_TIMEOUT, HookSpec, RunSpec
@@ -24,9 +25,6 @@ RUN_LABEL = "sympozium.ai/agent-run"
 SANDBOX_API = "agents.x-k8s.io/v1alpha1"
 AGENT, PREPARE, DONE = "agent", "prepare", "done"
 PRE, POST = "pre-", "post-"
-START_SECONDS = 900
-"""What a Job may take besides the limits of its containers, before the cluster ends it though nobody looks on."""
-_LONGEST = 63
 LONGEST_VARIABLE = 100 * 1024
 RECORDS = "HOOKLINE_RECORDS"
 """Has the built-in agent print what it does, for the record."""
@@ -46,7 +44,7 @@ _OWN_RESOURCES = resources("10m", "32Mi", most_cpu="500m", most_memory="128Mi")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the operator was started with. `image` is hookline's own; the agent's is that too, unless it is told."""
+    """The settings of the operator. `image` is hookline's own, and the agent's where no other is given."""
 
     image: str
     agent_image: str = ""
@@ -71,19 +69,12 @@ class Owner:
 
     @property
     def reference(self) -> Object:
-        return {
-            "apiVersion": GROUP,
-            "kind": "AgentRun",
-            "name": self.name,
-            "uid": self.uid,
-            "controller": True,
-            "blockOwnerDeletion": False,
-        }
+        return owner_reference(GROUP, "AgentRun", self.name, self.uid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """What the objects of a run are called."""
+    """The names of a run's objects."""
 
     record: str
     claim: str
@@ -103,11 +94,11 @@ def names(run: str) -> Names:
 
 
 def record(owner: Owner, run: RunSpec, kept: Mapping[str, str]) -> Object:
-    """What the operator knows of a run, and what was asked for when it began; nobody else reads it."""
+    """The Secret with the operator's record of a run and the task for its pods; nobody else reads it."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": _metadata(owner, run, names(owner.name).record, "record"),
+        "metadata": metadata_of(owner, run, names(owner.name).record, "record"),
         "type": "hookline.dev/run",
         "stringData": {"task.json": task_input(run), **kept},
     }
@@ -118,73 +109,9 @@ def claim(owner: Owner, run: RunSpec, settings: Settings) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": _metadata(owner, run, names(owner.name).claim, "workspace"),
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": settings.workspace_size}},
-            **({"storageClassName": settings.storage_class} if settings.storage_class else {}),
-        },
+        "metadata": metadata_of(owner, run, names(owner.name).claim, "workspace"),
+        "spec": claim_spec(settings.workspace_size, settings.storage_class),
     }
-
-
-def shared_account(namespace: str) -> Object:
-    """The account of a namespace's runs. It belongs to no run, and is never removed."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": {
-            "name": ACCOUNT,
-            "namespace": namespace,
-            "labels": {"app.kubernetes.io/managed-by": MANAGER},
-        },
-        "automountServiceAccountToken": False,
-    }
-
-
-def account(owner: Owner, run: RunSpec) -> Object:
-    """The account of the run's own."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": _metadata(owner, run, names(owner.name).account, "lifecycle"),
-        "automountServiceAccountToken": False,
-    }
-
-
-def grants(owner: Owner, run: RunSpec, settings: Settings) -> list[Object]:
-    """What lets the hooks do what `lifecycle.rbac` says, and no others."""
-    if not run.hooks.rbac:
-        return []
-    name = names(owner.name).account
-    api = "rbac.authorization.k8s.io"
-    role: Object = {
-        "apiVersion": f"{api}/v1",
-        "kind": "Role",
-        "metadata": _metadata(owner, run, name, "lifecycle"),
-        "rules": [
-            {
-                "apiGroups": list(rule.api_groups),
-                "resources": list(rule.resources),
-                "verbs": list(rule.verbs),
-            }
-            for rule in run.hooks.rbac
-        ],
-    }
-    binding: Object = {
-        "apiVersion": f"{api}/v1",
-        "kind": "RoleBinding",
-        "metadata": _metadata(owner, run, name, "lifecycle"),
-        "roleRef": {"apiGroup": api, "kind": "Role", "name": name},
-        "subjects": [
-            {
-                "kind": "ServiceAccount",
-                "name": _account_of(owner, run, settings),
-                "namespace": owner.namespace,
-            }
-        ],
-    }
-    own = [] if settings.shared_account else [account(owner, run)]
-    return [*own, role, binding]
 
 
 def agent_job(owner: Owner, run: RunSpec, settings: Settings) -> Object:
@@ -202,7 +129,7 @@ def agent_sandbox(owner: Owner, run: RunSpec, settings: Settings) -> Object:
     if run.sandbox and run.sandbox.runtime_class:
         template["spec"]["runtimeClassName"] = run.sandbox.runtime_class
     template["metadata"]["labels"] |= labels
-    metadata = _metadata(owner, run, names(owner.name).sandbox, "agent-run")
+    metadata = metadata_of(owner, run, names(owner.name).sandbox, "agent-run")
     metadata["labels"] |= labels
     return {
         "apiVersion": SANDBOX_API,
@@ -303,7 +230,7 @@ def _pod(
     return {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 10,
-        "serviceAccountName": _account_of(owner, run, settings),
+        "serviceAccountName": account_of(owner, run, settings),
         # The agent has no token; hooks that were granted something have one of their own.
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -347,7 +274,7 @@ def _prepare(run: RunSpec, settings: Settings) -> Object:
     made = _own(settings, PREPARE, command, mounts)
     made["terminationMessagePolicy"] = "FallbackToLogsOnError"
     if settings.prepare_as_root:
-        made["securityContext"] = {**SAFE, "runAsUser": 0, "runAsNonRoot": False}
+        made["securityContext"] = SAFE_ROOT
     return made
 
 
@@ -413,7 +340,7 @@ def _token_volume() -> Object:
 
 
 def _variables(environment: Environment) -> list[Object]:
-    """What is set for a container is told as it is: `$` is doubled, or the cluster would read it."""
+    """The variables as a container lists them: `$` is doubled in fixed ones, or the cluster would expand it."""
     listed: list[Object] = [
         {"name": name, "value": value.replace("$", "$$")} for name, value in environment.fixed.items()
     ]
@@ -434,7 +361,7 @@ def _job(
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": _metadata(owner, run, name, component),
+        "metadata": metadata_of(owner, run, name, component),
         "spec": {
             "backoffLimit": 0,
             "activeDeadlineSeconds": int(sum(limits)) + START_SECONDS,
@@ -443,7 +370,8 @@ def _job(
     }
 
 
-def _account_of(owner: Owner, run: RunSpec, settings: Settings) -> str:
+def account_of(owner: Owner, run: RunSpec, settings: Settings) -> str:
+    """The name of the account that the pods of a run have."""
     own = run.hooks.rbac and not settings.shared_account
     return names(owner.name).account if own else ACCOUNT
 
@@ -458,7 +386,7 @@ def _labels(owner: Owner, run: RunSpec, component: str) -> dict[str, str]:
     }
 
 
-def _metadata(owner: Owner, run: RunSpec, name: str, component: str) -> Object:
+def metadata_of(owner: Owner, run: RunSpec, name: str, component: str) -> Object:
     return {
         "name": name,
         "namespace": owner.namespace,

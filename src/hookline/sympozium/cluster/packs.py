@@ -1,4 +1,4 @@
-"""The agents that a pack makes, and the runs that are old enough to go: values in, values out."""
+"""The agents that a pack makes, and the ended runs that are beyond the history: values in, values out."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from hookline.kube.fields import mapping, owners, phase_of, within
+from hookline.kube.fields import bare, is_owned, mapping, within
+from hookline.kube.pods import owner_reference
 from hookline.sympozium.cluster.objects import MANAGER
+from hookline.sympozium.cluster.state import agent_name, has_ended, problem_text
 from hookline.sympozium.read import parse
 from hookline.sympozium.types import GROUP, Pack
 
@@ -18,14 +20,13 @@ Object = Mapping[str, Any]
 PACK_LABEL = "sympozium.ai/ensemble"
 _MEMBER_LABEL = "sympozium.ai/agent-config"
 _MARK = "hookline.dev/member"
-"""A digest of what the pack wants of an agent: what was taken out of the pack cannot be seen otherwise, for the server
-fills in fields of its own."""
+"""A digest of the agent as the pack has it: a field that was taken out of the pack cannot be seen otherwise, since the
+server fills in fields of its own."""
 _COPIED = ("model", "provider", "baseURL", "systemPrompt", "lifecycle", "subagents")
-_ENDED = ("Succeeded", "Failed", "Skipped")
 
 
 class Members(NamedTuple):
-    """What a pack comes to: agents to put in place, names of those that go, and what is shown of it."""
+    """The agents of a pack: those to put in place, those to remove, and the status of the pack."""
 
     put: tuple[dict[str, Any], ...]
     remove: tuple[Object, ...]
@@ -34,16 +35,11 @@ class Members(NamedTuple):
 
 def members(pack: Object, agents: Sequence[Object]) -> Members:
     """`agents` are those in the pack's namespace. Those that are not the pack's own are left alone, and told."""
-    manifests = parse(json.dumps(_bare(pack)), f"{pack['kind']} {pack['metadata']['name']}")
-    own = [
-        each for each in agents if any(owner.get("uid") == pack["metadata"]["uid"] for owner in owners(each))
-    ]
+    manifests = parse(json.dumps(bare(pack)), f"{pack['kind']} {pack['metadata']['name']}")
+    own = [each for each in agents if is_owned(each, pack["metadata"]["uid"])]
     if manifests.problems:
         # The agents of the last good pack stay: taking them away would take their hooks away.
-        why = "; ".join(
-            f"{each.key}: {each.message}" if each.key else each.message for each in manifests.problems
-        )
-        return Members((), (), {"phase": "Error", "message": why})
+        return Members((), (), {"phase": "Error", "message": problem_text(*manifests.problems)})
     read = manifests.packs[0]
     wanted = {each["metadata"]["name"]: each for each in _wanted(pack, read)}
     foreign = {each["metadata"]["name"] for each in agents} - {each["metadata"]["name"] for each in own}
@@ -71,11 +67,9 @@ def outdated(runs: Sequence[Object], most: int) -> list[Object]:
     """The oldest ended runs of each instance beyond that many; one that has not ended is never among them."""
     ended: defaultdict[tuple[str, str], list[Object]] = defaultdict(list)
     for run in runs:
-        spec = within(run, "spec")
-        instance = str(spec.get("agentRef") or spec.get("instanceRef") or "")
         metadata = run["metadata"]
-        if phase_of(run) in _ENDED and not metadata.get("deletionTimestamp"):
-            ended[(metadata["namespace"], instance)].append(run)
+        if has_ended(run) and not metadata.get("deletionTimestamp"):
+            ended[(metadata["namespace"], agent_name(run))].append(run)
     old: list[Object] = []
     for group in ended.values():
         group.sort(key=lambda run: (str(run["metadata"].get("creationTimestamp")), run["metadata"]["name"]))
@@ -121,23 +115,14 @@ def _agent(pack: Object, member: Mapping[str, Any], own: str, name: str) -> dict
                 _MEMBER_LABEL: own,
                 "app.kubernetes.io/managed-by": MANAGER,
             },
-            "ownerReferences": [
-                {
-                    "apiVersion": GROUP,
-                    "kind": pack["kind"],
-                    "name": metadata["name"],
-                    "uid": metadata["uid"],
-                    "controller": True,
-                    "blockOwnerDeletion": False,
-                }
-            ],
+            "ownerReferences": [owner_reference(GROUP, pack["kind"], metadata["name"], metadata["uid"])],
         },
         "spec": wanted,
     }
 
 
 def _differs(have: Object | None, wanted: Object) -> bool:
-    """Whether something that is wanted is not there; what the server filled in besides does not count."""
+    """True if something that is wanted is not there; fields that the server filled in besides do not count."""
     if have is None:
         return True
     same = all(
@@ -159,19 +144,9 @@ def _missing(wanted: Any, have: Any) -> bool:
 
 
 def _extra_hooks(wanted: Object, have: Object) -> bool:
-    """A lifecycle that the pack no longer has."""
+    """True if the agent has a lifecycle or sandbox that the pack no longer has."""
     default = ("spec", "agents", "default")
     return any(
         within(have, *default).get(key) and not within(wanted, *default).get(key)
         for key in ("lifecycle", "agentSandbox")
     )
-
-
-def _bare(pack: Object) -> dict[str, Any]:
-    metadata = pack["metadata"]
-    return {
-        "apiVersion": pack["apiVersion"],
-        "kind": pack["kind"],
-        "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
-        "spec": pack.get("spec"),
-    }

@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from hookline.errors import FileError
-from hookline.kube.fields import owners, phase_of, within
+from hookline.kube.fields import is_owned, moment, phase_of, within
 from hookline.kube.job_state import NODE_LOST, Made, lost_at
-from hookline.kube.pod_state import State, any_running, moment
-from hookline.sympozium.cluster import objects
+from hookline.kube.pod_state import State, any_running
+from hookline.sympozium.cluster import grants, objects
 from hookline.sympozium.cluster.objects import Settings
 from hookline.sympozium.cluster.observation import (
     DELETED,
@@ -28,7 +28,7 @@ from hookline.sympozium.cluster.observation import (
     never_started,
     observe,
 )
-from hookline.sympozium.cluster.state import Record, frozen_of, spec_of
+from hookline.sympozium.cluster.state import Record, frozen_of, has_ended, problem_text, spec_of
 from hookline.sympozium.cluster.status import Note, condition, failed_status, notes_of, shown
 from hookline.sympozium.phases import Phase, Seen, Stage, due, phase
 from hookline.sympozium.types import RunSpec
@@ -72,7 +72,7 @@ class Plan:
 
 
 def plan(world: World) -> Plan:
-    if phase_of(world.run) in (Phase.SUCCEEDED, Phase.FAILED, Phase.SKIPPED):
+    if has_ended(world.run):
         return _put_away(world)
     if world.record is None:
         return _begun(world)
@@ -96,7 +96,7 @@ def _begun(world: World) -> Plan:
     try:
         spec = spec_of(frozen)
     except FileError as exc:
-        return _failed(world, f"{exc.key}: {exc.message}" if exc.key else exc.message)
+        return _failed(world, problem_text(exc))
     if spec.instance and world.instance is None:
         return _without_instance(world, spec.instance)
     if why := _cannot_be_run(spec, world.settings):
@@ -230,7 +230,7 @@ class _Next:
             left = [each for each in found if each["metadata"]["uid"] in gone and not _is_ending(each)]
             self.remove += [Removal(kind, *_known(each)) for each in left]
         for pod in self.world.pods:
-            if not _is_ending(pod) and any(owner.get("uid") in gone for owner in owners(pod)):
+            if not _is_ending(pod) and any(is_owned(pod, uid) for uid in gone):
                 self.remove.append(Removal("Pod", *_known(pod)))
 
     @property
@@ -283,15 +283,15 @@ class _Next:
         world, owner, spec = self.world, self.world.owner, self.spec
         wanted = [
             *(
-                objects.grants(owner, spec, world.settings)
+                grants.grants(owner, spec, world.settings)
                 if spec.hooks.rbac
-                else [objects.shared_account(owner.namespace)]
+                else [grants.shared_account(owner.namespace)]
             ),
             *([objects.claim(owner, spec, world.settings)] if spec.hooks.post_run else []),
             (objects.agent_sandbox if self._sandboxed else objects.agent_job)(owner, spec, world.settings),
         ]
         if spec.hooks.rbac and world.settings.shared_account:
-            wanted.insert(0, objects.shared_account(owner.namespace))
+            wanted.insert(0, grants.shared_account(owner.namespace))
         for each in wanted:
             if refused := world.refused.get(_name(each)):
                 self.seen = never_begun(spec, self.seen, refused)

@@ -259,7 +259,7 @@ def _said(word: Verdict) -> Object:
 
 def _objects(spec: RunSpec) -> list[Object]:
     """As the operator would make them; only it knows its image, and the run's uid is the cluster's to give."""
-    from hookline.sympozium.cluster import objects
+    from hookline.sympozium.cluster import grants, objects
 
     owner = objects.Owner(name=spec.name, namespace=spec.namespace, uid="")
     settings = objects.Settings(image=_UNKNOWN)
@@ -270,7 +270,7 @@ def _objects(spec: RunSpec) -> list[Object]:
     rest = tuple(index for index in hooks.post_order if index not in gate)
     after = [positions for positions in (gate, rest) if positions]
     return [
-        *(objects.grants(owner, spec, settings) or [objects.shared_account(owner.namespace)]),
+        *(grants.grants(owner, spec, settings) or [grants.shared_account(owner.namespace)]),
         *([objects.claim(owner, spec, settings)] if hooks.post_run else []),
         agent,
         *(

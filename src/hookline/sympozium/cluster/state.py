@@ -1,4 +1,4 @@
-"""What the operator keeps of one run: what was asked for when it began, what was made for it and seen of it.
+"""The record that the operator keeps of one run: its manifests when it began, the objects made for it, their state.
 
 It is one Secret beside the run, written before anything that cannot be seen again is removed; whoever takes over after
 a crash goes on from there.
@@ -14,8 +14,9 @@ from functools import lru_cache
 from typing import Any, cast
 
 from hookline.errors import FileError
+from hookline.kube.fields import bare, phase_of, within
 from hookline.kube.job_state import Made, Since
-from hookline.sympozium.phases import Seen
+from hookline.sympozium.phases import Phase, Seen
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import run_of, with_provider
 from hookline.sympozium.snapshot import kept, seen_again
@@ -26,7 +27,7 @@ FROZEN, STATE = "run.json", "state.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """`void` is a verdict that stood there before there was an answer to it; `lost` is since when the workspace is another."""
+    """`void` is a verdict that was given before there was an answer; `lost` is since when the workspace is another."""
 
     frozen: str
     seen: Seen = Seen()
@@ -42,13 +43,23 @@ class Record:
     """Bytes of an answer that was too long to be kept whole."""
 
 
+def has_ended(run: Mapping[str, Any]) -> bool:
+    return phase_of(run) in (Phase.SUCCEEDED, Phase.FAILED, Phase.SKIPPED)
+
+
+def agent_name(run: Mapping[str, Any]) -> str:
+    """The Agent or SympoziumInstance that a run names."""
+    spec = within(run, "spec")
+    return str(spec.get("agentRef") or spec.get("instanceRef") or "")
+
+
 def frozen_of(run: Mapping[str, Any], instance: Mapping[str, Any] | None) -> str:
-    """The manifests as they are now; what is changed in them later is for other runs."""
-    return json.dumps([_bare(each) for each in (run, instance) if each is not None], ensure_ascii=False)
+    """The manifests as they are now; later changes of them are for other runs."""
+    return json.dumps([bare(each) for each in (run, instance) if each is not None], ensure_ascii=False)
 
 
 def spec_of(frozen: str) -> RunSpec:
-    """The run of frozen manifests, with all that it takes from its instance. A FileError says what is wrong with it."""
+    """The run of frozen manifests, with all that it takes from its instance; a FileError tells their problems."""
     return _spec_of(frozen)
 
 
@@ -59,7 +70,7 @@ def _spec_of(frozen: str) -> RunSpec:
     name = f"{run.get('kind')} {run.get('metadata', {}).get('name')}"
     manifests = parse(json.dumps({"kind": "List", "items": documents}, ensure_ascii=False), name)
     if manifests.problems:
-        raise _all_of(list(manifests.problems))
+        raise FileError(problem_text(*manifests.problems), file=manifests.problems[0].file)
     return with_provider(run_of(manifests))
 
 
@@ -80,7 +91,7 @@ def written(record: Record) -> dict[str, str]:
 
 
 def read(texts: Mapping[str, str]) -> Record:
-    """A record again, of what `written` made."""
+    """The record of the texts of a Secret."""
     state: dict[str, Any] = json.loads(texts[STATE])
     agent, waiting, lost = state["agent"], state["waiting"], state["lost"]
     closed = state.get("closed")
@@ -109,17 +120,6 @@ def _moment(value: Any) -> str:
     raise TypeError(f"a record cannot keep a {type(value).__name__}")
 
 
-def _bare(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    metadata = manifest.get("metadata", {})
-    return {
-        "apiVersion": manifest.get("apiVersion"),
-        "kind": manifest.get("kind"),
-        "metadata": {key: metadata[key] for key in ("name", "namespace") if key in metadata},
-        "spec": manifest.get("spec"),
-    }
-
-
-def _all_of(problems: list[FileError]) -> FileError:
-    """One error that tells all; its lines are those of the object as the server has it, so they are left out."""
-    told = [f"{problem.key}: {problem.message}" if problem.key else problem.message for problem in problems]
-    return FileError("; ".join(told), file=problems[0].file)
+def problem_text(*problems: FileError) -> str:
+    """The problems as one sentence; their lines are those of the object as the server has it, so they are left out."""
+    return "; ".join(f"{each.key}: {each.message}" if each.key else each.message for each in problems)

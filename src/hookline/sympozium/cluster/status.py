@@ -1,11 +1,12 @@
-"""What a run shows of itself: its status, its conditions and the events that `kubectl describe` lists."""
+"""The status of a run, its conditions, and the events that `kubectl describe` lists."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
 
+from hookline.kube.fields import timestamp
 from hookline.kube.pod_state import HookSeen, Reason, State
 from hookline.sympozium.cluster import objects
 from hookline.sympozium.cluster.state import Record
@@ -37,7 +38,7 @@ def shown(spec: RunSpec, record: Record) -> dict[str, Any]:
     waits = lifecycle.gate is not None and seen.agent.succeeded and gated(lifecycle, seen) is None
     more: dict[str, Any] = {
         # Of a run in which nothing began no container says when it ended.
-        "completedAt": told.get("completedAt") or (written(record.closed) if record.closed else None),
+        "completedAt": told.get("completedAt") or (timestamp(record.closed) if record.closed else None),
         "jobName": record.agent.name if record.agent and not sandboxed else None,
         "sandboxName": name.sandbox if record.agent and sandboxed else None,
         "postRunJobName": record.post[-1].name if record.post else None,
@@ -50,11 +51,11 @@ def shown(spec: RunSpec, record: Record) -> dict[str, Any]:
 
 def failed_status(why: str, now: datetime) -> dict[str, Any]:
     """The status of a run that could not begin."""
-    return {"phase": str(Phase.FAILED), "error": why, "completedAt": written(now)}
+    return {"phase": str(Phase.FAILED), "error": why, "completedAt": timestamp(now)}
 
 
 def notes_of(spec: RunSpec, before: Record, after: Record) -> tuple[Note, ...]:
-    """What is worth an event, of what has changed."""
+    """The events for the changes between two records."""
     return tuple(_notes(spec, before, after))
 
 
@@ -118,9 +119,5 @@ def condition(kind: str, reason: str, message: str, at: datetime) -> dict[str, A
         "status": "True",
         "reason": reason,
         "message": message,
-        "lastTransitionTime": written(at),
+        "lastTransitionTime": timestamp(at),
     }
-
-
-def written(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
