@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hookline.kube.job_state import Followed, Made, Slot, follow, pod_of
-from hookline.kube.pod_state import HookSeen, Reason, State
+from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from tests.kube.memory_cluster import START, written
 from tests.kube.test_pod_state import RUNNING, WAITING, ended, pod
 
@@ -23,12 +23,14 @@ def of_job(given: dict[str, Any], uid: str = "pod-1", **head: Any) -> dict[str, 
 def followed(
     *pods: dict[str, Any], seconds: float = 1, made: Made = MADE, job: Any = JOB, **more: Any
 ) -> Followed:
-    slots = [Slot(container=name, seen=HookSeen(), timeout=300) for name in "ab"]
+    slots = [Slot(container=name, seen=ContainerState(), timeout=300) for name in "ab"]
     return follow(made, job, pods, slots, now=START + timedelta(seconds=seconds), **more)
 
 
 def states(found: Followed) -> list[str]:
-    return [str(each.reason) if each.state is State.ENDED else str(each.state) for each in found.seen]
+    return [
+        str(each.reason) if each.state is ContainerPhase.ENDED else str(each.state) for each in found.seen
+    ]
 
 
 @pytest.mark.rule("sympozium B3")
@@ -85,8 +87,8 @@ def test_a_pod_that_is_being_deleted_is_followed_to_its_end_and_its_job_goes_at_
 
 def test_a_pod_that_was_put_away_ends_what_was_known_to_run() -> None:
     slots = [
-        Slot(container="a", seen=HookSeen(state=State.RUNNING, started=START)),
-        Slot(container="b", seen=HookSeen()),
+        Slot(container="a", seen=ContainerState(state=ContainerPhase.RUNNING, started=START)),
+        Slot(container="b", seen=ContainerState()),
     ]
     gone = of_job(pod(phase="Failed", reason="Evicted", message="low on memory"))
     found = follow(MADE, JOB, [gone], slots, now=START)

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from hookline.kube.pod_state import (
+    ContainerPhase,
     Reason,
-    State,
     any_running,
-    container_seen,
+    container_state,
     evicted,
     is_over,
     job_failure,
@@ -35,43 +35,55 @@ WAITING = {"waiting": {"reason": "PodInitializing"}}
 PUT_AWAY = {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}
 
 SEEN = {
-    "well": (pod(ended()), State.ENDED, 0, Reason.EXITED, ""),
-    "badly": (pod(ended(3)), State.ENDED, 3, Reason.EXITED, ""),
+    "well": (pod(ended()), ContainerPhase.ENDED, 0, Reason.EXITED, ""),
+    "badly": (pod(ended(3)), ContainerPhase.ENDED, 3, Reason.EXITED, ""),
     "for its memory": (
         pod(ended(137, reason="OOMKilled")),
-        State.ENDED,
+        ContainerPhase.ENDED,
         137,
         Reason.KILLED,
         "OOMKilled: it passed its memory limit",
     ),
     "not begun": (
         pod(ended(128, reason="StartError", message="no such file: /x")),
-        State.ENDED,
+        ContainerPhase.ENDED,
         None,
         Reason.NOT_STARTED,
         "no such file: /x",
     ),
-    "with its pod": (pod(ended(137), deleted=True), State.ENDED, 137, Reason.KILLED, "its pod was deleted"),
-    "well in a pod that goes": (pod(ended(), deleted=True), State.ENDED, 0, Reason.EXITED, ""),
-    "put away": (pod(ended(137), **PUT_AWAY), State.ENDED, 137, Reason.KILLED, "Evicted: low on memory"),
+    "with its pod": (
+        pod(ended(137), deleted=True),
+        ContainerPhase.ENDED,
+        137,
+        Reason.KILLED,
+        "its pod was deleted",
+    ),
+    "well in a pod that goes": (pod(ended(), deleted=True), ContainerPhase.ENDED, 0, Reason.EXITED, ""),
+    "put away": (
+        pod(ended(137), **PUT_AWAY),
+        ContainerPhase.ENDED,
+        137,
+        Reason.KILLED,
+        "Evicted: low on memory",
+    ),
     "well before its pod was put away": (
         pod(ended(), ended(137), **PUT_AWAY),
-        State.ENDED,
+        ContainerPhase.ENDED,
         0,
         Reason.EXITED,
         "",
     ),
     "unknown": (
         pod(ended(137, reason="ContainerStatusUnknown")),
-        State.ENDED,
+        ContainerPhase.ENDED,
         137,
         Reason.KILLED,
         "ContainerStatusUnknown",
     ),
-    "running": (pod(RUNNING), State.RUNNING, None, Reason.EXITED, ""),
-    "waiting": (pod(WAITING), State.WAITING, None, Reason.EXITED, ""),
-    "never told of": (pod(), State.WAITING, None, Reason.EXITED, ""),
-    "of a pod without a status": ({"metadata": {}}, State.WAITING, None, Reason.EXITED, ""),
+    "running": (pod(RUNNING), ContainerPhase.RUNNING, None, Reason.EXITED, ""),
+    "waiting": (pod(WAITING), ContainerPhase.WAITING, None, Reason.EXITED, ""),
+    "never told of": (pod(), ContainerPhase.WAITING, None, Reason.EXITED, ""),
+    "of a pod without a status": ({"metadata": {}}, ContainerPhase.WAITING, None, Reason.EXITED, ""),
 }
 
 
@@ -79,14 +91,14 @@ SEEN = {
 @pytest.mark.parametrize("name", SEEN)
 def test_how_a_container_ended_is_told_as_what_it_is(name: str) -> None:
     given, state, code, reason, detail = SEEN[name]
-    seen = container_seen(given, "a")
+    seen = container_state(given, "a")
     assert (seen.state, seen.exit_code, seen.reason, seen.detail) == (state, code, reason, detail)
-    if state is State.ENDED:
+    if state is ContainerPhase.ENDED:
         assert seen.seconds == 4
 
 
 def test_what_had_not_begun_when_its_pod_was_put_away_is_still_waiting() -> None:
-    assert container_seen(pod(ended(137), **PUT_AWAY), "b").state is State.WAITING
+    assert container_state(pod(ended(137), **PUT_AWAY), "b").state is ContainerPhase.WAITING
     assert evicted(pod(**PUT_AWAY)) == "Evicted: low on memory"
     assert evicted(pod(phase="Failed")) == ""
 

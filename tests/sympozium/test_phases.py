@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.kube.pod_state import HookSeen, Reason, State
+from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium.phases import (
     NO_VERDICT,
     AgentSeen,
@@ -32,13 +32,13 @@ from hookline.sympozium.phases import (
 )
 from hookline.sympozium.types import HookSpec, Lifecycle
 
-OK = HookSeen(state=State.ENDED, exit_code=0)
-BAD = HookSeen(state=State.ENDED, exit_code=3)
-LATE = HookSeen(state=State.ENDED, reason=Reason.TIMED_OUT)
-BUSY = HookSeen(state=State.RUNNING)
-ANSWERED = AgentSeen(state=State.ENDED, exit_code=0, result="fine")
-CRASHED = AgentSeen(state=State.ENDED, exit_code=7)
-WORKING = AgentSeen(state=State.RUNNING)
+OK = ContainerState(state=ContainerPhase.ENDED, exit_code=0)
+BAD = ContainerState(state=ContainerPhase.ENDED, exit_code=3)
+LATE = ContainerState(state=ContainerPhase.ENDED, reason=Reason.TIMED_OUT)
+BUSY = ContainerState(state=ContainerPhase.RUNNING)
+ANSWERED = AgentSeen(state=ContainerPhase.ENDED, exit_code=0, result="fine")
+CRASHED = AgentSeen(state=ContainerPhase.ENDED, exit_code=7)
+WORKING = AgentSeen(state=ContainerPhase.RUNNING)
 
 
 def hooks(count, stage="h", **more):
@@ -216,13 +216,15 @@ def test_only_a_verdict_in_its_form_is_one(text, found):
 def test_a_gate_runs_first_holds_the_answer_and_costs_no_other_hook_its_turn():
     seen = Seen(agent=ANSWERED)
     assert due(GATED, seen) == Start(POST, 1)
-    seen = replace(seen, post_run=(HookSeen(), BUSY))
+    seen = replace(seen, post_run=(ContainerState(), BUSY))
     assert (published(GATED, seen), "result" in status(GATED, seen)) == (None, False)
     assert not gate_settled(GATED, seen)
     seen = replace(seen, verdict=said("rewrite", "better"))
     assert gate_settled(GATED, seen)
     assert not gate_settled(GATED, replace(seen, verdict=said("rewrite", digest=digest("x"))))
-    seen = replace(seen, post_run=(HookSeen(), HookSeen(state=State.ENDED, reason=Reason.SETTLED)))
+    seen = replace(
+        seen, post_run=(ContainerState(), ContainerState(state=ContainerPhase.ENDED, reason=Reason.SETTLED))
+    )
     assert due(GATED, seen) == Start(POST, 0)
     assert result_for_hooks(GATED, seen, GATED.post_run[0]) == "better"
     assert result_for_hooks(GATED, seen, GATED.post_run[1]) == "fine"
@@ -232,7 +234,7 @@ def test_a_gate_runs_first_holds_the_answer_and_costs_no_other_hook_its_turn():
     assert conditions(GATED, seen) == ()
 
 
-ENDS = st.sampled_from([OK, BAD, LATE, HookSeen(state=State.ENDED, reason=Reason.NOT_STARTED)])
+ENDS = st.sampled_from([OK, BAD, LATE, ContainerState(state=ContainerPhase.ENDED, reason=Reason.NOT_STARTED)])
 AGENT_ENDS = st.sampled_from(
     [ANSWERED, CRASHED, replace(ANSWERED, skipped="nothing"), replace(ANSWERED, error="e")]
 )
@@ -248,7 +250,7 @@ def test_whatever_happens_one_thing_runs_at_a_time_and_every_postRun_hook_once_u
     lifecycle = Lifecycle(
         pre_run=hooks(before), post_run=(*ends[:-1], replace(ends[-1], gate=has_gate)) if ends else ()
     )
-    pre, post = [HookSeen()] * before, [HookSeen()] * after
+    pre, post = [ContainerState()] * before, [ContainerState()] * after
     seen, started, reached = Seen(), [], []
     while (start := due(lifecycle, seen)) is not None:
         started.append(start)

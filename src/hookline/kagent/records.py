@@ -27,7 +27,7 @@ from hookline.kagent.objects import CONTAINER
 from hookline.kube.errors import ClusterError
 from hookline.kube.fields import items, mapping, within
 from hookline.kube.logs import LogReader, Logs
-from hookline.kube.pod_state import container_seen, evicted
+from hookline.kube.pod_state import container_state, evicted
 
 logger = logging.getLogger("hookline.kube")
 
@@ -377,7 +377,7 @@ def _has_ended(pod: Object) -> bool:
 
 def _why(pod: Object, *, gone: bool) -> str:
     """What became of a pod, in the cluster's words where it has some."""
-    seen = container_seen(pod, CONTAINER)
+    seen = container_state(pod, CONTAINER)
     ended = f"its container ended with {seen.exit_code}" if seen.exit_code is not None else ""
     told = evicted(pod) or seen.detail
     return told or ("its pod was deleted" if gone else ended or "its pod ended")

@@ -18,7 +18,7 @@ from hookline.kube.job_state import Followed, Made, Since, Slot, follow, pod_of
 from hookline.kube.jobs import CONTAINER, JOB_LABEL, Task, job_of, secret_of
 from hookline.kube.kinds import JOB, POD
 from hookline.kube.logs import LogEnd, LogReader
-from hookline.kube.pod_state import HookSeen, Reason, State
+from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.kube.pods import child
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class _Tending:
 
         self._jobs, self._pods = store(JOB), store(POD)
         self._made = Made(name=self._name, uid=metadata["uid"])
-        self._slot = Slot(container=CONTAINER, seen=HookSeen())
+        self._slot = Slot(container=CONTAINER, seen=ContainerState())
         self._before: Since | None = None
         self._told = ""
         self._log: LogReader | None = None
@@ -196,7 +196,7 @@ class _Tending:
                 each.cancel()
 
     def _has_ended(self) -> bool:
-        return self._over.is_set() or self._slot.seen.state is State.ENDED
+        return self._over.is_set() or self._slot.seen.state is ContainerPhase.ENDED
 
     async def _read_on(self, log: LogReader, reading: asyncio.Task[LogEnd]) -> bool:
         """The rest of the log, for as long as some of it comes."""

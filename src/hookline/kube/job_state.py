@@ -13,11 +13,11 @@ from typing import Any
 
 from hookline.kube.fields import is_owned, moment
 from hookline.kube.pod_state import (
-    HookSeen,
+    ContainerPhase,
+    ContainerState,
     Reason,
-    State,
     Trouble,
-    container_seen,
+    container_state,
     evicted,
     is_over,
     job_failure,
@@ -63,7 +63,7 @@ class Slot:
     """One container in the order of its pod, its limit, and what was last known of it."""
 
     container: str
-    seen: HookSeen
+    seen: ContainerState
     timeout: float | None = None
 
 
@@ -80,7 +80,7 @@ class Followed:
     wake: datetime | None = None
 
     @property
-    def seen(self) -> tuple[HookSeen, ...]:
+    def seen(self) -> tuple[ContainerState, ...]:
         return tuple(slot.seen for slot in self.slots)
 
 
@@ -111,7 +111,9 @@ def follow(
     known = [_looked(slot, pod) for slot in slots]
     if stop is not None:
         return _ended(made, known, pod, *stop, alive=True, now=now)
-    if all(slot.seen.state is State.ENDED for slot in known) or any(slot.seen.failed for slot in known):
+    if all(slot.seen.state is ContainerPhase.ENDED for slot in known) or any(
+        slot.seen.failed for slot in known
+    ):
         return Followed(made=replace(made, over=True), slots=tuple(known), pod=pod)
     gone = _gone(made, whole, pod, now)
     if gone is not None:
@@ -119,22 +121,24 @@ def follow(
     for index, slot in enumerate(known):
         limit = _limit(slot)
         if limit is not None and limit <= now:
-            late = replace(slot.seen, state=State.ENDED, reason=Reason.TIMED_OUT, seconds=slot.timeout)
+            late = replace(
+                slot.seen, state=ContainerPhase.ENDED, reason=Reason.TIMED_OUT, seconds=slot.timeout
+            )
             known[index] = replace(slot, seen=late)
             return Followed(made=replace(made, over=True, ended=True), slots=tuple(known), pod=pod)
     return _waited(made, whole, pod, known, now, before)
 
 
 def _looked(slot: Slot, pod: Object | None) -> Slot:
-    if slot.seen.state is State.ENDED or pod is None:
+    if slot.seen.state is ContainerPhase.ENDED or pod is None:
         return slot
-    now = container_seen(pod, slot.container)
+    now = container_state(pod, slot.container)
     # What ran once does not wait again, whatever a pod in trouble says of itself.
-    return slot if now.state is State.WAITING else replace(slot, seen=now)
+    return slot if now.state is ContainerPhase.WAITING else replace(slot, seen=now)
 
 
 def _limit(slot: Slot) -> datetime | None:
-    if slot.seen.state is not State.RUNNING or slot.seen.started is None or slot.timeout is None:
+    if slot.seen.state is not ContainerPhase.RUNNING or slot.seen.started is None or slot.timeout is None:
         return None
     return slot.seen.started + timedelta(seconds=slot.timeout)
 
@@ -180,9 +184,9 @@ def _ended(
     known: list[Slot] = []
     for slot in slots:
         seen = slot.seen
-        if seen.state is State.RUNNING:
+        if seen.state is ContainerPhase.RUNNING:
             seconds = round((now - seen.started).total_seconds(), 3) if seen.started else None
-            seen = replace(seen, state=State.ENDED, reason=reason, detail=detail, seconds=seconds)
+            seen = replace(seen, state=ContainerPhase.ENDED, reason=reason, detail=detail, seconds=seconds)
         known.append(replace(slot, seen=seen))
     return Followed(made=replace(made, over=True, ended=alive), slots=tuple(known), pod=pod, why=detail)
 
@@ -214,8 +218,8 @@ def _waited(
         )
     index = next((n for n, slot in enumerate(slots) if slot.container == found.container), None)
     if index is None:
-        index = next(n for n, slot in enumerate(slots) if slot.seen.state is not State.ENDED)
-    never = HookSeen(state=State.ENDED, reason=Reason.NOT_STARTED, detail=found.message)
+        index = next(n for n, slot in enumerate(slots) if slot.seen.state is not ContainerPhase.ENDED)
+    never = ContainerState(state=ContainerPhase.ENDED, reason=Reason.NOT_STARTED, detail=found.message)
     slots[index] = replace(slots[index], seen=never)
     over = replace(made, over=True, ended=True)
     return Followed(made=over, slots=tuple(slots), pod=pod, why=found.message)
@@ -227,7 +231,7 @@ def _trouble(whole: Object | None, pod: Object | None, slots: list[Slot]) -> Tro
         said = "the cluster has made no pod of it"
         return Trouble("NoPod", said, patience=NO_POD, quiet=_QUIET, since=since)
     found = trouble(pod)
-    if found is not None or any(slot.seen.state is State.RUNNING for slot in slots):
+    if found is not None or any(slot.seen.state is ContainerPhase.RUNNING for slot in slots):
         return found
     ends = [
         slot.seen.started + timedelta(seconds=slot.seen.seconds)

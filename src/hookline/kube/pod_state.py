@@ -24,7 +24,7 @@ _LONG = 600.0
 _SOON = 10.0
 
 
-class State(StrEnum):
+class ContainerPhase(StrEnum):
     WAITING = "waiting"
     RUNNING = "running"
     ENDED = "ended"
@@ -45,10 +45,10 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HookSeen:
+class ContainerState:
     """What was seen of one hook. `tail` are its last lines of output; `detail` says more about the reason."""
 
-    state: State = State.WAITING
+    state: ContainerPhase = ContainerPhase.WAITING
     exit_code: int | None = None
     reason: Reason = Reason.EXITED
     detail: str = ""
@@ -59,11 +59,11 @@ class HookSeen:
     @property
     def succeeded(self) -> bool:
         exited_well = self.reason is Reason.EXITED and self.exit_code == 0
-        return self.state is State.ENDED and (exited_well or self.reason is Reason.SETTLED)
+        return self.state is ContainerPhase.ENDED and (exited_well or self.reason is Reason.SETTLED)
 
     @property
     def failed(self) -> bool:
-        return self.state is State.ENDED and not self.succeeded
+        return self.state is ContainerPhase.ENDED and not self.succeeded
 
 
 class Trouble(NamedTuple):
@@ -80,15 +80,15 @@ class Trouble(NamedTuple):
     since: datetime | None = None
 
 
-def container_seen(pod: Object, name: str) -> HookSeen:
+def container_state(pod: Object, name: str) -> ContainerState:
     """How one container of a pod fares; as `ended` only what the kubelet says has ended."""
     state = mapping(_status(pod, name).get("state"))
     ended, running = mapping(state.get("terminated")), mapping(state.get("running"))
     if ended:
         return _ended(pod, name, ended)
     if running:
-        return HookSeen(state=State.RUNNING, started=moment(running.get("startedAt")))
-    return HookSeen()
+        return ContainerState(state=ContainerPhase.RUNNING, started=moment(running.get("startedAt")))
+    return ContainerState()
 
 
 def trouble(pod: Object) -> Trouble | None:
@@ -144,7 +144,7 @@ def evicted(pod: Object) -> str:
     return f"{status['reason']}: {status.get('message') or 'its pod was put away'}"
 
 
-def _ended(pod: Object, name: str, ended: Object) -> HookSeen:
+def _ended(pod: Object, name: str, ended: Object) -> ContainerState:
     code, why = ended.get("exitCode"), str(ended.get("reason") or "")
     began, end = ended.get("startedAt"), ended.get("finishedAt")
     started = moment(began) if began else None
@@ -161,8 +161,8 @@ def _ended(pod: Object, name: str, ended: Object) -> HookSeen:
         reason, detail = Reason.KILLED, "its pod was deleted"
     elif why == "ContainerStatusUnknown":
         reason, detail = Reason.KILLED, said or why
-    return HookSeen(
-        state=State.ENDED,
+    return ContainerState(
+        state=ContainerPhase.ENDED,
         exit_code=code if isinstance(code, int) and reason is not Reason.NOT_STARTED else None,
         reason=reason,
         detail=detail,

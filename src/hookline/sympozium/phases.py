@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple, cast
 
-from hookline.kube.pod_state import HookSeen, Reason, State
+from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium.types import HookSpec, Lifecycle
 
 NO_VERDICT = "Response blocked: gate hook did not return a verdict"
@@ -49,7 +49,7 @@ class Stage(StrEnum):
 class AgentSeen:
     """What was seen of the agent. `skipped` is the reason where it said that there is nothing to do."""
 
-    state: State = State.WAITING
+    state: ContainerPhase = ContainerPhase.WAITING
     exit_code: int | None = None
     reason: Reason = Reason.EXITED
     result: str = ""
@@ -61,7 +61,7 @@ class AgentSeen:
 
     @property
     def succeeded(self) -> bool:
-        ended = self.state is State.ENDED and self.reason is Reason.EXITED
+        ended = self.state is ContainerPhase.ENDED and self.reason is Reason.EXITED
         return ended and self.exit_code == 0 and not self.error
 
 
@@ -84,9 +84,9 @@ class Seen:
     says so. `skip` is what stands in the skip marker, looked at when preRun is through.
     """
 
-    pre_run: tuple[HookSeen, ...] = ()
+    pre_run: tuple[ContainerState, ...] = ()
     agent: AgentSeen = AgentSeen()
-    post_run: tuple[HookSeen, ...] = ()
+    post_run: tuple[ContainerState, ...] = ()
     stopped: str = ""
     skip: str | None = None
     verdict: Verdict | None = None
@@ -109,9 +109,9 @@ class Gated(NamedTuple):
 def phase(lifecycle: Lifecycle, seen: Seen) -> Phase:
     outcome = _outcome(lifecycle, seen)
     if outcome is None:
-        return Phase.PENDING if seen.agent.state is State.WAITING else Phase.RUNNING
+        return Phase.PENDING if seen.agent.state is ContainerPhase.WAITING else Phase.RUNNING
     if outcome is not Phase.SKIPPED and any(
-        each.state is not State.ENDED for each in _post_run(lifecycle, seen)
+        each.state is not ContainerPhase.ENDED for each in _post_run(lifecycle, seen)
     ):
         return Phase.POST_RUNNING
     return outcome
@@ -120,15 +120,15 @@ def phase(lifecycle: Lifecycle, seen: Seen) -> Phase:
 def due(lifecycle: Lifecycle, seen: Seen) -> Start | None:
     """What to start now; None where something still runs, or nothing is left."""
     before, after = _pre_run(lifecycle, seen), _post_run(lifecycle, seen)
-    if any(each.state is State.RUNNING for each in (*before, seen.agent, *after)):
+    if any(each.state is ContainerPhase.RUNNING for each in (*before, seen.agent, *after)):
         return None
     outcome = _outcome(lifecycle, seen)
     if outcome is None:
-        waiting = _first(State.WAITING, before, range(len(before)))
+        waiting = _first(ContainerPhase.WAITING, before, range(len(before)))
         return Start(Stage.AGENT) if waiting is None else Start(Stage.PRE_RUN, waiting)
     if outcome is Phase.SKIPPED:
         return None
-    waiting = _first(State.WAITING, after, lifecycle.post_order)
+    waiting = _first(ContainerPhase.WAITING, after, lifecycle.post_order)
     return None if waiting is None else Start(Stage.POST_RUN, waiting)
 
 
@@ -139,7 +139,7 @@ def error(lifecycle: Lifecycle, seen: Seen) -> str:
     failed = _failed(lifecycle.pre_run, _pre_run(lifecycle, seen))
     if failed:
         return f"preRun hook {failed[0]}"
-    if seen.agent.state is State.WAITING:
+    if seen.agent.state is ContainerPhase.WAITING:
         return seen.stopped
     return seen.agent.error or _AGENT_ENDED[seen.agent.reason].format(code=seen.agent.exit_code)
 
@@ -214,7 +214,7 @@ def gated(lifecycle: Lifecycle, seen: Seen) -> Gated | None:
     if index is None or _outcome(lifecycle, seen) is not Phase.SUCCEEDED:
         return None
     hook = _post_run(lifecycle, seen)[index]
-    if hook.state is not State.ENDED:
+    if hook.state is not ContainerPhase.ENDED:
         return None
     return gate(
         seen.verdict,
@@ -230,7 +230,7 @@ def gate_settled(lifecycle: Lifecycle, seen: Seen) -> bool:
     if index is None or said is None or said.action not in _VERDICTS:
         return False
     fits = not said.digest or said.digest == digest(seen.agent.result)
-    return fits and _post_run(lifecycle, seen)[index].state is State.RUNNING
+    return fits and _post_run(lifecycle, seen)[index].state is ContainerPhase.RUNNING
 
 
 def published(lifecycle: Lifecycle, seen: Seen) -> str | None:
@@ -302,11 +302,14 @@ _AGENT_ENDED: Mapping[Reason, str] = {
 def _outcome(lifecycle: Lifecycle, seen: Seen) -> Phase | None:
     """How the agent's part ended, hooks before it included; None while that is open."""
     before = _pre_run(lifecycle, seen)
-    if any(each.state is State.RUNNING for each in before) or seen.agent.state is State.RUNNING:
+    if (
+        any(each.state is ContainerPhase.RUNNING for each in before)
+        or seen.agent.state is ContainerPhase.RUNNING
+    ):
         return None
     if any(each.failed for each in before):
         return Phase.FAILED
-    if seen.agent.state is State.ENDED:
+    if seen.agent.state is ContainerPhase.ENDED:
         if seen.agent.skipped is not None:
             return Phase.SKIPPED
         return Phase.SUCCEEDED if seen.agent.succeeded else Phase.FAILED
@@ -316,34 +319,34 @@ def _outcome(lifecycle: Lifecycle, seen: Seen) -> Phase | None:
     return Phase.SKIPPED if through and seen.skip is not None else None
 
 
-def _pre_run(lifecycle: Lifecycle, seen: Seen) -> tuple[HookSeen, ...]:
+def _pre_run(lifecycle: Lifecycle, seen: Seen) -> tuple[ContainerState, ...]:
     return _filled(seen.pre_run, len(lifecycle.pre_run))
 
 
-def _post_run(lifecycle: Lifecycle, seen: Seen) -> tuple[HookSeen, ...]:
+def _post_run(lifecycle: Lifecycle, seen: Seen) -> tuple[ContainerState, ...]:
     return _filled(seen.post_run, len(lifecycle.post_run))
 
 
-def _filled(seen: tuple[HookSeen, ...], count: int) -> tuple[HookSeen, ...]:
-    return (*seen, *(HookSeen() for _ in range(count - len(seen))))
+def _filled(seen: tuple[ContainerState, ...], count: int) -> tuple[ContainerState, ...]:
+    return (*seen, *(ContainerState() for _ in range(count - len(seen))))
 
 
-def _first(state: State, hooks: tuple[HookSeen, ...], order: Iterable[int]) -> int | None:
+def _first(state: ContainerPhase, hooks: tuple[ContainerState, ...], order: Iterable[int]) -> int | None:
     return next((index for index in order if hooks[index].state is state), None)
 
 
-def _failed(hooks: tuple[HookSpec, ...], seen: tuple[HookSeen, ...]) -> list[str]:
+def _failed(hooks: tuple[HookSpec, ...], seen: tuple[ContainerState, ...]) -> list[str]:
     return [
         f"{hook.name!r} {_why(hook, each)}" for hook, each in zip(hooks, seen, strict=True) if each.failed
     ]
 
 
-def _why(hook: HookSpec, seen: HookSeen) -> str:
+def _why(hook: HookSpec, seen: ContainerState) -> str:
     text = _ENDED[seen.reason].format(code=seen.exit_code, limit=hook.timeout)
     return f"failed: {text}{f' ({seen.detail})' if seen.detail else ''}"
 
 
-def _told(stage: Stage, hook: HookSpec, seen: HookSeen) -> dict[str, Any]:
+def _told(stage: Stage, hook: HookSpec, seen: ContainerState) -> dict[str, Any]:
     told: dict[str, Any] = {
         "name": hook.name,
         "stage": str(stage),
@@ -358,14 +361,14 @@ def _told(stage: Stage, hook: HookSpec, seen: HookSeen) -> dict[str, Any]:
     return {key: value for key, value in told.items() if value is not None}
 
 
-def _state(seen: HookSeen) -> str:
-    if seen.state is State.ENDED:
+def _state(seen: ContainerState) -> str:
+    if seen.state is ContainerPhase.ENDED:
         return "succeeded" if seen.succeeded else "failed"
     return str(seen.state)
 
 
-def _end(seen: HookSeen | AgentSeen) -> datetime | None:
-    if seen.state is not State.ENDED or seen.started is None or seen.seconds is None:
+def _end(seen: ContainerState | AgentSeen) -> datetime | None:
+    if seen.state is not ContainerPhase.ENDED or seen.started is None or seen.seconds is None:
         return None
     return seen.started + timedelta(seconds=seen.seconds)
 

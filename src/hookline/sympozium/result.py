@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard, cast
 
-from hookline.kube.pod_state import Reason, State
+from hookline.kube.pod_state import ContainerPhase, Reason
 from hookline.sympozium.phases import AgentSeen
 
 BEGIN = "__SYMPOZIUM_RESULT__"
@@ -66,13 +66,15 @@ def ended(
     found = result or Result(status="success" if exit_code == 0 else "error")
     failed = reason is not Reason.EXITED or exit_code != 0 or found.status == "error"
     if not failed and found.status == "skipped":
-        return AgentSeen(state=State.ENDED, exit_code=exit_code, skipped=found.response.strip() or NO_REASON)
+        return AgentSeen(
+            state=ContainerPhase.ENDED, exit_code=exit_code, skipped=found.response.strip() or NO_REASON
+        )
     said = found.error or (f"the agent's result {found.wrong}" if found.wrong else "")
     if failed and not said and reason is Reason.EXITED:
         last = tail.strip().splitlines()[-1:]
         said = f"agent exited with code {exit_code}{''.join(f': {line}' for line in last)}"
     return AgentSeen(
-        state=State.ENDED,
+        state=ContainerPhase.ENDED,
         exit_code=exit_code,
         reason=reason,
         result=found.response,

@@ -7,7 +7,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any, cast
 
-from hookline.kube.pod_state import HookSeen, Reason, State
+from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium.phases import AgentSeen, Seen, Verdict
 
 
@@ -18,9 +18,9 @@ def kept(seen: Seen) -> dict[str, Any]:
 def seen_again(known: Mapping[str, Any]) -> Seen:
     said = known["verdict"]
     return Seen(
-        pre_run=tuple(HookSeen(**_read(each)) for each in known["pre_run"]),
+        pre_run=tuple(ContainerState(**_read(each)) for each in known["pre_run"]),
         agent=AgentSeen(**_read(known["agent"])),
-        post_run=tuple(HookSeen(**_read(each)) for each in known["post_run"]),
+        post_run=tuple(ContainerState(**_read(each)) for each in known["post_run"]),
         stopped=known["stopped"],
         skip=known["skip"],
         verdict=Verdict(**said) if said else None,
@@ -32,7 +32,7 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, tuple):
         return [_plain(each) for each in cast("tuple[Any, ...]", value)]
-    if isinstance(value, Seen | HookSeen | AgentSeen | Verdict):
+    if isinstance(value, Seen | ContainerState | AgentSeen | Verdict):
         return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
     return dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else value
 
@@ -45,7 +45,7 @@ def _read(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _READ: Mapping[str, Callable[[Any], Any]] = {
-    "state": State,
+    "state": ContainerPhase,
     "reason": Reason,
     "started": datetime.fromisoformat,
 }

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from hookline.kube.pod_state import HookSeen, Reason, State
+from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium import read as reading
 from hookline.sympozium import read_lifecycle as lifecycles
 from hookline.sympozium.cluster.crds import DEFINED, crds
@@ -230,17 +230,17 @@ def test_kubectl_tells_of_a_field_that_does_not_exist(kubectl):
 def whole_status():
     """A status in which every field is set."""
     start = datetime(2026, 3, 1, tzinfo=UTC)
-    ended = {"state": State.ENDED, "started": start, "seconds": 1.5}
-    hook = HookSeen(**ended, exit_code=1, tail="last", detail="why")
+    ended = {"state": ContainerPhase.ENDED, "started": start, "seconds": 1.5}
+    hook = ContainerState(**ended, exit_code=1, tail="last", detail="why")
     lifecycle = Lifecycle(
         pre_run=(HookSpec(name="a", image="b"),),
         post_run=(HookSpec(name="g", image="b", gate=True), HookSpec(name="x", image="b")),
     )
     agent = AgentSeen(**ended, exit_code=0, result="done", usage={"inputTokens": 1})
     seen = Seen(
-        pre_run=(HookSeen(**ended, exit_code=0),),
+        pre_run=(ContainerState(**ended, exit_code=0),),
         agent=agent,
-        post_run=(HookSeen(**ended, reason=Reason.SETTLED), hook),
+        post_run=(ContainerState(**ended, reason=Reason.SETTLED), hook),
         verdict=Verdict(action="approve"),
     )
     failed = Seen(pre_run=(hook,), post_run=(hook, hook))

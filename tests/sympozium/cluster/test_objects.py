@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hookline.kube.pod_state import HookSeen, State
+from hookline.kube.pod_state import ContainerPhase, ContainerState
 from hookline.sympozium.cluster import grants, objects
 from hookline.sympozium.cluster.objects import Owner
 from hookline.sympozium.cluster.state import frozen_of, spec_of
@@ -17,7 +17,7 @@ from tests.sympozium.cluster.world import NAMESPACE, SETTINGS, agent_run, hook
 
 OWNER = Owner(name="r", namespace=NAMESPACE, uid="run-1")
 BOTH = {"preRun": [hook("a"), hook("b")], "postRun": [hook("c"), hook("d")]}
-DONE = Seen(agent=AgentSeen(state=State.ENDED, exit_code=0, result="the answer"))
+DONE = Seen(agent=AgentSeen(state=ContainerPhase.ENDED, exit_code=0, result="the answer"))
 
 
 def spec(**given: Any) -> RunSpec:
@@ -197,7 +197,7 @@ def test_a_follow_up_job_says_which_hooks_it_holds(number: int) -> None:
 
 def test_the_same_run_comes_to_the_same_objects() -> None:
     run = spec(lifecycle={**BOTH, "rbac": RULES}, env={"B": "1", "A": "2"})
-    seen = replace(DONE, pre_run=(HookSeen(state=State.ENDED, exit_code=0),) * 2)
+    seen = replace(DONE, pre_run=(ContainerState(state=ContainerPhase.ENDED, exit_code=0),) * 2)
     assert agent_pod(run) == agent_pod(spec(lifecycle={**BOTH, "rbac": RULES}, env={"A": "2", "B": "1"}))
     assert post_pod(run, seen) == post_pod(run, seen)
 

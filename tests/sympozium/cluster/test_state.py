@@ -4,14 +4,14 @@ import pytest
 
 from hookline.errors import FileError
 from hookline.kube.job_state import Made, Since
-from hookline.kube.pod_state import HookSeen, Reason, State
+from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium.cluster.state import Record, frozen_of, read, spec_of, written
 from hookline.sympozium.phases import AgentSeen, Seen, Verdict
 from tests.kube.memory_cluster import START
 from tests.sympozium.cluster.world import agent_run, hook
 
-HOOK = HookSeen(
-    state=State.ENDED,
+HOOK = ContainerState(
+    state=ContainerPhase.ENDED,
     exit_code=3,
     reason=Reason.KILLED,
     detail="d",
@@ -22,9 +22,13 @@ HOOK = HookSeen(
 FULL = Record(
     frozen=frozen_of(agent_run(lifecycle={"preRun": [hook("a")]}), None),
     seen=Seen(
-        pre_run=(HOOK, HookSeen()),
+        pre_run=(HOOK, ContainerState()),
         agent=AgentSeen(
-            state=State.ENDED, exit_code=0, result="\ud83d and 𝄞", started=START, usage={"inputTokens": 3}
+            state=ContainerPhase.ENDED,
+            exit_code=0,
+            result="\ud83d and 𝄞",
+            started=START,
+            usage={"inputTokens": 3},
         ),
         post_run=(HOOK,),
         stopped="why",

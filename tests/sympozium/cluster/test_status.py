@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hookline.kube.job_state import Made, Since
-from hookline.kube.pod_state import HookSeen, Reason, State
+from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium.cluster.state import Record, frozen_of, spec_of
 from hookline.sympozium.cluster.status import failed_status, notes_of, shown
 from hookline.sympozium.phases import AgentSeen, Seen, Verdict
@@ -15,9 +15,9 @@ from tests.sympozium.cluster.world import agent_run, hook
 FROZEN = frozen_of(agent_run(lifecycle={"preRun": [hook("a")], "postRun": [hook("c"), hook("d")]}), None)
 SPEC = spec_of(FROZEN)
 EMPTY = Record(frozen=FROZEN)
-GOOD = HookSeen(state=State.ENDED, exit_code=0, started=START, seconds=1)
-BAD = HookSeen(state=State.ENDED, exit_code=3, started=START, seconds=2, tail="no bucket")
-ANSWER = AgentSeen(state=State.ENDED, exit_code=0, result="yes", started=START, seconds=4)
+GOOD = ContainerState(state=ContainerPhase.ENDED, exit_code=0, started=START, seconds=1)
+BAD = ContainerState(state=ContainerPhase.ENDED, exit_code=3, started=START, seconds=2, tail="no bucket")
+ANSWER = AgentSeen(state=ContainerPhase.ENDED, exit_code=0, result="yes", started=START, seconds=4)
 DONE = replace(EMPTY, seen=Seen(pre_run=(GOOD,), agent=ANSWER, post_run=(BAD, GOOD)))
 
 
@@ -57,7 +57,7 @@ def test_what_it_waits_for_what_was_lost_and_what_was_cut_are_conditions_of_thei
 
 
 def test_a_run_in_which_nothing_began_says_when_it_ended_all_the_same() -> None:
-    never = HookSeen(state=State.ENDED, reason=Reason.NOT_STARTED, detail="nothing was begun")
+    never = ContainerState(state=ContainerPhase.ENDED, reason=Reason.NOT_STARTED, detail="nothing was begun")
     stopped = replace(EMPTY, seen=Seen(stopped="no rights", post_run=(never, never)), closed=START)
     told = shown(SPEC, stopped)
     assert (told["phase"], told["error"], told["completedAt"]) == (
@@ -114,7 +114,7 @@ def test_events_tell_what_has_changed_and_nothing_twice() -> None:
     ],
 )
 def test_an_event_says_how_a_hook_failed(reason: Reason, words: str) -> None:
-    seen = Seen(pre_run=(HookSeen(state=State.ENDED, reason=reason, detail="because"),))
+    seen = Seen(pre_run=(ContainerState(state=ContainerPhase.ENDED, reason=reason, detail="because"),))
     (note, ended) = notes_of(SPEC, EMPTY, replace(EMPTY, seen=seen))
     assert note.message == f"preRun hook a {words}: because"
     assert (ended.kind, ended.reason) == ("Warning", "PostRunning")

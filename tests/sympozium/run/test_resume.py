@@ -8,7 +8,7 @@ import pytest
 
 from hookline.engine.point import Scope, Status
 from hookline.engine.record import Begun, Ended, Owner
-from hookline.kube.pod_state import HookSeen, Reason, State
+from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium.phases import AgentSeen
 from hookline.sympozium.request import kept_with, spec_of
 from hookline.sympozium.resolve import declaration
@@ -18,9 +18,9 @@ from tests.sympozium.run.conftest import hook, lifecycle
 
 GONE = Owner("another boot", 1, "1")
 NOW = datetime.now(UTC)
-WELL = HookSeen(state=State.ENDED, exit_code=0, started=NOW, seconds=0.1)
-AT_WORK = HookSeen(state=State.RUNNING, started=NOW)
-ANSWERED = AgentSeen(state=State.ENDED, exit_code=0, result="the answer", started=NOW, seconds=1.0)
+WELL = ContainerState(state=ContainerPhase.ENDED, exit_code=0, started=NOW, seconds=0.1)
+AT_WORK = ContainerState(state=ContainerPhase.RUNNING, started=NOW)
+ANSWERED = AgentSeen(state=ContainerPhase.ENDED, exit_code=0, result="the answer", started=NOW, seconds=1.0)
 SAY = 'echo "$HOOKLINE_STATUS $AGENT_EXIT_CODE $AGENT_RESULT" >> $TRUTH/'
 SPEC = lifecycle(
     [hook("one", "touch $TRUTH/one"), hook("two", "touch $TRUTH/two")],
@@ -58,7 +58,7 @@ MOMENTS = {
     "when it was skipped": ({"pre_run": (WELL, WELL), "skip": "no news"}, "no news", "Skipped", None),
     "between two preRun hooks, one said skip": ({"pre_run": (WELL,)}, "no news", "Failed", ("1", LOST)),
     "while the agent is at work": (
-        {"pre_run": (WELL, WELL), "agent": AgentSeen(state=State.RUNNING, started=NOW)},
+        {"pre_run": (WELL, WELL), "agent": AgentSeen(state=ContainerPhase.RUNNING, started=NOW)},
         None,
         "Failed",
         ("1", LOST),
@@ -101,8 +101,8 @@ async def test_a_post_run_hook_that_had_ended_is_not_run_again_and_one_that_ran_
 
 
 async def test_what_had_failed_before_the_crash_is_still_told(ground):
-    bad = HookSeen(
-        state=State.ENDED, exit_code=3, reason=Reason.EXITED, started=NOW, seconds=0.1, tail="oops"
+    bad = ContainerState(
+        state=ContainerPhase.ENDED, exit_code=3, reason=Reason.EXITED, started=NOW, seconds=0.1, tail="oops"
     )
     await left_behind(ground, {"pre_run": (WELL, WELL), "agent": ANSWERED, "post_run": (bad,)})
     (ran,) = await recovered(ground.site)

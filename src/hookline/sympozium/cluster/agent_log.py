@@ -19,7 +19,7 @@ from hookline.kube.errors import ClusterError, Refused
 from hookline.kube.fields import items, owners, within
 from hookline.kube.kinds import POD
 from hookline.kube.logs import GONE, LogReader
-from hookline.kube.pod_state import State, container_seen
+from hookline.kube.pod_state import ContainerPhase, container_state
 from hookline.sympozium.cluster.objects import AGENT, RECORDS, RUN_LABEL, names
 from hookline.sympozium.cluster.records import agent_has_begun, inner_scopes_of, would_tell
 
@@ -121,7 +121,7 @@ class _AgentLog:
             pod = self._pod()
             if pod is None and self._first:
                 return None
-            if pod is not None and container_seen(pod, AGENT).state is not State.WAITING:
+            if pod is not None and container_state(pod, AGENT).state is not ContainerPhase.WAITING:
                 return pod
             await self._changed.wait()
 
@@ -147,7 +147,7 @@ class _AgentLog:
 
     def _has_ended(self) -> bool:
         pod = self._pod()
-        return pod is None or container_seen(pod, AGENT).state is State.ENDED
+        return pod is None or container_state(pod, AGENT).state is ContainerPhase.ENDED
 
     async def _wait(self) -> None:
         """Until the pod says that its container has ended, which comes a moment after the log's end; not for long."""

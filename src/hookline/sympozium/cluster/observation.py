@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from hookline.journal.masking import Mask
 from hookline.kube.fields import within
 from hookline.kube.job_state import Followed, Made, Since, Slot, follow
-from hookline.kube.pod_state import HookSeen, Reason, State
+from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium.cluster import objects
 from hookline.sympozium.cluster.objects import AGENT, POST, PRE, PREPARE, Owner, Settings
 from hookline.sympozium.cluster.state import Record, spec_of
@@ -88,8 +88,8 @@ def observe(world: World, record: Record) -> Observation:
     return _Observer(world, record).observation()
 
 
-def never_started(why: str) -> HookSeen:
-    return HookSeen(state=State.ENDED, reason=Reason.NOT_STARTED, detail=why)
+def never_started(why: str) -> ContainerState:
+    return ContainerState(state=ContainerPhase.ENDED, reason=Reason.NOT_STARTED, detail=why)
 
 
 def never_begun(spec: RunSpec, seen: Seen, why: str) -> Seen:
@@ -98,9 +98,9 @@ def never_begun(spec: RunSpec, seen: Seen, why: str) -> Seen:
     return replace(seen, stopped=why, post_run=never)
 
 
-def hooks_of(hooks: Sequence[Any], seen: Sequence[HookSeen]) -> list[HookSeen]:
+def hooks_of(hooks: Sequence[Any], seen: Sequence[ContainerState]) -> list[ContainerState]:
     """One state for each hook, also for those that nothing is known of yet."""
-    return [*seen, *(HookSeen() for _ in hooks[len(seen) :])]
+    return [*seen, *(ContainerState() for _ in hooks[len(seen) :])]
 
 
 class _Observer:
@@ -171,7 +171,7 @@ class _Observer:
         hooks = self.spec.hooks.pre_run
         known = hooks_of(hooks, self.seen.pre_run)
         slots = [
-            Slot(container=PREPARE, seen=HookSeen()),
+            Slot(container=PREPARE, seen=ContainerState()),
             *(
                 Slot(container=f"{PRE}{hook.name}", seen=seen, timeout=hook.timeout)
                 for hook, seen in zip(hooks, known, strict=True)
@@ -203,7 +203,7 @@ class _Observer:
     def _stopped(self, found: Followed, prepared: Slot) -> str:
         """Why the run ends though its agent never began, where no hook before it says so itself."""
         before = found.slots[1:-1]
-        if not found.made.over or found.slots[-1].seen.state is not State.WAITING:
+        if not found.made.over or found.slots[-1].seen.state is not ContainerPhase.WAITING:
             return ""
         if any(slot.seen.failed for slot in before):
             return ""
@@ -217,17 +217,17 @@ class _Observer:
             return said.detail
         return f"the workspace could not be prepared: {said.tail or said.detail or f'exit code {said.exit_code}'}"
 
-    def _said(self, slot: Slot, pod: Object | None) -> HookSeen:
+    def _said(self, slot: Slot, pod: Object | None) -> ContainerState:
         """A hook with the last lines that it said, which are read when it has ended."""
         seen = slot.seen
-        if seen.state is not State.ENDED or seen.reason is Reason.NOT_STARTED or pod is None:
+        if seen.state is not ContainerPhase.ENDED or seen.reason is Reason.NOT_STARTED or pod is None:
             return seen
         if seen == self._before(slot.container):
             return seen
         text = self._log(pod, slot.container, TAIL_LINES)
         return replace(seen, tail=_tail(self.world.mask.text(text or seen.tail)))
 
-    def _before(self, container: str) -> HookSeen | None:
+    def _before(self, container: str) -> ContainerState | None:
         """What the record has of a hook."""
         both = (
             (PRE, self.spec.hooks.pre_run, self.record.seen.pre_run),
@@ -250,9 +250,9 @@ class _Observer:
     def _answered(self, slot: Slot, pod: Object | None) -> AgentSeen:
         """The agent, with the answer that it left on its output."""
         seen, before = slot.seen, self.seen.agent
-        if before.state is State.ENDED:
+        if before.state is ContainerPhase.ENDED:
             return before
-        if seen.state is not State.ENDED:
+        if seen.state is not ContainerPhase.ENDED:
             return AgentSeen(state=seen.state, started=seen.started)
         # The built-in one prints what it does from its beginning on.
         lines = _AGENT_LINES if self.world.settings.agent_command else None
@@ -285,7 +285,7 @@ class _Observer:
         hooks = self.spec.hooks.post_run
         known = hooks_of(hooks, self.seen.post_run)
         slots = [
-            Slot(container=PREPARE, seen=HookSeen()),
+            Slot(container=PREPARE, seen=ContainerState()),
             *(
                 Slot(container=f"{POST}{hooks[n].name}", seen=known[n], timeout=hooks[n].timeout)
                 for n in made.positions
@@ -309,8 +309,10 @@ class _Observer:
         self.post = (*self.post[:index], found.made, *self.post[index + 1 :])
 
 
-def _as_hook(seen: AgentSeen) -> HookSeen:
-    return HookSeen(state=seen.state, exit_code=seen.exit_code, reason=seen.reason, started=seen.started)
+def _as_hook(seen: AgentSeen) -> ContainerState:
+    return ContainerState(
+        state=seen.state, exit_code=seen.exit_code, reason=seen.reason, started=seen.started
+    )
 
 
 def _kept(text: str) -> str:

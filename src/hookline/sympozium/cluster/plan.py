@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from hookline.errors import FileError
 from hookline.kube.fields import is_owned, moment, phase_of, within
 from hookline.kube.job_state import NODE_LOST, Made, lost_at
-from hookline.kube.pod_state import State, any_running
+from hookline.kube.pod_state import ContainerPhase, any_running
 from hookline.sympozium.cluster import grants, objects
 from hookline.sympozium.cluster.objects import Settings
 from hookline.sympozium.cluster.observation import (
@@ -80,7 +80,7 @@ def plan(world: World) -> Plan:
     if observed.logs:
         return Plan(logs=observed.logs)
     agent = observed.record.seen.agent
-    ran = agent.state is State.ENDED and agent.started is not None
+    ran = agent.state is ContainerPhase.ENDED and agent.started is not None
     if ran and phase_of(world.run) in ("", Phase.PENDING):
         # Who watches the run sees each phase, however short.
         status = {**within(world.run, "status"), "phase": str(Phase.RUNNING)}
@@ -263,7 +263,7 @@ class _Next:
     @property
     def _nothing_begun(self) -> bool:
         """Whether neither a hook nor the agent has run, so that nothing can be in the workspace."""
-        return all(each.state is State.WAITING for each in (*self.seen.pre_run, self.seen.agent))
+        return all(each.state is ContainerPhase.WAITING for each in (*self.seen.pre_run, self.seen.agent))
 
     def _still_running(self) -> bool:
         """Whether something that was ended is not gone yet: hooks run one after another, never side by side."""
@@ -302,7 +302,7 @@ class _Next:
         """A further Job with the hooks that wait; the gate has one of its own, for the others see what it let out."""
         hooks = self.spec.hooks
         states = hooks_of(hooks.post_run, self.seen.post_run)
-        waiting = [n for n in hooks.post_order if states[n].state is State.WAITING]
+        waiting = [n for n in hooks.post_order if states[n].state is ContainerPhase.WAITING]
         positions = (position,) if hooks.post_run[position].gate else tuple(waiting)
         job = objects.post_job(
             self.world.owner, self.spec, self.world.settings, self.seen, positions, len(self.post) + 1

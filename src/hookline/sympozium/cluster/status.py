@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from hookline.kube.fields import timestamp
-from hookline.kube.pod_state import HookSeen, Reason, State
+from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium.cluster import objects
 from hookline.sympozium.cluster.state import Record
 from hookline.sympozium.phases import Phase, Stage, digest, error, gated, phase, status
@@ -83,11 +83,11 @@ def _notes(spec: RunSpec, before: Record, after: Record) -> Iterator[Note]:
 
 
 def _hook_notes(
-    stage: Stage, hooks: Sequence[HookSpec], known: Sequence[HookSeen], seen: Sequence[HookSeen]
+    stage: Stage, hooks: Sequence[HookSpec], known: Sequence[ContainerState], seen: Sequence[ContainerState]
 ) -> Iterator[Note]:
     for index, (hook, now) in enumerate(zip(hooks, seen, strict=False)):
-        was = known[index].state if index < len(known) else State.WAITING
-        if now.state is not State.ENDED or was is State.ENDED:
+        was = known[index].state if index < len(known) else ContainerPhase.WAITING
+        if now.state is not ContainerPhase.ENDED or was is ContainerPhase.ENDED:
             continue
         took = f" after {now.seconds:g} s" if now.seconds is not None else ""
         if now.succeeded:

@@ -15,7 +15,7 @@ from hookline.engine.result import CONTINUE, HookResult
 from hookline.errors import FileError, HookBroke
 from hookline.handlers.input import broke, context_json, environment, with_last_lines
 from hookline.journal.masking import Mask
-from hookline.kube.pod_state import HookSeen, Reason, State
+from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.runners import Ending, Mount, Order, Runner
 from hookline.sympozium.environment import Environment, after_run, before_run, command_of
 from hookline.sympozium.phases import (
@@ -93,7 +93,7 @@ def container_hooks(ground: Ground, ask: Ask) -> tuple[Hook, ...]:
     after = [
         (Stage.POST_RUN, index)
         for index in lifecycle.post_order
-        if not (index < len(seen.post_run) and seen.post_run[index].state is State.ENDED)
+        if not (index < len(seen.post_run) and seen.post_run[index].state is ContainerPhase.ENDED)
     ]
     return (
         *(_hook(_Container(ground, stage, index, ask)) for stage, index in before),
@@ -178,7 +178,7 @@ class _Container:
 
     async def __call__(self, _ctx: WorkflowContext | None, context: HookContext, /) -> HookResult:
         ground, began = self.ground, datetime.now(UTC)
-        self._see(HookSeen(state=State.RUNNING, started=began))
+        self._see(ContainerState(state=ContainerPhase.RUNNING, started=began))
         seen = _over(began, Reason.NOT_STARTED, "hookline itself could not run it")
         try:
             held = await self._ran(context)
@@ -187,8 +187,8 @@ class _Container:
                 return CONTINUE
             reason, detail = reason_of(held)
             ending = held.ending
-            seen = HookSeen(
-                state=State.ENDED,
+            seen = ContainerState(
+                state=ContainerPhase.ENDED,
                 exit_code=ending.exit_code if ending.exited else None,
                 reason=reason,
                 detail=ground.mask.text(detail),
@@ -307,12 +307,14 @@ class _Container:
         text = with_last_lines(ending.in_words(), ending) if trouble is None else str(trouble)
         raise HookBroke(self.ground.mask.text(text), kind="exit" if trouble is None else trouble.kind)
 
-    def _see(self, seen: HookSeen) -> None:
+    def _see(self, seen: ContainerState) -> None:
         self.ground.watch.hook(self.stage, self.index, seen)
 
 
-def _over(began: datetime, reason: Reason, detail: str) -> HookSeen:
-    return HookSeen(state=State.ENDED, reason=reason, detail=detail, started=began, seconds=_since(began))
+def _over(began: datetime, reason: Reason, detail: str) -> ContainerState:
+    return ContainerState(
+        state=ContainerPhase.ENDED, reason=reason, detail=detail, started=began, seconds=_since(began)
+    )
 
 
 def _since(began: datetime) -> float:

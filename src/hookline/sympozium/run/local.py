@@ -41,7 +41,7 @@ from hookline.errors import AgentFailed, HooklineError, RunEnded, RunTimedOut, S
 from hookline.journal.masking import Mask
 from hookline.journal.owner import alive
 from hookline.journal.recovery import LOST, claim_abandoned, format_of, lost_end, lost_ends
-from hookline.kube.pod_state import HookSeen, Reason, State
+from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.runners import Runner
 from hookline.sympozium.environment import task_input
 from hookline.sympozium.phases import AgentSeen, Phase, Seen, Verdict, phase
@@ -275,12 +275,12 @@ class _Work:
 
         try:
             outcome = await scope.around({"input": self._task}, body)
-            if self.watch.seen.agent.state is State.WAITING:
+            if self.watch.seen.agent.state is ContainerPhase.WAITING:
                 self._not_run(outcome, answered=scope.outcome is not None and scope.outcome.answered)
         except RunEnded as exc:
-            if self.watch.seen.agent.state is State.WAITING:
+            if self.watch.seen.agent.state is ContainerPhase.WAITING:
                 self.watch.change(
-                    agent=AgentSeen(state=State.ENDED, reason=Reason.NOT_STARTED, error=str(exc))
+                    agent=AgentSeen(state=ContainerPhase.ENDED, reason=Reason.NOT_STARTED, error=str(exc))
                 )
             raise
 
@@ -289,7 +289,7 @@ class _Work:
         if not answered:
             raise AgentFailed(outcome.reason or "a hook refused the task")
         self.watch.change(
-            agent=AgentSeen(state=State.ENDED, exit_code=0, result=as_text(plain(outcome.output)))
+            agent=AgentSeen(state=ContainerPhase.ENDED, exit_code=0, result=as_text(plain(outcome.output)))
         )
 
     async def _over(self) -> Ran:
@@ -407,21 +407,23 @@ def _answer(spec: RunSpec, seen: AgentSeen) -> dict[str, Any]:
 
 def _settled(spec: RunSpec, seen: Seen, folder: Folder) -> dict[str, Any]:
     """What a killed process cannot have seen any more: what was running then is over, what had not begun never ran."""
-    before = tuple(_lost(each) if each.state is State.RUNNING else each for each in seen.pre_run)
+    before = tuple(_lost(each) if each.state is ContainerPhase.RUNNING else each for each in seen.pre_run)
     # A postRun hook that was running is due again: nobody knows how far it came.
-    after = tuple(HookSeen() if each.state is State.RUNNING else each for each in seen.post_run)
+    after = tuple(
+        ContainerState() if each.state is ContainerPhase.RUNNING else each for each in seen.post_run
+    )
     changes: dict[str, Any] = {"pre_run": before, "post_run": after}
-    if seen.agent.state is State.RUNNING:
-        changes["agent"] = replace(seen.agent, state=State.ENDED, reason=Reason.KILLED, error=LOST)
-    elif seen.agent.state is State.WAITING and seen.skip is None:
+    if seen.agent.state is ContainerPhase.RUNNING:
+        changes["agent"] = replace(seen.agent, state=ContainerPhase.ENDED, reason=Reason.KILLED, error=LOST)
+    elif seen.agent.state is ContainerPhase.WAITING and seen.skip is None:
         through = len(before) == len(spec.hooks.pre_run) and all(each.succeeded for each in before)
         changes |= {"skip": skip_marker(folder)} if through else {}
         changes |= {"stopped": LOST} if changes.get("skip") is None else {}
     return changes
 
 
-def _lost(seen: HookSeen) -> HookSeen:
-    return replace(seen, state=State.ENDED, reason=Reason.KILLED, detail=LOST)
+def _lost(seen: ContainerState) -> ContainerState:
+    return replace(seen, state=ContainerPhase.ENDED, reason=Reason.KILLED, detail=LOST)
 
 
 def _verdict(word: Word) -> Verdict:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
-from hookline.kube.pod_state import HookSeen, Reason, State
+from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium.phases import Phase, Seen, Stage, phase, status
 from hookline.sympozium.run.folders import Folder
 from hookline.sympozium.snapshot import kept, seen_again
@@ -40,15 +40,15 @@ class Watch:
     def phase(self) -> Phase:
         return phase(self._lifecycle, self.seen)
 
-    def hook(self, stage: Stage, index: int, seen: HookSeen) -> None:
+    def hook(self, stage: Stage, index: int, seen: ContainerState) -> None:
         """What its end has made of the phase is told with `tell_due`, for its own record comes first."""
         name = _LISTS[stage]
-        known: tuple[HookSeen, ...] = getattr(self.seen, name)
-        filled = [*known, *(HookSeen() for _ in range(index + 1 - len(known)))]
+        known: tuple[ContainerState, ...] = getattr(self.seen, name)
+        filled = [*known, *(ContainerState() for _ in range(index + 1 - len(known)))]
         filled[index] = seen
         self.seen = replace(self.seen, **{name: tuple(filled)})
         self._changed()
-        if seen.state is not State.ENDED:
+        if seen.state is not ContainerPhase.ENDED:
             self.tell_due()
 
     def change(self, **changes: Any) -> None:
@@ -70,10 +70,12 @@ class Watch:
         """None of that stage's hooks that wait is called any more."""
         if stage is not Stage.POST_RUN:
             return
-        never = HookSeen(state=State.ENDED, reason=Reason.NOT_STARTED, detail="interrupted before its turn")
+        never = ContainerState(
+            state=ContainerPhase.ENDED, reason=Reason.NOT_STARTED, detail="interrupted before its turn"
+        )
         for index in range(len(self._lifecycle.post_run)):
-            known = self.seen.post_run[index] if index < len(self.seen.post_run) else HookSeen()
-            if known.state is State.WAITING:
+            known = self.seen.post_run[index] if index < len(self.seen.post_run) else ContainerState()
+            if known.state is ContainerPhase.WAITING:
                 self.hook(stage, index, never)
 
     def _changed(self) -> None:
