@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from hookline.kube.job_state import Followed, Made, Slot, follow, pod_of
+from hookline.kube.job_state import Slot, Workload, WorkloadState, follow, pod_of
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from tests.kube.memory_cluster import START, written
 from tests.kube.test_pod_state import RUNNING, WAITING, ended, pod
 
-MADE = Made(name="r", uid="job-1")
+MADE = Workload(name="r", uid="job-1")
 JOB = {"metadata": {"uid": "job-1", "creationTimestamp": written(START)}}
 OWNER = {"ownerReferences": [{"uid": "job-1"}], "creationTimestamp": written(START)}
 
@@ -21,13 +21,13 @@ def of_job(given: dict[str, Any], uid: str = "pod-1", **head: Any) -> dict[str, 
 
 
 def followed(
-    *pods: dict[str, Any], seconds: float = 1, made: Made = MADE, job: Any = JOB, **more: Any
-) -> Followed:
+    *pods: dict[str, Any], seconds: float = 1, made: Workload = MADE, job: Any = JOB, **more: Any
+) -> WorkloadState:
     slots = [Slot(container=name, seen=ContainerState(), timeout=300) for name in "ab"]
     return follow(made, job, pods, slots, now=START + timedelta(seconds=seconds), **more)
 
 
-def states(found: Followed) -> list[str]:
+def states(found: WorkloadState) -> list[str]:
     return [
         str(each.reason) if each.state is ContainerPhase.ENDED else str(each.state) for each in found.seen
     ]
@@ -56,7 +56,7 @@ def test_a_pod_in_the_place_of_another_does_not_count() -> None:
     first = of_job(pod(ended(1)), "pod-1")
     second = of_job(pod(RUNNING), "pod-2", creationTimestamp=written(START + timedelta(seconds=9)))
     assert pod_of(MADE, [second, first]) is first
-    known = Made(name="r", uid="job-1", pod="pod-1")
+    known = Workload(name="r", uid="job-1", pod="pod-1")
     assert pod_of(known, [second]) is None
     found = followed(second, made=known)
     assert found.why == "its pod was deleted"

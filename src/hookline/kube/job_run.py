@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookline.kube.cache import Store
 from hookline.kube.errors import AlreadyThere, ClusterError
-from hookline.kube.job_state import Followed, Made, Since, Slot, follow, pod_of
+from hookline.kube.job_state import Slot, Stall, Workload, WorkloadState, follow, pod_of
 from hookline.kube.jobs import CONTAINER, JOB_LABEL, Task, job_of, secret_of
 from hookline.kube.kinds import JOB, POD
 from hookline.kube.logs import LogEnd, LogReader
@@ -133,9 +133,9 @@ class _Tending:
             )
 
         self._jobs, self._pods = store(JOB), store(POD)
-        self._made = Made(name=self._name, uid=metadata["uid"])
+        self._made = Workload(name=self._name, uid=metadata["uid"])
         self._slot = Slot(container=CONTAINER, seen=ContainerState())
-        self._before: Since | None = None
+        self._before: Stall | None = None
         self._told = ""
         self._log: LogReader | None = None
         self._reading: asyncio.Task[LogEnd] | None = None
@@ -159,7 +159,7 @@ class _Tending:
                 each.cancel()
             await asyncio.gather(*left, return_exceptions=True)
 
-    def _look(self) -> Followed:
+    def _look(self) -> WorkloadState:
         whole = self._jobs.get(self._namespace, self._name)
         if whole is not None and whole["metadata"]["uid"] != self._made.uid:
             whole = None
@@ -184,7 +184,7 @@ class _Tending:
         with suppress(ClusterError):
             await end(self._cluster, self._job)
 
-    async def _woken(self, seen: Followed) -> None:
+    async def _woken(self, seen: WorkloadState) -> None:
         wait = None if seen.wake is None else max((seen.wake - datetime.now(UTC)).total_seconds(), 0.05)
         asked = asyncio.ensure_future(self._ending.wait())
         changed = asyncio.ensure_future(self._changed.wait())
@@ -206,7 +206,7 @@ class _Tending:
             await asyncio.wait({reading}, timeout=LAST_LINES)
         return reading.done() and reading.result().whole
 
-    async def _closed(self, seen: Followed) -> Ending:
+    async def _closed(self, seen: WorkloadState) -> Ending:
         self._over.set()
         complete = True
         if self._log is not None and self._reading is not None:

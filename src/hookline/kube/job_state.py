@@ -36,7 +36,7 @@ _QUIET = 40.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class Workload:
     """A Job or Sandbox of the run's. `pod` is the uid of the pod that was seen of it; nothing is expected of one `over`,
     and what still runs of one `ended` has to go."""
 
@@ -49,7 +49,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Since:
+class Stall:
     """Something that holds since then: what keeps a pod from starting, say."""
 
     reason: str
@@ -68,13 +68,13 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
+class WorkloadState:
     """How they fare now; `wake` is when to look again at the latest."""
 
-    made: Made
+    made: Workload
     slots: tuple[Slot, ...]
     pod: Object | None = None
-    waiting: Since | None = None
+    waiting: Stall | None = None
     why: str = ""
     """Why it is over, where its containers do not say so."""
     wake: datetime | None = None
@@ -84,7 +84,7 @@ class Followed:
         return tuple(slot.seen for slot in self.slots)
 
 
-def pod_of(made: Made, pods: Sequence[Object]) -> Object | None:
+def pod_of(made: Workload, pods: Sequence[Object]) -> Object | None:
     """The pod of a Job: the one that was seen first. Another in its place would begin anew, and does not count."""
     own = [pod for pod in pods if is_owned(pod, made.uid)]
     if made.pod:
@@ -93,15 +93,15 @@ def pod_of(made: Made, pods: Sequence[Object]) -> Object | None:
 
 
 def follow(
-    made: Made,
+    made: Workload,
     whole: Object | None,
     pods: Sequence[Object],
     slots: Sequence[Slot],
     *,
     now: datetime,
     stop: tuple[Reason, str] | None = None,
-    before: Since | None = None,
-) -> Followed:
+    before: Stall | None = None,
+) -> WorkloadState:
     """`whole` is the Job or Sandbox, None where it is gone; with `stop` what still runs is ended for that reason."""
     pod = pod_of(made, pods)
     if pod is not None:
@@ -114,7 +114,7 @@ def follow(
     if all(slot.seen.state is ContainerPhase.ENDED for slot in known) or any(
         slot.seen.failed for slot in known
     ):
-        return Followed(made=replace(made, over=True), slots=tuple(known), pod=pod)
+        return WorkloadState(made=replace(made, over=True), slots=tuple(known), pod=pod)
     gone = _gone(made, whole, pod, now)
     if gone is not None:
         return _ended(made, known, pod, *gone, alive=whole is not None, now=now)
@@ -125,7 +125,7 @@ def follow(
                 slot.seen, state=ContainerPhase.ENDED, reason=Reason.TIMED_OUT, seconds=slot.timeout
             )
             known[index] = replace(slot, seen=late)
-            return Followed(made=replace(made, over=True, ended=True), slots=tuple(known), pod=pod)
+            return WorkloadState(made=replace(made, over=True, ended=True), slots=tuple(known), pod=pod)
     return _waited(made, whole, pod, known, now, before)
 
 
@@ -143,7 +143,9 @@ def _limit(slot: Slot) -> datetime | None:
     return slot.seen.started + timedelta(seconds=slot.timeout)
 
 
-def _gone(made: Made, whole: Object | None, pod: Object | None, now: datetime) -> tuple[Reason, str] | None:
+def _gone(
+    made: Workload, whole: Object | None, pod: Object | None, now: datetime
+) -> tuple[Reason, str] | None:
     """Why nothing more will come of it, where that is so."""
     if whole is None and not made.ended:
         return Reason.KILLED, "it was deleted from outside before it had ended"
@@ -171,7 +173,7 @@ def lost_at(pod: Object | None) -> datetime | None:
 
 
 def _ended(
-    made: Made,
+    made: Workload,
     slots: list[Slot],
     pod: Object | None,
     reason: Reason,
@@ -179,7 +181,7 @@ def _ended(
     *,
     alive: bool,
     now: datetime,
-) -> Followed:
+) -> WorkloadState:
     """What ran is ended for that reason; what had not begun waits on."""
     known: list[Slot] = []
     for slot in slots:
@@ -188,28 +190,28 @@ def _ended(
             seconds = round((now - seen.started).total_seconds(), 3) if seen.started else None
             seen = replace(seen, state=ContainerPhase.ENDED, reason=reason, detail=detail, seconds=seconds)
         known.append(replace(slot, seen=seen))
-    return Followed(made=replace(made, over=True, ended=alive), slots=tuple(known), pod=pod, why=detail)
+    return WorkloadState(made=replace(made, over=True, ended=alive), slots=tuple(known), pod=pod, why=detail)
 
 
 def _waited(
-    made: Made,
+    made: Workload,
     whole: Object | None,
     pod: Object | None,
     slots: list[Slot],
     now: datetime,
-    before: Since | None,
-) -> Followed:
+    before: Stall | None,
+) -> WorkloadState:
     """Nothing has ended. Where it does not get on, that is told, and after a while the container counts as not started."""
     found = _trouble(whole, pod, slots)
     limits = [limit for limit in (lost_at(pod), *map(_limit, slots)) if limit is not None]
     if found is None:
-        return Followed(made=made, slots=tuple(slots), pod=pod, wake=min(limits, default=None))
+        return WorkloadState(made=made, slots=tuple(slots), pod=pod, wake=min(limits, default=None))
     same = before is not None and (before.reason, before.container) == (found.reason, found.container)
     at = found.since or (before.at if same and before is not None else now)
     told, until = at + timedelta(seconds=found.quiet), at + timedelta(seconds=found.patience)
-    waiting = Since(reason=found.reason, message=found.message, at=at, container=found.container)
+    waiting = Stall(reason=found.reason, message=found.message, at=at, container=found.container)
     if now < until:
-        return Followed(
+        return WorkloadState(
             made=made,
             slots=tuple(slots),
             pod=pod,
@@ -222,7 +224,7 @@ def _waited(
     never = ContainerState(state=ContainerPhase.ENDED, reason=Reason.NOT_STARTED, detail=found.message)
     slots[index] = replace(slots[index], seen=never)
     over = replace(made, over=True, ended=True)
-    return Followed(made=over, slots=tuple(slots), pod=pod, why=found.message)
+    return WorkloadState(made=over, slots=tuple(slots), pod=pod, why=found.message)
 
 
 def _trouble(whole: Object | None, pod: Object | None, slots: list[Slot]) -> Trouble | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hookline.kube.job_state import Made
+from hookline.kube.job_state import Workload
 from hookline.kube.kinds import CLAIM, EVENT, JOB, POD, ROLE, ROLE_BINDING, SANDBOX, SECRET
 from hookline.sympozium.cluster import objects
 from hookline.sympozium.cluster.objects import Owner
@@ -797,7 +797,7 @@ def test_an_agent_that_was_quicker_than_our_look_is_shown_as_running_all_the_sam
         run={**run, "status": {"phase": "Pending"}},
         now=datetime(2026, 1, 1, 1, tzinfo=UTC),
         settings=SETTINGS,
-        record=Record(frozen=frozen, agent=Made(name="r", uid="job-1")),
+        record=Record(frozen=frozen, agent=Workload(name="r", uid="job-1")),
         jobs=[job],
         pods=[pod],
         logs={("pod-1", "agent"): answered("done"), ("pod-1", "prepare"): ""},

@@ -3,7 +3,7 @@
 import pytest
 
 from hookline.errors import FileError
-from hookline.kube.job_state import Made, Since
+from hookline.kube.job_state import Stall, Workload
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium.cluster.state import Record, frozen_of, read, spec_of, written
 from hookline.sympozium.phases import AgentSeen, Seen, Verdict
@@ -35,10 +35,10 @@ FULL = Record(
         skip="",
         verdict=Verdict(action="approve", by="ada", digest="x"),
     ),
-    agent=Made(name="r", uid="1", pod="2", over=True, ended=True),
-    post=(Made(name="r-postrun", uid="3", positions=(1, 0)),),
+    agent=Workload(name="r", uid="1", pod="2", over=True, ended=True),
+    post=(Workload(name="r-postrun", uid="3", positions=(1, 0)),),
     uids={"Secret/r-record": "4"},
-    waiting=Since(reason="NoPod", message="m", at=START, container="c"),
+    waiting=Stall(reason="NoPod", message="m", at=START, container="c"),
     void='{"action": "approve"}',
     lost=START,
     closed=START,

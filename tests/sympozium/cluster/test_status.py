@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hookline.kube.job_state import Made, Since
+from hookline.kube.job_state import Stall, Workload
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium.cluster.state import Record, frozen_of, spec_of
 from hookline.sympozium.cluster.status import failed_status, notes_of, shown
@@ -24,8 +24,8 @@ DONE = replace(EMPTY, seen=Seen(pre_run=(GOOD,), agent=ANSWER, post_run=(BAD, GO
 @pytest.mark.statement("SZ35", "SZ36")
 @pytest.mark.rule("sympozium 1.12", "sympozium C1", "sympozium 1.17.8", "sympozium B15")
 def test_the_status_tells_of_every_hook_and_one_condition_names_those_that_failed() -> None:
-    made = (Made(name="r-postrun", uid="1"), Made(name="r-postrun-2", uid="2"))
-    told = shown(SPEC, replace(DONE, agent=Made(name="r", uid="0"), post=made))
+    made = (Workload(name="r-postrun", uid="1"), Workload(name="r-postrun-2", uid="2"))
+    told = shown(SPEC, replace(DONE, agent=Workload(name="r", uid="0"), post=made))
     assert (told["phase"], told["result"], told["exitCode"]) == ("Succeeded", "yes", 0)
     assert (told["jobName"], told["postRunJobName"]) == ("r", "r-postrun-2")
     assert told["hooks"][1] == {
@@ -45,7 +45,7 @@ def test_the_status_tells_of_every_hook_and_one_condition_names_those_that_faile
 
 
 def test_what_it_waits_for_what_was_lost_and_what_was_cut_are_conditions_of_their_own() -> None:
-    since = Since(reason="ImageNotPulled", message="no such image", at=START)
+    since = Stall(reason="ImageNotPulled", message="no such image", at=START)
     told = shown(SPEC, replace(DONE, waiting=since, lost=START, cut=10**6))
     found = {each["type"]: each for each in told["conditions"]}
     assert list(found) == ["PostRunFailed", "Waiting", "WorkspaceLost", "ResultCut"]

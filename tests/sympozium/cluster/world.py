@@ -7,7 +7,7 @@ from typing import Any
 
 from hookline.kube.errors import ClusterError
 from hookline.kube.kinds import AGENT_RUN, CLAIM, JOB, POD, SANDBOX, Kind
-from hookline.sympozium.cluster.apply import Hands
+from hookline.sympozium.cluster.apply import Applier
 from hookline.sympozium.cluster.objects import Settings
 from hookline.sympozium.cluster.observation import FINALIZER, World
 from hookline.sympozium.cluster.plan import Plan
@@ -175,7 +175,7 @@ class Scene:
         """All that is not in the cluster is forgotten."""
         self.crashes += 1
         self._records: dict[str, Record] = {}
-        self._hands = Hands(self.cluster, lambda obj: None)  # type: ignore[arg-type]
+        self._hands = Applier(self.cluster, lambda obj: None)  # type: ignore[arg-type]
         self._seen_at = -1
         self.wake = None
         self.failures: list[str] = getattr(self, "failures", [])

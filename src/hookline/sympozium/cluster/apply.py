@@ -22,13 +22,13 @@ from hookline.kube.client import MOST_LOG_BYTES, Cluster
 from hookline.kube.errors import AlreadyThere, ClusterError, NotThere, Refused
 from hookline.kube.fields import is_owned, items, owners, timestamp, within
 from hookline.kube.install import GRANTABLE, GRANTABLE_NAME
-from hookline.kube.job_state import Made
+from hookline.kube.job_state import Workload
 from hookline.kube.kinds import AGENT_RUN, CLUSTER_ROLE, EVENT, KINDS, ROLE, SECRET, Kind, kind_of
 from hookline.sympozium.cluster import objects
 from hookline.sympozium.cluster import state as record
 from hookline.sympozium.cluster.grants import beyond
 from hookline.sympozium.cluster.observation import FINALIZER, Log, World
-from hookline.sympozium.cluster.plan import Making, Plan, Removal, plan
+from hookline.sympozium.cluster.plan import Creation, Plan, Removal, plan
 from hookline.sympozium.cluster.state import Record, spec_of
 from hookline.sympozium.cluster.status import Note
 from hookline.sympozium.environment import for_agent
@@ -51,11 +51,11 @@ _SECRET = re.compile("TOKEN|SECRET|PASSW|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDE
 Heard = Callable[[Mapping[str, Any], list[str], Mask], None]
 
 
-class Later(ClusterError):
+class RetryLater(ClusterError):
     """Something that goes by itself stands in the way."""
 
 
-class Hands:
+class Applier:
     """`changed` is told every object that was made or changed; `heard` the records that an agent which has ended printed,
     with its run and the mask of that, before anything else is done about its end."""
 
@@ -85,7 +85,7 @@ class Hands:
                 world = replace(world, refused={**world.refused, exc.name: exc.why})
                 continue
             return decided, kept
-        raise Later(f"{world.owner.name}: it does not come to rest")
+        raise RetryLater(f"{world.owner.name}: it does not come to rest")
 
     async def read_record(self, run: Mapping[str, Any]) -> Record | None:
         """What was kept of a run; None where nothing was, or it is of another one."""
@@ -217,14 +217,16 @@ class Hands:
         """What has that name already: ours of an earlier try, else something in the way."""
         found = await self._cluster.get(kind, name, world.owner.namespace)
         if found is None or found["metadata"].get("deletionTimestamp"):
-            raise Later(f"{kind.kind} {name!r} is just being removed")
+            raise RetryLater(f"{kind.kind} {name!r} is just being removed")
         if is_owned(found, world.owner.uid) or not wanted["metadata"].get("ownerReferences"):
             return found
         if any(
             owner.get("kind") == "AgentRun" and owner.get("name") == world.owner.name
             for owner in owners(found)
         ):
-            raise Later(f"{kind.kind} {name!r} is left of an earlier run of that name, and goes by itself")
+            raise RetryLater(
+                f"{kind.kind} {name!r} is left of an earlier run of that name, and goes by itself"
+            )
         raise _RefusedTo(
             f"{kind.kind}/{name}",
             f"there is a {kind.kind} {name!r} already that is not this run's; remove it, or name the run otherwise",
@@ -295,8 +297,8 @@ class _RefusedTo(Exception):
         self.why = why
 
 
-def _with(kept: Record, making: Making, made: Mapping[str, Any]) -> Record:
-    entry = Made(name=made["metadata"]["name"], uid=made["metadata"]["uid"], positions=making.positions)
+def _with(kept: Record, making: Creation, made: Mapping[str, Any]) -> Record:
+    entry = Workload(name=made["metadata"]["name"], uid=made["metadata"]["uid"], positions=making.positions)
     if making.part == Stage.AGENT:
         return replace(kept, agent=entry)
     return replace(kept, post=(*kept.post, entry)) if making.part == Stage.POST_RUN else kept

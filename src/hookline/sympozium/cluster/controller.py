@@ -26,7 +26,7 @@ from hookline.kube.kinds import (
     Kind,
 )
 from hookline.sympozium.cluster import packs
-from hookline.sympozium.cluster.apply import Hands
+from hookline.sympozium.cluster.apply import Applier
 from hookline.sympozium.cluster.ledger import JournalWriter
 from hookline.sympozium.cluster.objects import RUN_LABEL, Settings
 from hookline.sympozium.cluster.observation import FINALIZER, World
@@ -65,7 +65,7 @@ class AgentRunController(Controller):
         self._records: dict[str, Record] = {}
         # Whose record and mask are kept; a run that is gone does not say it any more.
         self._uids: dict[Key, str] = {}
-        self._hands = Hands(cluster, self.caches.put, *([self._writing.heard] if self._writing else []))
+        self._hands = Applier(cluster, self.caches.put, *([self._writing.heard] if self._writing else []))
 
     def background(self) -> Iterable[Coroutine[Any, Any, None]]:
         return () if self._writing is None else (self._writing.run(self.caches.all(AGENT_RUN)),)

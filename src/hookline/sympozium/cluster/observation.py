@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from hookline.journal.masking import Mask
 from hookline.kube.fields import within
-from hookline.kube.job_state import Followed, Made, Since, Slot, follow
+from hookline.kube.job_state import Slot, Stall, Workload, WorkloadState, follow
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium.cluster import objects
 from hookline.sympozium.cluster.objects import AGENT, POST, PRE, PREPARE, Owner, Settings
@@ -109,9 +109,9 @@ class _Observer:
         self.record = record
         self.spec: RunSpec = spec_of(record.frozen)
         self.seen: Seen = record.seen
-        self.agent: Made | None = record.agent or self._unrecorded_agent()
-        self.post: tuple[Made, ...] = (*record.post, *self._unrecorded_hooks())
-        self.waiting: Since | None = None
+        self.agent: Workload | None = record.agent or self._unrecorded_agent()
+        self.post: tuple[Workload, ...] = (*record.post, *self._unrecorded_hooks())
+        self.waiting: Stall | None = None
         self.cut = record.cut
         self.void = record.void
         self.logs: list[Log] = []
@@ -135,18 +135,18 @@ class _Observer:
         )
         return Observation(record, tuple(self.logs), tuple(self.wakes))
 
-    def _unrecorded_agent(self) -> Made | None:
+    def _unrecorded_agent(self) -> Workload | None:
         """What was made, and of which there is no record because we were broken off."""
         name = objects.names(self.world.owner.name)
         for each in (*self.world.jobs, *self.world.sandboxes):
             if each["metadata"]["name"] in (name.agent, name.sandbox):
-                return Made(name=each["metadata"]["name"], uid=each["metadata"]["uid"])
+                return Workload(name=each["metadata"]["name"], uid=each["metadata"]["uid"])
         return None
 
-    def _unrecorded_hooks(self) -> list[Made]:
+    def _unrecorded_hooks(self) -> list[Workload]:
         known = {each.uid for each in self.record.post}
         found = [
-            Made(name=job["metadata"]["name"], uid=job["metadata"]["uid"], positions=positions)
+            Workload(name=job["metadata"]["name"], uid=job["metadata"]["uid"], positions=positions)
             for job in self.world.jobs
             if (positions := objects.positions_of(job)) and job["metadata"]["uid"] not in known
         ]
@@ -189,7 +189,9 @@ class _Observer:
             stopped=self._stopped(found, prepared),
         )
 
-    def _followed(self, made: Made, slots: Sequence[Slot], stop: tuple[Reason, str] | None) -> Followed:
+    def _followed(
+        self, made: Workload, slots: Sequence[Slot], stop: tuple[Reason, str] | None
+    ) -> WorkloadState:
         wholes = (*self.world.jobs, *self.world.sandboxes)
         whole = next((each for each in wholes if each["metadata"]["uid"] == made.uid), None)
         found = follow(
@@ -200,7 +202,7 @@ class _Observer:
             self.wakes.append(found.wake)
         return found
 
-    def _stopped(self, found: Followed, prepared: Slot) -> str:
+    def _stopped(self, found: WorkloadState, prepared: Slot) -> str:
         """Why the run ends though its agent never began, where no hook before it says so itself."""
         before = found.slots[1:-1]
         if not found.made.over or found.slots[-1].seen.state is not ContainerPhase.WAITING:
@@ -281,7 +283,7 @@ class _Observer:
         elif text and text != self.void and gated(self.spec.hooks, self.seen) is None:
             self.seen = replace(self.seen, verdict=verdict(text))
 
-    def _look_at_hooks(self, index: int, made: Made) -> None:
+    def _look_at_hooks(self, index: int, made: Workload) -> None:
         hooks = self.spec.hooks.post_run
         known = hooks_of(hooks, self.seen.post_run)
         slots = [

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from hookline.errors import FileError
 from hookline.kube.fields import is_owned, moment, phase_of, within
-from hookline.kube.job_state import NODE_LOST, Made, lost_at
+from hookline.kube.job_state import NODE_LOST, Workload, lost_at
 from hookline.kube.pod_state import ContainerPhase, any_running
 from hookline.sympozium.cluster import grants, objects
 from hookline.sympozium.cluster.objects import Settings
@@ -40,7 +40,7 @@ _TRIES = 3
 """Jobs for the same hooks, where each one before was ended from outside and none of them had begun."""
 
 
-class Making(NamedTuple):
+class Creation(NamedTuple):
     """Something to make. `positions` are those of the postRun hooks in it; `part` says of which part of the run it is."""
 
     object: dict[str, Any]
@@ -63,7 +63,7 @@ class Plan:
     logs: tuple[Log, ...] = ()
     hold: bool | None = None
     """Take (True) or let go of (False) the run's finalizer; the first step, or the last."""
-    make: tuple[Making, ...] = ()
+    make: tuple[Creation, ...] = ()
     record: Record | None = None
     remove: tuple[Removal, ...] = ()
     status: dict[str, Any] | None = None
@@ -191,10 +191,10 @@ class _Next:
         self.now = now
         self.spec: RunSpec = spec_of(record.frozen)
         self.seen: Seen = now.seen
-        self.agent: Made | None = now.agent
-        self.post: tuple[Made, ...] = now.post
+        self.agent: Workload | None = now.agent
+        self.post: tuple[Workload, ...] = now.post
         self.lost = record.lost
-        self.make: list[Making] = []
+        self.make: list[Creation] = []
         self.remove: list[Removal] = []
         self.wakes = list(observed.wakes)
 
@@ -237,7 +237,7 @@ class _Next:
     def _sandboxed(self) -> bool:
         return bool(self.spec.sandbox and self.spec.sandbox.enabled)
 
-    def _has_to_go(self, made: Made) -> bool:
+    def _has_to_go(self, made: Workload) -> bool:
         """Also where its pod was deleted: the cluster would put another in its place, which begins anew."""
         stands = any(pod["metadata"]["uid"] == made.pod and not _is_ending(pod) for pod in self.world.pods)
         return made.ended or (made.over and not stands)
@@ -296,7 +296,7 @@ class _Next:
             if refused := world.refused.get(_name(each)):
                 self.seen = never_begun(spec, self.seen, refused)
                 return
-        self.make += [Making(each) for each in wanted[:-1]] + [Making(wanted[-1], Stage.AGENT)]
+        self.make += [Creation(each) for each in wanted[:-1]] + [Creation(wanted[-1], Stage.AGENT)]
 
     def _after(self, position: int) -> None:
         """A further Job with the hooks that wait; the gate has one of its own, for the others see what it let out."""
@@ -318,7 +318,7 @@ class _Next:
             self.seen = replace(self.seen, post_run=tuple(states))
             self.wakes.append(self.world.now)
             return
-        self.make.append(Making(job, Stage.POST_RUN, positions))
+        self.make.append(Creation(job, Stage.POST_RUN, positions))
 
     def _keep_claim(self) -> None:
         """A claim that somebody removed is made again: the hooks that clean up do not need what was in it."""
@@ -331,7 +331,7 @@ class _Next:
             return
         if not self._nothing_begun:
             self.lost = self.lost or self.world.now
-        self.make.insert(0, Making(claim))
+        self.make.insert(0, Creation(claim))
 
     def _free_claim(self) -> None:
         """A pod that has ended keeps its claim from going for as long as it is there, so its Job goes."""

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from hookline.errors import FileError
 from hookline.kube.fields import bare, phase_of, within
-from hookline.kube.job_state import Made, Since
+from hookline.kube.job_state import Stall, Workload
 from hookline.sympozium.phases import Phase, Seen
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import run_of, with_provider
@@ -31,10 +31,10 @@ class Record:
 
     frozen: str
     seen: Seen = Seen()
-    agent: Made | None = None
-    post: tuple[Made, ...] = ()
+    agent: Workload | None = None
+    post: tuple[Workload, ...] = ()
     uids: Mapping[str, str] = field(default_factory=dict[str, str])
-    waiting: Since | None = None
+    waiting: Stall | None = None
     void: str = ""
     lost: datetime | None = None
     closed: datetime | None = None
@@ -101,7 +101,7 @@ def read(texts: Mapping[str, str]) -> Record:
         agent=_made(agent) if agent else None,
         post=tuple(_made(each) for each in state["post"]),
         uids=state["uids"],
-        waiting=replace(Since(**waiting), at=datetime.fromisoformat(waiting["at"])) if waiting else None,
+        waiting=replace(Stall(**waiting), at=datetime.fromisoformat(waiting["at"])) if waiting else None,
         void=state["void"],
         lost=datetime.fromisoformat(lost) if lost else None,
         closed=datetime.fromisoformat(closed) if closed else None,
@@ -109,9 +109,9 @@ def read(texts: Mapping[str, str]) -> Record:
     )
 
 
-def _made(given: Mapping[str, Any]) -> Made:
+def _made(given: Mapping[str, Any]) -> Workload:
     fields: dict[str, Any] = {**given, "positions": tuple(given["positions"])}
-    return Made(**fields)
+    return Workload(**fields)
 
 
 def _moment(value: Any) -> str:
