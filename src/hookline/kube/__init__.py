@@ -19,6 +19,7 @@ cache        local copies of kinds, kept up to date
 lease        leader election
 controller   the loop of a controller, and the program that runs several
 job_run      one Job from its creation to its end
+logs         the log of a container, read to its end
 connect      the cluster that a command means, and its refusals as messages
 errors       the errors of all these
 """

@@ -1,7 +1,7 @@
-"""How the containers of one Job or Sandbox fare, of what is there now and what was known before.
+"""The state of the containers of one Job or Sandbox, from the objects that are there and the state known before.
 
-A pod runs its hooks one after another by itself. What it cannot do is looked after here: the limit of each container,
-a pod that was deleted, one that never starts.
+A pod runs its hooks one after another by itself. The rest is done here: the limit of each container, a pod that was
+deleted, one that never starts.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _QUIET = 40.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A Job or Sandbox of the run's. `pod` is the uid of the pod that was seen of it; nothing is expected of one `over`,
-    and what still runs of one `ended` has to go."""
+    """A Job or Sandbox that we made. `pod` is the uid of its pod, once seen; nothing more is expected of one that is
+    `over`, and whatever still runs of one that is `ended` has to go."""
 
     name: str
     uid: str
@@ -50,7 +50,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """Something that holds since then: what keeps a pod from starting, say."""
+    """Why a workload does not get on, and since when."""
 
     reason: str
     message: str
@@ -60,7 +60,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """One container in the order of its pod, its limit, and what was last known of it."""
+    """One container in the order of its pod, with its limit and its last known state."""
 
     container: str
     seen: ContainerState
@@ -69,7 +69,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadState:
-    """How they fare now; `wake` is when to look again at the latest."""
+    """The state of a workload and its containers; `wake` is when to look again at the latest."""
 
     made: Workload
     slots: tuple[Slot, ...]
@@ -146,7 +146,7 @@ def _limit(slot: Slot) -> datetime | None:
 def _gone(
     made: Workload, whole: Object | None, pod: Object | None, now: datetime
 ) -> tuple[Reason, str] | None:
-    """Why nothing more will come of it, where that is so."""
+    """The reason that a workload is over, where it is."""
     if whole is None and not made.ended:
         return Reason.KILLED, "it was deleted from outside before it had ended"
     failure = job_failure(whole) if whole is not None else ""
@@ -167,7 +167,7 @@ def _gone(
 
 
 def lost_at(pod: Object | None) -> datetime | None:
-    """When a pod that was ended should be gone by all means."""
+    """The moment from which a pod that was deleted counts as gone with its node."""
     ending = pod["metadata"].get("deletionTimestamp") if pod is not None else None
     return moment(ending) + timedelta(seconds=NODE_LOST) if ending else None
 
@@ -182,7 +182,7 @@ def _ended(
     alive: bool,
     now: datetime,
 ) -> WorkloadState:
-    """What ran is ended for that reason; what had not begun waits on."""
+    """Ends the containers that ran, for that reason; those that had not begun stay as they are."""
     known: list[Slot] = []
     for slot in slots:
         seen = slot.seen
@@ -201,7 +201,7 @@ def _waited(
     now: datetime,
     before: Stall | None,
 ) -> WorkloadState:
-    """Nothing has ended. Where it does not get on, that is told, and after a while the container counts as not started."""
+    """A workload of which nothing has ended. A stall is reported, and after a while the container counts as not started."""
     found = _trouble(whole, pod, slots)
     limits = [limit for limit in (lost_at(pod), *map(_limit, slots)) if limit is not None]
     if found is None:

@@ -1,6 +1,6 @@
-"""What a pod tells: how each of its containers fares, and what keeps it from starting.
+"""The state of each container of a pod, and what keeps the pod from starting.
 
-Pods in, values out. What kubelet and scheduler say is told in their own words.
+Pods in, values out. Messages of the kubelet and the scheduler are passed on in their own words.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Object = Mapping[str, Any]
 
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 _AT_ONCE = ("InvalidImageName", "ErrImageNeverPull")
-"""What waiting does not make better."""
+"""Waiting does not help."""
 _NONE: Object = {}
 _MINUTE = 45.0
 _LONG = 600.0
@@ -46,7 +46,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerState:
-    """What was seen of one hook. `tail` are its last lines of output; `detail` says more about the reason."""
+    """State of one container. `tail` are its last lines of output; `detail` says more about the reason."""
 
     state: ContainerPhase = ContainerPhase.WAITING
     exit_code: int | None = None
@@ -67,9 +67,9 @@ class ContainerState:
 
 
 class Trouble(NamedTuple):
-    """Why a pod does not get on. `container` is empty where the whole pod waits; `patience` is how long we do too.
+    """Why a pod does not start. `container` is empty where the whole pod waits; we wait for `patience` seconds.
 
-    It is told after `quiet` seconds, counted from `since`, or from when it was first seen.
+    It is shown after `quiet` seconds, counted from `since`, or from when it was first seen.
     """
 
     reason: str
@@ -81,7 +81,7 @@ class Trouble(NamedTuple):
 
 
 def container_state(pod: Object, name: str) -> ContainerState:
-    """How one container of a pod fares; as `ended` only what the kubelet says has ended."""
+    """The state of one container of a pod; it has ended only when the kubelet says so."""
     state = mapping(_status(pod, name).get("state"))
     ended, running = mapping(state.get("terminated")), mapping(state.get("running"))
     if ended:
@@ -92,7 +92,7 @@ def container_state(pod: Object, name: str) -> ContainerState:
 
 
 def trouble(pod: Object) -> Trouble | None:
-    """What keeps a pod from going on, if anything."""
+    """The reason that a pod does not start, if there is one."""
     for condition in items(mapping(pod.get("status")).get("conditions")):
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             reason = str(condition.get("reason") or "Unschedulable")
@@ -121,7 +121,7 @@ def any_running(pod: Object) -> bool:
 
 
 def is_over(job: Object) -> bool:
-    """Whether a Job has ended, well or not."""
+    """True if a Job has ended, successfully or not."""
     return any(
         each.get("type") in ("Complete", "Failed") and each.get("status") == "True"
         for each in items(mapping(job.get("status")).get("conditions"))
@@ -137,7 +137,7 @@ def job_failure(job: Object) -> str:
 
 
 def evicted(pod: Object) -> str:
-    """Why a pod was put away, in the cluster's words; its containers may never be told of again."""
+    """Why a pod was evicted, in the cluster's words; the state of its containers may never be reported again."""
     status = mapping(pod.get("status"))
     if status.get("phase") != "Failed" or not status.get("reason"):
         return ""
@@ -173,7 +173,7 @@ def _ended(pod: Object, name: str, ended: Object) -> ContainerState:
 
 
 def _passed(pod: Object, name: str) -> bool:
-    """Whether a container after this one has begun, so that this one was through by itself."""
+    """True if a later container has begun, so that this one ended by itself."""
     names = [each.get("name") for each in _statuses(pod)]
     later = _statuses(pod)[names.index(name) + 1 :]
     return any(mapping(each.get("state")).keys() & {"running", "terminated"} for each in later)

@@ -74,7 +74,7 @@ class Ground:
 
     def kept(self) -> dict[str, Any]:
         """All that it remembers besides its copies of what is there."""
-        holders = (self.operator, self.operator._hands)
+        holders = (self.operator, self.operator._applier)
         every = [pair for holder in holders for pair in vars(holder).items()]
         return {
             name: value

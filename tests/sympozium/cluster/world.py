@@ -145,10 +145,10 @@ class Scene:
         uid = run["metadata"]["uid"]
         try:
             if uid not in self._records and FINALIZER in run["metadata"].get("finalizers", ()):
-                found = await self._hands.read_record(run)
+                found = await self._applier.read_record(run)
                 if found is not None:
                     self._records[uid] = found
-            self.plan, record = await self._hands.done(self._world(run))
+            self.plan, record = await self._applier.apply(self._world(run))
         except ClusterError as exc:
             self.failures.append(str(exc))
             self._records.pop(uid, None)
@@ -175,7 +175,7 @@ class Scene:
         """All that is not in the cluster is forgotten."""
         self.crashes += 1
         self._records: dict[str, Record] = {}
-        self._hands = Applier(self.cluster, lambda obj: None)  # type: ignore[arg-type]
+        self._applier = Applier(self.cluster, lambda obj: None)  # type: ignore[arg-type]
         self._seen_at = -1
         self.wake = None
         self.failures: list[str] = getattr(self, "failures", [])

@@ -1,6 +1,7 @@
-"""Does for one run what was decided: makes, keeps, removes, tells. All that it asks the cluster is in here.
+"""Applies the plan of one run: creates, records, removes, writes the status. All requests for a run are made here.
 
-Every step may be repeated: what is there already and is the run's own counts as made, what is gone as removed.
+Every step may be repeated: an object that is there already and belongs to the run counts as created, one that is gone
+as removed.
 """
 
 from __future__ import annotations
@@ -48,47 +49,47 @@ _TOO_WIDE = "lifecycle.rbac asks for more than hookline may grant (the role hook
 _SECRET = re.compile("TOKEN|SECRET|PASSW|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIAL", re.IGNORECASE)
 
 
-Heard = Callable[[Mapping[str, Any], list[str], Mask], None]
+OnRecords = Callable[[Mapping[str, Any], list[str], Mask], None]
 
 
 class RetryLater(ClusterError):
-    """Something that goes by itself stands in the way."""
+    """Something stands in the way that goes by itself."""
 
 
 class Applier:
-    """`changed` is told every object that was made or changed; `heard` the records that an agent which has ended printed,
-    with its run and the mask of that, before anything else is done about its end."""
+    """`on_change` is called with every object that was created or changed; `on_records` with the records that an ended
+    agent printed, its run and the mask of that, before anything else is done about its end."""
 
     def __init__(
         self,
         cluster: Cluster,
-        changed: Callable[[Object], None],
-        heard: Heard = lambda run, lines, mask: None,
+        on_change: Callable[[Object], None],
+        on_records: OnRecords = lambda run, lines, mask: None,
     ) -> None:
         self._cluster = cluster
-        self._changed = changed
-        self._tell_inside = heard
+        self._on_change = on_change
+        self._on_records = on_records
         self._masks: dict[str, Mask] = {}
         # A whole log may have some megabytes, and the operator has not many.
         self._large = asyncio.Semaphore(_LARGE_LOGS)
 
-    async def done(self, world: World) -> tuple[Plan, Record | None]:
-        """Decide and do until nothing is left to be done at once; what was done last, and the record as it is now."""
+    async def apply(self, world: World) -> tuple[Plan, Record | None]:
+        """Plans and applies until nothing is left to be done at once; the last plan, and the record as it is now."""
         for _ in range(_ROUNDS):
             decided = plan(world)
             if decided.logs:
-                world = await self._heard(world, decided.logs)
+                world = await self._with_logs(world, decided.logs)
                 continue
             try:
-                kept = await self._do(world, decided)
-            except _RefusedTo as exc:
+                kept = await self._apply(world, decided)
+            except _NotCreated as exc:
                 world = replace(world, refused={**world.refused, exc.name: exc.why})
                 continue
             return decided, kept
         raise RetryLater(f"{world.owner.name}: it does not come to rest")
 
     async def read_record(self, run: Mapping[str, Any]) -> Record | None:
-        """What was kept of a run; None where nothing was, or it is of another one."""
+        """The record of a run; None where there is none, or it is of another run."""
         metadata = run["metadata"]
         name = objects.names(metadata["name"]).record
         found = await self._cluster.get(SECRET, name, metadata["namespace"])
@@ -101,7 +102,7 @@ class Applier:
     def forget(self, uid: str) -> None:
         self._masks.pop(uid, None)
 
-    async def _heard(self, world: World, wanted: Iterable[Log]) -> World:
+    async def _with_logs(self, world: World, wanted: Iterable[Log]) -> World:
         logs, mask = dict(world.logs), await self._mask(world)
         for log in wanted:
             async with self._large if log.lines is None else nullcontext():
@@ -110,12 +111,12 @@ class Applier:
                 )
                 if text is not None and log.container == objects.AGENT:
                     text, lines = split_text(_whole_lines(text))
-                    self._tell_inside(world.run, lines, mask)
+                    self._on_records(world.run, lines, mask)
             logs[(log.uid, log.container)] = text or ""
         return replace(world, logs=logs, mask=mask)
 
     async def _mask(self, world: World) -> Mask:
-        """Knows the secrets of a run's hooks: those written in it, and those it refers to."""
+        """A mask of the secrets of a run's hooks: those written in it, and those it refers to."""
         uid = world.owner.uid
         if uid in self._masks or world.record is None:
             return self._masks.get(uid, Mask())
@@ -129,26 +130,26 @@ class Applier:
         self._masks[uid] = Mask(written)
         return self._masks[uid]
 
-    async def _do(self, world: World, decided: Plan) -> Record | None:
+    async def _apply(self, world: World, decided: Plan) -> Record | None:
         if decided.hold is True:
-            await self._hold(world, [*world.run["metadata"].get("finalizers", ()), FINALIZER])
+            await self._set_finalizers(world, [*world.run["metadata"].get("finalizers", ()), FINALIZER])
         kept = world.record
         if decided.record is not None and kept is None:
-            kept = await self._begin(world, decided.record)
+            kept = await self._create_record(world, decided.record)
         elif kept is not None:
-            kept = await self._keep(world, kept, decided)
+            kept = await self._create_and_record(world, kept, decided)
         for removal in decided.remove:
             await self._remove(world, removal)
         if decided.status is not None:
-            await self._show(world, decided.status)
+            await self._write_status(world, decided.status)
         for note in decided.notes:
-            await self._note(world, note)
+            await self._write_event(world, note)
         if decided.hold is False:
             rest = [each for each in world.run["metadata"].get("finalizers", ()) if each != FINALIZER]
-            await self._hold(world, rest)
+            await self._set_finalizers(world, rest)
         return kept
 
-    async def _hold(self, world: World, finalizers: list[str]) -> None:
+    async def _set_finalizers(self, world: World, finalizers: list[str]) -> None:
         owner = world.owner
         version = str(world.run["metadata"].get("resourceVersion", ""))
         try:
@@ -161,19 +162,19 @@ class Applier:
             )
         except NotThere:
             return
-        self._changed(run)
+        self._on_change(run)
 
-    async def _begin(self, world: World, begun: Record) -> Record:
+    async def _create_record(self, world: World, begun: Record) -> Record:
         spec = spec_of(begun.frozen)
-        made = await self._made(world, objects.record(world.owner, spec, record.written(begun)))
+        made = await self._create(world, objects.record(world.owner, spec, record.written(begun)))
         return replace(begun, uids={f"Secret/{made['metadata']['name']}": made["metadata"]["uid"]})
 
-    async def _keep(self, world: World, kept: Record, decided: Plan) -> Record:
-        """Make what is to be made, and put all that is known on record before anything is removed."""
+    async def _create_and_record(self, world: World, kept: Record, decided: Plan) -> Record:
+        """Creates the planned objects, and records all that is known before anything is removed."""
         now = decided.record or kept
         uids = dict(kept.uids)
         for making in decided.make:
-            made = await self._made(world, making.object)
+            made = await self._create(world, making.object)
             uids[f"{made['kind']}/{made['metadata']['name']}"] = made["metadata"]["uid"]
             now = _with(now, making, made)
         now = replace(now, uids=uids)
@@ -185,25 +186,25 @@ class Applier:
                 await self._cluster.patch(SECRET, name, world.owner.namespace, merge)
             except NotThere:
                 # Somebody removed it; all that was in it is known here.
-                now = replace(now, uids={**uids, **(await self._begin(world, now)).uids})
+                now = replace(now, uids={**uids, **(await self._create_record(world, now)).uids})
         return now
 
-    async def _made(self, world: World, wanted: Object) -> Object:
+    async def _create(self, world: World, wanted: Object) -> Object:
         name, kind = str(wanted["metadata"]["name"]), kind_of(wanted)
         if kind is ROLE and (more := beyond(wanted["rules"], await self._grantable(world))):
-            raise _RefusedTo(f"{kind.kind}/{name}", f"{_TOO_WIDE}: {', '.join(more)}")
+            raise _NotCreated(f"{kind.kind}/{name}", f"{_TOO_WIDE}: {', '.join(more)}")
         try:
             made = await self._cluster.create(wanted)
         except AlreadyThere:
-            made = await self._taken(world, kind, name, wanted)
+            made = await self._existing(world, kind, name, wanted)
         except Refused as exc:
-            raise _RefusedTo(f"{kind.kind}/{name}", _why(kind, exc)) from exc
+            raise _NotCreated(f"{kind.kind}/{name}", _why(kind, exc)) from exc
         made = {"apiVersion": kind.api_version, "kind": kind.kind, **made}
-        self._changed(made)
+        self._on_change(made)
         return made
 
     async def _grantable(self, world: World) -> Iterable[Mapping[str, Any]]:
-        """What the installation lets hooks be granted: everywhere, or where it works in some namespaces only, there."""
+        """The rules that hooks may be granted: of the whole cluster, or where it works in some namespaces only, there."""
         for kind, namespace in ((CLUSTER_ROLE, None), (ROLE, world.owner.namespace)):
             try:
                 found = await self._cluster.get(kind, GRANTABLE_NAME, namespace)
@@ -213,8 +214,8 @@ class Applier:
                 return items(found.get("rules"))
         return GRANTABLE
 
-    async def _taken(self, world: World, kind: Kind, name: str, wanted: Object) -> Object:
-        """What has that name already: ours of an earlier try, else something in the way."""
+    async def _existing(self, world: World, kind: Kind, name: str, wanted: Object) -> Object:
+        """The object that has the name already: ours of an earlier try, or else an error."""
         found = await self._cluster.get(kind, name, world.owner.namespace)
         if found is None or found["metadata"].get("deletionTimestamp"):
             raise RetryLater(f"{kind.kind} {name!r} is just being removed")
@@ -227,7 +228,7 @@ class Applier:
             raise RetryLater(
                 f"{kind.kind} {name!r} is left of an earlier run of that name, and goes by itself"
             )
-        raise _RefusedTo(
+        raise _NotCreated(
             f"{kind.kind}/{name}",
             f"there is a {kind.kind} {name!r} already that is not this run's; remove it, or name the run otherwise",
         )
@@ -241,8 +242,8 @@ class Applier:
             uid = str(found["metadata"]["uid"])
         await self._cluster.delete(kind, removal.name, namespace, uid=uid)
 
-    async def _show(self, world: World, status: Object) -> None:
-        """Put the status in place; what it has no more is taken out."""
+    async def _write_status(self, world: World, status: Object) -> None:
+        """Writes the status; fields that it no longer has are removed."""
         have = dict(within(world.run, "status"))
         wanted = {**status, "observedGeneration": world.run["metadata"].get("generation")}
         if have == wanted:
@@ -255,10 +256,10 @@ class Applier:
             )
         except NotThere:
             return
-        self._changed(run)
+        self._on_change(run)
 
-    async def _note(self, world: World, note: Note) -> None:
-        """An event; the same one twice is one. That none can be written keeps nothing from going on."""
+    async def _write_event(self, world: World, note: Note) -> None:
+        """Writes an event; the same one twice is one. A failure to write it is logged, and nothing else."""
         owner = world.owner
         mark = hashlib.sha256(f"{owner.uid}{note.reason}{note.message}".encode()).hexdigest()[:16]
         now = timestamp(datetime.now(UTC))
@@ -288,8 +289,8 @@ class Applier:
             logger.warning("%s/%s: no event for %r: %s", owner.namespace, owner.name, note.message, exc)
 
 
-class _RefusedTo(Exception):
-    """The cluster will not make something, or somebody else's is in its place."""
+class _NotCreated(Exception):
+    """The cluster refuses to create an object, or somebody else's has its name."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(why)
@@ -305,7 +306,7 @@ def _with(kept: Record, making: Creation, made: Mapping[str, Any]) -> Record:
 
 
 def _whole_lines(text: str) -> str:
-    """Of a log that was cut because it is long, what is left of its first line is not taken for what it is not."""
+    """A log that was cut because it is long, without the rest of its first line."""
     return text.partition("\n")[2] if len(text.encode("utf-8", "replace")) >= MOST_LOG_BYTES else text
 
 

@@ -65,7 +65,7 @@ class AgentRunController(Controller):
         self._records: dict[str, Record] = {}
         # Whose record and mask are kept; a run that is gone does not say it any more.
         self._uids: dict[Key, str] = {}
-        self._hands = Applier(cluster, self.caches.put, *([self._writing.heard] if self._writing else []))
+        self._applier = Applier(cluster, self.caches.put, *([self._writing.heard] if self._writing else []))
 
     def background(self) -> Iterable[Coroutine[Any, Any, None]]:
         return () if self._writing is None else (self._writing.run(self.caches.all(AGENT_RUN)),)
@@ -115,11 +115,11 @@ class AgentRunController(Controller):
             return None
         self._uids[key] = uid
         if uid not in self._records and FINALIZER in run["metadata"].get("finalizers", ()):
-            found = await self._hands.read_record(run)
+            found = await self._applier.read_record(run)
             if found is not None:
                 self._records[uid] = found
         try:
-            decided, record = await self._hands.done(self._world(run))
+            decided, record = await self._applier.apply(self._world(run))
         except ClusterError:
             # It may have been put on record before something after it went wrong.
             self._records.pop(uid, None)
@@ -132,7 +132,7 @@ class AgentRunController(Controller):
         """Drops all that is kept of a run that is gone, or that nothing is to be done for any more."""
         uid = self._uids.pop(key, "")
         self._records.pop(uid, None)
-        self._hands.forget(uid)
+        self._applier.forget(uid)
 
     def _world(self, run: Object) -> World:
         uid = run["metadata"]["uid"]

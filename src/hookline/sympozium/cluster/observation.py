@@ -1,4 +1,4 @@
-"""What the containers of a run say now, put into its record: one pure function, as the plan that follows it."""
+"""The record of a run, brought up to date with the state of its containers: one pure function, before the plan."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _AGENT_LINES = 500
 
 
 class Log(NamedTuple):
-    """What a container said; `pod` is its pod's name, `uid` the pod's."""
+    """A log to read, or its last `lines`; `pod` is the pod's name, `uid` the pod's."""
 
     pod: str
     uid: str
@@ -43,8 +43,8 @@ class Log(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """All that is there of one run. `logs` are those that an earlier plan asked for; `refused` tells, by name, what the
-    cluster would not make."""
+    """All that is there of one run. `logs` are those that an earlier plan asked for; `refused` has, by name, the reasons
+    for which objects could not be created."""
 
     run: Object
     now: datetime
@@ -70,7 +70,7 @@ class World:
 
     @property
     def held(self) -> bool:
-        """Whether the run cannot go before we let it."""
+        """True if our finalizer keeps the run from going."""
         return FINALIZER in self.run["metadata"].get("finalizers", ())
 
 
@@ -136,7 +136,7 @@ class _Observer:
         return Observation(record, tuple(self.logs), tuple(self.wakes))
 
     def _unrecorded_agent(self) -> Workload | None:
-        """What was made, and of which there is no record because we were broken off."""
+        """The agent's Job or Sandbox that was created, and not recorded because we were interrupted."""
         name = objects.names(self.world.owner.name)
         for each in (*self.world.jobs, *self.world.sandboxes):
             if each["metadata"]["name"] in (name.agent, name.sandbox):
@@ -154,7 +154,7 @@ class _Observer:
 
     @property
     def _open(self) -> bool:
-        """Whether the agent's part has still to end."""
+        """True if the agent's part has not ended."""
         return phase(replace(self.spec.hooks, post_run=()), replace(self.seen, post_run=())) in (
             Phase.PENDING,
             Phase.RUNNING,
@@ -203,7 +203,7 @@ class _Observer:
         return found
 
     def _stopped(self, found: WorkloadState, prepared: Slot) -> str:
-        """Why the run ends though its agent never began, where no hook before it says so itself."""
+        """Why the run ends though its agent never began, where no hook before it is the reason."""
         before = found.slots[1:-1]
         if not found.made.over or found.slots[-1].seen.state is not ContainerPhase.WAITING:
             return ""
@@ -220,7 +220,7 @@ class _Observer:
         return f"the workspace could not be prepared: {said.tail or said.detail or f'exit code {said.exit_code}'}"
 
     def _said(self, slot: Slot, pod: Object | None) -> ContainerState:
-        """A hook with the last lines that it said, which are read when it has ended."""
+        """The state of a hook with the last lines of its log, which are read when it has ended."""
         seen = slot.seen
         if seen.state is not ContainerPhase.ENDED or seen.reason is Reason.NOT_STARTED or pod is None:
             return seen
@@ -230,7 +230,7 @@ class _Observer:
         return replace(seen, tail=_tail(self.world.mask.text(text or seen.tail)))
 
     def _before(self, container: str) -> ContainerState | None:
-        """What the record has of a hook."""
+        """The recorded state of a hook."""
         both = (
             (PRE, self.spec.hooks.pre_run, self.record.seen.pre_run),
             (POST, self.spec.hooks.post_run, self.record.seen.post_run),
@@ -250,7 +250,7 @@ class _Observer:
         return self.world.logs[key]
 
     def _answered(self, slot: Slot, pod: Object | None) -> AgentSeen:
-        """The agent, with the answer that it left on its output."""
+        """The state of the agent, with the answer that it printed."""
         seen, before = slot.seen, self.seen.agent
         if before.state is ContainerPhase.ENDED:
             return before
@@ -273,7 +273,7 @@ class _Observer:
         return replace(found, started=seen.started, seconds=seen.seconds)
 
     def _hear_verdict(self, unanswered: bool) -> None:
-        """A verdict that stood there before the answer was known was not given to it."""
+        """Takes the gate's verdict; one that was there before the answer was known does not count."""
         text = str(within(self.world.run, "metadata", "annotations").get(VERDICT, ""))
         if self.spec.hooks.gate is None:
             return

@@ -1,8 +1,7 @@
-"""What is to be done for a run now, of all that is there: one pure function, the same answer for the same world.
+"""The plan for a run: one pure function of all that is there.
 
-Nothing is remembered between two calls but the run's record. The operator makes what is to be made, keeps the record,
-removes what is to be removed and writes the status, in that order; broken off anywhere, the next call goes on from what
-it finds.
+Nothing is remembered between two calls but the run's record. The operator creates objects, writes the record, removes
+objects and writes the status, in that order; if it is interrupted anywhere, the next plan goes on from what is there.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _TRIES = 3
 
 
 class Creation(NamedTuple):
-    """Something to make. `positions` are those of the postRun hooks in it; `part` says of which part of the run it is."""
+    """An object to create. `positions` are those of the postRun hooks in it; `part` is its part of the run."""
 
     object: dict[str, Any]
     part: str = ""
@@ -49,7 +48,7 @@ class Creation(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """Something to remove, which must be the one with that uid; without one, it must be the run's own."""
+    """An object to remove, which must be the one with that uid; without one, it must be the run's own."""
 
     kind: str
     name: str
@@ -58,7 +57,7 @@ class Removal(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do, in this order. With `logs`, those are to be read and the plan made again, with nothing done before."""
+    """The steps, in this order. Where there are `logs`, they are read and the plan is made again, with nothing done before."""
 
     logs: tuple[Log, ...] = ()
     hold: bool | None = None
@@ -89,7 +88,7 @@ def plan(world: World) -> Plan:
 
 
 def _begun(world: World) -> Plan:
-    """A run of which nothing is known yet: it is looked at as a whole, and frozen as it is."""
+    """The plan for a run that has no record yet: it is checked as a whole, and frozen as it is."""
     if world.deleted:
         return Plan(hold=False if world.held else None)
     frozen = frozen_of(world.run, world.instance)
@@ -121,7 +120,7 @@ _HEARD = ("agentSandbox", "imagePullSecrets")
 
 
 def _cannot_be_run(spec: RunSpec, settings: Settings) -> str:
-    """What would go wrong for certain; empty where nothing would."""
+    """The reason that a run would fail for certain; empty where there is none."""
     model = spec.model
     if spec.mode == "server":
         return "mode: server is not run here; hooks stand around runs with mode: task"
@@ -153,7 +152,7 @@ def _failed(world: World, why: str) -> Plan:
 
 
 def _put_away(world: World) -> Plan:
-    """A run that has ended: all that was made for it goes. With `cleanup: keep` its Jobs, with their logs, and its
+    """The plan for a run that has ended: all that was created for it goes. With `cleanup: keep` its Jobs, with their logs, and its
     workspace stay as long as the run does."""
     if not world.held:
         return Plan()
@@ -218,7 +217,7 @@ class _Next:
         )
 
     def _end_rest(self) -> None:
-        """What has to go and is still there; also what an earlier look was broken off before removing.
+        """Removes workloads that have to go; also those that an earlier plan was interrupted before removing.
 
         A Sandbox goes in any case, before the hooks after it.
         """
@@ -243,7 +242,7 @@ class _Next:
         return made.ended or (made.over and not stands)
 
     def _go_on(self) -> None:
-        """Make what is due."""
+        """Creates whatever is due."""
         nothing = Seen(stopped=self.seen.stopped)
         if self.agent is None and self.seen == nothing and not self.seen.stopped:
             self._start()
@@ -262,11 +261,11 @@ class _Next:
 
     @property
     def _nothing_begun(self) -> bool:
-        """Whether neither a hook nor the agent has run, so that nothing can be in the workspace."""
+        """True if neither a hook nor the agent has run, so that nothing can be in the workspace."""
         return all(each.state is ContainerPhase.WAITING for each in (*self.seen.pre_run, self.seen.agent))
 
     def _still_running(self) -> bool:
-        """Whether something that was ended is not gone yet: hooks run one after another, never side by side."""
+        """True if something that was ended is not gone yet: hooks run one after another, never side by side."""
         if any(not _is_ending(each) for each in self.world.sandboxes):
             return True
         for pod in self.world.pods:
@@ -279,7 +278,7 @@ class _Next:
         return False
 
     def _start(self) -> None:
-        """The account, the claim and the Job; what the cluster refuses ends the run, since nothing was begun."""
+        """Creates the account, the claim and the Job; a refusal ends the run, since nothing was begun."""
         world, owner, spec = self.world, self.world.owner, self.spec
         wanted = [
             *(
@@ -299,7 +298,7 @@ class _Next:
         self.make += [Creation(each) for each in wanted[:-1]] + [Creation(wanted[-1], Stage.AGENT)]
 
     def _after(self, position: int) -> None:
-        """A further Job with the hooks that wait; the gate has one of its own, for the others see what it let out."""
+        """Creates a Job with the hooks that wait; the gate has one of its own, since the others see what it let out."""
         hooks = self.spec.hooks
         states = hooks_of(hooks.post_run, self.seen.post_run)
         waiting = [n for n in hooks.post_order if states[n].state is ContainerPhase.WAITING]
@@ -321,7 +320,7 @@ class _Next:
         self.make.append(Creation(job, Stage.POST_RUN, positions))
 
     def _keep_claim(self) -> None:
-        """A claim that somebody removed is made again: the hooks that clean up do not need what was in it."""
+        """Creates a claim again that somebody removed: the hooks that clean up do not need what was in it."""
         if any(not each["metadata"].get("deletionTimestamp") for each in self.world.claims):
             return
         claim = objects.claim(self.world.owner, self.spec, self.world.settings)
