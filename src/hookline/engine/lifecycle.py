@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from hookline.engine.context import Facts, HookContext, Step
-from hookline.engine.eager import begun
 from hookline.engine.limit import GRACE
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Point, Scope, Status
@@ -241,12 +240,10 @@ class OpenScope:
         """Leave from a task that goes on; raises if an end hook failed the run."""
         leaving = self.leave(output, status, steps=steps)
         end = Point.end_of(self.scope)
-        if not self._due or not self.pipeline.at(end):
-            ending = await leaving
+        if self._due and self.pipeline.at(end):
+            ending = await self._waited_for(asyncio.ensure_future(leaving))
         else:
-            ending = begun(leaving)
-            if isinstance(ending, asyncio.Task):
-                ending = await self._waited_for(ending)
+            ending = await leaving
         self.raise_if_over(ending, end)
         return ending
 

@@ -6,6 +6,7 @@ Whoever wants to watch a run gets the same records, as they happen.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -187,3 +188,40 @@ class Journal(Protocol):
     def flush(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+class Recorder:
+    """Hands each record to the journal and to whoever watches."""
+
+    __slots__ = ("journal", "on", "watchers")
+
+    def __init__(
+        self, journal: Journal | None = None, watchers: Iterable[Callable[[Record], None]] = ()
+    ) -> None:
+        self.journal = journal
+        self.watchers = tuple(watchers)
+        self.on = journal is not None or bool(self.watchers)
+
+    def note(self, record: Called | Decided) -> None:
+        if self.journal is not None:
+            self.journal.note(record)
+        if self.watchers:
+            self._show(record)
+
+    async def write(self, record: Begun | Ended) -> None:
+        if self.journal is not None:
+            await self.journal.write(record)
+        if self.watchers:
+            self._show(record)
+
+    def _show(self, record: Record) -> None:
+        for watch in self.watchers:
+            try:
+                watch(record)
+            except Exception:
+                # Who only looks on must not keep a hook from running, least of all one that cleans up.
+                self.watchers = tuple(each for each in self.watchers if each is not watch)
+                import logging  # slow to load, and seldom needed
+
+                told = "%s: a watcher raised and is not called again"
+                logging.getLogger(__name__).warning(told, record.run_id, exc_info=True)
