@@ -17,7 +17,7 @@ from hookline.engine.context import Facts, Given, HookContext, own_context
 from hookline.engine.effect import CANCELLED, NOTHING, Effect, effect_of
 from hookline.engine.hook import Hook, Matcher, Mode
 from hookline.engine.point import Point
-from hookline.engine.record import Called, Decided, Recorder
+from hookline.engine.record import Called, Recorder, decided
 from hookline.engine.result import CONTINUE, HookAction, HookResult, Outcome, add_up, ends_the_walk
 
 _clock = time.perf_counter
@@ -247,9 +247,5 @@ class _Notes:
 
     def close(self, outcome: Outcome) -> None:
         """The outcome, unless the last call stands for it."""
-        if self._complete:
-            return
-        facts = self._facts
-        final = (outcome.payload, outcome.output) if outcome.changed else (None, None)
-        decided = (time.time(), outcome.action, outcome.reasons, *final)
-        self.recorder.note(Decided(facts.run_id, facts.scope_id, facts.point, *decided))
+        if not self._complete:
+            self.recorder.note(decided(self._facts.run_id, self._facts, outcome))

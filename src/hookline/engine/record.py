@@ -6,6 +6,7 @@ Whoever wants to watch a run gets the same records, as they happen.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 from hookline.engine.point import Point, Scope, Status
 
 if TYPE_CHECKING:
-    from hookline.engine.result import HookAction, Reason
+    from hookline.engine.context import Facts
+    from hookline.engine.result import HookAction, Outcome, Reason
 
 
 THERE = "kubernetes:"
@@ -85,6 +87,21 @@ class Decided(NamedTuple):
     payload: Any = None
     output: Any = None
     note: str | None = None
+
+
+def decided(run_id: str, facts: Facts, outcome: Outcome, note: str | None = None) -> Decided:
+    """The record of an outcome, now."""
+    return Decided(
+        run_id,
+        facts.scope_id,
+        facts.point,
+        time.time(),
+        outcome.action,
+        outcome.reasons,
+        outcome.payload if outcome.changed else None,
+        outcome.output if outcome.changed else None,
+        note,
+    )
 
 
 class Ended(NamedTuple):
