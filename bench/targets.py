@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-HOOK_TARGET = 1.5
+HOOK_TARGETS = {1: 3.0, 10: 2.0}
 POINT_TARGET = 15.0
 IMPORT_TARGET = 1.5
 COMMAND_TARGETS = {
@@ -25,13 +25,11 @@ def verdicts(results: dict[str, Any]) -> list[str]:
         if "error" not in row
     }
     found: list[str] = []
-    for n in (1, 10):
+    for n, target in HOOK_TARGETS.items():
         if row := rows.get(("hookline", "async", n)):
             what = f"an async hook, {n} at a point"
-            found.append(verdict(what, row["ratio_same"], HOOK_TARGET, "a bare loop over the same hook"))
-            found.append(
-                verdict(what, row["ratio"], HOOK_TARGET, "a bare loop over a hook that returns None")
-            )
+            found.append(verdict(what, row["ratio_same"], target, "a bare loop over the same hook"))
+            found.append(verdict(what, row["ratio"], target, "a bare loop over a hook that returns None"))
     if row := rows.get(("hookline", "async, recorded", 1)):
         ratio = round(row["us_per_point"] / row["us_bare_point"], 2)
         found.append(verdict("a point with one hook, record included", ratio, POINT_TARGET, "the bare loop"))

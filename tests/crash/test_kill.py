@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hookline import Scope, SqliteJournal, Status
-from hookline.engine.lifecycle import owed
+from hookline.engine.owed import owed
 from hookline.engine.record import Begun, Called, Ended
 from hookline.journal.owner import owner
 from hookline.journal.recovery import recover

@@ -1,8 +1,10 @@
 import asyncio
+import contextvars
 
 import pytest
 
-from hookline.engine.lifecycle import Run, end_is_due, new_run_id
+from hookline.engine.lifecycle import Run, new_run_id
+from hookline.engine.owed import end_is_due
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Begun, Decided, Ended, Owner
 from hookline.engine.result import HookAction, HookResult
@@ -814,3 +816,59 @@ def test_run_ids_are_short_and_differ():
     ids = {new_run_id() for _ in range(100)}
     assert len(ids) == 100
     assert all(len(each) <= 16 and each.replace("-", "").isalnum() for each in ids)
+
+
+async def test_an_end_hook_is_never_in_the_task_of_the_run():
+    """A cancelled run leaves its end hooks their time, and they may wait there as anywhere."""
+    seen = []
+
+    @standing("agent.end")
+    async def looks(ctx, hook_context):
+        seen.append(asyncio.current_task())
+        async with asyncio.timeout(60):
+            await asyncio.sleep(0)
+        seen.append(asyncio.current_task())
+        return GO_ON
+
+    async def body(outcome):
+        return {}
+
+    await Life((looks, looks)).scope("agent").around({}, body)
+    assert len(set(seen)) == 1
+    assert asyncio.current_task() not in seen
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_what_an_end_hook_sets_in_its_context_stays_there(waits):
+    var = contextvars.ContextVar("var", default="mine")
+    seen = []
+
+    @standing("agent.end")
+    async def sets(ctx, hook_context):
+        var.set("its own")
+        if waits:
+            await asyncio.sleep(0)
+        seen.append(var.get())
+        return GO_ON
+
+    async def body(outcome):
+        return {}
+
+    await Life((sets,)).scope("agent").around({}, body)
+    assert (seen, var.get()) == (["its own"], "mine")
+
+
+async def test_an_end_hook_that_cancels_its_task_does_not_end_the_run():
+    @standing("agent.end")
+    async def gives_up(ctx, hook_context):
+        asyncio.current_task().cancel()
+        await asyncio.Event().wait()
+
+    async def body(outcome):
+        return {}
+
+    life = Life((gives_up,))
+    with pytest.raises(asyncio.CancelledError):
+        await life.scope("agent").around({}, body)
+    assert asyncio.current_task().cancelling() == 0
+    assert life.ended.status == Status.CANCELLED

@@ -789,3 +789,142 @@ async def test_in_a_task_that_took_an_earlier_cancellation_hooks_still_run():
     await asyncio.sleep(0)
     task.cancel()
     assert (await task).outcome.payload == {"a": 1, "b": 2}
+
+
+# -- a hook that fires points itself -----------------------------------------------------------------------
+
+
+def firing_inside(*inner, around=None, **fields):
+    """A hook that fires another pipeline with these hooks, in its own task."""
+
+    @standing(name="outer", **fields)
+    async def outer(ctx, hook_context):
+        inside = Pipeline(inner).fire(context())
+        outcome = await (inside if around is None else around(inside))
+        return HookResult.block(f"inside: {outcome.reason}")
+
+    return outer
+
+
+@pytest.mark.parametrize("inner", [*INNER, *SLOW], ids=lambda inner: inner.__name__)
+async def test_a_hook_inside_a_hook_may_use_asyncio_as_it_likes_too(inner, short_grace):
+    @standing(timeout=60)
+    async def uses(ctx, hook_context):
+        await inner()
+        return HookResult.block("done")
+
+    assert (await fired(firing_inside(uses, timeout=60))).outcome.reason == "inside: done"
+    assert asyncio.current_task().cancelling() == 0
+
+
+@pytest.mark.parametrize("swallow", ALWAYS, ids=lambda each: each.__name__)
+async def test_a_timeout_of_the_outer_hook_is_no_affair_of_the_inner_one(swallow, short_grace):
+    ended, later = asyncio.Event(), []
+
+    async def limited(inside):
+        async with asyncio.timeout(0.01):
+            return await inside
+
+    @standing(timeout=None)
+    async def stays(ctx, hook_context):
+        await swallow(ended)
+
+    seen = await fired(firing_inside(stays, noting(later), around=limited, timeout=60))
+    ended.set()
+    assert (seen.call.error_kind, "TimeoutError" in seen.call.error, later) == ("raised", True, [])
+    assert asyncio.current_task().cancelling() == 0
+
+
+@pytest.mark.parametrize("swallow", ALWAYS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("outer", [TINY, None], ids=["at its limit", "cancelled"])
+async def test_an_inner_hook_that_never_ends_holds_up_nobody(swallow, outer, short_grace):
+    ended, waiting = asyncio.Event(), asyncio.Event()
+
+    @standing(timeout=None)
+    async def stays(ctx, hook_context):
+        waiting.set()
+        await swallow(ended)
+
+    firing = asyncio.ensure_future(fired(firing_inside(stays, timeout=outer)))
+    await waiting.wait()
+    if outer is None:
+        firing.cancel()
+    await asyncio.wait([firing])
+    ended.set()
+    assert firing.cancelled() if outer is None else firing.result().call.error_kind == "timed_out"
+
+
+# -- who cancels -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("timeout", [60, None])
+async def test_a_hooks_own_timeout_and_a_cancellation_at_the_same_moment_are_a_cancellation(timeout):
+    waiting = asyncio.Event()
+    limits = []
+
+    @standing(timeout=timeout, on_error="continue")
+    async def waits(ctx, hook_context):
+        try:
+            async with asyncio.timeout(None) as limit:
+                limits.append(limit)
+                waiting.set()
+                await forever()
+        except TimeoutError:
+            pass
+        return GO_ON
+
+    firing = asyncio.ensure_future(fired(waits))
+    await waiting.wait()
+    loop = asyncio.get_running_loop()
+    limits[0].reschedule(loop.time())
+    loop.call_soon(firing.cancel)
+    await asyncio.wait([firing])
+    assert firing.cancelled()
+
+
+async def test_a_task_group_around_the_run_ends_a_hook_that_started_a_task_in_it():
+    """The hook started the task that fails, and the group that is ended by it is not the hook's."""
+
+    async def fails():
+        raise ValueError("in the group")
+
+    async def run():
+        async with asyncio.TaskGroup() as group:
+
+            @standing(on_error="continue")
+            async def starts(ctx, hook_context):
+                group.create_task(fails())
+                await forever()
+
+            await Pipeline([starts], Recorder(watchers=[records.append])).fire(context())
+
+    records = []
+    with pytest.raises(ExceptionGroup, match="unhandled errors"):
+        await run()
+    assert [record.error_kind for record in records] == ["cancelled"]
+
+
+async def test_one_that_lets_others_go_first_for_ever_is_under_its_limit_too(short_grace):
+    @standing(timeout=TINY, on_error="continue")
+    async def spins(ctx, hook_context):
+        while True:
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                continue
+
+    assert (await fired(spins)).call.error_kind == "timed_out"
+
+
+async def test_a_limit_is_armed_only_when_a_hook_waits():
+    armed = []
+    loop = asyncio.get_running_loop()
+    call_at = loop.call_at
+    loop.call_at = lambda *args, **more: armed.append(args[0]) or call_at(*args, **more)
+    try:
+        await fired(saying(GO_ON, timeout=60))
+        assert armed == []
+        await fired(standing(timeout=60)(lambda ctx, hook_context: asyncio.sleep(0, GO_ON)))
+    finally:
+        del loop.call_at
+    assert len(armed) == 1

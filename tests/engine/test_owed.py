@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline.engine.lifecycle import owed
+from hookline.engine.owed import owed
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Begun, Called, Decided, Ended
 from hookline.engine.result import HookAction, HookResult

@@ -1,4 +1,4 @@
-"""Every hook has a context of its own, though one that nobody looked into or kept is handed on to the next."""
+"""Every hook has a context of its own, whoever keeps it and whenever it is looked into."""
 
 import asyncio
 

@@ -185,7 +185,12 @@ _HOW_TO_CHANGE = (
 class HookContext:
     """What a hook is given. Read only: payload and output are copies of the hook's own."""
 
-    __slots__ = ("_given", "_seen")
+    __slots__ = ("_given", "_seen", "untouched")
+
+    untouched: bool
+    """True until the hook looks at payload or output; before that it cannot have changed its copy."""
+    _given: Given
+    _seen: dict[str, Any]
 
     workflow_id: str = _fact("workflow_id")
     point: Point | str = _fact("point")
@@ -210,14 +215,11 @@ class HookContext:
         known.point = _in_words(Point, known.point)
         known.status = _in_words(Status, known.status)
         self._given = Given(known, current_payload, current_output)
-        self._seen: dict[str, Any] | None = None
+        self.untouched = True
 
     @classmethod
     def of(cls, facts: Facts, payload: Any, output: Any) -> HookContext:
-        context = cls.__new__(cls)
-        context._given = Given(facts, payload, output)
-        context._seen = None
-        return context
+        return own_context(Given(facts, payload, output))
 
     @property
     def current_payload(self) -> Any:
@@ -257,22 +259,18 @@ class HookContext:
         return self._given
 
     @property
-    def untouched(self) -> bool:
-        """Whether the hook never looked at payload or output, so that it cannot have changed its copy."""
-        return self._seen is None
-
-    @property
     def changed_in_place(self) -> str | None:
         """The name of the field that a hook wrote into; that has no effect, and the hook is told so."""
         originals = {"current_payload": self._given.payload, "current_output": self._given.output}
-        for name, seen in (self._seen or {}).items():
+        for name, seen in ({} if self.untouched else self._seen).items():
             if not _same(seen, plain(originals[name])):
                 return name
         return None
 
     def _own(self, name: str, value: Any) -> Any:
-        if self._seen is None:
+        if self.untouched:
             self._seen = {}
+            self.untouched = False
         if name not in self._seen:
             self._seen[name] = plain(value)
         return self._seen[name]
@@ -316,6 +314,15 @@ class HookContext:
     __hash__ = None  # type: ignore[assignment]
 
 
+def own_context(given: Given) -> HookContext:
+    """A context for one hook alone; what it refers to is copied when the hook looks at it."""
+    context = _new(HookContext)
+    context._given = given  # pyright: ignore[reportPrivateUsage]
+    context.untouched = True
+    return context
+
+
+_new = HookContext.__new__
 _INNER = frozenset({"workflow", "aliases"})
 _type: Any = type
 

@@ -1,8 +1,7 @@
 """Scopes: what is begun is ended, however it ended, and the record says so.
 
 An `OpenScope` is entered and left by one task (`around`) or from different callbacks (`enter`, `leave`).
-Whether an end is due is decided by two pure functions, `end_is_due` and `owed`, which a run in progress,
-the resume after a crash and everything that only has the record share.
+Whether an end is due, `owed` says; what becomes of a question to a person, `question`.
 """
 
 from __future__ import annotations
@@ -11,36 +10,24 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 from hookline.engine.context import Facts, HookContext, Step
-from hookline.engine.eager import begun
 from hookline.engine.limit import GRACE
-from hookline.engine.pipeline import Pipeline, Recorder
+from hookline.engine.owed import HOLDS_ON_FAILED_START, LEAVING, end_is_due
+from hookline.engine.pipeline import Pipeline
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import (
-    Begun,
-    Called,
-    Decided,
-    Ended,
-    Owner,
-    Question,
-    Record,
-    Verdict,
-    VerdictKind,
-)
+from hookline.engine.question import in_words, needs_permission, nobodys_verdict, question_of, settled_by
+from hookline.engine.record import Begun, Decided, Ended, Owner, Question, Recorder, Verdict, decided
 from hookline.engine.result import HookAction, Outcome, Reason
 from hookline.errors import HookFailed, Refused, RunTimedOut, Skipped
 
 END_GRACE = 10.0
 """Seconds that the end hooks of a run may take, all together, after it was cancelled."""
 
-_HOLDS_ON_FAILED_START = frozenset({Scope.RUN, Scope.SESSION})
 _RUN_AGAIN = frozenset({Scope.RUN, Scope.WORKSPACE})
 """Scopes whose end hooks the next start runs after a crash."""
-LEAVING = "x.hookline.leaving"
-"""Where it is on record that end hooks begin: after a crash they are known to run a second time."""
 
 
 class Approver(Protocol):
@@ -144,14 +131,14 @@ class OpenScope:
 
         `permission` is why a person has to be asked, unless a hook allows it.
         """
-        self._due = self.scope in _HOLDS_ON_FAILED_START
+        self._due = self.scope in HOLDS_ON_FAILED_START
         self._payload = payload
         recorder = self.run.recorder
         if recorder.on:
             await recorder.write(self._begun(payload, declaration, source, owner))
         facts = self.facts.at(Point.start_of(self.scope))
         outcome = await self.pipeline.fire(HookContext.of(facts, payload, None))
-        if permission is not None and _needs_permission(outcome):
+        if permission is not None and needs_permission(outcome):
             asked = Reason("permission", HookAction.ASK, permission)
             outcome = outcome._replace(action=HookAction.ASK, reasons=(*outcome.reasons, asked))
             self._note(facts, outcome, "needs permission")
@@ -241,12 +228,10 @@ class OpenScope:
         """Leave from a task that goes on; raises if an end hook failed the run."""
         leaving = self.leave(output, status, steps=steps)
         end = Point.end_of(self.scope)
-        if not self._due or not self.pipeline.at(end):
-            ending = await leaving
+        if self._due and self.pipeline.at(end):
+            ending = await self._waited_for(asyncio.ensure_future(leaving))
         else:
-            ending = begun(leaving)
-            if isinstance(ending, asyncio.Task):
-                ending = await self._waited_for(ending)
+            ending = await leaving
         self.raise_if_over(ending, end)
         return ending
 
@@ -345,46 +330,19 @@ class OpenScope:
 
     async def _settled(self, facts: Facts, outcome: Outcome) -> Outcome:
         """The outcome after a person's word: approved, refused, or with the input they wrote instead."""
-        is_start = isinstance(facts.point, Point) and facts.point.is_start
-        question = Question(
-            id=f"{self.run.id}.{facts.scope_id}.{'start' if is_start else 'end'}",
-            run_id=self.run.id,
-            scope_id=facts.scope_id,
-            point=facts.point,
-            tool=facts.current_tool,
-            reasons=tuple(reason for reason in outcome.reasons if reason.action is HookAction.ASK),
-            value=outcome.payload if is_start else outcome.output,
-            asked=time.time(),
-        )
+        question = question_of(self.run.id, facts, outcome)
         verdict = await self._asked(question)
-        settled = _after(verdict, outcome, is_start=is_start)
-        self._note(
-            facts, settled, f"{_PAST[verdict.kind]} by {verdict.by}" if verdict.by else _PAST[verdict.kind]
-        )
+        settled = settled_by(verdict, outcome, facts.point)
+        self._note(facts, settled, in_words(verdict))
         return settled
 
     def _note(self, facts: Facts, outcome: Outcome, note: str) -> None:
-        if not self.run.recorder.on:
-            return
-        self.run.recorder.note(
-            Decided(
-                self.run.id,
-                facts.scope_id,
-                facts.point,
-                time.time(),
-                outcome.action,
-                outcome.reasons,
-                outcome.payload if outcome.changed else None,
-                outcome.output if outcome.changed else None,
-                note,
-            )
-        )
+        if self.run.recorder.on:
+            self.run.recorder.note(decided(self.run.id, facts, outcome, note))
 
     async def _asked(self, question: Question) -> Verdict:
         if self.run.approver is None:
-            return Verdict(
-                VerdictKind.REJECT, f"{_asking(question)}, and nobody is there to answer", by="nobody"
-            )
+            return nobodys_verdict(question)
         journal = self.run.recorder.journal
         if journal is not None:
             await journal.ask(question)
@@ -424,109 +382,9 @@ class OpenScope:
         )
 
 
-def end_is_due(scope: Scope, start: HookAction) -> bool:
-    """Whether a scope's end hooks have to run, by what its start hooks decided."""
-    if start is HookAction.SKIP:
-        return False
-    if start in (HookAction.FAIL, HookAction.BLOCK, HookAction.ASK):
-        # Where a person is still being asked, nothing has begun.
-        return scope in _HOLDS_ON_FAILED_START
-    return True
-
-
-class Owed(NamedTuple):
-    """A scope that was begun and never ended. `due`: its end hooks have not run to their end, and should.
-
-    `again`: they had begun when the record broke off, so some of them may run a second time.
-    """
-
-    begun: Begun
-    due: bool
-    again: bool = False
-
-
-def owed(records: Iterable[Record]) -> list[Owed]:
-    """What a record that breaks off leaves to be ended, innermost first."""
-    begun: dict[str, Begun] = {}
-    started: dict[str, HookAction] = {}
-    starting: set[str] = set()
-    ending: set[str] = set()
-    leaving: set[str] = set()
-    inhabited: set[str] = set()
-    for record in records:
-        key = record.scope_id
-        if isinstance(record, Called) and record.last:
-            record = Decided(record.run_id, key, record.point, record.at, HookAction.CONTINUE)
-        if isinstance(record, Begun):
-            begun[key] = record
-            inhabited.add(record.parent_id or "")
-        elif isinstance(record, Ended):
-            begun.pop(key, None)
-        elif record.point == LEAVING:
-            leaving.add(key)
-        elif key in begun and record.point == Point.start_of(begun[key].scope):
-            if isinstance(record, Decided):
-                started[key] = record.action
-            else:
-                starting.add(key)
-        elif key in begun and isinstance(record, Decided) and _ends(record, begun[key].scope):
-            ending.add(key)
-
-    def due(key: str, scope: Scope) -> bool:
-        if key in ending:
-            return False
-        if key in started:
-            return end_is_due(scope, started[key])
-        if scope in _HOLDS_ON_FAILED_START or key in inhabited:
-            return True
-        # Nothing decided and nothing inside: while its start hooks were at work it had not begun.
-        return key not in starting and scope is not Scope.WORKSPACE
-
-    return [Owed(record, due(key, record.scope), key in leaving) for key, record in reversed(begun.items())]
-
-
-def _ends(record: Decided, scope: Scope) -> bool:
-    """Whether the end hooks are through; an agent whose end was refused goes on, and its end comes again."""
-    refused = scope is Scope.AGENT and record.action is HookAction.BLOCK
-    return record.point == Point.end_of(scope) and not refused
-
-
 def new_run_id() -> str:
     """Short, typeable, and in the order of time."""
     return f"{_base36(int(time.time()))}-{secrets.token_hex(3)}"
-
-
-def _needs_permission(outcome: Outcome) -> bool:
-    """Whether it would run, and no hook has said that nobody needs to be asked."""
-    if outcome.action not in (HookAction.CONTINUE, HookAction.ASK) or outcome.answered:
-        return False
-    return all(reason.action is not HookAction.ALLOW for reason in outcome.reasons)
-
-
-_PAST = {VerdictKind.APPROVE: "approved", VerdictKind.REJECT: "rejected", VerdictKind.REWRITE: "rewritten"}
-
-
-def _after(verdict: Verdict, outcome: Outcome, *, is_start: bool) -> Outcome:
-    if verdict.kind is VerdictKind.REJECT:
-        text = verdict.text or outcome.reason or "rejected"
-        refusal = HookAction.BLOCK if is_start else HookAction.FAIL
-        by = outcome.hook or "permission"
-        return outcome._replace(
-            action=refusal, answered=False, reasons=(*outcome.reasons, Reason(by, refusal, text))
-        )
-    action = HookAction.ANSWER if outcome.answered else HookAction.CONTINUE
-    if verdict.kind is VerdictKind.APPROVE:
-        return outcome._replace(action=action)
-    if is_start:
-        return outcome._replace(
-            action=HookAction.CONTINUE, answered=False, payload=verdict.value, changed=True
-        )
-    return outcome._replace(action=action, output=verdict.value, changed=True)
-
-
-def _asking(question: Question) -> str:
-    why = "; ".join(reason.text for reason in question.reasons if reason.text)
-    return f"a person has to decide ({why})" if why else "a person has to decide"
 
 
 def _base36(number: int) -> str:

@@ -1,241 +1,172 @@
-"""Driving a walk that waits: each hook under its own limit, and none able to hold the walk up.
+"""Waiting for a hook, under its limit, so that it cannot hold up its caller.
 
 Most hooks answer without waiting, and a timer costs more than they do; so `fire` takes the first step by hand and
-comes here only when a hook really waits. The walk stays in the caller's own task, because what a hook began there
-(a timeout, a cancel scope) must end there.
+comes here only when a hook really waits. The hook stays in the caller's own task, because what it began there (a
+timeout, a task group) must end there. Whoever cancels that task may therefore mean the caller, or only a part of the
+hook; the context in which it is done tells, since all that a hook starts carries the hook's mark.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import sys
-from collections.abc import Generator, Iterator
-from enum import Enum
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
+from types import coroutine
+from typing import Any
 
-_GROUPS_LEAVE_IT = sys.version_info < (3, 13)
+from hookline.errors import HookBroke
+
 GRACE = 1.0
 """Seconds that a cancelled hook may take to put its things in order before it is given up."""
+_GROUPS_LEAVE_IT = sys.version_info < (3, 13)
+"""A task group in which a task fails while the group is ending does not take its cancellation back."""
+
+_NOBODY = Context()
+_WAITS: Any = object()
+_STUBBORN: list[Coroutine[Any, Any, Any]] = []
+"""Hooks that would not end; nobody runs them any more."""
 
 
-class Interrupt(Enum):
-    """What came over a hook: its own limit, or somebody who wants the whole task to end."""
+async def finished(
+    hook: Coroutine[Any, Any, Any], pending: Any, limit: float | None, is_own: Callable[[Context], bool]
+) -> Any:
+    """What a hook returns or raises in the end; `HookBroke` where it went past its limit, in seconds.
 
-    EXPIRED = "expired"
-    CANCELLED = "cancelled"
+    At its limit, or where its caller is cancelled, it is cancelled too, and given up if it then goes on for longer
+    than `GRACE`. CancelledError is raised only where the caller's task is to end, whatever the hook made of that.
+    `is_own` knows the contexts of what the hook has started.
+    """
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("hooks run inside a task")
+    now = asyncio.get_running_loop().time
+    deadline = None if limit is None else now() + limit
+    expired, before, by_hook, by_others = False, task.cancelling(), 0, 0
+    answer: Any = _WAITS
+    try:
+        while answer is _WAITS:
+            wait = _Wait(pending, task, is_own)
+            error = await wait.until(deadline)
+            if isinstance(error, asyncio.CancelledError):
+                if wait.cancelled_by_hook:
+                    by_hook += 1
+                else:
+                    deadline = deadline if expired or by_others else now() + GRACE
+                    by_others += 1
+            elif deadline is not None and now() >= deadline:
+                if expired or by_others:
+                    break
+                expired, deadline, error = True, now() + GRACE, asyncio.CancelledError()
+            elif wait.is_early:
+                continue
+            if isinstance(error, asyncio.CancelledError) and wait.passed_on():
+                continue
+            try:
+                pending = hook.throw(error) if error is not None else hook.send(None)
+            except StopIteration as stop:
+                answer = stop.value
+            except KeyboardInterrupt:
+                raise
+            except BaseException as exc:
+                answer = exc
+    finally:
+        _close(hook)
+    kept = task.cancelling() - before - by_others
+    if by_others or (kept > 0 and not expired and isinstance(answer, asyncio.CancelledError)):
+        raise answer if isinstance(answer, asyncio.CancelledError) else asyncio.CancelledError
+    if _GROUPS_LEAVE_IT:
+        for _ in range(min(kept, by_hook)):
+            task.uncancel()
+    if not expired:
+        return answer
+    ignored = ", ignored its cancellation and was given up" if answer is _WAITS else ""
+    return HookBroke(f"ran past its limit of {limit:g} s{ignored}", kind="timed_out")
 
 
-class Walk(Protocol):
-    """What is driven: calls one hook after another. A step that gives the walk itself was the last one."""
+class _Wait(asyncio.Future[None]):
+    """One wait of a hook, as the caller's task sees it: it can be left, whatever the hook waits for.
 
-    life: Any
-    """Its coroutine; what that awaits is the hook."""
-
-    def step(self, error: BaseException | None = None) -> Any:
-        """Go on until something has to be waited for, and give that."""
-        ...
-
-    def limit(self) -> float | None:
-        """Seconds for the hook it is at."""
-        ...
-
-    def give_up(self, why: Interrupt) -> Any:
-        """Leave the hook it is at behind, which ignores its cancellation, and go on with a step."""
-        ...
-
-    def close(self) -> None:
-        """End, in the middle of whatever it is at."""
-        ...
-
-
-class Driver:
-    """Await it until the walk is done. A hook past its limit is cancelled, and given up if it goes on.
-
-    It raises CancelledError only where somebody else cancels the task.
+    To cancel a task is to cancel what the task waits for, so this hears of it, in the context of who does it.
     """
 
-    __slots__ = (
-        "_armed",
-        "_before",
-        "_cancels",
-        "_expired",
-        "_future",
-        "_gives_up",
-        "_grace",
-        "_groups",
-        "_loop",
-        "_task",
-        "_timer",
-        "_waiting",
-        "_walk",
-    )
-
-    def __init__(self, walk: Walk) -> None:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("hooks run inside a task")
-        self._walk = walk
+    def __init__(self, pending: Any, task: asyncio.Task[Any], is_own: Callable[[Context], bool]) -> None:
+        super().__init__()
+        self._pending: Any = pending
         self._task = task
-        self._loop = asyncio.get_running_loop()
-        self._before = _delivered(task)
-        self._future: Any = None
-        self._waiting: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._grace: asyncio.TimerHandle | None = None
-        self._groups: list[Any] = []
-        self._armed = self._cancels = self._expired = self._gives_up = False
-
-    def drive(self, future: Any) -> Driver:
-        """From where the walk's first step left it, waiting for `future`."""
-        self._future = future
-        return self
-
-    def hook_ended(self) -> Interrupt | None:
-        """What came over the hook that has just ended, whatever it made of it; the next one starts afresh."""
-        expired = self._expired
-        self._disarm()
-        if _delivered(self._task) > self._before:
-            return Interrupt.CANCELLED
-        return Interrupt.EXPIRED if expired else None
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        walk = self._walk
-        try:
-            while self._future is not walk:
-                if not self._armed:
-                    self._arm()
-                error = yield from self._waited()
-                if self._gives_up:
-                    self._leave()
-                else:
-                    self._step(error)
-        except GeneratorExit:
-            walk.close()
-            raise
-        finally:
-            self._disarm()
-
-    def _waited(self) -> Generator[Any, Any, BaseException | None]:
-        """Until the future is settled, one of our timers wakes us, or something is thrown at the task."""
-        future = self._future
-        try:
-            if self._can_wait_for(future):
-                future._asyncio_future_blocking = False
-                self._waiting = self._loop.create_future()
-                future.add_done_callback(self._wake)
-                yield from self._waiting.__await__()
-            else:
-                yield future  # None from sleep(0); about anything odd the task complains
-        except asyncio.CancelledError as exc:
-            self._cancels = True
-            if _GROUPS_LEAVE_IT:
-                self._take_back_for_groups()
-            if not self._expired:
-                self._arm_grace()
-            return exc
-        except RuntimeError as exc:
-            return exc
-        return None
-
-    def _step(self, error: BaseException | None) -> None:
-        """One step of the walk, as a task would take it for a coroutine of its own."""
-        future = self._future
-        cancels, self._cancels = self._cancels, False
-        if self._can_wait_for(future):
-            if cancels and future.cancel():
-                return  # it ends soon, and the hook then sees the cancellation for itself
-            if error is None and not cancels and not future.done():
-                return  # woken for nothing
-        if cancels and error is None:
-            error = asyncio.CancelledError()
-        self._future = self._walk.step(error)
-
-    def _leave(self) -> None:
-        """Walk away from a hook that will not end."""
-        self._gives_up = False
-        cancelled = self._task.cancelling() - self._cancels_inside() > self._before
-        if not cancelled and not self._expired:
-            return  # a timeout or a task group inside the hook cancelled it, which is the hook's own affair
-        self._disarm()
-        self._future = self._walk.give_up(Interrupt.CANCELLED if cancelled else Interrupt.EXPIRED)
-
-    def _can_wait_for(self, future: Any) -> bool:
-        return (
-            getattr(future, "_asyncio_future_blocking", None) is not None
-            and future is not self._task
-            and future.get_loop() is self._loop
+        self._is_own = is_own
+        self._canceller: Context | None = None
+        self._lets_go_first = pending is None
+        # About anything else that a coroutine may yield, the task itself complains.
+        self._on_future = (
+            asyncio.isfuture(pending) and pending is not task and pending.get_loop() is self.get_loop()
         )
 
-    def _take_back_for_groups(self) -> None:
-        """Take back the cancellation by a task group one of whose tasks failed while the group was ending.
-
-        Before Python 3.13 the group itself does not, and it would look like somebody else's.
-        """
-        for inner in self._awaited():
-            frame = getattr(inner, "cr_frame", None)
-            if frame is not None and frame.f_code is asyncio.TaskGroup.__aexit__.__code__:
-                group, error = frame.f_locals["self"], frame.f_locals["exc"]
-                taken_back = isinstance(error, asyncio.CancelledError) or group in self._groups
-                if group._parent_cancel_requested and not taken_back:
-                    self._groups.append(group)
-                    self._task.uncancel()
-
-    def _cancels_inside(self) -> int:
-        """Cancellations by timeouts and task groups that the hook is inside of; they take them back at their end.
-
-        What a suspended `async with` will leave by is on its frame's stack, where only the collector can see it.
-        """
-        held = [thing for inner in self._awaited() for thing in gc.get_referents(inner)]
-        left = [getattr(thing, "__self__", thing) for thing in held]
-        timeouts = {id(each) for each in left if isinstance(each, asyncio.Timeout) and each.expired()}
-        groups = {
-            id(each)
-            for each in left
-            if isinstance(each, asyncio.TaskGroup) and getattr(each, "_parent_cancel_requested", False)
-        }
-        return len(timeouts) + len(groups - {id(group) for group in self._groups})
-
-    def _awaited(self) -> Iterator[Any]:
-        """The walk's coroutine, what it awaits, what that awaits, and so on."""
-        inner: Any = self._walk.life
-        while inner is not None:
-            yield inner
-            inner = getattr(inner, "cr_await", None) or getattr(inner, "gi_yieldfrom", None)
-
-    def _wake(self, _settled: Any = None) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
-
-    def _arm(self) -> None:
-        self._armed = True
-        limit = self._walk.limit()
-        self._timer = self._loop.call_later(limit, self._expire) if limit is not None else None
-
-    def _arm_grace(self) -> None:
-        if self._grace is not None:
-            self._grace.cancel()
-        self._grace = self._loop.call_later(GRACE, self._give_up)
-
-    def _disarm(self) -> None:
-        for timer in (self._timer, self._grace):
+    async def until(self, deadline: float | None) -> BaseException | None:
+        """Until the hook can go on, or the deadline; what was thrown at the task meanwhile."""
+        timer = None if deadline is None else self.get_loop().call_at(deadline, self._wake)
+        try:
+            if self._on_future:
+                self._pending.add_done_callback(self._wake)
+                await self
+            elif self._lets_go_first:
+                self.get_loop().call_soon(self._wake)
+                await self
+            else:
+                await _handed_up(self._pending)
+        except (asyncio.CancelledError, RuntimeError) as exc:
+            return exc
+        finally:
             if timer is not None:
                 timer.cancel()
-        self._armed = self._cancels = self._expired = self._gives_up = False
+            if self._on_future:
+                self._pending.remove_done_callback(self._wake)
+        return None
 
-    def _expire(self) -> None:
-        self._expired = self._cancels = True
-        self._arm_grace()
-        self._wake()
+    @property
+    def is_early(self) -> bool:
+        """True if it was woken, and what the hook waits for is not there yet."""
+        return self._on_future and not self._pending.done()
 
-    def _give_up(self) -> None:
-        self._gives_up = True
-        self._wake()
+    @property
+    def cancelled_by_hook(self) -> bool:
+        """True if it was cancelled by something that the hook had started: a timeout, a task group."""
+        return self._canceller is not None and self._is_own(self._canceller)
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        # One that came while the task was at work is told by the task itself, as soon as it waits.
+        return self._cancelled_in(_NOBODY if asyncio.current_task() is self._task else copy_context())
+
+    def _cancelled_in(self, canceller: Context) -> bool:
+        # Of two at once, the one that is meant for the caller counts.
+        if self._canceller is None or self.cancelled_by_hook:
+            self._canceller = canceller
+        return super().cancel()
+
+    def passed_on(self) -> bool:
+        """Cancel what the hook waits for, as a task does; the hook then sees that for itself. False if that is over."""
+        if isinstance(self._pending, _Wait):
+            return self._pending._cancelled_in(self._canceller or _NOBODY)
+        return self._on_future and self._pending.cancel()
+
+    def _wake(self, _settled: Any = None) -> None:
+        if not self.done():
+            self.set_result(None)
 
 
-def _delivered(task: asyncio.Task[Any]) -> int:
-    """How often the task was cancelled, without what it will only hear of at its next wait.
+@coroutine
+def _handed_up(odd: Any) -> Generator[Any, Any, None]:
+    yield odd
 
-    Such a one came while a hook computed (a signal). It is not an old one, and told now it would be told twice.
-    """
-    return task.cancelling() - bool(getattr(task, "_must_cancel", False))
+
+def _close(hook: Coroutine[Any, Any, Any]) -> None:
+    """End a coroutine where it stands; one that is over already stays as it is."""
+    try:
+        hook.close()
+    except KeyboardInterrupt:
+        raise
+    except RuntimeError:
+        # It may ignore even that. Dropped, it would be closed once more, and Python would complain.
+        _STUBBORN.append(hook)
+    except BaseException:
+        pass  # its last words; it is over

@@ -6,13 +6,16 @@ Whoever wants to watch a run gets the same records, as they happen.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from hookline.engine.point import Point, Scope, Status
 
 if TYPE_CHECKING:
-    from hookline.engine.result import HookAction, Reason
+    from hookline.engine.context import Facts
+    from hookline.engine.result import HookAction, Outcome, Reason
 
 
 THERE = "kubernetes:"
@@ -84,6 +87,21 @@ class Decided(NamedTuple):
     payload: Any = None
     output: Any = None
     note: str | None = None
+
+
+def decided(run_id: str, facts: Facts, outcome: Outcome, note: str | None = None) -> Decided:
+    """The record of an outcome, now."""
+    return Decided(
+        run_id,
+        facts.scope_id,
+        facts.point,
+        time.time(),
+        outcome.action,
+        outcome.reasons,
+        outcome.payload if outcome.changed else None,
+        outcome.output if outcome.changed else None,
+        note,
+    )
 
 
 class Ended(NamedTuple):
@@ -187,3 +205,40 @@ class Journal(Protocol):
     def flush(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+class Recorder:
+    """Hands each record to the journal and to whoever watches."""
+
+    __slots__ = ("journal", "on", "watchers")
+
+    def __init__(
+        self, journal: Journal | None = None, watchers: Iterable[Callable[[Record], None]] = ()
+    ) -> None:
+        self.journal = journal
+        self.watchers = tuple(watchers)
+        self.on = journal is not None or bool(self.watchers)
+
+    def note(self, record: Called | Decided) -> None:
+        if self.journal is not None:
+            self.journal.note(record)
+        if self.watchers:
+            self._show(record)
+
+    async def write(self, record: Begun | Ended) -> None:
+        if self.journal is not None:
+            await self.journal.write(record)
+        if self.watchers:
+            self._show(record)
+
+    def _show(self, record: Record) -> None:
+        for watch in self.watchers:
+            try:
+                watch(record)
+            except Exception:
+                # Who only looks on must not keep a hook from running, least of all one that cleans up.
+                self.watchers = tuple(each for each in self.watchers if each is not watch)
+                import logging  # slow to load, and seldom needed
+
+                told = "%s: a watcher raised and is not called again"
+                logging.getLogger(__name__).warning(told, record.run_id, exc_info=True)

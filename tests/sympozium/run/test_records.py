@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from hookline import HookResult, hook
-from hookline.engine.lifecycle import owed
+from hookline.engine.owed import owed
 from hookline.engine.point import Scope, Status
 from hookline.engine.record import Begun, Called, Decided, Ended
 from hookline.handlers.python import python_hook

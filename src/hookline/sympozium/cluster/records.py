@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from hookline.engine.lifecycle import LEAVING
+from hookline.engine.owed import LEAVING
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Begun, Called, Decided, Ended, Record
 from hookline.engine.result import HookAction, Reason

@@ -18,7 +18,8 @@ from typing import Any, cast
 from hookline.agent.output_schema import as_text
 from hookline.engine.context import Facts, WorkflowContext
 from hookline.engine.hook import Hook
-from hookline.engine.lifecycle import Approver, OpenScope, Run, new_run_id, owed
+from hookline.engine.lifecycle import Approver, OpenScope, Run, new_run_id
+from hookline.engine.owed import owed
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.plain import plain
 from hookline.engine.point import Point, Scope, Status
