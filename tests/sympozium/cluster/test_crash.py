@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from hookline.kube.install import crds
 from hookline.sympozium.cluster.controller import LEASE
-from hookline.sympozium.cluster.crds import crds
 from hookline.sympozium.cluster.objects import ACCOUNT, RUN_LABEL
 from hookline.sympozium.cluster.plan import FINALIZER
 from tests.kube.fixtures import BUSYBOX, ROOT

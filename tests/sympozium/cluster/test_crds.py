@@ -1,4 +1,4 @@
-"""The definitions of Sympozium's kinds: made of what is read, as strict as a schema can be, and taken by a real server."""
+"""The definitions of Sympozium's kinds: they have what is read, are as strict as a schema can be, and taken by a real server."""
 
 import copy
 import json
@@ -10,10 +10,11 @@ import jsonschema
 import pytest
 import yaml
 
+from hookline.kube.install import crds
+from hookline.kube.kinds import KINDS
 from hookline.kube.pod_state import HookSeen, Reason, State
 from hookline.sympozium import read as reading
 from hookline.sympozium import read_lifecycle as lifecycles
-from hookline.sympozium.cluster.crds import DEFINED, crds
 from hookline.sympozium.phases import AgentSeen, Seen, Verdict, status
 from hookline.sympozium.read import parse
 from hookline.sympozium.types import HookSpec, Lifecycle
@@ -65,7 +66,19 @@ READ = {
 
 
 def test_every_kind_that_is_read_is_defined():
-    assert tuple(DEFINED) == reading.KINDS
+    assert tuple(schemas()) == reading.KINDS
+
+
+@pytest.mark.parametrize("system", ["sympozium", "kagent"])
+def test_every_kind_is_defined_as_the_client_asks_for_it(system):
+    for crd in crds(system):
+        spec = crd["spec"]
+        names, (version,) = spec["names"], spec["versions"]
+        known = KINDS[f"{spec['group']}/{version['name']}", names["kind"]]
+        assert (names["plural"], spec["scope"]) == (known.plural, "Namespaced")
+        assert crd["metadata"]["name"] == f"{known.plural}.{known.group}"
+        assert (names["singular"], names["listKind"]) == (known.kind.lower(), f"{known.kind}List")
+        assert names["categories"] == [known.group.partition(".")[0]]
 
 
 @pytest.mark.parametrize(("place", "keys"), READ.values(), ids=READ.keys())
@@ -73,7 +86,7 @@ def test_the_schema_has_the_fields_that_are_read_and_no_other(place, keys):
     assert properties(*place) == set(keys)
 
 
-@pytest.mark.parametrize("kind", DEFINED)
+@pytest.mark.parametrize("kind", reading.KINDS)
 def test_the_reader_knows_every_field_of_the_schema(kind):
     found = parse(json.dumps(full(kind)), "full.json")
     assert found.problems == ()
@@ -100,7 +113,7 @@ def test_what_is_wrong_is_wrong_for_reader_and_schema(given, field):
     assert refusals(given) != []
 
 
-@pytest.mark.parametrize("kind", DEFINED)
+@pytest.mark.parametrize("kind", reading.KINDS)
 def test_an_object_with_every_field_fits(kind):
     assert refusals(full(kind)) == []
 
@@ -174,7 +187,7 @@ def test_the_server_drops_nothing_of_the_definitions(kubectl):
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("kind", DEFINED)
+@pytest.mark.parametrize("kind", reading.KINDS)
 def test_the_server_keeps_every_field_of_an_object(kubectl, kind):
     given = full(kind)
     assert kubectl("create", given=given).code == 0
