@@ -1,13 +1,21 @@
-"""A mapping in a file while it is read."""
+"""The table reader: which keys a mapping in a user's file may have, and what reads each of them.
+
+A `Table` reads a mapping into plain values. Every mistake is told with its file, line and key, and costs only the entry
+that is wrong; a key that is not known is told with what was probably meant. The same table gives the JSON Schema for
+editors and the paths of its keys, by which tests hold the schema of a CustomResourceDefinition to it.
+
+A reader is given a `Node`: a value and where it stands. It returns what the value means, or `UNSET` where the default
+is to hold. It raises `Wrong` for what is wrong with the value as a whole, and calls `node.wrong` where it can go on.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, cast
 
 from hookline.errors import FileError
-from hookline.source import Document, Trail
+from hookline.source import Document, Trail, Wrong
 
 DURATION_UNITS = {
     "ns": 1e-9,
@@ -20,6 +28,405 @@ DURATION_UNITS = {
     "h": 3600.0,
 }
 _GO_DURATION = re.compile(rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(DURATION_UNITS)})", re.ASCII)
+
+UNSET: Any = object()
+"""What a reader returns for a value that is as good as not given."""
+
+
+class Location(NamedTuple):
+    """Where something stands in a file."""
+
+    file: str
+    line: int | None = None
+    key: str | None = None
+
+    def __str__(self) -> str:
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+    def problem(self, message: str) -> FileError:
+        return FileError(message, file=self.file, line=self.line, key=self.key)
+
+
+class Findings:
+    """What is wrong in a file, and what is only odd. With `strict` a doubt is wrong too."""
+
+    def __init__(self, *, strict: bool = False) -> None:
+        self.strict = strict
+        self.problems: list[FileError] = []
+        self.notes: list[FileError] = []
+
+    def doubt(self, warning: FileError) -> None:
+        self.notes.append(warning)
+        if self.strict:
+            self.problems.append(warning)
+
+
+class Node:
+    """A value in a file while it is read. `wanted` says what would be right, where the table does."""
+
+    __slots__ = ("_before", "_document", "findings", "trail", "value", "wanted")
+
+    def __init__(
+        self, document: Document, value: Any, trail: Trail, findings: Findings, wanted: str = ""
+    ) -> None:
+        self.value = value
+        self.trail = trail
+        self.findings = findings
+        self.wanted = wanted
+        self._document = document
+        self._before = len(findings.problems)
+
+    @classmethod
+    def root(cls, document: Document, findings: Findings) -> Node:
+        """All that a document holds."""
+        return cls(document, document.value, (), findings)
+
+    def __contains__(self, key: str) -> bool:
+        """True if the key is given and not null."""
+        return self.of_mapping.get(key) is not None
+
+    @property
+    def of_mapping(self) -> Mapping[str, Any]:
+        """The value as a mapping, empty where it is none."""
+        value: Any = self.value
+        return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+    @property
+    def of_list(self) -> list[Any]:
+        """The value as a list, empty where it is none."""
+        value: Any = self.value
+        return cast("list[Any]", value) if isinstance(value, list) else []
+
+    @property
+    def is_sound(self) -> bool:
+        """True if nothing was found wrong since this node began to be read."""
+        return len(self.findings.problems) == self._before
+
+    @property
+    def source(self) -> str:
+        """File and line, as hooks name where they come from."""
+        return str(self.location())
+
+    def problem(self, message: str, *inner: str | int) -> FileError:
+        return self._document.problem(message, (*self.trail, *inner))
+
+    def location(self, *inner: str | int) -> Location:
+        found = self.problem("", *inner)
+        return Location(found.file, found.line, found.key)
+
+    def wrong(self, message: str, *inner: str | int) -> None:
+        self.findings.problems.append(self.problem(message, *inner))
+
+    def note(self, message: str, *inner: str | int) -> None:
+        self.findings.notes.append(self.problem(message, *inner))
+
+    def doubt(self, message: str, *inner: str | int) -> None:
+        """A note, which is a mistake to those who want it strict."""
+        self.findings.doubt(self.problem(message, *inner))
+
+    def with_value(self, value: Any) -> Node:
+        """The same place with another value."""
+        return Node(self._document, value, self.trail, self.findings, self.wanted)
+
+    def child(self, key: str | int, wanted: str = "") -> Node:
+        inner = self.value[key]
+        return Node(self._document, inner, (*self.trail, key), self.findings, wanted)
+
+    def mapping(self, key: str) -> Node | None:
+        """The mapping under a key; None where there is none, which is told if something else is there."""
+        if key not in self:
+            return None
+        child = self.child(key)
+        if isinstance(child.value, Mapping):
+            return child
+        child.wrong(f"is {child.value!r}; it must be a mapping")
+        return None
+
+    def get(self, key: str, read: Reader, default: Any = "", *, needed: str = "") -> Any:
+        """One key by itself; the default where it is not given or wrong. `needed` says why it must be there."""
+        found = Table({key: Key(read, needed=needed)}, unknown=ignore).read(self)
+        return found.get(key, default)
+
+
+Reader = Callable[[Node], Any]
+
+
+class Key(NamedTuple):
+    """One key of a table.
+
+    `doc` is a sentence for people; `field` the name of its value where that is another. `needed` says what it is for,
+    and that it must be there. `today` is the present name of a key that was renamed; only one of the two may stand.
+    `shape` is its JSON Schema. `inner` is the table of what is below, where the reader does not say.
+    """
+
+    read: Reader
+    doc: str = ""
+    field: str = ""
+    needed: str = ""
+    today: str = ""
+    shape: Mapping[str, Any] = {}
+    inner: Table | None = None
+
+    @property
+    def below(self) -> Table | None:
+        return self.inner or getattr(self.read, "table", None)
+
+
+def refuse(node: Node, name: str, table: Table) -> None:
+    """Every key that is not known is wrong."""
+    node.wrong(f"unknown key{table.hint(name)}", name)
+
+
+def refuse_slips(node: Node, name: str, table: Table) -> None:
+    """A key that looks like a slip is wrong; any other may be of a newer version, and is only not read here."""
+    if name in table.instead or "did you mean" in table.hint(name):
+        refuse(node, name, table)
+    else:
+        node.note("this key is not known here and has no effect", name)
+
+
+def warn(node: Node, name: str, table: Table) -> None:
+    """A key that is not known is only odd."""
+    node.note(f"unknown key, which has no effect{table.hint(name)}", name)
+
+
+def ignore(node: Node, name: str, table: Table) -> None:
+    """Keys that are not known are another table's matter."""
+
+
+class Table(NamedTuple):
+    """The keys that a mapping may have, and how the others are told.
+
+    `instead` are near misses in meaning, which the spelling does not give away, each with the hint that is given. Keys
+    that begin with `free` are the user's own. A null is a key that is not given, or is `wrong`, or is `read` like any
+    value. A mistake is told at its key, or with the key's name at the entry (`at_entry`).
+    """
+
+    keys: Mapping[str, Key]
+    instead: Mapping[str, str] = {}
+    unknown: Callable[[Node, str, Table], None] = refuse
+    free: str = ""
+    null: Literal["unset", "wrong", "read"] = "unset"
+    at_entry: bool = False
+
+    def read(self, node: Node) -> dict[str, Any]:
+        """The values that are given and right, by their fields; the rest is told, in the order of the file."""
+        given = node.of_mapping
+        values: dict[str, Any] = {}
+        for name in given:
+            key = self.keys.get(name)
+            if key is not None:
+                values[name] = self._value(node, name, key)
+            elif not self.free or not name.startswith(self.free):
+                self.unknown(node, name, self)
+        for name, key in self.keys.items():
+            if key.needed and name not in given:
+                node.wrong(f"{name} is missing; {key.needed}")
+        found: dict[str, Any] = {}
+        for name, key in self.keys.items():
+            field, value = key.field or name, values.get(name, UNSET)
+            if value is not UNSET:
+                # Of two keys for one field the first of the table counts, unless it is empty.
+                found[field] = found.get(field) or value
+        return found
+
+    def _value(self, node: Node, name: str, key: Key) -> Any:
+        child = node.child(name, key.needed)
+        if key.today and child.value is not None and key.today in node:
+            child.wrong(f"stands beside {key.today}, which is its name today; give one of them")
+        try:
+            if child.value is None and self.null != "read":
+                return self._null(key)
+            return key.read(child)
+        except Wrong as exc:
+            if self.at_entry:
+                node.wrong(f"{name} {exc.message}")
+            else:
+                child.wrong(exc.message, *exc.trail)
+            return UNSET
+
+    def _null(self, key: Key) -> Any:
+        if self.null == "wrong":
+            raise Wrong(f"has no value; {spoken(key.doc)}")
+        if key.needed:
+            raise Wrong(f"is None; {key.needed}")
+        return UNSET
+
+    def hint(self, name: str) -> str:
+        """What was probably meant by a key that is not known."""
+        return self.instead.get(name) or meant(name, self.keys)
+
+    def paths(self) -> Iterator[str]:
+        """Every key with those below it, as `lifecycle.preRun.name`; positions in lists are left out."""
+        for name, key in self.keys.items():
+            yield name
+            if key.below is not None:
+                yield from (f"{name}.{path}" for path in key.below.paths())
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of the mapping."""
+        needed = [name for name, key in self.keys.items() if key.needed]
+        own = {f"^{self.free}": {"description": "Yours; not read. A place for anchors."}}
+        return {
+            "type": "object",
+            **({"required": needed} if needed else {}),
+            "additionalProperties": False,
+            **({"patternProperties": own} if self.free else {}),
+            "properties": {
+                name: {**({"description": key.doc} if key.doc else {}), **key.shape}
+                for name, key in self.keys.items()
+            },
+        }
+
+
+class InMapping:
+    """Reads a mapping by a table; `make` turns its values into one of ours, and may find it wrong as a whole."""
+
+    def __init__(self, table: Table, make: Callable[[Node, dict[str, Any]], Any]) -> None:
+        self.table = table
+        self._make = make
+
+    def __call__(self, node: Node) -> Any:
+        if not isinstance(node.value, Mapping):
+            raise Wrong(f"is {node.value!r}; it must be a mapping")
+        return self._make(node, self.table.read(node))
+
+
+class InList(InMapping):
+    """Reads a list of mappings, of which those that are wrong are left out. `each` shows how one begins."""
+
+    def __init__(
+        self, table: Table, make: Callable[[Node, dict[str, Any]], Any], each: str, most: int | None = None
+    ) -> None:
+        super().__init__(table, make)
+        self._each = each
+        self._most = most
+
+    def __call__(self, node: Node) -> tuple[Any, ...]:
+        if not isinstance(node.value, list):
+            raise Wrong(f"is not a list; begin each with `{self._each}`")
+        found: list[Any] = []
+        for index, item in enumerate(node.of_list):
+            if not isinstance(item, Mapping):
+                node.wrong(f"is {item!r}; it must be a mapping (`{self._each}`)", index)
+                continue
+            made = super().__call__(node.child(index))
+            if made is not None and (self._most is None or index < self._most):
+                found.append(made)
+        return tuple(found)
+
+
+def text(node: Node) -> str:
+    """A text, which is not blank where it is needed."""
+    value = node.value
+    if not isinstance(value, str) or (node.wanted and not value.strip()):
+        raise Wrong(f"is {value!r}; {node.wanted or 'give a text, in quotes if it looks like a number'}")
+    return value
+
+
+def texts(node: Node) -> tuple[str, ...]:
+    if not isinstance(node.value, list):
+        raise Wrong(f"is {node.value!r}; it must be a list")
+    items = node.of_list
+    for index, item in enumerate(items):
+        if not isinstance(item, str):
+            node.wrong(f"is {item!r}; give a text, in quotes", index)
+    return tuple(item for item in items if isinstance(item, str))
+
+
+def number(node: Node) -> float:
+    """A number, which may be given as a text."""
+    try:
+        if isinstance(node.value, bool):
+            raise ValueError
+        return float(node.value)
+    except (TypeError, ValueError):
+        raise Wrong(f"is {node.value!r}; give a number") from None
+
+
+def flag(node: Node) -> bool:
+    if not isinstance(node.value, bool):
+        raise Wrong(f"is {node.value!r}; give true or false")
+    return node.value
+
+
+def word(*known: str, called: str = "word") -> Reader:
+    """One word of a closed list; an empty text is one that is not given."""
+
+    def read(node: Node) -> str:
+        found = text(node)
+        if found and found not in known:
+            raise Wrong(f"unknown {called} {found!r}{meant(found, known)}")
+        return found or UNSET
+
+    return read
+
+
+def duration(node: Node) -> float:
+    """A duration as Go writes it, in seconds."""
+    given = text(node)
+    if not given:
+        return UNSET
+    found = seconds_of(given)
+    if found is None:
+        raise Wrong(f"is {given!r}; write it like 30s, 1m30s or 500ms")
+    return found
+
+
+def pairs(node: Node) -> dict[str, str]:
+    """Texts by name; a whole number is its text."""
+    if not isinstance(node.value, Mapping):
+        raise Wrong(f"is {node.value!r}; it must be a mapping")
+    found: dict[str, str] = {}
+    for name, value in node.of_mapping.items():
+        if isinstance(value, str | int) and not isinstance(value, bool):
+            found[name] = str(value)
+        else:
+            node.wrong(f"is {value!r}; give a text, in quotes", name)
+    return found
+
+
+def unread(node: Node) -> Any:
+    """A key that is known and has no effect here."""
+    return UNSET
+
+
+def split_command(text: str, instead: str = "") -> tuple[list[str], str | None]:
+    """A command's arguments, split as a shell would, and the first operator that only a shell would heed."""
+    import shlex
+
+    try:
+        argv = shlex.split(text)
+        tokens = list(shlex.shlex(text, posix=False, punctuation_chars=True))
+    except ValueError as exc:
+        raise Wrong(f"cannot be split into arguments: {str(exc).lower()}{instead}") from None
+    return argv, next((token for token in tokens if set(token) <= set("();<>|&")), None)
+
+
+def spoken(sentence: str) -> str:
+    """A sentence as it goes on after a semicolon."""
+    return f"{sentence[:1].lower()}{sentence[1:]}"
+
+
+def seconds_of(text: str) -> float | None:
+    """`1h30m` in seconds; None where it is no duration of Go's, or none that can be waited for."""
+    if text == "0":
+        return 0.0
+    parts = list(_GO_DURATION.finditer(text))
+    if not parts or "".join(part.group() for part in parts) != text:
+        return None
+    return sum(float(part[1]) * DURATION_UNITS[part[2]] for part in parts)
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """`; did you mean ...?` for a near miss in letters of any size, else the list of what is known."""
+    import difflib  # only for a message; `hookline answer` must start quickly
+
+    words = {each.lower(): each for each in known}
+    low = word.lower()
+    near = difflib.get_close_matches(low, words, n=1, cutoff=0.7)
+    near = near or [each for each in words if len(word) > 2 and each.startswith(low)]
+    return f"; did you mean {words[near[0]]}?" if near else f"; known: {', '.join(words.values())}"
 
 
 class Place(NamedTuple):
@@ -189,24 +596,3 @@ class At:
                 self.wrong(f"unknown key{hint}", key)
             else:
                 self.note("this key is not known here and has no effect", key)
-
-
-def seconds_of(text: str) -> float | None:
-    """`1h30m` in seconds; None where it is no duration of Go's, or none that can be waited for."""
-    if text == "0":
-        return 0.0
-    parts = list(_GO_DURATION.finditer(text))
-    if not parts or "".join(part.group() for part in parts) != text:
-        return None
-    return sum(float(part[1]) * DURATION_UNITS[part[2]] for part in parts)
-
-
-def meant(word: str, known: Iterable[str]) -> str:
-    """`; did you mean ...?` for a near miss in letters of any size, else the list of what is known."""
-    import difflib  # only for a message; `hookline answer` must start quickly
-
-    words = {each.lower(): each for each in known}
-    low = word.lower()
-    near = difflib.get_close_matches(low, words, n=1, cutoff=0.7)
-    near = near or [each for each in words if len(word) > 2 and each.startswith(low)]
-    return f"; did you mean {words[near[0]]}?" if near else f"; known: {', '.join(words.values())}"

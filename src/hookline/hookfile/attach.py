@@ -103,7 +103,7 @@ def attached(
     file: Path, runner: Runner, function: Callable[[HookDeclaration], Callable[..., Any]]
 ) -> Attached:
     """The hooks of a `hookline.yaml` or a `.claude/settings.json`. `function` finds the one that `python:` names."""
-    found: native.Found | settings.Declared
+    found: native.HookFile | settings.Declared
     notes: list[str] = []
     if file.suffix == ".json":
         found = settings.declared(text_of(file), file)

@@ -34,9 +34,12 @@ _MADE_BY = (
     "hookfile/compiler.py",
     "claude/settings.py",
     "hookfile/condition.py",
+    "hookfile/keys.py",
+    "hookfile/kinds.py",
     "hookfile/read.py",
     "engine/hook.py",
     "source.py",
+    "table.py",
     "matcher.py",
 )
 
