@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -103,20 +103,39 @@ def load_all(text: str | bytes, file: str | PathLike[str]) -> list[Document]:
     return list(_Reader(known, str(file)).documents())
 
 
-def front_matter(text: str | bytes, file: str | PathLike[str]) -> FrontMatter:
-    """The YAML between a first line `---` and the next one, and what follows it; without them all is body."""
+def front_matter(
+    text: str | bytes,
+    file: str | PathLike[str],
+    *,
+    unclosed: Callable[[FileError], None] | None = None,
+) -> FrontMatter:
+    """The YAML between a first line `---` and the next one, and what follows it; without them all is body.
+
+    Where the next one is missing that is raised, or told to `unclosed`: then all of the file is front matter.
+    """
     known = _decoded(text, file) if isinstance(text, bytes) else text.removeprefix("\ufeff")
-    lines = known.split("\n")
-    if lines[0].rstrip() != "---":
+    known = _NEWLINE.sub("\n", known)
+    first, *rest = known.split("\n")
+    if first.rstrip() != "---":
         return FrontMatter(Document(None, str(file)), known, 1)
-    for number, line in enumerate(lines[1:], 1):
-        if line.rstrip() == "---":
-            # The first line stays, empty: line numbers are those of the file.
-            document = load("\n" + "\n".join(lines[1:number]), file)
-            return FrontMatter(document, "\n".join(lines[number + 1 :]), number + 2)
-    raise FileError(
+    end = next((number for number, line in enumerate(rest) if line.rstrip() == "---"), None)
+    no_end = FileError(
         "the front matter that begins here has no end; close it with a line ---", file=file, line=1
     )
+    if end is None and unclosed is None:
+        raise no_end
+    try:
+        # The first line stays, empty: line numbers are those of the file.
+        document = load("\n".join(["", *rest[:end], ""]), file)
+    except FileError as exc:
+        if end is not None:
+            raise
+        raise FileError(f"{no_end.message} ({exc.message})", file=file, line=1, key=exc.key) from exc
+    if end is None:
+        assert unclosed is not None
+        unclosed(no_end)
+        return FrontMatter(document, "", len(rest) + 1)
+    return FrontMatter(document, "\n".join(rest[end + 1 :]), end + 3)
 
 
 def file_and_name(target: str) -> tuple[Path, str]:
@@ -128,16 +147,21 @@ def file_and_name(target: str) -> tuple[Path, str]:
 
 def text_of(file: str | PathLike[str]) -> str:
     """A user's text file: UTF-8, with or without a byte order mark, not too big."""
+    return _decoded(content_of(file), file)
+
+
+def content_of(file: str | PathLike[str], called: str = "a file of hooks") -> bytes:
+    """The bytes of a user's file, not too many. The cause of the error is there where it cannot be opened."""
     try:
         with open(file, "rb") as opened:
             content = opened.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise FileError("there is no such file", file=file) from None
+    except FileNotFoundError as exc:
+        raise FileError("there is no such file", file=file) from exc
     except (OSError, ValueError) as exc:
         raise FileError(f"cannot be read: {getattr(exc, 'strerror', None) or exc}", file=file) from exc
     if len(content) > MAX_BYTES:
-        raise FileError(f"is larger than {MAX_BYTES // 1_000_000} MB; this is not a file of hooks", file=file)
-    return _decoded(content, file)
+        raise FileError(f"is larger than {MAX_BYTES // 1_000_000} MB; this is not {called}", file=file)
+    return content
 
 
 def line_of(document: Document, trail: Trail = ()) -> int:
@@ -401,6 +425,7 @@ def _not_yaml(exc: Any, text: str, file: str) -> FileError:
     return FileError(f"this is not YAML: {problem}{began}{f'; {hint}' if hint else ''}", file=file, line=line)
 
 
+_NEWLINE = re.compile(r"\r\n?")
 _BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
