@@ -4,7 +4,7 @@ from typing import Any
 
 from hookline.kube.install import crds
 from hookline.kube.kinds import LABEL
-from hookline.sympozium.read_lifecycle import VARIABLE
+from hookline.sympozium.lifecycle import VARIABLE
 from hookline.sympozium.types import GROUP
 
 # Of two fields that cannot stand together, the one that is left out.
