@@ -17,8 +17,8 @@ from hookline.kagent.hooks import (
     directory,
     searched,
 )
+from hookline.kagent.keys import MOST_HOOKS
 from hookline.kagent.read import is_kagent, parse
-from hookline.kagent.read_agent import MOST_HOOKS
 from hookline.kagent.resolve import planned, runtime
 from hookline.matcher import pattern
 

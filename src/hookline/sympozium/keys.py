@@ -16,6 +16,7 @@ from hookline.table import (
     Location,
     Node,
     Table,
+    filled,
     flag,
     ignore,
     pairs,
@@ -41,10 +42,6 @@ def elsewhere(node: Node, keys: Iterable[str]) -> dict[str, Location]:
 def as_it_is(node: Node, values: dict[str, Any]) -> tuple[Node, dict[str, Any]]:
     """The values of a mapping, of which something is made once what stands around it is known."""
     return node, values
-
-
-def _given(node: Node) -> str:
-    return text(node) or UNSET
 
 
 def _variables(node: Node) -> dict[str, str]:
@@ -152,7 +149,7 @@ RUN = Table(
     {
         "agentRef": Key(text, field="instance"),
         "instanceRef": Key(text, field="instance", today="agentRef"),
-        "agentId": Key(_given, field="agent_id"),
+        "agentId": Key(filled, field="agent_id"),
         "sessionKey": Key(text, field="session_key"),
         "env": Key(_variables),
         "parent": _UNREAD,
