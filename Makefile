@@ -72,7 +72,7 @@ docs: $(READY)
 	@$(BIN)/python tools/statements.py --write
 	@echo "==> docs/reference/symphony-rules.md"
 	@$(BIN)/python tools/symphony_rules.py --write
-	@echo "==> deploy/chart/hookline: definitions and rights"
+	@echo "==> deploy/chart/hookline: definitions, rights and Deployment"
 	@$(BIN)/python tools/chart.py --write
 	@echo "==> docs/reference/sympozium-openings.md"
 	@$(BIN)/python tools/sympozium_rules.py --write

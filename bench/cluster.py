@@ -286,8 +286,8 @@ async def namespace_in(cluster: Any) -> AsyncIterator[str]:
 async def define(cluster: Any) -> None:
     """Has the cluster know our kinds, and makes sure that nobody else does the work."""
     from hookline.kube.errors import AlreadyThere, ClusterError
+    from hookline.kube.install import crds
     from hookline.kube.kinds import AGENT_RUN, DEPLOYMENT
-    from hookline.sympozium.cluster.crds import crds
 
     other = await cluster.get(DEPLOYMENT, "hookline-operator", "hookline-system")
     if other is not None and other["spec"].get("replicas"):

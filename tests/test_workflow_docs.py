@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from hookline.symphony import read as symphony
 from hookline.symphony.hooks import LOGGED
+from hookline.symphony.keys import SECTIONS
+from hookline.symphony.read import read
 from hookline.symphony.trackers.names import KINDS
+from hookline.symphony.types import AGENTS, missing_for_dispatch
 from hookline.symphony.worker import agent_of
 from tools.symphony_rules import Rule, page, rules, wrong
 
@@ -116,8 +118,8 @@ def test_the_files_of_the_guide_are_right(tmp_path):
     samples = [block for kind, block in BLOCK.findall(GUIDE.read_text()) if kind == "yaml"]
     assert samples
     for sample in samples:
-        workflow = symphony.read(f"---\n{sample}---\nGo.\n", tmp_path / "WORKFLOW.md", {}, strict=True)
-        assert workflow.warnings == symphony.missing_for_dispatch(workflow) == ()
+        workflow = read(f"---\n{sample}---\nGo.\n", tmp_path / "WORKFLOW.md", {}, strict=True)
+        assert workflow.warnings == missing_for_dispatch(workflow) == ()
 
 
 @pytest.mark.statement("SW24", "SW25")
@@ -152,14 +154,16 @@ def test_the_page_says_how_much_of_an_output_is_logged():
 
 def test_every_key_is_in_the_reference_with_what_it_says():
     listed = {key: says for key, _, says in ROW.findall(REFERENCE.read_text())}
-    known = {f"{part}.{key}": each.says for part, keys in symphony.KEYS.items() for key, each in keys.items()}
+    known = {
+        f"{part}.{key}": each.doc for part, table in SECTIONS.items() for key, each in table.keys.items()
+    }
     assert listed == known
 
 
 def test_every_default_of_the_reference_holds(tmp_path):
     """A file with all of them written out is the same as one with none."""
     told = {key: default.strip("` ") for key, default, _ in ROW.findall(REFERENCE.read_text())}
-    empty = symphony.read("Go.", tmp_path / "WORKFLOW.md", {})
+    empty = read("Go.", tmp_path / "WORKFLOW.md", {})
     lines: dict[str, list[str]] = {}
     for key, default in told.items():
         part, _, name = key.partition(".")
@@ -167,7 +171,7 @@ def test_every_default_of_the_reference_holds(tmp_path):
             value = f"[{default.partition(';')[0]}]" if name.endswith("_states") else default
             lines.setdefault(part, []).append(f"  {name}: {value}")
     text = "".join(f"{part}:\n" + "\n".join(each) + "\n" for part, each in lines.items())
-    written = symphony.read(f"---\n{text}---\nGo.", tmp_path / "WORKFLOW.md", {}, strict=True)
+    written = read(f"---\n{text}---\nGo.", tmp_path / "WORKFLOW.md", {}, strict=True)
     for part in ("tracker", "polling", "hooks", "agent", "server", "root"):
         assert getattr(written, part) == getattr(empty, part)
     # Where the file says nothing, what Codex is told is decided when it starts.
@@ -185,7 +189,7 @@ def test_every_tracker_and_agent_is_in_the_reference_with_its_settings():
     for kind, known in KINDS.items():
         [row] = [each for each in rows if f"`{kind}`" in each.split("|")[1]]
         assert [setting for setting in known.settings if f"`{setting}`" not in row] == [], kind
-    assert [kind for kind in symphony.AGENTS if f"| `{kind}` |" not in text] == []
+    assert [kind for kind in AGENTS if f"| `{kind}` |" not in text] == []
 
 
 def test_every_rule_of_symphony_has_a_test_or_a_reason_and_the_page_is_up_to_date():

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -103,20 +104,58 @@ def load_all(text: str | bytes, file: str | PathLike[str]) -> list[Document]:
     return list(_Reader(known, str(file)).documents())
 
 
-def front_matter(text: str | bytes, file: str | PathLike[str]) -> FrontMatter:
-    """The YAML between a first line `---` and the next one, and what follows it; without them all is body."""
+def load_json(text: str, file: str | PathLike[str]) -> tuple[Document, list[tuple[Trail, int]]]:
+    """JSON as its own readers take it, with lines; and the keys that come twice, of which the last one counts.
+
+    Not as YAML: that refuses some JSON (a colon on the next line, half a surrogate pair), and a key that comes twice
+    anywhere. The agent whose file this is reads it, so its guards must not be lost here.
+    """
+    known = text.removeprefix("\ufeff")
+    try:
+        json.loads(known)
+    except json.JSONDecodeError as exc:
+        hint = "; the file is empty" if not known.strip() else ""
+        told = f"not JSON: {exc.msg} at column {exc.colno}{hint}"
+        raise FileError(told, file=file, line=exc.lineno) from None
+    except (ValueError, RecursionError) as exc:
+        raise FileError(f"not JSON that can be read: {exc}", file=file) from None
+    value, line, twice = _json_values(known)
+    return Document(value, str(file), line), twice
+
+
+def front_matter(
+    text: str | bytes,
+    file: str | PathLike[str],
+    *,
+    unclosed: Callable[[FileError], None] | None = None,
+) -> FrontMatter:
+    """The YAML between a first line `---` and the next one, and what follows it; without them all is body.
+
+    Where the next one is missing that is raised, or told to `unclosed`: then all of the file is front matter.
+    """
     known = _decoded(text, file) if isinstance(text, bytes) else text.removeprefix("\ufeff")
-    lines = known.split("\n")
-    if lines[0].rstrip() != "---":
+    known = _NEWLINE.sub("\n", known)
+    first, *rest = known.split("\n")
+    if first.rstrip() != "---":
         return FrontMatter(Document(None, str(file)), known, 1)
-    for number, line in enumerate(lines[1:], 1):
-        if line.rstrip() == "---":
-            # The first line stays, empty: line numbers are those of the file.
-            document = load("\n" + "\n".join(lines[1:number]), file)
-            return FrontMatter(document, "\n".join(lines[number + 1 :]), number + 2)
-    raise FileError(
+    end = next((number for number, line in enumerate(rest) if line.rstrip() == "---"), None)
+    no_end = FileError(
         "the front matter that begins here has no end; close it with a line ---", file=file, line=1
     )
+    if end is None and unclosed is None:
+        raise no_end
+    try:
+        # The first line stays, empty: line numbers are those of the file.
+        document = load("\n".join(["", *rest[:end], ""]), file)
+    except FileError as exc:
+        if end is not None:
+            raise
+        raise FileError(f"{no_end.message} ({exc.message})", file=file, line=1, key=exc.key) from exc
+    if end is None:
+        assert unclosed is not None
+        unclosed(no_end)
+        return FrontMatter(document, "", len(rest) + 1)
+    return FrontMatter(document, "\n".join(rest[end + 1 :]), end + 3)
 
 
 def file_and_name(target: str) -> tuple[Path, str]:
@@ -128,16 +167,21 @@ def file_and_name(target: str) -> tuple[Path, str]:
 
 def text_of(file: str | PathLike[str]) -> str:
     """A user's text file: UTF-8, with or without a byte order mark, not too big."""
+    return _decoded(content_of(file), file)
+
+
+def content_of(file: str | PathLike[str], called: str = "a file of hooks") -> bytes:
+    """The bytes of a user's file, not too many. The cause of the error is there where it cannot be opened."""
     try:
         with open(file, "rb") as opened:
             content = opened.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise FileError("there is no such file", file=file) from None
+    except FileNotFoundError as exc:
+        raise FileError("there is no such file", file=file) from exc
     except (OSError, ValueError) as exc:
         raise FileError(f"cannot be read: {getattr(exc, 'strerror', None) or exc}", file=file) from exc
     if len(content) > MAX_BYTES:
-        raise FileError(f"is larger than {MAX_BYTES // 1_000_000} MB; this is not a file of hooks", file=file)
-    return _decoded(content, file)
+        raise FileError(f"is larger than {MAX_BYTES // 1_000_000} MB; this is not {called}", file=file)
+    return content
 
 
 def line_of(document: Document, trail: Trail = ()) -> int:
@@ -401,6 +445,7 @@ def _not_yaml(exc: Any, text: str, file: str) -> FileError:
     return FileError(f"this is not YAML: {problem}{began}{f'; {hint}' if hint else ''}", file=file, line=line)
 
 
+_NEWLINE = re.compile(r"\r\n?")
 _BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -447,6 +492,54 @@ def _checked_json(text: str, file: str | PathLike[str]) -> str:
     except RecursionError:
         raise FileError(f"is nested more than {MAX_DEPTH} deep", file=file) from None
     return _ESCAPE.sub(_one_character, text)
+
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+
+
+def _json_values(text: str) -> tuple[Any, int, list[tuple[Trail, int]]]:
+    """The value of a JSON text known to be right, and its line; without recursion, however deep it is nested."""
+    top = LinedList()
+    within: list[LinedDict | LinedList] = [top]
+    trail: list[str | int] = [0]
+    twice: list[tuple[Trail, int]] = []
+    for token, line, after in _json_tokens(text):
+        inner = within[-1]
+        if token in "}]":
+            within.pop()
+            trail.pop()
+        elif after == ":" and token not in "{[,":
+            key = cast("str", json.loads(token))
+            trail[-1] = key
+            assert isinstance(inner, LinedDict)
+            if key in inner:
+                twice.append((tuple(trail[1:]), line))
+            inner.lines[key] = line
+        elif token not in ",:":
+            value = {"{": LinedDict, "[": LinedList}[token](line) if token in "{[" else json.loads(token)
+            if isinstance(inner, LinedDict):
+                inner[cast("str", trail[-1])] = value
+            else:
+                trail[-1] = len(inner)
+                inner.append(value)
+                inner.lines.append(line)
+            if token in "{[":
+                within.append(value)
+                trail.append(0)
+    return top[0], top.lines[0], twice
+
+
+def _json_tokens(text: str) -> Iterator[tuple[str, int, str]]:
+    """Each token with its line, and the token after it."""
+    starts = [0, *(found.end() for found in re.finditer("\n", text))]
+    before: tuple[str, int] | None = None
+    for found in _TOKEN.finditer(text):
+        token = found.group()
+        if before is not None:
+            yield *before, token
+        before = token, bisect_right(starts, found.start())
+    if before is not None:
+        yield *before, ""
 
 
 def _no_number(word: str) -> Any:

@@ -1,13 +1,21 @@
-"""A mapping in a file while it is read."""
+"""The table reader: which keys a mapping in a user's file may have, and what reads each of them.
+
+A `Table` reads a mapping into plain values. Every mistake is told with its file, line and key, and costs only the entry
+that is wrong; a key that is not known is told with what was probably meant. The same table gives the JSON Schema for
+editors and the paths of its keys, by which tests hold the schema of a CustomResourceDefinition to it.
+
+A reader is given a `Node`: a value and where it stands. It returns what the value means, or `UNSET` where the default
+is to hold. It raises `Wrong` for what is wrong with the value as a whole, and calls `node.wrong` where it can go on.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, cast
 
 from hookline.errors import FileError
-from hookline.source import Document, Trail
+from hookline.source import Document, Trail, Wrong
 
 DURATION_UNITS = {
     "ns": 1e-9,
@@ -21,8 +29,11 @@ DURATION_UNITS = {
 }
 _GO_DURATION = re.compile(rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(DURATION_UNITS)})", re.ASCII)
 
+UNSET: Any = object()
+"""What a reader returns for a value that is as good as not given."""
 
-class Place(NamedTuple):
+
+class Location(NamedTuple):
     """Where something stands in a file."""
 
     file: str
@@ -36,159 +47,370 @@ class Place(NamedTuple):
         return FileError(message, file=self.file, line=self.line, key=self.key)
 
 
-class Told:
-    """What there is to say about a file. `broken` are hooks whose matcher is no pattern."""
+class Findings:
+    """What is wrong in a file, and what is only odd. With `strict` a doubt is wrong too."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, strict: bool = False) -> None:
+        self.strict = strict
         self.problems: list[FileError] = []
-        self.broken: list[FileError] = []
-        self.notes: list[str] = []
+        self.notes: list[FileError] = []
+
+    def doubt(self, warning: FileError) -> None:
+        self.notes.append(warning)
+        if self.strict:
+            self.problems.append(warning)
 
 
-class At:
-    """A mapping in a file while it is read; what is wrong in it is told where it stands."""
+class Node:
+    """A value in a file while it is read. `wanted` says what would be right, where the table does."""
 
-    def __init__(self, document: Document, value: Mapping[str, Any], trail: Trail, told: Told) -> None:
+    __slots__ = ("_before", "_document", "findings", "trail", "value", "wanted")
+
+    def __init__(
+        self, document: Document, value: Any, trail: Trail, findings: Findings, wanted: str = ""
+    ) -> None:
         self.value = value
+        self.trail = trail
+        self.findings = findings
+        self.wanted = wanted
         self._document = document
-        self._trail = trail
-        self._told = told
+        self._before = len(findings.problems)
 
     @classmethod
-    def empty(cls) -> At:
-        """A mapping that is not there: it has nothing, and nothing is wrong in it."""
-        return cls(Document({}, ""), {}, (), Told())
+    def root(cls, document: Document, findings: Findings) -> Node:
+        """All that a document holds."""
+        return cls(document, document.value, (), findings)
 
     def __contains__(self, key: str) -> bool:
-        return self.value.get(key) is not None
+        """True if the key is given and not null."""
+        return self.of_mapping.get(key) is not None
 
-    def count(self, key: str) -> int:
-        value = self.value.get(key)
-        return len(cast("list[Any]", value)) if isinstance(value, list) else 0
+    @property
+    def of_mapping(self) -> Mapping[str, Any]:
+        """The value as a mapping, empty where it is none."""
+        value: Any = self.value
+        return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
-    def place(self, message: str, *inner: str | int) -> FileError:
-        return self._document.problem(message, (*self._trail, *inner))
+    @property
+    def of_list(self) -> list[Any]:
+        """The value as a list, empty where it is none."""
+        value: Any = self.value
+        return cast("list[Any]", value) if isinstance(value, list) else []
 
-    def spot(self, *inner: str | int) -> Place:
-        """The same place as a value, for what is told of it later."""
-        found = self.place("", *inner)
-        return Place(found.file, found.line, found.key)
+    @property
+    def is_sound(self) -> bool:
+        """True if nothing was found wrong since this node began to be read."""
+        return len(self.findings.problems) == self._before
 
-    def line(self) -> str:
-        place = self.place("")
-        return f"{place.file}:{place.line}"
+    @property
+    def source(self) -> str:
+        """File and line, as hooks name where they come from."""
+        return str(self.location())
+
+    def problem(self, message: str, *inner: str | int) -> FileError:
+        return self._document.problem(message, (*self.trail, *inner))
+
+    def location(self, *inner: str | int) -> Location:
+        found = self.problem("", *inner)
+        return Location(found.file, found.line, found.key)
 
     def wrong(self, message: str, *inner: str | int) -> None:
-        self._told.problems.append(self.place(message, *inner))
+        self.findings.problems.append(self.problem(message, *inner))
 
     def note(self, message: str, *inner: str | int) -> None:
-        self._told.notes.append(str(self.place(message, *inner)))
+        self.findings.notes.append(self.problem(message, *inner))
 
-    def text(self, key: str, *, needed: str = "") -> str:
-        """The text of a key; `needed` says what it is where it must be there."""
-        value = self.value.get(key)
-        if isinstance(value, str) and (value.strip() or not needed):
-            return value
-        if value is None and key not in self.value:
-            if needed:
-                self.wrong(f"{key} is missing; {needed}")
-        elif value is not None or needed:
-            wanted = needed or "give a text, in quotes if it looks like a number"
-            self.wrong(f"is {value!r}; {wanted}", key)
-        return ""
+    def doubt(self, message: str, *inner: str | int) -> None:
+        """A note, which is a mistake to those who want it strict."""
+        self.findings.doubt(self.problem(message, *inner))
 
-    def mapping(self, key: str) -> At | None:
-        value = self.value.get(key)
-        if isinstance(value, Mapping):
-            return At(self._document, cast("Mapping[str, Any]", value), (*self._trail, key), self._told)
-        if value is not None:
-            self.wrong(f"is {value!r}; it must be a mapping", key)
+    def with_value(self, value: Any) -> Node:
+        """The same place with another value."""
+        return Node(self._document, value, self.trail, self.findings, self.wanted)
+
+    def child(self, key: str | int, wanted: str = "") -> Node:
+        inner = self.value[key]
+        return Node(self._document, inner, (*self.trail, key), self.findings, wanted)
+
+    def mapping(self, key: str) -> Node | None:
+        """The mapping under a key; None where there is none, which is told if something else is there."""
+        if key not in self:
+            return None
+        child = self.child(key)
+        if isinstance(child.value, Mapping):
+            return child
+        child.wrong(f"is {child.value!r}; it must be a mapping")
         return None
 
-    def mappings(self, key: str, each: str) -> Iterator[At]:
-        """The mappings of a list; `each` says what one of them looks like."""
-        value = self.value.get(key)
-        if value is not None and not isinstance(value, list):
-            self.wrong(f"is not a list; begin each with `{each}`", key)
-            return
-        for index, item in enumerate(cast("list[Any]", value or [])):
-            if isinstance(item, Mapping):
-                known = cast("Mapping[str, Any]", item)
-                yield At(self._document, known, (*self._trail, key, index), self._told)
-            else:
-                self.wrong(f"is {item!r}; it must be a mapping (`{each}`)", key, index)
+    def get(self, key: str, read: Reader, default: Any = "", *, needed: str = "") -> Any:
+        """One key by itself; the default where it is not given or wrong. `needed` says why it must be there."""
+        found = Table({key: Key(read, needed=needed)}, unknown=ignore).read(self)
+        return found.get(key, default)
 
-    def texts(self, key: str) -> tuple[str, ...]:
-        value: Any = self.value.get(key)
-        if value is None:
-            return ()
-        items = cast("list[Any]", value) if isinstance(value, list) else []
-        if not isinstance(value, list):
-            self.wrong(f"is {value!r}; it must be a list", key)
-        for index, item in enumerate(items):
-            if not isinstance(item, str):
-                self.wrong(f"is {item!r}; give a text, in quotes", key, index)
-        return tuple(item for item in items if isinstance(item, str))
 
-    def number(self, key: str) -> float | None:
-        """A number, which may be given as a text."""
-        value = self.value.get(key)
-        if value is None:
-            return None
+Reader = Callable[[Node], Any]
+
+
+class Key(NamedTuple):
+    """One key of a table.
+
+    `doc` is a sentence for people; `field` the name of its value where that is another. `needed` says what it is for,
+    and that it must be there. `today` is the present name of a key that was renamed; only one of the two may stand.
+    `shape` is its JSON Schema. `inner` is the table of what is below, where the reader does not say.
+    """
+
+    read: Reader
+    doc: str = ""
+    field: str = ""
+    needed: str = ""
+    today: str = ""
+    shape: Mapping[str, Any] = {}
+    inner: Table | None = None
+
+    @property
+    def below(self) -> Table | None:
+        return self.inner or getattr(self.read, "table", None)
+
+
+def refuse(node: Node, name: str, table: Table) -> None:
+    """Every key that is not known is wrong."""
+    node.wrong(f"unknown key{table.hint(name)}", name)
+
+
+def refuse_slips(node: Node, name: str, table: Table) -> None:
+    """A key that looks like a slip is wrong; any other may be of a newer version, and is only not read here."""
+    if name in table.instead or "did you mean" in table.hint(name):
+        refuse(node, name, table)
+    else:
+        node.note("this key is not known here and has no effect", name)
+
+
+def warn(node: Node, name: str, table: Table) -> None:
+    """A key that is not known is only odd."""
+    node.note(f"unknown key, which has no effect{table.hint(name)}", name)
+
+
+def ignore(node: Node, name: str, table: Table) -> None:
+    """Keys that are not known are another table's matter."""
+
+
+class Table(NamedTuple):
+    """The keys that a mapping may have, and how the others are told.
+
+    `instead` are near misses in meaning, which the spelling does not give away, each with the hint that is given. Keys
+    that begin with `free` are the user's own. A null is a key that is not given, or is `wrong`, or is `read` like any
+    value. A mistake is told at its key, or with the key's name at the entry (`at_entry`).
+    """
+
+    keys: Mapping[str, Key]
+    instead: Mapping[str, str] = {}
+    unknown: Callable[[Node, str, Table], None] = refuse
+    free: str = ""
+    null: Literal["unset", "wrong", "read"] = "unset"
+    at_entry: bool = False
+
+    def read(self, node: Node) -> dict[str, Any]:
+        """The values that are given and right, by their fields; the rest is told, in the order of the file."""
+        given = node.of_mapping
+        values: dict[str, Any] = {}
+        for name in given:
+            key = self.keys.get(name)
+            if key is not None:
+                values[name] = self._value(node, name, key)
+            elif not self.free or not name.startswith(self.free):
+                self.unknown(node, name, self)
+        for name, key in self.keys.items():
+            if key.needed and name not in given:
+                node.wrong(f"{name} is missing; {key.needed}")
+        found: dict[str, Any] = {}
+        for name, key in self.keys.items():
+            field, value = key.field or name, values.get(name, UNSET)
+            if value is not UNSET:
+                # Of two keys for one field the first of the table counts, unless it is empty.
+                found[field] = found.get(field) or value
+        return found
+
+    def _value(self, node: Node, name: str, key: Key) -> Any:
+        child = node.child(name, key.needed)
+        if key.today and child.value is not None and key.today in node:
+            child.wrong(f"stands beside {key.today}, which is its name today; give one of them")
         try:
-            if isinstance(value, bool):
-                raise ValueError
-            return float(value)
-        except (TypeError, ValueError):
-            self.wrong(f"is {value!r}; give a number", key)
-            return None
-
-    def flag(self, key: str, default: bool = False) -> bool:
-        value = self.value.get(key)
-        if value is None or isinstance(value, bool):
-            return default if value is None else value
-        self.wrong(f"is {value!r}; give true or false", key)
-        return default
-
-    def word(self, key: str, known: Iterable[str], default: str = "") -> str:
-        """One word of a closed list."""
-        text = self.text(key)
-        if text and text not in known:
-            self.wrong(f"unknown word {text!r}{meant(text, known)}", key)
-            return default
-        return text or default
-
-    def duration(self, key: str) -> float | None:
-        """A duration as Go writes it, in seconds."""
-        text = self.text(key)
-        if not text:
-            return None
-        found = seconds_of(text)
-        if found is None:
-            self.wrong(f"is {text!r}; write it like 30s, 1m30s or 500ms", key)
-        return found
-
-    def pairs(self, key: str) -> dict[str, str]:
-        found: dict[str, str] = {}
-        given = self.mapping(key)
-        values: Mapping[str, Any] = given.value if given else {}
-        for name, value in values.items():
-            if isinstance(value, str | int) and not isinstance(value, bool):
-                found[name] = str(value)
+            if child.value is None and self.null != "read":
+                return self._null(key)
+            return key.read(child)
+        except Wrong as exc:
+            if self.at_entry:
+                node.wrong(f"{name} {exc.message}")
             else:
-                self.wrong(f"is {value!r}; give a text, in quotes", key, name)
-        return found
+                child.wrong(exc.message, *exc.trail)
+            return UNSET
 
-    def keys(self, *known: str, instead: Mapping[str, str] | None = None, strict: bool = False) -> None:
-        """Tells of keys that are not known. What looks like a slip is wrong, another is only not read here."""
-        for key in self.value:
-            if key in known:
+    def _null(self, key: Key) -> Any:
+        if self.null == "wrong":
+            raise Wrong(f"has no value; {spoken(key.doc)}")
+        if key.needed:
+            raise Wrong(f"is None; {key.needed}")
+        return UNSET
+
+    def hint(self, name: str) -> str:
+        """What was probably meant by a key that is not known."""
+        return self.instead.get(name) or meant(name, self.keys)
+
+    def paths(self) -> Iterator[str]:
+        """Every key with those below it, as `lifecycle.preRun.name`; positions in lists are left out."""
+        for name, key in self.keys.items():
+            yield name
+            if key.below is not None:
+                yield from (f"{name}.{path}" for path in key.below.paths())
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of the mapping."""
+        needed = [name for name, key in self.keys.items() if key.needed]
+        own = {f"^{self.free}": {"description": "Yours; not read. A place for anchors."}}
+        return {
+            "type": "object",
+            **({"required": needed} if needed else {}),
+            "additionalProperties": False,
+            **({"patternProperties": own} if self.free else {}),
+            "properties": {
+                name: {**({"description": key.doc} if key.doc else {}), **key.shape}
+                for name, key in self.keys.items()
+            },
+        }
+
+
+class InMapping:
+    """Reads a mapping by a table; `make` turns its values into one of ours, and may find it wrong as a whole."""
+
+    def __init__(self, table: Table, make: Callable[[Node, dict[str, Any]], Any]) -> None:
+        self.table = table
+        self._make = make
+
+    def __call__(self, node: Node) -> Any:
+        if not isinstance(node.value, Mapping):
+            raise Wrong(f"is {node.value!r}; it must be a mapping")
+        return self._make(node, self.table.read(node))
+
+
+class InList(InMapping):
+    """Reads a list of mappings, of which those that are wrong are left out. `each` shows how one begins."""
+
+    def __init__(
+        self, table: Table, make: Callable[[Node, dict[str, Any]], Any], each: str, most: int | None = None
+    ) -> None:
+        super().__init__(table, make)
+        self._each = each
+        self._most = most
+
+    def __call__(self, node: Node) -> tuple[Any, ...]:
+        if not isinstance(node.value, list):
+            raise Wrong(f"is not a list; begin each with `{self._each}`")
+        found: list[Any] = []
+        for index, item in enumerate(node.of_list):
+            if not isinstance(item, Mapping):
+                node.wrong(f"is {item!r}; it must be a mapping (`{self._each}`)", index)
                 continue
-            hint = (instead or {}).get(key) or meant(key, known)
-            if strict or key in (instead or {}) or "did you mean" in hint:
-                self.wrong(f"unknown key{hint}", key)
-            else:
-                self.note("this key is not known here and has no effect", key)
+            made = super().__call__(node.child(index))
+            if made is not None and (self._most is None or index < self._most):
+                found.append(made)
+        return tuple(found)
+
+
+def text(node: Node) -> str:
+    """A text, which is not blank where it is needed."""
+    value = node.value
+    if not isinstance(value, str) or (node.wanted and not value.strip()):
+        raise Wrong(f"is {value!r}; {node.wanted or 'give a text, in quotes if it looks like a number'}")
+    return value
+
+
+def filled(node: Node) -> str:
+    """A text; an empty one is as good as not given."""
+    return text(node) or UNSET
+
+
+def texts(node: Node) -> tuple[str, ...]:
+    if not isinstance(node.value, list):
+        raise Wrong(f"is {node.value!r}; it must be a list")
+    items = node.of_list
+    for index, item in enumerate(items):
+        if not isinstance(item, str):
+            node.wrong(f"is {item!r}; give a text, in quotes", index)
+    return tuple(item for item in items if isinstance(item, str))
+
+
+def number(node: Node) -> float:
+    """A number, which may be given as a text."""
+    try:
+        if isinstance(node.value, bool):
+            raise ValueError
+        return float(node.value)
+    except (TypeError, ValueError):
+        raise Wrong(f"is {node.value!r}; give a number") from None
+
+
+def flag(node: Node) -> bool:
+    if not isinstance(node.value, bool):
+        raise Wrong(f"is {node.value!r}; give true or false")
+    return node.value
+
+
+def word(*known: str, called: str = "word") -> Reader:
+    """One word of a closed list; an empty text is one that is not given."""
+
+    def read(node: Node) -> str:
+        found = text(node)
+        if found and found not in known:
+            raise Wrong(f"unknown {called} {found!r}{meant(found, known)}")
+        return found or UNSET
+
+    return read
+
+
+def duration(node: Node) -> float:
+    """A duration as Go writes it, in seconds."""
+    given = text(node)
+    if not given:
+        return UNSET
+    found = seconds_of(given)
+    if found is None:
+        raise Wrong(f"is {given!r}; write it like 30s, 1m30s or 500ms")
+    return found
+
+
+def pairs(node: Node) -> dict[str, str]:
+    """Texts by name; a whole number is its text."""
+    if not isinstance(node.value, Mapping):
+        raise Wrong(f"is {node.value!r}; it must be a mapping")
+    found: dict[str, str] = {}
+    for name, value in node.of_mapping.items():
+        if isinstance(value, str | int) and not isinstance(value, bool):
+            found[name] = str(value)
+        else:
+            node.wrong(f"is {value!r}; give a text, in quotes", name)
+    return found
+
+
+def unread(node: Node) -> Any:
+    """A key that is known and has no effect here."""
+    return UNSET
+
+
+def split_command(text: str, instead: str = "") -> tuple[list[str], str | None]:
+    """A command's arguments, split as a shell would, and the first operator that only a shell would heed."""
+    import shlex
+
+    try:
+        argv = shlex.split(text)
+        tokens = list(shlex.shlex(text, posix=False, punctuation_chars=True))
+    except ValueError as exc:
+        raise Wrong(f"cannot be split into arguments: {str(exc).lower()}{instead}") from None
+    return argv, next((token for token in tokens if set(token) <= set("();<>|&")), None)
+
+
+def spoken(sentence: str) -> str:
+    """A sentence as it goes on after a semicolon."""
+    return f"{sentence[:1].lower()}{sentence[1:]}"
 
 
 def seconds_of(text: str) -> float | None:

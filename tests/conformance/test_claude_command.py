@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hookline.claude.answer import answer
 from hookline.claude.events import CALLERS, EVENTS, event_of, point_of
 from hookline.claude.payload import context_of, encode, filled, native_of, read, variables
-from hookline.claude.settings import applies, declared, once, selector, whole_pattern
+from hookline.claude.permission import applies
+from hookline.claude.settings import declared, once, selector, whole_pattern
 from hookline.claude.wire import JOURNAL_KEEPS, TEXT_LIMIT, decode
 from hookline.engine.context import Facts, HookContext
 from hookline.engine.hook import Hook, OnError
@@ -1055,6 +1056,7 @@ BAD_ENTRIES = {
         {"PreToolUse": [{"matcher": {"tool": "Bash"}, "hooks": [command()]}]},
         "matcher: is an object",
     ),
+    "a list for a shell": ({"Stop": [{"hooks": [command(shell=["sh"])]}]}, "shell is ['sh']; known: bash"),
     "timeout 0": ({"Stop": [{"hooks": [command(timeout=0)]}]}, "timeout is 0; give seconds greater than 0"),
     "timeout text": ({"Stop": [{"hooks": [command(timeout="5")]}]}, "timeout is '5'"),
     "timeout true": ({"Stop": [{"hooks": [command(timeout=True)]}]}, "timeout is True"),

@@ -11,7 +11,9 @@ from hookline.engine.declaration import Declaration
 from hookline.engine.hook import DEFAULT_TIMEOUT, Hook, Mode, OnError, settled_on_error
 from hookline.engine.point import Point
 from hookline.errors import FileError
-from hookline.hookfile.read import DEFAULTS, KEYS, KINDS, declared, is_native, parse, read, schema
+from hookline.hookfile.keys import HOOK
+from hookline.hookfile.kinds import KINDS
+from hookline.hookfile.read import DEFAULTS, declared, is_native, parse, read, schema
 from hookline.source import Document, load, without_lines
 from tests.hookfile.schemas import faults
 
@@ -80,7 +82,7 @@ def test_every_example_of_the_page_loads_and_fits_the_schema(sample):
 
 
 def test_the_page_explains_every_key():
-    assert [key for key in KEYS if f"| `{key}` |" not in PAGE.read_text()] == []
+    assert [key for key in HOOK.keys if f"| `{key}` |" not in PAGE.read_text()] == []
 
 
 RIGHT = {
@@ -579,13 +581,13 @@ def test_what_follows_when_a_hook_breaks_is_what_the_page_says():
 
 def test_the_schema_is_for_the_keys_that_are_read():
     entry = schema()["$defs"]["hook"]
-    assert list(entry["properties"]) == list(KEYS)
+    assert list(entry["properties"]) == list(HOOK.keys)
     assert [each["required"] for each in entry["oneOf"]] == [[kind] for kind in KINDS]
     assert schema()["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 
 
 WORDS = st.sampled_from(
-    [*KEYS, *Point, "a", "kind:shell", "5s", "input.a", "not", "any", "x.py:f", "http://a", ""]
+    [*HOOK.keys, *Point, "a", "kind:shell", "5s", "input.a", "not", "any", "x.py:f", "http://a", ""]
 )
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | WORDS | st.text(max_size=5),

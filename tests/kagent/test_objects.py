@@ -9,11 +9,13 @@ import yaml
 
 from hookline.errors import FileError
 from hookline.kagent.controller import condition_of, selected, selector_of
-from hookline.kagent.crds import kagent_crds
 from hookline.kagent.fetch import main as fetched
 from hookline.kagent.fetch import merged
+from hookline.kagent.keys import AGENT, MOST_HOOKS
 from hookline.kagent.objects import APPLIED, CONFIG_HASH, Compiled, Pods, compiled, has_hooks
 from hookline.kagent.system import load
+from hookline.kagent.types import EVENTS
+from hookline.kube.install import crds
 from hookline.kube.kinds import KAGENT, MCP_SERVER, MODEL_CONFIG, REMOTE_MCP_SERVER, Kind
 from tests.fakes.images import MadeImage
 from tests.fakes.registry import FakeRegistry
@@ -378,8 +380,17 @@ def test_an_agent_without_hooks_has_no_first_container():
 
 
 def schema() -> dict[str, Any]:
-    (definition, *_) = kagent_crds()
+    (definition, *_) = crds("kagent")
     return definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+def test_the_definition_has_the_keys_of_a_hook_that_are_read_and_no_other():
+    spec = schema()["properties"]["spec"]["properties"]
+    assert set(spec["hooks"]["items"]["properties"]) == set(AGENT.keys["hooks"].below.keys)
+    assert spec["hooks"]["maxItems"] == MOST_HOOKS
+    assert set(spec["hooks"]["items"]["properties"]["event"]["enum"]) == set(EVENTS)
+    # The rest of an agent is kept as it was written.
+    assert set(spec) < set(AGENT.keys)
 
 
 SCHEMA_WRONG = {

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hookline.kagent.crds import kagent_crds
-from hookline.sympozium.cluster.crds import crds
+from hookline.kube.install import crds
 from tests.fakes.images import MadeImage
 from tests.fakes.registry import FakeRegistry
 from tests.kube.kubectl import Kubectl
@@ -203,7 +202,7 @@ def made(kind: str, version: str, name: str, spec: dict[str, Any]) -> dict[str, 
 @pytest.fixture(scope="module")
 def site(kubeconfig, image, tmp_path_factory) -> Iterator[Site]:
     kubectl = Kubectl(kubeconfig, tmp_path_factory.mktemp("kubectl"))
-    kubectl.define([*crds(), *kagent_crds()])
+    kubectl.define([*crds(), *crds("kagent")])
     with (
         outside_of_the_cluster() as outside,
         FakeRegistry(login=LOGIN, auth="basic") as registry,

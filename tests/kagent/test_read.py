@@ -17,8 +17,8 @@ from hookline.kagent.hooks import (
     directory,
     searched,
 )
+from hookline.kagent.keys import MOST_HOOKS
 from hookline.kagent.read import is_kagent, parse
-from hookline.kagent.read_agent import MOST_HOOKS
 from hookline.kagent.resolve import planned, runtime
 from hookline.matcher import pattern
 
@@ -497,10 +497,10 @@ def test_what_means_nothing_here_is_said_and_costs_nothing():
     )
     assert found.problems == ()
     assert [note.partition(": ")[2] for note in found.notes] == [
-        "spec.skills: skills are not loaded here",
-        "spec.declarative.novelty: this key is not known here and has no effect",
-        "spec.declarative.executeCodeBlocks: code blocks in answers are not run here",
         "spec.declarative.memory: there is no long-term memory here",
+        "spec.declarative.executeCodeBlocks: code blocks in answers are not run here",
+        "spec.declarative.novelty: this key is not known here and has no effect",
+        "spec.skills: skills are not loaded here",
         "kind: a SandboxAgent means nothing here; read are Agent, ModelConfig, RemoteMCPServer, MCPServer",
         "is a Deployment of apps/v1, which means nothing here",
     ]
@@ -698,7 +698,7 @@ def test_the_variables_of_the_deployment_are_found_for_the_hooks():
 
 def test_reading_a_manifest_starts_and_opens_nothing():
     folder = Path(__file__).parents[2] / "src/hookline/kagent"
-    for name in ("__init__", "read", "read_agent", "hooks", "types", "resolve"):
+    for name in ("__init__", "read", "keys", "hooks", "types", "resolve"):
         file = folder / f"{name}.py"
         source = file.read_text()
         assert not any(word in source for word in ("import os", "subprocess", "open(", "environ[")), file

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hookline.kube.install import Installation, objects
-from hookline.sympozium.cluster.crds import crds
+from hookline.kube.install import Installation, crds, objects
 from tools.chart import CHART, stale, write
 
 ROOT = Path(__file__).parents[2]
@@ -152,7 +151,7 @@ def test_what_is_not_current_is_told_and_written_again(tmp_path):
     chart = shutil.copytree(CHART, tmp_path / "chart")
     (chart / "crds" / "agents.yaml").write_text("old")
     (chart / "crds" / "forgotten.yaml").write_text("old")
-    (chart / "files" / "rules.yaml").unlink()
-    assert stale(chart) == ["crds/agents.yaml", "crds/forgotten.yaml", "files/rules.yaml"]
+    (chart / "templates" / "rights.yaml").unlink()
+    assert stale(chart) == ["crds/agents.yaml", "crds/forgotten.yaml", "templates/rights.yaml"]
     write(chart)
     assert stale(chart) == []

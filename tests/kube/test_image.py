@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hookline.kube.install import Installation, objects
-from hookline.sympozium.cluster.crds import crds
+from hookline.kube.install import Installation, crds, objects
 from tests.kube.kubectl import Kubectl
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]

@@ -17,9 +17,7 @@ import yaml
 from hookline.cli.operator import StartOptions
 from hookline.cli.parser import parse
 from hookline.errors import UsageError
-from hookline.kagent.crds import kagent_crds
-from hookline.kube.install import GRANTABLE, KAGENT_RULES, RULES, USER, Installation, arguments, objects
-from hookline.sympozium.cluster.crds import crds
+from hookline.kube.install import GRANTABLE, KAGENT_RULES, RULES, USER, Installation, arguments, crds, objects
 from tests.kube.kubectl import Kubectl, missing
 from tests.sympozium.cluster.manifests import HOOK, run
 
@@ -244,7 +242,7 @@ def test_the_command_prints_all_of_it():
 def test_the_definitions_are_printed_by_themselves():
     assert list(yaml.safe_load_all(hookline("crds").stdout)) == crds()
     assert json.loads(hookline("crds", "--json").stdout)["items"] == crds()
-    assert list(yaml.safe_load_all(hookline("crds", "--kagent").stdout)) == kagent_crds()
+    assert list(yaml.safe_load_all(hookline("crds", "--kagent").stdout)) == crds("kagent")
 
 
 def test_a_selector_without_agents_to_select_is_told():

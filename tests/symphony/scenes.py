@@ -10,7 +10,8 @@ from typing import Any
 
 from hookline.symphony.agents import Place, TurnFailed
 from hookline.symphony.issue import Issue
-from hookline.symphony.read import Workflow, read
+from hookline.symphony.read import read
+from hookline.symphony.types import Workflow
 
 ISSUE = Issue(
     id="u-1", identifier="ABC-123", title="Mend the fence", state="Todo", url="https://x.test/ABC-123"

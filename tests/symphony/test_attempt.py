@@ -22,8 +22,8 @@ from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import TurnFailed
 from hookline.symphony.attempt import Site, Stop, attempt, outcome_of, recovered, removed
 from hookline.symphony.hooks import Outputs
-from hookline.symphony.read import Script, WorkflowError
 from hookline.symphony.trackers import TrackerError
+from hookline.symphony.types import Script, WorkflowError
 from hookline.symphony.workspace import Root, WorkspaceError
 from tests.symphony.scenes import (
     ISSUE,

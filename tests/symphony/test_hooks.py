@@ -30,7 +30,7 @@ from hookline.symphony.hooks import (
     withheld,
     workspace_hooks,
 )
-from hookline.symphony.read import POINTS, Hooks, Script
+from hookline.symphony.types import POINTS, Hooks, Script
 from hookline.symphony.workspace import Root
 from tests.symphony.scenes import ISSUE, PATH, until
 

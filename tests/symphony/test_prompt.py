@@ -6,7 +6,8 @@ import pytest
 
 from hookline.symphony.issue import Blocker, Issue
 from hookline.symphony.prompt import fault_of, guidance, issue_values, rendered
-from hookline.symphony.read import WorkflowError, read
+from hookline.symphony.read import read
+from hookline.symphony.types import WorkflowError
 
 ISSUE = Issue(
     id="u1",

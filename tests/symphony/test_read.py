@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from hookline.symphony.read import (
+from hookline.symphony.keys import SECTIONS
+from hookline.symphony.read import read, read_file, workflow_file
+from hookline.symphony.types import (
     DEFAULT_TIMEOUT,
     DEFAULTS,
-    KEYS,
     POINTS,
     Agent,
     Codex,
@@ -21,10 +22,7 @@ from hookline.symphony.read import (
     WorkflowError,
     declaration,
     missing_for_dispatch,
-    read,
-    read_file,
     resolved,
-    workflow_file,
 )
 
 FILE = "/work/WORKFLOW.md"
@@ -212,7 +210,7 @@ def test_front_matter_that_is_no_map_is_a_typed_error(yaml):
         (front("hooks:\n\tbefore_run: x\n"), 3, "a tab indents this line"),
         (front("hooks: {}\nhooks: {}\n"), 3, "written twice"),
         (b"---\nhooks: \xff\n---\n", 2, "not UTF-8"),
-        ("\ufeff".encode("utf-16"), 1, "not UTF-8"),
+        ("\ufeff".encode("utf-16"), None, "this is UTF-16; save it as UTF-8"),
     ],
 )
 def test_broken_yaml_is_a_typed_error_with_its_line(text, line, said):
@@ -458,7 +456,7 @@ def test_what_a_service_cannot_do_without_is_told_by_key():
 
 
 def test_every_key_says_what_it_is():
-    assert all(key.says.endswith(".") for keys in KEYS.values() for key in keys.values())
+    assert all(key.doc.endswith(".") for table in SECTIONS.values() for key in table.keys.values())
 
 
 def test_the_hooks_are_declared_with_script_limit_and_place():

@@ -19,7 +19,7 @@ from hookline.sympozium.environment import (
 )
 from hookline.sympozium.result import BEGIN, END, MOST_BYTES, Result, ended, from_output, parsed
 from hookline.sympozium.types import HookSpec, Model, RunSpec, SecretRef, TaskSpec
-from hookline.table import Place
+from hookline.table import Location
 
 RUN = RunSpec(
     name="r-1", namespace="ops", instance="alice", task="look", session_key="s", env={"B": "run", "A": "run"}
@@ -108,7 +108,7 @@ def test_a_value_may_refer_to_a_variable_before_it():
 
 
 def test_secrets_are_references_until_somebody_looks_them_up():
-    ref = SecretRef(name="pd", key="token", place=Place("run.yaml", 7, "env[0]"))
+    ref = SecretRef(name="pd", key="token", place=Location("run.yaml", 7, "env[0]"))
     hook = HookSpec(
         name="h", image="i", env={"T": ref, "U": SecretRef(name="pd", key="other", optional=True)}
     )

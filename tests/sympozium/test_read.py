@@ -258,7 +258,7 @@ def test_a_name_just_short_enough_is_right():
 def test_an_unknown_field_is_told_and_costs_nothing():
     found = parse(hook("zzz: 1") + "  wholeNewThing: {a: 1}\n", "run.yaml")
     assert (found.problems, len(found.runs[0].lifecycle.post_run)) == ((), 1)
-    assert [each.partition(": ")[0] for each in found.notes] == ["run.yaml:11", "run.yaml:10"]
+    assert [each.partition(": ")[0] for each in found.notes] == ["run.yaml:10", "run.yaml:11"]
     assert all("this key is not known here and has no effect" in each for each in found.notes)
 
 

@@ -5,7 +5,7 @@ import pytest
 from hookline.errors import FileError
 from hookline.sympozium.secret_refs import Secrets, read_secrets
 from hookline.sympozium.types import SecretRef
-from hookline.table import Place
+from hookline.table import Location
 
 GOOD = {
     "lines": ("# mine\n\npagerduty/token=a=b \nexport aws/key.id='c'\n", {"pagerduty": {"token": "a=b"}, "aws": {"key.id": "c"}}),
@@ -46,7 +46,7 @@ def test_what_is_wrong_is_told_with_its_place_and_without_the_secret(tmp_path, t
 
 
 def ref(**more):
-    return SecretRef(**{"name": "page-duty", "key": "api.token", "place": Place("run.yaml", 7), **more})
+    return SecretRef(**{"name": "page-duty", "key": "api.token", "place": Location("run.yaml", 7), **more})
 
 
 def test_a_reference_is_looked_up_in_the_file_then_in_the_environment():

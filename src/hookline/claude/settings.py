@@ -7,31 +7,30 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from os import PathLike
 from typing import Any, NamedTuple, cast
 
 from hookline.claude.events import EVENTS, event_of, meant, point_of
-from hookline.claude.tools import TOOLS, tool_named
+from hookline.claude.permission import rule_parts
+from hookline.claude.tools import TOOLS
 from hookline.engine.context import Facts
 from hookline.engine.declaration import Declaration, HookDeclaration
 from hookline.engine.hook import Matcher, OnError
 from hookline.errors import FileError, UsageError
 from hookline.matcher import pattern
+from hookline.source import Wrong, key_of, load_json, without_lines
+from hookline.table import Findings, Key, Node, Reader, Table, unread
 
 FORMAT = "claude"
 MILLISECONDS_FROM = 1000
 LONGEST_SESSION_END = 60.0
 
 Json = dict[str, Any]
-Path = tuple[str | int, ...]
 
 _EXACT = re.compile(r"[A-Za-z0-9_]+(?:\s*[|,]\s*[A-Za-z0-9_]+)*\s*")
-_RULE = re.compile(r"([A-Za-z][A-Za-z0-9_*-]*)(?:\((.*)\))?", re.DOTALL)
 _NEVER_BLOCKS = ("Stop", "SubagentStop", "TaskCompleted", "TeammateIdle")
 _NOT_RUN = {
     "prompt": "a prompt hook asks a model",
@@ -43,25 +42,6 @@ _SHELLS = {
     "bash": ("bash", "-c"),
     "powershell": ("pwsh", "-NoProfile", "-Command"),
 }
-_KEYS = frozenset(
-    [
-        "type",
-        "command",
-        "args",
-        "timeout",
-        "if",
-        "once",
-        "async",
-        "asyncRewake",
-        "rewakeMessage",
-        "statusMessage",
-        "onFailure",
-        "shell",
-        "url",
-        "headers",
-        "allowedEnvVars",
-    ]
-)
 
 
 class Declared(NamedTuple):
@@ -145,29 +125,6 @@ def subject_of(facts: Facts, event: str) -> str:
     return defaults.get(subject or "", "")
 
 
-def applies(rule: str, tool: str, given: Any) -> bool:
-    """Whether permission-rule text fits a call: `Bash(git *)`, `Write(*.txt)`, `WebFetch(domain:x)`, `mcp__x__*`."""
-    name, inner = _rule(rule)
-    if not fnmatchcase(tool, name):
-        return False
-    if inner is None or inner in ("", "*"):
-        return True
-    values = cast("Json", given) if isinstance(given, dict) else {}
-    known = tool_named(tool)
-    if known.kind == "shell":
-        command = values.get(known.keys.get("command", "command"), "")
-        return isinstance(command, str) and any(_fits_command(inner, part) for part in _commands(command))
-    if inner.startswith("domain:"):
-        host = re.sub(
-            r"^[a-z]+://(?:[^/@]*@)?([^/:?#]*).*$", r"\1", str(values.get("url", "")), flags=re.I | re.S
-        )
-        wanted = inner.removeprefix("domain:").lower()
-        return host.lower() == wanted or fnmatchcase(host.lower(), wanted)
-    texts = [value for value in values.values() if isinstance(value, str)]
-    path = values.get(known.keys.get("path", ""))
-    return any(_fits_path(inner, text) for text in ([path] if isinstance(path, str) else texts))
-
-
 def _either(one: Any, other: Any) -> str | None:
     if one is None or other is None:
         return None
@@ -185,296 +142,305 @@ def _event_in(facts: Facts) -> str | None:
         return None
 
 
-def _rule(rule: str) -> tuple[str, str | None]:
-    found = _RULE.fullmatch(rule.strip())
-    if found is None:
-        raise UsageError(f"{rule!r} is not a permission rule; write it like Bash(git *) or Write(*.txt)")
-    return found.group(1), found.group(2)
-
-
-def _commands(text: str) -> list[str]:
-    """The whole line and each command in it: a hook runs rather once too often than not at all."""
-    parts = [part.strip(" \t(){}") for part in re.split(r"&&|\|\||[;|&\n]|\$\(|`", text)]
-    return [text.strip(), *(part for part in parts if part)]
-
-
-def _fits_command(inner: str, command: str) -> bool:
-    if inner.endswith(":*"):
-        start = inner.removesuffix(":*")
-        return command == start or command.startswith(f"{start} ")
-    # `git *` is also git alone.
-    return fnmatchcase(command, inner) or (inner.endswith(" *") and command == inner[:-2])
-
-
-def _fits_path(inner: str, path: str) -> bool:
-    wanted = inner.removeprefix("./").replace("**/", "*").replace("**", "*")
-    wanted = wanted.replace("//", "/", 1) if wanted.startswith("//") else wanted
-    return fnmatchcase(path, wanted) or fnmatchcase(path, f"*/{wanted.lstrip('/')}")
-
-
 class _File:
     """One file while it is read: what it declares, and what is wrong with it."""
 
     def __init__(self, text: str, file: str) -> None:
-        self.text = text.removeprefix("\ufeff")
+        self.text = text
         self.file = file
-        self.lines: Mapping[Path, int] = {}
-        self.problems: list[FileError] = []
-        self.notes: list[str] = []
+        self.findings = Findings()
         self.hooks: list[HookDeclaration] = []
 
     def read(self) -> Declared:
         settings = self._settings()
-        groups = settings.get("hooks", {})
-        if isinstance(groups, dict):
-            for event, listed in cast("Json", groups).items():
-                self._event(event, listed)
-        else:
-            self._wrong(("hooks",), f"is {_kind(groups)}; it must be an object of events")
-        if settings.get("disableAllHooks") is True:
-            self.notes.append(
-                f"{self._place(('disableAllHooks',))}: disableAllHooks is true; no hook here runs"
-            )
-            self.hooks.clear()
+        if settings is not None:
+            self._groups(settings)
+            if settings.value.get("disableAllHooks") is True:
+                _note(settings, "disableAllHooks is true; no hook here runs", "disableAllHooks")
+                self.hooks.clear()
         hooks, repeated = once(self.hooks)
-        declaration = Declaration(
-            format=FORMAT, source=self.file, hooks=hooks, notes=(*self.notes, *repeated)
-        )
-        return Declared(declaration, tuple(self.problems))
+        notes = (*map(str, self.findings.notes), *repeated)
+        declaration = Declaration(format=FORMAT, source=self.file, hooks=hooks, notes=notes)
+        return Declared(declaration, tuple(self.findings.problems))
 
-    def _settings(self) -> Json:
+    def _settings(self) -> Node | None:
         try:
-            value: Any = json.loads(self.text)
-        except json.JSONDecodeError as exc:
-            hint = "; the file is empty" if not self.text.strip() else ""
-            self._fault(f"not JSON: {exc.msg} at column {exc.colno}{hint}", exc.lineno)
-            return {}
-        except (ValueError, RecursionError) as exc:
-            self._fault(f"not JSON that can be read: {exc}", None)
-            return {}
-        if not isinstance(value, dict):
-            self._fault(f"is {_kind(value)}; it must be an object with 'hooks'", 1)
-            return {}
-        self.lines, twice = _places(self.text)
-        for path, line in twice:
-            if path[0] == "hooks":
-                self._fault("is there twice; only the last one counts, join them", line, _key(path))
-        for key in cast("Json", value):
+            document, twice = load_json(self.text, self.file)
+        except FileError as exc:
+            self.findings.problems.append(exc)
+            return None
+        settings = Node.root(document, self.findings)
+        if not isinstance(document.value, dict):
+            settings.wrong(f"is {_kind(document.value)}; it must be an object with 'hooks'")
+            return None
+        for trail, line in twice:
+            if trail[0] == "hooks":
+                told = "is there twice; only the last one counts, join them"
+                self.findings.problems.append(FileError(told, file=self.file, line=line, key=key_of(trail)))
+        for key in settings.of_mapping:
             if key != "hooks" and key.lower() in ("hook", "hooks"):
-                self._wrong((key,), "is not a key of this file; did you mean 'hooks'?")
-        return cast("Json", value)
+                settings.wrong("is not a key of this file; did you mean 'hooks'?", key)
+        return settings
 
-    def _event(self, event: str, listed: Any) -> None:
-        path: Path = ("hooks", event)
-        if event not in EVENTS:
-            self._wrong(path, f"is not an event of Claude Code; {meant(event)}")
-        elif not isinstance(listed, list):
-            self._wrong(path, f"is {_kind(listed)}; it must be a list of groups {_GROUP}")
-        else:
-            for index, group in enumerate(cast("list[Any]", listed)):
-                self._group(event, (*path, index), group)
-
-    def _group(self, event: str, path: Path, group: Any) -> None:
-        if not isinstance(group, dict):
-            self._wrong(path, f"is {_kind(group)}; it must be a group {_GROUP}")
+    def _groups(self, settings: Node) -> None:
+        groups = settings.of_mapping.get("hooks", {})
+        if not isinstance(groups, dict):
+            settings.wrong(f"is {_kind(groups)}; it must be an object of events", "hooks")
             return
-        known = cast("Json", group)
+        if not groups:
+            return
+        node = settings.child("hooks")
+        for event in node.of_mapping:
+            listed = node.child(event)
+            if event not in EVENTS:
+                listed.wrong(f"is not an event of Claude Code; {meant(event)}")
+            elif not isinstance(listed.value, list):
+                listed.wrong(f"is {_kind(listed.value)}; it must be a list of groups {_GROUP}")
+            else:
+                for index in range(len(listed.of_list)):
+                    self._group(event, listed.child(index))
+
+    def _group(self, event: str, group: Node) -> None:
+        known = group.of_mapping
+        if not isinstance(group.value, dict):
+            group.wrong(f"is {_kind(group.value)}; it must be a group {_GROUP}")
+            return
         if "hooks" not in known and ("command" in known or "type" in known):
-            self._wrong(path, f'is a handler by itself; put it in a group {{"hooks": [...]}}, {_GROUP}')
+            group.wrong(f'is a handler by itself; put it in a group {{"hooks": [...]}}, {_GROUP}')
             return
-        self._odd_keys(path, known, frozenset({"matcher", "hooks", "description", "id"}))
+        _IN_GROUP.read(group)
         handlers = known.get("hooks")
         if not isinstance(handlers, list):
-            self._wrong((*path, "hooks"), f"is {_kind(handlers)}; it must be a list of handlers")
+            group.wrong(f"is {_kind(handlers)}; it must be a list of handlers", "hooks")
             return
         try:
-            match = self._match(event, path, known.get("matcher"))
+            match = _match(event, group)
         except UsageError as exc:
-            self._wrong((*path, "matcher"), str(exc))
+            group.wrong(str(exc), "matcher")
             return
-        for index, handler in enumerate(cast("list[Any]", handlers)):
-            where = (*path, "hooks", index)
-            try:
-                self._handler(event, where, match, handler)
-            except UsageError as exc:
-                self._wrong(where, str(exc))
+        listed = group.child("hooks")
+        for index in range(len(listed.of_list)):
+            self._handler(event, match, listed.child(index))
 
-    def _match(self, event: str, path: Path, matcher: Any) -> str | None:
-        if matcher is None:
-            return None
-        if not isinstance(matcher, str):
-            raise UsageError(f"is {_kind(matcher)}; it must be a string such as 'Bash|Write'")
-        where = self._place((*path, "matcher"))
-        if EVENTS[event].subject is None:
-            if matcher not in ("", "*"):
-                self.notes.append(
-                    f"{where}: {event} has nothing to match; the matcher {matcher!r} is ignored"
-                )
-            return None
-        whole = whole_pattern(matcher)
-        if whole is not None and EVENTS[event].subject == "tool_name":
-            self._tell_of_near_misses(where, matcher)
-        return whole
-
-    def _tell_of_near_misses(self, where: str, matcher: str) -> None:
-        if not _EXACT.fullmatch(matcher.strip()):
+    def _handler(self, event: str, match: str | None, node: Node) -> None:
+        if not isinstance(node.value, dict):
+            node.wrong(f"is {_kind(node.value)}; it must be a handler {_HANDLER}")
             return
-        for name in re.split(r"\s*[|,]\s*", matcher.strip()):
-            hint = _meant_tool(name)
-            if hint:
-                self.notes.append(f"{where}: no tool of Claude Code is called {name!r}; {hint}")
-
-    def _handler(self, event: str, path: Path, match: str | None, handler: Any) -> None:
-        if not isinstance(handler, dict):
-            raise UsageError(f"is {_kind(handler)}; it must be a handler {_HANDLER}")
-        known = cast("Json", handler)
-        kind = known.get("type")
+        kind = node.of_mapping.get("type")
         if isinstance(kind, str) and kind in _NOT_RUN:
-            raise UsageError(f"{_NOT_RUN[kind]}, which hookline does not do in this version; it does not run")
-        if kind not in ("command", "http"):
-            raise UsageError(f"type is {kind!r}; known: command, http")
-        self._odd_keys(path, known, _KEYS)
-        params = {"dialect": FORMAT, "event": event} | (
-            _command(known) if kind == "command" else _request(known)
-        )
-        params |= self._conditions(event, path, known)
-        name = f"{event}: {_name(params)}{' (async)' if 'async' in params else ''}"
+            node.wrong(f"{_NOT_RUN[kind]}, which hookline does not do in this version; it does not run")
+            return
+        if not isinstance(kind, str) or kind not in _KINDS:
+            node.wrong(f"type is {kind!r}; known: {', '.join(_KINDS)}")
+            return
+        table, needed = _KINDS[kind]
+        # What must be there is read like a null where it is not.
+        values = table.read(node.with_value({needed: None, **node.of_mapping}))
+        conditions = _conditions(event, node, values)
+        if not node.is_sound:
+            return
+        params = {"dialect": FORMAT, "event": event, **_params(kind, node, values), **conditions}
+        if not node.is_sound:
+            return
         self.hooks.append(
             HookDeclaration(
-                name=name,
+                name=f"{event}: {_name(params)}{' (async)' if 'async' in params else ''}",
                 points=(point_of(event),),
                 kind=kind,
                 params=params,
                 match=match,
-                timeout=self._timeout(event, path, known),
-                on_error=self._on_error(event, path, known),
-                source=self._place(path),
+                timeout=_timeout(event, node, values),
+                on_error=_on_error(event, node, values),
+                source=node.source,
             )
         )
 
-    def _conditions(self, event: str, path: Path, known: Json) -> Json:
-        found: Json = {}
-        if "if" in known:
-            rule = known["if"]
-            if not isinstance(rule, str):
-                raise UsageError(f"if is {_kind(rule)}; it must be a permission rule such as 'Bash(git *)'")
-            if EVENTS[event].subject != "tool_name":
-                raise UsageError(
-                    f"if is {rule!r}, but {event} has no tool call to test; the hook would never run"
-                )
-            _rule(rule)
-            found["if"] = rule
-        if "once" in known:
-            self.notes.append(
-                f"{self._place((*path, 'once'))}: once counts only in a skill; here it is ignored"
+
+def _note(node: Node, message: str, *inner: str | int) -> None:
+    """Something odd; unlike a mistake it names the key in its own words."""
+    node.findings.notes.append(node.location(*inner)._replace(key=None).problem(message))
+
+
+def _odd_key(node: Node, name: str, table: Table) -> None:
+    near = get_close_matches(name.lower(), table.keys, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(table.keys))}"
+    _note(node, f"{name!r} is no key here and is ignored; {hint}", name)
+
+
+def _match(event: str, group: Node) -> str | None:
+    matcher = group.of_mapping.get("matcher")
+    if matcher is None:
+        return None
+    if not isinstance(matcher, str):
+        raise UsageError(f"is {_kind(matcher)}; it must be a string such as 'Bash|Write'")
+    if EVENTS[event].subject is None:
+        if matcher not in ("", "*"):
+            _note(group, f"{event} has nothing to match; the matcher {matcher!r} is ignored", "matcher")
+        return None
+    whole = whole_pattern(matcher)
+    if whole is not None and EVENTS[event].subject == "tool_name" and _EXACT.fullmatch(matcher.strip()):
+        for name in re.split(r"\s*[|,]\s*", matcher.strip()):
+            hint = _meant_tool(name)
+            if hint:
+                _note(group, f"no tool of Claude Code is called {name!r}; {hint}", "matcher")
+    return whole
+
+
+def _conditions(event: str, node: Node, values: Json) -> Json:
+    found: Json = {}
+    if "if" in values:
+        if EVENTS[event].subject != "tool_name":
+            node.wrong(
+                f"if is {values['if']!r}, but {event} has no tool call to test; the hook would never run"
             )
-        for key in ("async", "asyncRewake"):
-            if known.get(key, False) not in (True, False):
-                raise UsageError(f"{key} is {_kind(known[key])}; it must be true or false")
-        if self._is_async(known):
-            found["async"] = True
-            self._tell_of_async(path, known)
-        return found
+        try:
+            rule_parts(values["if"])
+        except UsageError as exc:
+            node.wrong(str(exc))
+        found["if"] = values["if"]
+    if _is_async(values):
+        found["async"] = True
+    if "once" in node.of_mapping:
+        _note(node, "once counts only in a skill; here it is ignored", "once")
+    if values.get("asyncRewake"):
+        _note(
+            node,
+            "asyncRewake wakes no agent here; the hook runs as with async, and what it says is only on record",
+            "asyncRewake",
+        )
+    if _is_async(values) and "timeout" in values:
+        told = "a timeout is not kept for an async hook, which ends with the run at the latest"
+        _note(node, told, "timeout")
+    return found
 
-    def _tell_of_async(self, path: Path, known: Json) -> None:
-        if known.get("asyncRewake") is True:
-            self.notes.append(
-                f"{self._place((*path, 'asyncRewake'))}: asyncRewake wakes no agent here; the hook runs as with"
-                " async, and what it says is only on record"
-            )
-        if "timeout" in known:
-            self.notes.append(
-                f"{self._place((*path, 'timeout'))}: a timeout is not kept for an async hook, which ends with the"
-                " run at the latest"
-            )
 
-    def _timeout(self, event: str, path: Path, known: Json) -> float:
-        if "timeout" not in known:
-            return EVENTS[event].timeout
-        value = known["timeout"]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise UsageError(f"timeout is {value!r}; give seconds greater than 0")
-        where = self._place((*path, "timeout"))
-        if value >= MILLISECONDS_FROM:
-            self.notes.append(
-                f"{where}: timeout is {value:g} seconds ({value / 60:.0f} minutes); if these are milliseconds,"
-                f" write {value / 1000:g}"
-            )
-        if event == "SessionEnd" and value > LONGEST_SESSION_END:
-            self.notes.append(f"{where}: timeout is {value:g}; a SessionEnd hook has at most 60 seconds")
-            return LONGEST_SESSION_END
-        return float(value)
+def _timeout(event: str, node: Node, values: Json) -> float:
+    value = values.get("timeout", EVENTS[event].timeout)
+    if "timeout" in values and value >= MILLISECONDS_FROM:
+        _note(
+            node,
+            f"timeout is {value:g} seconds ({value / 60:.0f} minutes); if these are milliseconds,"
+            f" write {value / 1000:g}",
+            "timeout",
+        )
+    if "timeout" in values and event == "SessionEnd" and value > LONGEST_SESSION_END:
+        _note(node, f"timeout is {value:g}; a SessionEnd hook has at most 60 seconds", "timeout")
+        return LONGEST_SESSION_END
+    return float(value)
 
-    def _on_error(self, event: str, path: Path, known: Json) -> OnError:
-        wanted = known.get("onFailure", "continue")
-        if wanted not in ("continue", "block", "ignore", "allow"):
-            raise UsageError(f"onFailure is {wanted!r}; known: block")
-        if wanted != "block":
-            return OnError.CONTINUE
-        if event in _NEVER_BLOCKS or self._is_async(known):
-            what = "an async hook" if event not in _NEVER_BLOCKS else event
-            self.notes.append(f"{self._place((*path, 'onFailure'))}: onFailure does nothing for {what}")
-            return OnError.CONTINUE
-        return OnError.BLOCK
 
-    @staticmethod
-    def _is_async(known: Json) -> bool:
-        return known.get("async") is True or known.get("asyncRewake") is True
+def _on_error(event: str, node: Node, values: Json) -> OnError:
+    if values.get("onFailure") != "block":
+        return OnError.CONTINUE
+    if event in _NEVER_BLOCKS or _is_async(values):
+        what = "an async hook" if event not in _NEVER_BLOCKS else event
+        _note(node, f"onFailure does nothing for {what}", "onFailure")
+        return OnError.CONTINUE
+    return OnError.BLOCK
 
-    def _odd_keys(self, path: Path, known: Json, keys: frozenset[str]) -> None:
-        for key in known:
-            if key not in keys:
-                near = get_close_matches(key.lower(), keys, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(keys))}"
-                self.notes.append(
-                    f"{self._place((*path, key))}: {key!r} is no key here and is ignored; {hint}"
-                )
 
-    def _wrong(self, path: Path, message: str) -> None:
-        self._fault(message, self._line(path), _key(path))
+def _is_async(values: Json) -> bool:
+    return values.get("async") is True or values.get("asyncRewake") is True
 
-    def _fault(self, message: str, line: int | None, key: str | None = None) -> None:
-        self.problems.append(FileError(message, file=self.file, line=line, key=key))
 
-    def _line(self, path: Path) -> int | None:
-        while path and path not in self.lines:
-            path = path[:-1]
-        return self.lines.get(path)
+def _params(kind: str, node: Node, values: Json) -> Json:
+    if kind == "http":
+        return {
+            "url": values["url"],
+            "headers": values.get("headers", {}),
+            "variables": values.get("allowedEnvVars", []),
+        }
+    if "args" in values:
+        return {"argv": [values["command"], *values["args"]]}
+    shell = node.of_mapping.get("shell", "sh")
+    if not isinstance(shell, str) or shell not in _SHELLS:
+        node.wrong(f"shell is {shell!r}; known: bash, powershell")
+        return {}
+    return {"argv": [*_SHELLS[shell], values["command"]], "command": values["command"]}
 
-    def _place(self, path: Path) -> str:
-        return f"{self.file}:{self._line(path) or 1}"
+
+def _command(node: Node) -> str:
+    if not isinstance(node.value, str) or not node.value.strip():
+        raise Wrong(f"is {node.value!r}; it must be the text of a command")
+    return node.value
+
+
+def _strings(wanted: str) -> Reader:
+    def read(node: Node) -> list[str]:
+        value = without_lines(node.value)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in node.of_list):
+            raise Wrong(f"is {value!r}; it must be {wanted}")
+        return list(node.of_list)
+
+    return read
+
+
+def _headers(node: Node) -> Json:
+    value = without_lines(node.value)
+    if not isinstance(value, dict) or not all(isinstance(item, str) for item in node.of_mapping.values()):
+        raise Wrong(f"is {value!r}; it must be an object of strings")
+    return dict(node.of_mapping)
+
+
+def _url(node: Node) -> str:
+    if not isinstance(node.value, str) or not node.value.startswith(("http://", "https://")):
+        raise Wrong(f"is {without_lines(node.value)!r}; it must start with http:// or https://")
+    return node.value
+
+
+def _seconds(node: Node) -> float:
+    value = node.value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise Wrong(f"is {value!r}; give seconds greater than 0")
+    return value
+
+
+def _if(node: Node) -> str:
+    if not isinstance(node.value, str):
+        raise Wrong(f"is {_kind(node.value)}; it must be a permission rule such as 'Bash(git *)'")
+    return node.value
+
+
+def _flag(node: Node) -> bool:
+    if node.value not in (True, False):
+        raise Wrong(f"is {_kind(node.value)}; it must be true or false")
+    return node.value is True
+
+
+def _on_failure(node: Node) -> str:
+    if node.value not in ("continue", "block", "ignore", "allow"):
+        raise Wrong(f"is {node.value!r}; known: block")
+    return node.value
 
 
 _HANDLER = '{"type": "command", "command": "..."}'
 _GROUP = '{"matcher": "Bash", "hooks": [' + _HANDLER + "]}"
 
 
-def _command(known: Json) -> Json:
-    command = known.get("command")
-    if not isinstance(command, str) or not command.strip():
-        raise UsageError(f"command is {command!r}; it must be the text of a command")
-    if "args" not in known:
-        shell = known.get("shell", "sh")
-        if shell not in _SHELLS:
-            raise UsageError(f"shell is {shell!r}; known: bash, powershell")
-        return {"argv": [*_SHELLS[shell], command], "command": command}
-    args = known["args"]
-    if not isinstance(args, list) or not all(isinstance(item, str) for item in cast("list[Any]", args)):
-        raise UsageError(f"args is {args!r}; it must be a list of strings")
-    return {"argv": [command, *cast("list[str]", args)]}
+def _table(**read: Reader) -> Table:
+    """A handler's keys. One that is for another type of handler is known, and has no effect."""
+    every = ("type", "once", "rewakeMessage", "statusMessage", "shell", *_OF_COMMAND, *_OF_REQUEST)
+    readers = {**dict.fromkeys(every, unread), **_OF_EVERY, **read}
+    keys = {name: Key(each) for name, each in readers.items()}
+    return Table(keys, unknown=_odd_key, null="read", at_entry=True)
 
 
-def _request(known: Json) -> Json:
-    url = known.get("url")
-    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
-        raise UsageError(f"url is {url!r}; it must start with http:// or https://")
-    headers = known.get("headers", {})
-    if not isinstance(headers, dict) or not all(isinstance(v, str) for v in cast("Json", headers).values()):
-        raise UsageError(f"headers is {headers!r}; it must be an object of strings")
-    allowed = known.get("allowedEnvVars", [])
-    if not isinstance(allowed, list) or not all(isinstance(v, str) for v in cast("list[Any]", allowed)):
-        raise UsageError(f"allowedEnvVars is {allowed!r}; it must be a list of names")
-    return {"url": url, "headers": headers, "variables": allowed}
+_OF_EVERY: Mapping[str, Reader] = {
+    "timeout": _seconds,
+    "if": _if,
+    "async": _flag,
+    "asyncRewake": _flag,
+    "onFailure": _on_failure,
+}
+_OF_COMMAND: Mapping[str, Reader] = {"command": _command, "args": _strings("a list of strings")}
+_OF_REQUEST: Mapping[str, Reader] = {
+    "url": _url,
+    "headers": _headers,
+    "allowedEnvVars": _strings("a list of names"),
+}
+_KINDS = {"command": (_table(**_OF_COMMAND), "command"), "http": (_table(**_OF_REQUEST), "url")}
+"""The keys of each type of handler, and the one that it cannot be without."""
+_IN_GROUP = Table(dict.fromkeys(("matcher", "hooks", "description", "id"), Key(unread)), unknown=_odd_key)
 
 
 def _name(params: Json) -> str:
@@ -499,64 +465,15 @@ def _meant_tool(name: str) -> str | None:
     return f"did you mean {near[0]!r}?" if near else None
 
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
-
-
-# Not by `lines`: that reads JSON as YAML, which refuses some of it (a colon on the next line, half a surrogate pair), and
-# a key that comes twice anywhere. Claude Code reads such a file, so its guards must not be lost here.
-def _places(text: str) -> tuple[dict[Path, int], list[tuple[Path, int]]]:
-    """The line of each value of a JSON text known to be right, by its path; and the keys that come twice."""
-    starts = [0, *(found.end() for found in re.finditer("\n", text))]
-    lines: dict[Path, int] = {}
-    twice: list[tuple[Path, int]] = []
-    path: list[str | int] = []
-    for token, line, after in _tokens(text, starts):
-        if token in "}]":
-            path.pop()
-        elif token == ",":
-            if isinstance(path[-1], int):
-                path[-1] += 1
-        elif token == ":":
-            continue
-        elif after == ":":
-            path[-1] = cast("str", json.loads(token))
-            if tuple(path) in lines:
-                twice.append((tuple(path), line))
-            lines[tuple(path)] = line
-            continue
-        else:
-            lines.setdefault(tuple(path), line)
-            if token == "{":
-                path.append("")
-            elif token == "[":
-                path.append(0)
-    return lines, twice
-
-
-def _tokens(text: str, starts: list[int]) -> Iterator[tuple[str, int, str]]:
-    """Each token with its line, and the token after it."""
-    before: tuple[str, int] | None = None
-    for found in _TOKEN.finditer(text):
-        token = found.group()
-        if before is not None:
-            yield *before, token
-        before = token, bisect_right(starts, found.start())
-    if before is not None:
-        yield *before, ""
-
-
-def _key(path: Path) -> str:
-    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in path]
-    return "".join(parts).removeprefix(".")
+_WORDS: Mapping[type, str] = {
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+}
 
 
 def _kind(value: Any) -> str:
-    kinds = {
-        "dict": "an object",
-        "list": "a list",
-        "str": "a string",
-        "bool": "true or false",
-        "int": "a number",
-        "float": "a number",
-    }
-    return kinds.get(value.__class__.__name__, "missing")
+    return next((word for kind, word in _WORDS.items() if isinstance(value, kind)), "missing")

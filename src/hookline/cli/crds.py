@@ -18,10 +18,9 @@ class CrdsOptions:
 
 
 def print_crds(options: CrdsOptions) -> int:
-    from hookline.kagent.crds import kagent_crds
-    from hookline.sympozium.cluster.crds import crds
+    from hookline.kube.install import crds
 
-    print_objects(kagent_crds() if options.kagent else crds(), as_json=options.json)
+    print_objects(crds("kagent" if options.kagent else "sympozium"), as_json=options.json)
     return 0
 
 

@@ -21,8 +21,7 @@ class ManifestOptions(OperatorOptions):
 
 
 def manifest(options: ManifestOptions) -> int:
-    from hookline.kube.install import Installation, objects
-    from hookline.sympozium.cluster.crds import crds
+    from hookline.kube.install import Installation, crds, objects
 
     check(options)
     settings = Installation(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from hookline.claude import settings
 from hookline.claude.host import asked_when, command_of, read, shell_of, written
+from hookline.claude.permission import applies
 from hookline.engine.context import HookContext
 from hookline.engine.declaration import HookDeclaration
 from hookline.engine.hook import Handler, Hook, Matcher, Mode, OnError, options_of
@@ -103,7 +104,7 @@ def attached(
     file: Path, runner: Runner, function: Callable[[HookDeclaration], Callable[..., Any]]
 ) -> Attached:
     """The hooks of a `hookline.yaml` or a `.claude/settings.json`. `function` finds the one that `python:` names."""
-    found: native.Found | settings.Declared
+    found: native.HookFile | settings.Declared
     notes: list[str] = []
     if file.suffix == ".json":
         found = settings.declared(text_of(file), file)
@@ -301,7 +302,5 @@ def _conditions(declared: HookDeclaration) -> list[Callable[[HookContext], bool]
         found.append(condition(declared.when))
     rule = declared.params.get("if")
     if rule is not None:
-        found.append(
-            lambda context: settings.applies(rule, context.current_tool or "", context.given.payload)
-        )
+        found.append(lambda context: applies(rule, context.current_tool or "", context.given.payload))
     return found

@@ -32,11 +32,15 @@ OWN_GUARDS = "hookline.guards"
 _MADE_BY = (
     "hookfile/attach.py",
     "hookfile/compiler.py",
+    "claude/permission.py",
     "claude/settings.py",
     "hookfile/condition.py",
+    "hookfile/keys.py",
+    "hookfile/kinds.py",
     "hookfile/read.py",
     "engine/hook.py",
     "source.py",
+    "table.py",
     "matcher.py",
 )
 

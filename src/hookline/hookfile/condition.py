@@ -301,3 +301,41 @@ def _listed(word: str, value: Any, trail: Trail) -> list[Any]:
     if not isinstance(value, list) or not value:
         raise Wrong(f"{word} needs a list with at least one item", trail)
     return cast("list[Any]", value)
+
+
+_TEST_REF, CONDITION_REF = {"$ref": "#/$defs/test"}, {"$ref": "#/$defs/condition"}
+_TEST_LIST = {"type": "array", "items": _TEST_REF, "minItems": 1}
+_CONDITION_LIST = {"type": "array", "items": CONDITION_REF, "minItems": 1}
+_TEST: dict[str, Any] = {
+    "description": "A value to equal, a list of tests of which one must hold, or tests that must all hold.",
+    "anyOf": [
+        {"type": ["string", "number", "boolean", "null"]},
+        _TEST_LIST,
+        {
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": False,
+            "properties": {
+                "equals": {"description": "This very value."},
+                "contains": {"type": "string", "minLength": 1, "description": "This text is in it."},
+                "matches": {"type": "string", "minLength": 1, "description": "The pattern is found in it."},
+                "exists": {"type": "boolean", "description": "It is there and not null, or it is not."},
+                "not": _TEST_REF,
+                "any": _TEST_LIST,
+                "all": _TEST_LIST,
+            },
+        },
+    ],
+}
+_CONDITION: dict[str, Any] = {
+    "type": "object",
+    "minProperties": 1,
+    "additionalProperties": False,
+    "properties": {"not": CONDITION_REF, "any": _CONDITION_LIST, "all": _CONDITION_LIST},
+    "patternProperties": {
+        r"^(input|output)(\.[^.]+)*$": _TEST_REF,
+        f"^({'|'.join(field for field in FIELDS if field not in ('input', 'output'))})$": _TEST_REF,
+    },
+}
+SHAPES = {"condition": _CONDITION, "test": _TEST}
+"""The JSON Schema of conditions and of the tests in them, by the names under which they refer to each other."""

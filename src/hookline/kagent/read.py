@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from hookline.errors import FileError
-from hookline.kagent.read_agent import headers, read_agent
+from hookline.kagent.keys import AGENT, AgentFindings, headers
 from hookline.kagent.types import (
     CORE,
     PROVIDERS,
@@ -22,8 +19,9 @@ from hookline.kagent.types import (
     ServerManifest,
     ValueFrom,
 )
+from hookline.kube.manifests import as_mapping, holds_objects, objects, secret_values
 from hookline.source import Document, load_all, text_of
-from hookline.table import At, Told, meant
+from hookline.table import Node, duration, meant, number, pairs, text, texts
 
 _GROUP = "kagent.dev/"
 _VERSIONS = {
@@ -32,21 +30,14 @@ _VERSIONS = {
     "RemoteMCPServer": "v1alpha2",
     "MCPServer": "v1alpha1",
 }
-_HEAD = re.compile(r"^apiVersion:\s*['\"]?kagent\.dev/", re.MULTILINE)
 _ELSEWHERE = ("AzureOpenAI", "GeminiVertexAI", "AnthropicVertexAI", "Bedrock", "SAPAICore", "Foundry")
 _OPTIONS = {"OpenAI": "openAI", "Anthropic": "anthropic", "Ollama": "ollama", "Gemini": "gemini"}
 _PROTOCOLS = {"STREAMABLE_HTTP": "http", "SSE": "sse"}
 
 
 def is_kagent(text: str, file: str | PathLike[str]) -> bool:
-    """Whether a YAML text holds an object of kagent's, or the part of one that has its hooks."""
-    try:
-        documents = load_all(text, file)
-    except FileError:
-        return _HEAD.search(text) is not None
-    return any(
-        _api(each.value).startswith(_GROUP) or _is_fragment(each.value) for each in _objects(documents)
-    )
+    """True if a YAML text holds an object of kagent's, or the part of one that has its hooks."""
+    return holds_objects(text, file, _GROUP, _is_fragment)
 
 
 def read(file: str | PathLike[str]) -> Manifests:
@@ -65,32 +56,11 @@ def parse(text: str | bytes, file: str | PathLike[str]) -> Manifests:
     return _File(documents, str(file)).manifests()
 
 
-def _api(value: Any) -> str:
-    given = _mapping(value).get("apiVersion")
-    return given if isinstance(given, str) else ""
-
-
 def _is_fragment(value: Any) -> bool:
     """An Agent without its head, as documents show it: `spec` with `hooks`, and neither apiVersion nor kind."""
-    given = _mapping(value)
-    hooks = _mapping(given.get("spec")).get("hooks")
+    given = as_mapping(value)
+    hooks = as_mapping(given.get("spec")).get("hooks")
     return isinstance(hooks, list) and not {"apiVersion", "kind"} & set(given)
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
-def _objects(documents: list[Document]) -> Iterator[Document]:
-    """Each object by itself, also those of a `List`."""
-    for document in documents:
-        given = _mapping(document.value)
-        items = given.get("items")
-        if given.get("kind") != "List" or not isinstance(items, list):
-            yield document
-            continue
-        for item in cast("list[Any]", items):
-            yield Document(item, document.file, getattr(item, "line", document.line))
 
 
 class _File:
@@ -99,13 +69,13 @@ class _File:
     def __init__(self, documents: list[Document], file: str) -> None:
         self._documents = documents
         self._file = file
-        self._told = Told()
+        self._findings = AgentFindings()
         self._agents: list[AgentManifest] = []
         self._models: list[ModelManifest] = []
         self._servers: list[ServerManifest] = []
         self._values: dict[tuple[str, str], Mapping[str, str]] = {}
         self._seen: dict[tuple[str, str, str], str] = {}
-        self._readers: Mapping[str, Callable[[At, str, str], None]] = {
+        self._readers: Mapping[str, Callable[[Node, str, str], None]] = {
             "Agent": self._agent,
             "ModelConfig": self._model,
             "MCPServer": self._command_server,
@@ -115,85 +85,86 @@ class _File:
         }
 
     def manifests(self) -> Manifests:
-        for document in _objects(self._documents):
+        for document in objects(self._documents):
             value: Any = document.value
+            node = Node.root(document, self._findings)
             if isinstance(value, Mapping):
-                self._object(At(document, _mapping(value), (), self._told))
+                self._object(node)
             elif value is not None:
-                self._told.problems.append(document.problem("is no object; it must have apiVersion and kind"))
+                node.wrong("is no object; it must have apiVersion and kind")
         return Manifests(
             tuple(self._agents),
             tuple(self._models),
             tuple(self._servers),
             self._values,
-            tuple(self._told.problems),
-            tuple(self._told.broken),
-            tuple(self._told.notes),
+            tuple(self._findings.problems),
+            tuple(self._findings.broken),
+            tuple(map(str, self._findings.notes)),
         )
 
-    def _object(self, at: At) -> None:
-        if _is_fragment(at.value):
+    def _object(self, node: Node) -> None:
+        if _is_fragment(node.value):
             name = Path(self._file).stem
-            at.note(f"has no apiVersion and kind; it is read as the Agent {name!r}")
-            agent = read_agent(at, name, "default", self._told)
+            node.note(f"has no apiVersion and kind; it is read as the Agent {name!r}")
+            agent = _agent(node, name, "default")
             self._agents += [replace(agent, fragment=True)] if agent else []
             return
-        kind = at.text("kind", needed=f"it is one of {', '.join(_VERSIONS)}")
-        if not kind or not _is_read(at, kind):
+        kind = node.get("kind", text, needed=f"it is one of {', '.join(_VERSIONS)}")
+        if not kind or not _is_read(node, kind):
             return
-        metadata = at.mapping("metadata")
+        metadata = node.mapping("metadata")
         if metadata is None:
-            at.wrong("metadata is missing; write metadata: {name: ...}")
+            node.wrong("metadata is missing; write metadata: {name: ...}")
             return
-        name = metadata.text("name", needed="every object has a name")
-        namespace = metadata.text("namespace") or "default"
-        first = self._seen.setdefault((kind, namespace, name), at.line())
-        if first != at.line():
-            at.wrong(f"the {kind} {name!r} is in {first} already", "metadata", "name")
+        name = metadata.get("name", text, needed="every object has a name")
+        namespace = metadata.get("namespace", text) or "default"
+        first = self._seen.setdefault((kind, namespace, name), node.source)
+        if first != node.source:
+            node.wrong(f"the {kind} {name!r} is in {first} already", "metadata", "name")
         elif name:
-            self._readers[kind](at, name, namespace)
+            self._readers[kind](node, name, namespace)
 
-    def _agent(self, at: At, name: str, namespace: str) -> None:
-        agent = read_agent(at, name, namespace, self._told)
+    def _agent(self, node: Node, name: str, namespace: str) -> None:
+        agent = _agent(node, name, namespace)
         if agent is not None:
             self._agents.append(agent)
 
-    def _model(self, at: At, name: str, namespace: str) -> None:
-        spec = at.mapping("spec")
+    def _model(self, node: Node, name: str, namespace: str) -> None:
+        spec = node.mapping("spec")
         if spec is None:
-            at.wrong("spec is missing; it has provider and model")
+            node.wrong("spec is missing; it has provider and model")
             return
-        provider = spec.text("provider") or "OpenAI"
+        provider = spec.get("provider", text) or "OpenAI"
         if provider not in PROVIDERS and provider not in _ELSEWHERE:
             hint = meant(provider, (*PROVIDERS, *_ELSEWHERE))
             spec.wrong(f"unknown provider {provider!r}{hint}", "provider")
-        options = spec.mapping(_OPTIONS.get(provider, "")) or At.empty()
-        most = options.number("maxTokens")
+        options = spec.mapping(_OPTIONS.get(provider, "")) or spec.with_value({})
+        most = options.get("maxTokens", number, None)
         self._models.append(
             ModelManifest(
                 name=name,
                 namespace=namespace,
                 provider=provider,
-                model=spec.text("model", needed="it names the provider's model"),
-                base_url=options.text("baseUrl") or _ollama(options.text("host")),
-                temperature=options.number("temperature"),
-                top_p=options.number("topP"),
+                model=spec.get("model", text, needed="it names the provider's model"),
+                base_url=options.get("baseUrl", text) or _ollama(options.get("host", text)),
+                temperature=options.get("temperature", number, None),
+                top_p=options.get("topP", number, None),
                 max_tokens=int(most) if most is not None else None,
                 key=_key(spec, provider),
-                place=spec.place("", "provider"),
+                place=spec.problem("", "provider"),
             )
         )
 
-    def _command_server(self, at: At, name: str, namespace: str) -> None:
-        spec = at.mapping("spec") or At.empty()
+    def _command_server(self, node: Node, name: str, namespace: str) -> None:
+        spec = node.mapping("spec") or node.with_value({})
         deployment = spec.mapping("deployment")
         if deployment is None:
-            at.wrong("spec.deployment is missing; it has the server's cmd and args")
+            node.wrong("spec.deployment is missing; it has the server's cmd and args")
             return
-        transport = spec.text("transportType") or "stdio"
+        transport = spec.get("transportType", text) or "stdio"
         if transport not in ("stdio", "http"):
             spec.wrong(f"unknown transportType {transport!r}; known: stdio, http", "transportType")
-        command = deployment.text("cmd")
+        command = deployment.get("cmd", text)
         absent = ""
         if transport == "http":
             absent = "it is a server for HTTP, which a cluster starts; start it, and write a RemoteMCPServer"
@@ -210,22 +181,22 @@ class _File:
                 name=name,
                 namespace=namespace,
                 command=command,
-                args=deployment.texts("args"),
-                env=deployment.pairs("env"),
+                args=deployment.get("args", texts, ()),
+                env=deployment.get("env", pairs, {}),
                 transport="stdio",
                 absent=absent,
             )
         )
 
-    def _remote_server(self, at: At, name: str, namespace: str) -> None:
-        spec = at.mapping("spec")
+    def _remote_server(self, node: Node, name: str, namespace: str) -> None:
+        spec = node.mapping("spec")
         if spec is None:
-            at.wrong("spec is missing; it has the server's url")
+            node.wrong("spec is missing; it has the server's url")
             return
-        protocol = spec.text("protocol") or "STREAMABLE_HTTP"
+        protocol = spec.get("protocol", text) or "STREAMABLE_HTTP"
         if protocol not in _PROTOCOLS:
             spec.wrong(f"unknown protocol {protocol!r}{meant(protocol, _PROTOCOLS)}", "protocol")
-        url = spec.text("url", needed="it is the server's address, http://... or https://...")
+        url = spec.get("url", text, needed="it is the server's address, http://... or https://...")
         if url and not url.startswith(("http://", "https://")):
             spec.wrong(f"is {url!r}; give http://... or https://...", "url")
         self._servers.append(
@@ -234,42 +205,48 @@ class _File:
                 name=name,
                 namespace=namespace,
                 url=url,
-                headers=headers(spec),
-                timeout=spec.duration("timeout"),
+                headers=spec.get("headersFrom", headers, {}),
+                timeout=spec.get("timeout", duration, None),
                 transport=_PROTOCOLS.get(protocol, "http"),
             )
         )
 
-    def _values_of(self, at: At, name: str, _namespace: str) -> None:
-        kind = at.text("kind")
-        known = at.pairs("stringData") if kind == "Secret" else at.pairs("data")
-        encoded = at.pairs("data") if kind == "Secret" else {}
-        for key, value in encoded.items():
-            try:
-                known.setdefault(key, base64.b64decode(value, validate=True).decode())
-            except (binascii.Error, UnicodeDecodeError):
-                at.wrong("is not text in base64; write it plainly under stringData", "data", key)
+    def _values_of(self, node: Node, name: str, _namespace: str) -> None:
+        kind = node.get("kind", text)
+        known = secret_values(node) if kind == "Secret" else node.get("data", pairs, {})
         self._values[kind, name] = known
 
 
-def _is_read(at: At, kind: str) -> bool:
-    """Whether an object is of a kind and version that mean something here."""
-    api = at.text("apiVersion", needed=f"it is {_GROUP}v1alpha2 for an Agent")
+def _agent(node: Node, name: str, namespace: str) -> AgentManifest | None:
+    """What an object of the kind `Agent` says."""
+    spec = node.mapping("spec")
+    if spec is None:
+        if "spec" not in node:
+            node.wrong("spec is missing; it has the agent's type, declarative and hooks")
+        return None
+    values = AGENT.read(spec)
+    inner = values.pop("declarative", {"asked": spec.problem("")})
+    return AgentManifest(name=name, namespace=namespace, source=spec.source, **values, **inner)
+
+
+def _is_read(node: Node, kind: str) -> bool:
+    """True if an object is of a kind and version that mean something here."""
+    api = node.get("apiVersion", text, needed=f"it is {_GROUP}v1alpha2 for an Agent")
     if kind in CORE and api == "v1":
         return True
     if not api.startswith(_GROUP):
         if api:
-            at.note(f"is a {kind} of {api}, which means nothing here")
+            node.note(f"is a {kind} of {api}, which means nothing here")
         return False
     if kind not in _VERSIONS:
         hint = meant(kind, _VERSIONS)
         if "did you mean" in hint:
-            at.wrong(f"unknown kind {kind!r}{hint}", "kind")
+            node.wrong(f"unknown kind {kind!r}{hint}", "kind")
         else:
-            at.note(f"a {kind} means nothing here; read are {', '.join(_VERSIONS)}", "kind")
+            node.note(f"a {kind} means nothing here; read are {', '.join(_VERSIONS)}", "kind")
         return False
     if api != f"{_GROUP}{_VERSIONS[kind]}":
-        at.wrong(f"is {api!r}; of {kind} {_GROUP}{_VERSIONS[kind]} is read", "apiVersion")
+        node.wrong(f"is {api!r}; of {kind} {_GROUP}{_VERSIONS[kind]} is read", "apiVersion")
         return False
     return True
 
@@ -281,8 +258,8 @@ def _ollama(host: str) -> str:
     return f"{host if '://' in host else f'http://{host}'}".rstrip("/") + "/v1"
 
 
-def _key(spec: At, provider: str) -> ValueFrom | None:
-    secret, key = spec.text("apiKeySecret"), spec.text("apiKeySecretKey")
+def _key(spec: Node, provider: str) -> ValueFrom | None:
+    secret, key = spec.get("apiKeySecret", text), spec.get("apiKeySecretKey", text)
     if key and not secret:
         spec.wrong(
             "stands without apiKeySecret, which names the Secret that it is a key of", "apiKeySecretKey"
@@ -291,4 +268,4 @@ def _key(spec: At, provider: str) -> ValueFrom | None:
         spec.wrong("stands without apiKeySecretKey, which names the key in it", "apiKeySecret")
     if not key:
         return None
-    return ValueFrom(kind="Secret", name=secret, key=key, asked=spec.place("", "apiKeySecretKey"))
+    return ValueFrom(kind="Secret", name=secret, key=key, asked=spec.problem("", "apiKeySecretKey"))

@@ -1,5 +1,8 @@
 """What an installation of the operator needs, as objects: its account, the least rights, and the Deployment.
 
+`hookline operator manifest` prints them. The Helm chart is made of the same objects by tools/chart.py, and is never
+the source of anything but its values.
+
 The operator can grant to hooks (`lifecycle.rbac`) what stands in the role `hookline-grantable` and no more. It holds that
 role for this purpose alone, where it can be read and changed; beyond what it holds the API server lets it grant nothing.
 """
@@ -7,9 +10,10 @@ role for this purpose alone, where it can be read and changed; beyond what it ho
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 from hookline.errors import UsageError
 from hookline.kube.kinds import (
@@ -43,6 +47,7 @@ from hookline.kube.kinds import (
     Kind,
     Object,
 )
+from hookline.source import read, without_lines
 
 NAME = "hookline-operator"
 GRANTABLE_NAME = "hookline-grantable"
@@ -106,6 +111,25 @@ KAGENT_RULES: tuple[Object, ...] = (
 LEADING = (_rule([LEASE], ("get", "create", "update", "patch")),)
 
 
+OPTIONS: Mapping[str, str] = {
+    "image": "--image",
+    "agent_image": "--agent-image",
+    "watched": "--namespace",
+    "shared_account": "--shared-account",
+    "agent_command": "--agent-command",
+    "storage_class": "--storage-class",
+    "prepare_as_root": "--prepare-as-root",
+    "kagent": "--kagent",
+    "kagent_selector": "--kagent-selector",
+    "plain_registries": "--plain-registry",
+    "workspace_size": "--workspace-size",
+    "max_run_history": "--max-run-history",
+}
+"""The operator's option for each setting: a flag, one for each of several, or none for an empty text."""
+_CRDS = {"sympozium": "sympozium/cluster/crds.yaml", "kagent": "kagent/crds.yaml"}
+"""Where each system keeps the definitions of its kinds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
     """`watched` are the namespaces that the operator works in and has rights in; none given are all."""
@@ -143,6 +167,11 @@ class Installation:
             raise UsageError(f"the history is {self.max_run_history} runs; give 0, which keeps none, or more")
 
 
+def crds(system: str = "sympozium") -> list[Object]:
+    """The CustomResourceDefinitions of a system, with all that its file writes once written out."""
+    return without_lines(read(Path(__file__).parents[1] / _CRDS[system]).value["items"])
+
+
 def objects(settings: Installation) -> list[Object]:
     """All of it in the order in which it can be applied; the definitions of the kinds come before, from `crds`."""
     return [
@@ -158,27 +187,16 @@ def objects(settings: Installation) -> list[Object]:
 
 def arguments(settings: Installation) -> list[str]:
     """The operator's own command line."""
-    words = ["operator", "--image", settings.image]
-    if settings.agent_image:
-        words += ["--agent-image", settings.agent_image]
-    for name in settings.watched:
-        words += ["--namespace", name]
-    if settings.shared_account:
-        words += ["--shared-account"]
-    if settings.agent_command:
-        words += ["--agent-command", settings.agent_command]
-    if settings.storage_class:
-        words += ["--storage-class", settings.storage_class]
-    if settings.prepare_as_root:
-        words += ["--prepare-as-root"]
-    if settings.kagent:
-        words += ["--kagent"]
-    if settings.kagent_selector:
-        words += ["--kagent-selector", settings.kagent_selector]
-    for host in settings.plain_registries:
-        words += ["--plain-registry", host]
-    words += ["--workspace-size", settings.workspace_size]
-    return [*words, "--max-run-history", str(settings.max_run_history), "--port", str(PORT)]
+    words = ["operator"]
+    for field, option in OPTIONS.items():
+        value = getattr(settings, field)
+        if isinstance(value, bool):
+            words += [option] if value else []
+        elif isinstance(value, tuple):
+            words += [word for each in cast("tuple[str, ...]", value) for word in (option, each)]
+        elif value != "":
+            words += [option, str(value)]
+    return [*words, "--port", str(PORT)]
 
 
 def _granted(settings: Installation, name: str, rules: Sequence[Object]) -> list[Object]:

@@ -31,7 +31,7 @@ from hookline.symphony.agents import CodingAgent, Place, Told, TurnFailed
 from hookline.symphony.hooks import Outputs, Scene, Scripts, fields, withheld, workspace_hooks
 from hookline.symphony.issue import Issue
 from hookline.symphony.prompt import guidance, issue_values, rendered
-from hookline.symphony.read import Workflow, declaration
+from hookline.symphony.types import Workflow, declaration
 from hookline.symphony.workspace import Root, Workspace, WorkspaceError, workspace_key
 
 logger = logging.getLogger(__name__)

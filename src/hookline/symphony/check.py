@@ -10,7 +10,8 @@ from pathlib import Path
 from hookline.options import ExplainOptions
 from hookline.runners.places import Place, known_place, runs_in
 from hookline.symphony.prompt import fault_of
-from hookline.symphony.read import Workflow, declaration, missing_for_dispatch, read_file, workflow_file
+from hookline.symphony.read import read_file, workflow_file
+from hookline.symphony.types import Workflow, declaration, missing_for_dispatch
 from hookline.terminal import Explained, ExplainedHook
 
 AGENT_HERE = "the agent runs here, as do hooks in Python"

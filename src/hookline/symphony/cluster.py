@@ -36,8 +36,8 @@ from hookline.symphony.hooks import fields
 from hookline.symphony.issue import Issue, issue_text
 from hookline.symphony.job import UNREAD_NOTE, AttemptJob, AttemptStream, Over
 from hookline.symphony.pod import NEAR
-from hookline.symphony.read import Workflow
 from hookline.symphony.trackers import Tracker, TrackerError
+from hookline.symphony.types import Workflow
 from hookline.symphony.workspace import workspace_key
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from hookline.errors import HookBroke
 from hookline.handlers.input import context_json, environment
 from hookline.journal.masking import SHORTEST, Mask
 from hookline.runners import Ending, Order, Runner
-from hookline.symphony import read as symphony
 from hookline.symphony.issue import Issue
-from hookline.symphony.read import DEFAULTS, POINTS, Script
+from hookline.symphony.read import FILE
+from hookline.symphony.types import DEFAULTS, POINTS, Hooks, Script
 from hookline.symphony.workspace import Root, Workspace, WorkspaceError
 
 logger = logging.getLogger(__name__)
@@ -101,10 +101,10 @@ class Scripts:
     `secret_names` are variables that no script sees, nor any other variable that holds the same value.
     """
 
-    current: Callable[[], symphony.Hooks]
+    current: Callable[[], Hooks]
     runner: Runner
     environ: Mapping[str, str]
-    file: str = symphony.FILE
+    file: str = FILE
     secret_names: frozenset[str] = frozenset()
     mask: Mask = field(default_factory=Mask)
     outputs: Outputs | None = None

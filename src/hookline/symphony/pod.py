@@ -41,8 +41,9 @@ from hookline.symphony.board.service import rules_of
 from hookline.symphony.board.state import eligible
 from hookline.symphony.hooks import Outputs
 from hookline.symphony.issue import Issue, issue_from
-from hookline.symphony.read import Workflow, read
+from hookline.symphony.read import read
 from hookline.symphony.trackers import Tracker, TrackerError
+from hookline.symphony.types import Workflow
 from hookline.symphony.worker import agent_of, tracker_of
 from hookline.symphony.workspace import Root, WorkspaceError, workspace_key
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from hookline.symphony.issue import Blocker, Issue
-from hookline.symphony.read import Workflow, WorkflowError
+from hookline.symphony.types import Workflow, WorkflowError
 
 DEFAULT_PROMPT = """\
 You are working on issue {{ issue.identifier }}: {{ issue.title }}

@@ -28,8 +28,8 @@ from hookline.symphony.board.state import eligible
 from hookline.symphony.check import AGENT_HERE, read_workflow
 from hookline.symphony.hooks import Outputs
 from hookline.symphony.issue import Issue
-from hookline.symphony.read import Workflow
 from hookline.symphony.trackers import Tracker, TrackerError
+from hookline.symphony.types import Workflow
 from hookline.symphony.worker import agent_of, secret_names, tracker_of
 from hookline.symphony.workspace import Root, workspace_key
 from hookline.terminal import err, interruptible, print_json, print_line, watcher

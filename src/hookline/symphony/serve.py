@@ -31,8 +31,9 @@ from hookline.symphony.board.picture import LastLines, Picture, log_to
 from hookline.symphony.board.reload import Watched
 from hookline.symphony.board.service import Service
 from hookline.symphony.hooks import Outputs
-from hookline.symphony.read import Workflow, WorkflowError, workflow_file
+from hookline.symphony.read import workflow_file
 from hookline.symphony.trackers import TrackerError
+from hookline.symphony.types import Workflow, WorkflowError
 from hookline.symphony.worker import SiteWorker, agent_of, secret_names, tracker_of
 from hookline.symphony.workspace import Root
 from hookline.terminal import err, print_json

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hookline.engine.hook import Hook
 from hookline.options import WORKFLOW, CheckOptions, ExplainOptions, RunOptions, ServeOptions, TryOptions
-from hookline.symphony.read import Workflow
+from hookline.symphony.types import Workflow
 from hookline.terminal import Explained, Problems
 
 NAME = WORKFLOW

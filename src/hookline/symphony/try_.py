@@ -23,8 +23,8 @@ from hookline.runners import Runner
 from hookline.runners.local import LocalRunner
 from hookline.symphony.hooks import Outputs, Scene, Scripts, workspace_hooks
 from hookline.symphony.issue import Issue
-from hookline.symphony.read import POINTS, Workflow
 from hookline.symphony.run import names_of_secrets, watchers
+from hookline.symphony.types import POINTS, Workflow
 from hookline.symphony.workspace import Root
 from hookline.terminal import interruptible, out, print_json
 

@@ -18,9 +18,9 @@ from hookline.symphony.attempt import Site, Stop, attempt, outcome_of, removed
 from hookline.symphony.board.service import Ended, rules_of
 from hookline.symphony.board.state import eligible
 from hookline.symphony.issue import Issue
-from hookline.symphony.read import Workflow
 from hookline.symphony.trackers import Tracker
 from hookline.symphony.trackers.names import tracker_of as tracker_named
+from hookline.symphony.types import Workflow
 from hookline.symphony.workspace import workspace_key
 
 

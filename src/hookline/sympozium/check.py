@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from hookline.errors import FileError
 from hookline.sympozium.environment import script_at
-from hookline.sympozium.read_lifecycle import RESERVED
+from hookline.sympozium.lifecycle import RESERVED
 from hookline.sympozium.types import HookSpec, Lifecycle, Manifests, RunSpec
-from hookline.table import Place
+from hookline.table import Location
 
 _ALWAYS_THERE = frozenset(
     {
@@ -140,7 +140,7 @@ def not_here_of_file(manifests: Manifests) -> tuple[str, ...]:
     return tuple(dict.fromkeys(told))
 
 
-def _of_cluster(keys: Mapping[str, Place]) -> Iterator[str]:
+def _of_cluster(keys: Mapping[str, Location]) -> Iterator[str]:
     for key, place in keys.items():
         yield _said(place, _HERE.get(key, "is not used on one machine: it is a matter of pods"))
 
@@ -156,7 +156,7 @@ def _of_command(hook: HookSpec, names: frozenset[str]) -> Iterator[FileError]:
             yield from _without_shell(text, place, names)
 
 
-def _of_script(text: str, place: Place, names: frozenset[str]) -> Iterator[FileError]:
+def _of_script(text: str, place: Location, names: frozenset[str]) -> Iterator[FileError]:
     own = {name for found in _SET_BY_SCRIPT.findall(text) for name in found if name}
     own |= {word for found in _READ.findall(text) for word in found.split() if not word.startswith("-")}
     told: set[str] = set()
@@ -204,7 +204,7 @@ def _has_default(form: str, following: str) -> bool:
     return form in tuple("-+=?") or (form == ":" and following in tuple("-+=?"))
 
 
-def _without_shell(text: str, place: Place, names: frozenset[str]) -> Iterator[FileError]:
+def _without_shell(text: str, place: Location, names: frozenset[str]) -> Iterator[FileError]:
     for found in _SUBSTITUTION.finditer(text):
         inner = found[1] if found[1] is not None else found[2]
         if found[1] is not None and inner in names:
@@ -229,5 +229,5 @@ def _literal_secrets(hook: HookSpec) -> Iterator[str]:
             )
 
 
-def _said(place: Place, message: str) -> str:
+def _said(place: Location, message: str) -> str:
     return str(place.problem(message))

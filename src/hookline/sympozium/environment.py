@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from hookline.sympozium.read_lifecycle import RESERVED
+from hookline.sympozium.lifecycle import RESERVED
 from hookline.sympozium.types import HookSpec, Model, RunSpec, SecretRef, TaskSpec, Value
 
 MOST_RESULT = 32 * 1024

@@ -11,8 +11,8 @@ from hookline.engine.hook import OnError
 from hookline.engine.point import Point
 from hookline.errors import FileError, UsageError
 from hookline.kube.kinds import LABEL, LONGEST_NAME
+from hookline.sympozium.keys import NO_TASK
 from hookline.sympozium.phases import Stage
-from hookline.sympozium.read import NO_TASK
 from hookline.sympozium.types import HookSpec, Instance, Manifests, Member, Pack, RunSpec, SecretRef
 from hookline.table import meant
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hookline.errors import FileError
-from hookline.table import Place
+from hookline.table import Location
 
 GROUP = "sympozium.ai/v1alpha1"
 HOOK_TIMEOUT = 300.0
@@ -23,7 +23,7 @@ class SecretRef:
     name: str
     key: str
     optional: bool = False
-    place: Place = field(default=Place(""), compare=False)
+    place: Location = field(default=Location(""), compare=False)
 
 
 Value = str | SecretRef
@@ -41,9 +41,9 @@ class HookSpec:
     env: Mapping[str, Value] = field(default_factory=dict[str, Value])
     timeout: float = HOOK_TIMEOUT
     gate: bool = False
-    place: Place = field(default=Place(""), compare=False)
-    places: tuple[Place, ...] = field(default=(), compare=False, repr=False)
-    env_places: Mapping[str, Place] = field(default_factory=dict[str, Place], compare=False, repr=False)
+    place: Location = field(default=Location(""), compare=False)
+    places: tuple[Location, ...] = field(default=(), compare=False, repr=False)
+    env_places: Mapping[str, Location] = field(default_factory=dict[str, Location], compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Lifecycle:
     post_run: tuple[HookSpec, ...] = ()
     rbac: tuple[Rule, ...] = ()
     gate_default: str = "block"
-    place: Place = field(default=Place(""), compare=False)
+    place: Location = field(default=Location(""), compare=False)
 
     @property
     def gate(self) -> int | None:
@@ -138,8 +138,8 @@ class RunSpec:
     tools_allowed: tuple[str, ...] = ()
     tools_denied: tuple[str, ...] = ()
     fragment: bool = False
-    place: Place = field(default=Place(""), compare=False)
-    elsewhere: Mapping[str, Place] = field(default_factory=dict[str, Place], compare=False)
+    place: Location = field(default=Location(""), compare=False)
+    elsewhere: Mapping[str, Location] = field(default_factory=dict[str, Location], compare=False)
 
     @property
     def hooks(self) -> Lifecycle:
@@ -163,8 +163,8 @@ class Instance:
     image_pull_secrets: tuple[str, ...] = ()
     tools_allowed: tuple[str, ...] = ()
     tools_denied: tuple[str, ...] = ()
-    place: Place = field(default=Place(""), compare=False)
-    elsewhere: Mapping[str, Place] = field(default_factory=dict[str, Place], compare=False)
+    place: Location = field(default=Location(""), compare=False)
+    elsewhere: Mapping[str, Location] = field(default_factory=dict[str, Location], compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +185,7 @@ class Pack:
     kind: str = "Ensemble"
     enabled: bool = True
     members: tuple[Member, ...] = ()
-    place: Place = field(default=Place(""), compare=False)
+    place: Location = field(default=Location(""), compare=False)
 
 
 class Manifests(NamedTuple):

@@ -7,8 +7,8 @@ import pytest
 
 from hookline.symphony.board import reload as reloading
 from hookline.symphony.board.reload import Watched
-from hookline.symphony.read import WorkflowError
 from hookline.symphony.trackers import TrackerError
+from hookline.symphony.types import WorkflowError
 
 GOOD = "---\ntracker: {kind: folder}\nagent: {kind: command, command: cat}\n---\nWork on {{ issue.title }}.\n"
 

@@ -2,13 +2,11 @@
 
 from typing import Any
 
+from hookline.kube.install import crds
 from hookline.kube.kinds import LABEL
-from hookline.sympozium.cluster.crds import crds
-from hookline.sympozium.cluster.schema import DURATION
-from hookline.sympozium.read_lifecycle import VARIABLE
+from hookline.sympozium.lifecycle import VARIABLE
 from hookline.sympozium.types import GROUP
 
-SAMPLES = {f"^{LABEL.pattern}$": "a-1", f"^{VARIABLE.pattern}$": "NAME", DURATION: "1h30m"}
 # Of two fields that cannot stand together, the one that is left out.
 LEFT_OUT = ("instanceRef", "personas", "value")
 
@@ -23,6 +21,10 @@ def schemas() -> dict[str, Object]:
         crd["spec"]["names"]["kind"]: crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
         for crd in crds()
     }
+
+
+DURATION: str = schemas()["AgentRun"]["properties"]["spec"]["properties"]["timeout"]["pattern"]
+SAMPLES = {f"^{LABEL.pattern}$": "a-1", f"^{VARIABLE.pattern}$": "NAME", DURATION: "1h30m"}
 
 
 def made(kind: str, spec: Any, name: str = "r") -> Object:

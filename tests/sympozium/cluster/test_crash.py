@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from hookline.kube.controller import LEASE
-from hookline.sympozium.cluster.crds import crds
+from hookline.kube.install import crds
 from hookline.sympozium.cluster.objects import ACCOUNT, RUN_LABEL
 from hookline.sympozium.cluster.observation import FINALIZER
 from tests.kube.fixtures import BUSYBOX, ROOT

@@ -1,4 +1,4 @@
-"""The definitions of Sympozium's kinds: made of what is read, as strict as a schema can be, and taken by a real server."""
+"""The definitions of Sympozium's kinds: they have what is read, are as strict as a schema can be, and taken by a real server."""
 
 import copy
 import json
@@ -10,10 +10,10 @@ import jsonschema
 import pytest
 import yaml
 
+from hookline.kube.install import crds
+from hookline.kube.kinds import KINDS
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium import read as reading
-from hookline.sympozium import read_lifecycle as lifecycles
-from hookline.sympozium.cluster.crds import DEFINED, crds
 from hookline.sympozium.phases import AgentSeen, Seen, Verdict, status
 from hookline.sympozium.read import parse
 from hookline.sympozium.types import HookSpec, Lifecycle
@@ -38,42 +38,49 @@ def properties(kind, *path):
     return set(at["properties"])
 
 
-HOOKS = ("spec", "lifecycle", "preRun", 0)
-READ = {
-    "run": (("AgentRun", "spec"), reading.RUN_KEYS),
-    "task": (("AgentRun", "spec", "task"), reading.TASK_KEYS),
-    "model": (("AgentRun", "spec", "model"), reading.MODEL_KEYS),
-    "sandbox": (("AgentRun", "spec", "agentSandbox"), reading.SANDBOX_KEYS),
-    "tools": (("AgentRun", "spec", "toolPolicy"), reading.TOOL_KEYS),
-    "lifecycle": (("AgentRun", "spec", "lifecycle"), lifecycles.LIFECYCLE_KEYS),
-    "hook": (("AgentRun", *HOOKS), (*lifecycles.HOOK_KEYS, *lifecycles.NOT_OF_A_HOOK)),
-    "variable": (("AgentRun", *HOOKS, "env", 0), lifecycles.ENV_KEYS),
-    "secret": (
-        ("AgentRun", *HOOKS, "env", 0, "valueFrom", "secretKeyRef"),
-        lifecycles.SECRET_KEYS,
-    ),
-    "rule": (("AgentRun", "spec", "lifecycle", "rbac", 0), lifecycles.RULE_KEYS),
-    "instance": (("SympoziumInstance", "spec"), reading.INSTANCE_KEYS),
-    "agent": (("Agent", "spec"), reading.INSTANCE_KEYS),
-    "default": (("Agent", "spec", "agents", "default"), reading.AGENT_KEYS),
-    "pack": (("Ensemble", "spec"), reading.PACK_KEYS),
-    "old pack": (("PersonaPack", "spec"), reading.PACK_KEYS),
-    "member": (("Ensemble", "spec", "agentConfigs", 0), reading.MEMBER_KEYS),
-    "old member": (("PersonaPack", "spec", "personas", 0), reading.MEMBER_KEYS),
-    "whole": (("AgentRun",), reading.HEAD_KEYS),
-}
+def fields(schema):
+    """The path of every field, as a table gives those of its keys."""
+    while "items" in schema:
+        schema = schema["items"]
+    for name, inner in schema.get("properties", {}).items():
+        yield name
+        yield from (f"{name}.{path}" for path in fields(inner))
 
 
 def test_every_kind_that_is_read_is_defined():
-    assert tuple(DEFINED) == reading.KINDS
+    assert tuple(schemas()) == reading.KINDS
 
 
-@pytest.mark.parametrize(("place", "keys"), READ.values(), ids=READ.keys())
-def test_the_schema_has_the_fields_that_are_read_and_no_other(place, keys):
-    assert properties(*place) == set(keys)
+@pytest.mark.parametrize("system", ["sympozium", "kagent"])
+def test_every_kind_is_defined_as_the_client_asks_for_it(system):
+    for crd in crds(system):
+        spec = crd["spec"]
+        names, (version,) = spec["names"], spec["versions"]
+        known = KINDS[f"{spec['group']}/{version['name']}", names["kind"]]
+        assert (names["plural"], spec["scope"]) == (known.plural, "Namespaced")
+        assert crd["metadata"]["name"] == f"{known.plural}.{known.group}"
+        assert (names["singular"], names["listKind"]) == (known.kind.lower(), f"{known.kind}List")
+        assert names["categories"] == [known.group.partition(".")[0]]
 
 
-@pytest.mark.parametrize("kind", DEFINED)
+@pytest.mark.parametrize("kind", reading.KINDS)
+def test_the_schema_has_the_fields_that_are_read_and_no_other(kind):
+    whole = schemas()[kind]
+    assert set(whole["properties"]) == set(reading.HEAD.keys)
+    described, known = set(fields(whole["properties"]["spec"])), set(reading.SPECS[kind].paths())
+    assert (known - described, described - known) == (set(), set())
+
+
+@pytest.mark.parametrize(
+    "key", ["task", "model.provider", "lifecycle.preRun.image", "lifecycle.postRun.env.valueFrom"]
+)
+def test_a_field_that_only_one_of_the_two_has_would_be_seen(key):
+    paths = set(reading.SPECS["AgentRun"].paths())
+    assert key in paths
+    assert set(fields(schemas()["AgentRun"]["properties"]["spec"])) - (paths - {key}) == {key}
+
+
+@pytest.mark.parametrize("kind", reading.KINDS)
 def test_the_reader_knows_every_field_of_the_schema(kind):
     found = parse(json.dumps(full(kind)), "full.json")
     assert found.problems == ()
@@ -100,7 +107,7 @@ def test_what_is_wrong_is_wrong_for_reader_and_schema(given, field):
     assert refusals(given) != []
 
 
-@pytest.mark.parametrize("kind", DEFINED)
+@pytest.mark.parametrize("kind", reading.KINDS)
 def test_an_object_with_every_field_fits(kind):
     assert refusals(full(kind)) == []
 
@@ -174,7 +181,7 @@ def test_the_server_drops_nothing_of_the_definitions(kubectl):
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("kind", DEFINED)
+@pytest.mark.parametrize("kind", reading.KINDS)
 def test_the_server_keeps_every_field_of_an_object(kubectl, kind):
     given = full(kind)
     assert kubectl("create", given=given).code == 0

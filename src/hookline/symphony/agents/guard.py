@@ -21,7 +21,7 @@ from hookline.claude.events import CALLERS
 from hookline.engine.hook import Hook, Mode
 from hookline.engine.point import Point, Scope
 from hookline.journal.home import default_path
-from hookline.symphony.read import Agent
+from hookline.symphony.types import Agent
 
 SHORTEST_LIMIT = 600
 """Seconds that an agent waits for a hook at least; what a hook may take is limited by hookline itself."""

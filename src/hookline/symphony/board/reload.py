@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from hookline.errors import HooklineError
-from hookline.symphony.read import Workflow, missing_for_dispatch, read_file
+from hookline.symphony.read import read_file
+from hookline.symphony.types import Workflow, missing_for_dispatch
 
 EVERY = 1.0
 """Seconds between two looks at the file."""

@@ -43,8 +43,8 @@ from hookline.symphony.board.state import (
 from hookline.symphony.board.view import one_issue, snapshot
 from hookline.symphony.hooks import fields
 from hookline.symphony.issue import Issue
-from hookline.symphony.read import Workflow
 from hookline.symphony.trackers import Tracker, TrackerError
+from hookline.symphony.types import Workflow
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,346 @@
+"""The keys of kagent's `Agent`: its hooks, its tools, its system message and the name of its model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any, cast
+
+from hookline.claude.events import meant as meant_event
+from hookline.engine.point import Scope
+from hookline.errors import FileError, UsageError
+from hookline.kagent.hooks import TIMEOUT, directory, searched
+from hookline.kagent.types import CORE, EVENTS, TYPE, HookSpec, ToolReference, ValueFrom
+from hookline.source import Wrong
+from hookline.table import (
+    UNSET,
+    Findings,
+    InList,
+    InMapping,
+    Key,
+    Node,
+    Reader,
+    Table,
+    filled,
+    ignore,
+    meant,
+    refuse_slips,
+    split_command,
+    text,
+    texts,
+    unread,
+)
+
+MOST_HOOKS = 20
+MOST_TOOLS = 20
+
+_COMMAND = "it names a program in the image, and its arguments"
+_TOOL_KINDS = {"McpServer": "mcpServer", "Agent": "agent"}
+
+
+class AgentFindings(Findings):
+    """`broken` are hooks whose matcher is no pattern: they cost themselves, not the agent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broken: list[FileError] = []
+
+
+def _known(*words: str) -> Reader:
+    """A type of a short list, which is told as a whole."""
+
+    def read(node: Node) -> str:
+        found = text(node)
+        if found and found not in words:
+            raise Wrong(f"unknown type {found!r}; known: {', '.join(words)}")
+        return found or UNSET
+
+    return read
+
+
+def _not_here(message: str) -> Key:
+    """A key of kagent's that has no effect on one machine, which is told unless it is switched off."""
+
+    def read(node: Node) -> Any:
+        if node.value is not False:
+            node.note(message)
+        return UNSET
+
+    return Key(read)
+
+
+def _ref(node: Node) -> str:
+    ref = text(node)
+    name = directory(ref)
+    if re.search(r"\s", ref) or not re.fullmatch(r"[A-Za-z0-9._-]+", name) or name in (".", ".."):
+        raise Wrong(f"{ref!r} is no image reference; write it like ghcr.io/org/security-hooks:v1.0")
+    return ref
+
+
+def _event(node: Node) -> str:
+    event = text(node)
+    if event not in EVENTS:
+        raise Wrong(f"unknown event {event!r}; {meant_event(event, 'kagent')}")
+    return event
+
+
+def _command(node: Node) -> str:
+    command = text(node)
+    argv, special = split_command(command)
+    if not argv or not argv[0].strip() or "\0" in command:
+        raise Wrong(f"is {command!r}; {_COMMAND}")
+    if ".." in PurePosixPath(argv[0]).parts and not argv[0].startswith("/"):
+        raise Wrong(f"{argv[0]!r} leads out of the image's folder")
+    if special:
+        node.note(f"is started without a shell, so {special!r} is an argument like any other")
+    return command
+
+
+def _hooks(node: Node) -> tuple[HookSpec, ...]:
+    count = len(node.of_list)
+    if count > MOST_HOOKS:
+        node.wrong(f"is one of {count} hooks; an agent has at most {MOST_HOOKS}", MOST_HOOKS)
+    refs: dict[str, str] = {}
+    return InList(_HOOK, lambda each, values: _hook(each, values, refs), "- ref: ...", MOST_HOOKS)(node)
+
+
+def _hook(node: Node, values: dict[str, Any], refs: dict[str, str]) -> HookSpec | None:
+    ref = values.get("ref", "")
+    # Two images may not share a folder; the same one may be named again.
+    name, first = directory(ref), refs.setdefault(directory(ref), ref)
+    if ref and first != ref:
+        node.wrong(
+            f"{ref!r} and {first!r} would both be the folder {name!r}; give the images distinct names", "ref"
+        )
+    if not node.is_sound:
+        return None
+    broken = _broken(node, values["event"], values.get("matcher", ""))
+    return HookSpec(**values, broken=broken, source=node.source)
+
+
+def _broken(node: Node, event: str, matcher: str) -> str | None:
+    """Why a matcher is no pattern. That costs the hook, not the agent, so it is told apart from the mistakes."""
+    if not matcher:
+        return None
+    if EVENTS[event].scope is not Scope.TOOL:
+        node.note(f"{event} has no tool, so the matcher {matcher!r} is ignored", "matcher")
+        return None
+    try:
+        searched(matcher)
+    except UsageError as exc:
+        cause = str(exc.__cause__ or exc)
+        hint = "; leave matcher out to fit every tool" if matcher == "*" else ""
+        told = node.problem(f"{matcher!r} is no regular expression: {cause}{hint}", "matcher")
+        cast("AgentFindings", node.findings).broken.append(told)
+        return cause
+    return None
+
+
+def _value_from(node: Node, values: dict[str, Any]) -> ValueFrom:
+    if not {"name", "key"} <= values.keys():
+        return UNSET
+    return ValueFrom(
+        kind=values.get("type", "Secret"), name=values["name"], key=values["key"], asked=node.problem("")
+    )
+
+
+class _Pairs(InList):
+    """Texts and references by name."""
+
+    def __call__(self, node: Node) -> Any:
+        return dict(super().__call__(node))
+
+
+def _header(node: Node, values: dict[str, Any]) -> tuple[str, str | ValueFrom] | None:
+    if ("value" in node) == isinstance(node.of_mapping.get("valueFrom"), Mapping):
+        node.wrong("give one of value and valueFrom")
+        return None
+    value = values.get("valueFrom") if "valueFrom" in node else values.get("value", "")
+    return (values["name"], value) if "name" in values and value is not None else None
+
+
+def _variable(node: Node, values: dict[str, Any]) -> tuple[str, str | ValueFrom] | None:
+    """A variable of the agent's container, which its hooks share."""
+    source = node.mapping("valueFrom")
+    value = _reference(node, source, values.get("name", "")) if source else values.get("value", "")
+    return (values["name"], value) if "name" in values and value is not None else None
+
+
+def _reference(node: Node, source: Node, name: str) -> ValueFrom | None:
+    for word, kind in (("secretKeyRef", "Secret"), ("configMapKeyRef", "ConfigMap")):
+        ref = source.mapping(word)
+        if ref is not None:
+            key = ref.get("key", text, needed="it names the key")
+            asked = node.problem("", "name")
+            return ValueFrom(kind=kind, name=ref.get("name", text), key=key, asked=asked)
+    node.note(f"{name} comes from the pod, and there is none here", "valueFrom")
+    return None
+
+
+def _tools(node: Node) -> tuple[ToolReference, ...]:
+    if len(node.of_list) > MOST_TOOLS:
+        node.wrong(f"is one too many; an agent has at most {MOST_TOOLS}", MOST_TOOLS)
+    return InList(_TOOL, _tool, "- type: McpServer")(node)
+
+
+def _tool(node: Node, values: dict[str, Any]) -> ToolReference | None:
+    given = values.get("type") or next((word for word, key in _TOOL_KINDS.items() if key in node), "")
+    if given not in _TOOL_KINDS:
+        node.wrong(f"unknown type {given!r}{meant(given, _TOOL_KINDS)}", "type")
+        return None
+    other = _TOOL_KINDS["Agent" if given == "McpServer" else "McpServer"]
+    if other in node:
+        node.wrong(f"stands in a tool of the type {given}", other)
+    ref = node.mapping(_TOOL_KINDS[given])
+    if ref is None:
+        node.wrong(f"{_TOOL_KINDS[given]} is missing; it names what the tools are of")
+        return None
+    found = _TOOL_REF.read(ref)
+    tools: tuple[str, ...] = found.get("toolNames", ())
+    approval: tuple[str, ...] = found.get("requireApproval", ())
+    for index, name in enumerate(approval):
+        if tools and name not in tools:
+            ref.wrong(f"{name!r} is not among the toolNames{meant(name, tools)}", "requireApproval", index)
+    if "name" not in found:
+        return None
+    return ToolReference(
+        type=given,
+        kind=found.get("kind") or ("MCPServer" if given == "McpServer" else "Agent"),
+        name=found["name"],
+        namespace=found.get("namespace", ""),
+        asked=ref.problem("", "name"),
+        tools=tools,
+        approval=approval,
+        headers=values.get("headersFrom", {}),
+    )
+
+
+def _declarative(node: Node, values: dict[str, Any]) -> dict[str, Any]:
+    if "systemMessage" in node and "systemMessageFrom" in node:
+        node.wrong("stands beside systemMessage; give one of them", "systemMessageFrom")
+    source = values.pop("systemMessageFrom", None)
+    message = values.pop("systemMessage", None) or None
+    named = isinstance(node.of_mapping.get("systemMessageFrom"), Mapping)
+    return {
+        **values,
+        "system_message": source if named else message,
+        "asked": node.problem("", "modelConfig"),
+    }
+
+
+_HOOK = Table(
+    {
+        "ref": Key(
+            _ref,
+            needed="it names the image that the command is in, such as ghcr.io/org/security-hooks:v1.0",
+        ),
+        "event": Key(_event, needed=f"it is one of {', '.join(EVENTS)}"),
+        "type": Key(_known(TYPE)),
+        "matcher": Key(text),
+        "command": Key(_command, needed=_COMMAND),
+    },
+    {
+        "image": "; did you mean ref?",
+        "on": "; did you mean event?",
+        "hook_event_name": "; did you mean event?",
+        "match": "; did you mean matcher?",
+        "tool": "; did you mean matcher?",
+        "tools": "; did you mean matcher?",
+        "args": "; arguments stand in command, behind the program",
+        "cmd": "; did you mean command?",
+        "run": "; did you mean command?",
+        "script": "; did you mean command?",
+        "timeout": f": a kagent hook has {TIMEOUT:g} s, which cannot be set here",
+        "name": ": a kagent hook has no name; it is known by its event and command",
+        "env": ": a hook's environment is set in declarative.deployment.env",
+    },
+)
+_VALUE = Table(
+    {
+        "type": Key(_known(*CORE)),
+        "name": Key(text, needed="it names the object"),
+        "key": Key(text, needed="it names the key in it"),
+    },
+    unknown=ignore,
+)
+_HEADER = Table(
+    {
+        "name": Key(text, needed="it is the header"),
+        "value": Key(text),
+        "valueFrom": Key(InMapping(_VALUE, _value_from)),
+    },
+    unknown=ignore,
+)
+headers = _Pairs(_HEADER, _header, "- name: ...")
+"""Reads `headersFrom`."""
+_ENV = Table(
+    {"name": Key(text, needed="it is the variable"), "value": Key(text), "valueFrom": Key(unread)},
+    unknown=ignore,
+)
+_DEPLOYMENT = Table({"env": Key(_Pairs(_ENV, _variable, "- name: ..."))}, unknown=ignore)
+
+
+def _no_headers(node: Node) -> Any:
+    node.note("there is no request here that headers could be taken of")
+    return UNSET
+
+
+_TOOL_REF = Table(
+    {
+        "kind": Key(text),
+        "apiGroup": Key(unread),
+        "name": Key(text, needed="it names the object"),
+        "namespace": Key(text),
+        "toolNames": Key(texts),
+        "requireApproval": Key(texts),
+        "allowedHeaders": Key(_no_headers),
+    },
+    unknown=refuse_slips,
+)
+_TOOL = Table(
+    {
+        "type": Key(text),
+        "mcpServer": Key(unread, inner=_TOOL_REF),
+        "agent": Key(unread, inner=_TOOL_REF),
+        "headersFrom": Key(headers),
+    },
+    {"toolNames": ": it stands under mcpServer"},
+    unknown=refuse_slips,
+)
+_DECLARATIVE = Table(
+    {
+        "systemMessage": Key(text),
+        "systemMessageFrom": Key(InMapping(_VALUE, _value_from)),
+        "modelConfig": Key(filled, field="model_config"),
+        "tools": Key(_tools, inner=_TOOL),
+        "stream": Key(unread),
+        "a2aConfig": Key(unread),
+        "deployment": Key(InMapping(_DEPLOYMENT, lambda _, values: values.get("env", {})), field="env"),
+        "executeCodeBlocks": _not_here("code blocks in answers are not run here"),
+        "memory": _not_here("there is no long-term memory here"),
+        "context": _not_here("the conversation is not compacted here"),
+        "promptTemplate": _not_here("the templates in the system message are not filled in here"),
+        "runtime": Key(unread),
+    },
+    {
+        "hooks": ": hooks stand under spec, beside declarative",
+        "model": "; did you mean modelConfig?",
+    },
+    unknown=refuse_slips,
+)
+AGENT = Table(
+    {
+        "type": Key(_known("Declarative", "BYO")),
+        "declarative": Key(InMapping(_DECLARATIVE, _declarative)),
+        "byo": Key(unread),
+        "description": Key(text),
+        "hooks": Key(_hooks, inner=_HOOK),
+        "skills": _not_here("skills are not loaded here"),
+        "allowedNamespaces": Key(unread),
+        "sandbox": Key(unread),
+    },
+    {"tools": "; did you mean declarative.tools?"},
+    unknown=refuse_slips,
+)
+"""The keys under `spec` of an Agent."""

@@ -1,0 +1,226 @@
+"""WORKFLOW.md of Symphony as values, with the defaults of every field, and what they come to."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import Any, cast
+
+from hookline.engine.declaration import Declaration, HookDeclaration
+from hookline.engine.hook import OnError
+from hookline.engine.point import Point
+from hookline.errors import FileError
+
+POINTS: Mapping[str, Point] = {
+    "after_create": Point.WORKSPACE_START,
+    "before_run": Point.RUN_START,
+    "after_run": Point.RUN_END,
+    "before_remove": Point.WORKSPACE_END,
+}
+"""The four hooks, and where they stand."""
+DEFAULTS: Mapping[Point, OnError] = {
+    point: OnError.FAIL if point.is_start else OnError.CONTINUE for point in Point
+}
+"""What follows when a hook of this file broke."""
+AGENTS = ("codex", "command", "builtin")
+TRACKERS = ("folder", "memory", "linear", "github")
+DEFAULT_TIMEOUT = 60.0
+"""Seconds for a hook where the file does not say, or says zero or less."""
+
+ACTIVE = ("Todo", "In Progress")
+TERMINAL = ("Closed", "Cancelled", "Canceled", "Duplicate", "Done")
+
+_NAME = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
+
+
+class WorkflowError(FileError):
+    """WORKFLOW.md is wrong. `kind` is one word for the record.
+
+    Kinds: missing_workflow_file, workflow_parse_error, workflow_front_matter_not_a_map, invalid_workflow_config,
+    template_parse_error, template_render_error.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str,
+        file: str | PathLike[str],
+        line: int | None = None,
+        key: str | None = None,
+    ) -> None:
+        super().__init__(message, file=file, line=line, key=key)
+        self.kind = kind
+
+    @classmethod
+    def of(
+        cls, problem: FileError, kind: str = "invalid_workflow_config", *, more: str = ""
+    ) -> WorkflowError:
+        """The same problem with its kind."""
+        message = f"{problem.message}{more}"
+        return cls(message, kind=kind, file=problem.file, line=problem.line, key=problem.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tracker:
+    """Where issues come from. `provider` is the tracker's own; a `$NAME` in it is still that (see `resolved`)."""
+
+    kind: str | None = None
+    provider: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    required_labels: tuple[str, ...] = ()
+    active_states: tuple[str, ...] = ACTIVE
+    terminal_states: tuple[str, ...] = TERMINAL
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """The environment variables that `provider` refers to."""
+        return frozenset(_variables(self.provider))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Polling:
+    interval: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """A shell script and the line of its key."""
+
+    text: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """The four scripts, and the seconds that each may take."""
+
+    after_create: Script | None = None
+    before_run: Script | None = None
+    after_run: Script | None = None
+    before_remove: Script | None = None
+    timeout: float = DEFAULT_TIMEOUT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """How many agents work at once and for how long, and which one it is."""
+
+    max_concurrent_agents: int = 10
+    max_turns: int = 20
+    max_retry_backoff: float = 300.0
+    max_concurrent_agents_by_state: Mapping[str, int] = field(default_factory=dict[str, int])
+    kind: str = "codex"
+    command: tuple[str, ...] = ()
+    model: str = ""
+    tools: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codex:
+    """What is handed on to Codex, and its limits in seconds. No `stall_timeout` means that a stall is not looked for."""
+
+    command: str = "codex app-server"
+    approval_policy: Any = None
+    thread_sandbox: Any = None
+    turn_sandbox_policy: Any = None
+    turn_timeout: float = 3600.0
+    read_timeout: float = 5.0
+    stall_timeout: float | None = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Where the service can be seen; no port, no listener. 0 is any free port."""
+
+    port: int | None = None
+    host: str = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workflow:
+    """One WORKFLOW.md as it was read. Paths are absolute; a prompt begins in `prompt_line`."""
+
+    file: str
+    prompt: str = ""
+    prompt_line: int = 1
+    root: str = ""
+    tracker: Tracker = Tracker()
+    polling: Polling = Polling()
+    hooks: Hooks = Hooks()
+    agent: Agent = Agent()
+    codex: Codex = Codex()
+    server: Server = Server()
+    warnings: tuple[FileError, ...] = ()
+    problems: tuple[WorkflowError, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        return os.path.dirname(self.file)
+
+    def checked(self) -> Workflow:
+        """Itself, where nothing is wrong with it; else the first problem is raised."""
+        if not self.problems:
+            return self
+        first, *rest = self.problems
+        more = f" (and {len(rest)} more: hookline check {first.file})" if rest else ""
+        raise WorkflowError.of(first, first.kind, more=more) from first
+
+
+def missing_for_dispatch(workflow: Workflow) -> tuple[WorkflowError, ...]:
+    """What a service cannot begin without, although everything that is written is right."""
+    found: list[tuple[str, str]] = []
+    if workflow.tracker.kind is None:
+        found.append(("tracker.kind", f"is missing; give one of {', '.join(TRACKERS)}"))
+    if workflow.agent.kind == "command" and not workflow.agent.command:
+        found.append(("agent.command", 'is missing; give the program of the agent, such as "claude -p"'))
+    if workflow.agent.kind == "builtin" and not workflow.agent.model:
+        found.append(("agent.model", "is missing; give provider/name, such as openai/gpt-5"))
+    return tuple(
+        WorkflowError(message, kind="invalid_workflow_config", file=workflow.file, key=key)
+        for key, message in found
+    )
+
+
+def declaration(workflow: Workflow) -> Declaration:
+    """What the file says of hooks, for `explain` and for the record of a run."""
+    scripts = {name: cast("Script | None", getattr(workflow.hooks, name)) for name in POINTS}
+    return Declaration(
+        format="symphony",
+        source=workflow.file,
+        hooks=tuple(
+            HookDeclaration(
+                name=name,
+                points=(POINTS[name],),
+                kind="shell",
+                params={"script": script.text, "shell": ["sh", "-lc"]},
+                timeout=workflow.hooks.timeout,
+                on_error=DEFAULTS[POINTS[name]],
+                source=f"{workflow.file}:{script.line}",
+            )
+            for name, script in scripts.items()
+            if script is not None
+        ),
+    )
+
+
+def resolved(value: Any, env: Mapping[str, str]) -> Any:
+    """A value whose whole text is `$NAME` as that variable's value; None where it is unset or empty."""
+    name = _reference(value)
+    return value if name is None else env.get(name) or None
+
+
+def _reference(value: Any) -> str | None:
+    found = _NAME.fullmatch(value) if isinstance(value, str) else None
+    return found[1] if found else None
+
+
+def _variables(value: Any) -> Sequence[str]:
+    if isinstance(value, Mapping):
+        return [name for item in cast("Mapping[str, Any]", value).values() for name in _variables(item)]
+    if isinstance(value, list):
+        return [name for item in cast("list[Any]", value) for name in _variables(item)]
+    name = _reference(value)
+    return [name] if name else []

@@ -1,0 +1,265 @@
+"""The keys of a `lifecycle`: the containers before and after a run, and what they may do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from hookline.kube.kinds import LABEL, LONGEST_NAME
+from hookline.source import Wrong
+from hookline.sympozium.types import HookSpec, Lifecycle, Rule, SecretRef, Value
+from hookline.table import (
+    UNSET,
+    InList,
+    InMapping,
+    Key,
+    Location,
+    Node,
+    Reader,
+    Table,
+    duration,
+    flag,
+    ignore,
+    refuse_slips,
+    text,
+    texts,
+    word,
+)
+
+RESERVED = frozenset(
+    {"AGENT_RUN_ID", "INSTANCE_NAME", "AGENT_NAMESPACE", "AGENT_EXIT_CODE", "AGENT_RESULT", "GATE_MODE"}
+)
+"""The variables of hooks that nobody can set otherwise."""
+VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*", re.ASCII)
+LONGEST = {"preRun": 59, "postRun": 58}
+"""The name of a container, at most 63 letters, begins with pre- or post-."""
+PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+GATE_DEFAULTS = ("allow", "block")
+_RULE_HAS = "a rule has apiGroups, resources and verbs"
+
+
+def label(what: str = "a name", longest: int = LONGEST_NAME) -> Reader:
+    """A DNS label of that length."""
+
+    def read(node: Node) -> str:
+        name = text(node)
+        if not LABEL.fullmatch(name):
+            raise Wrong(
+                f"{name!r} is no DNS label; {what} has small letters, digits and - inside, such as fetch-alerts"
+            )
+        if len(name) > longest:
+            raise Wrong(f"{name!r} has {len(name)} letters; {what} has at most {longest}")
+        return name
+
+    return read
+
+
+def limit(such_as: str) -> Reader:
+    def read(node: Node) -> float:
+        found = duration(node)
+        if found is not UNSET and found <= 0:
+            raise Wrong(f"is {node.value!r}; give a time that can be kept, such as {such_as}")
+        return found
+
+    return read
+
+
+def may_be_set(node: Node, name: str, *inner: str | int) -> bool:
+    """True if a variable can be set under that name; told where it cannot, or is set anyway."""
+    if not VARIABLE.fullmatch(name):
+        node.wrong(f"{name!r} is no name of a variable; write it like PD_TOKEN", *inner)
+        return False
+    if name in RESERVED:
+        node.note(f"{name} is set for every hook and cannot be set here, so this has no effect", *inner)
+        return False
+    return True
+
+
+def _image(node: Node) -> str:
+    name = text(node)
+    if re.search(r"\s", name):
+        raise Wrong(f"is {name!r}; the name of an image has no space")
+    return name
+
+
+def _not_of_a_hook(node: Node) -> Any:
+    node.note("a hook does not have this, so it has no effect")
+    return UNSET
+
+
+class _Hooks(InList):
+    """The hooks of a list, each with a name of its own."""
+
+    def __init__(self, stage: str) -> None:
+        super().__init__(_hook_table(stage), self._hook, "- name: ...")
+        self._stage = stage
+
+    def __call__(self, node: Node) -> tuple[HookSpec, ...]:
+        found: dict[str, HookSpec] = {}
+        for each, hook in super().__call__(node):
+            if hook.name in found:
+                first = found[hook.name].place.line
+                told = f"{hook.name!r} is in line {first} already; give each hook of {self._stage} its own"
+                each.wrong(told, "name")
+            else:
+                found[hook.name] = hook
+        return tuple(found.values())
+
+    def _hook(self, node: Node, values: dict[str, Any]) -> tuple[Node, HookSpec] | None:
+        if values.get("gate") and self._stage == "preRun":
+            name = node.of_mapping.get("name")
+            node.wrong(
+                "gate hook validation failed: gate: true is only valid on postRun hooks, not preRun"
+                f' (hook "{name if isinstance(name, str) else ""}")',
+                "gate",
+            )
+        if "name" not in values or "image" not in values:
+            return None
+        env, env_places = values.pop("env", ({}, {}))
+        places = tuple(
+            node.location(key, index)
+            for key in ("command", "args")
+            for index in range(len(values.get(key, ())))
+        )
+        hook = HookSpec(**values, env=env, place=node.location(), places=places, env_places=env_places)
+        return node, hook
+
+
+class _Env(InList):
+    """The variables of a hook, and where each has its text."""
+
+    def __call__(self, node: Node) -> Any:
+        found: dict[str, Value] = {}
+        places: dict[str, Location] = {}
+        for each, name, value in super().__call__(node):
+            if not may_be_set(each, name, "name"):
+                continue
+            if name in found:
+                each.note(f"{name} is set above too; this one counts", "name")
+            found[name] = value
+            places[name] = each.location("value" if isinstance(value, str) else "valueFrom")
+        return found, places
+
+
+def _variable(node: Node, values: dict[str, Any]) -> tuple[Node, str, Value] | None:
+    value: Value | None = values.get("valueFrom", values.get("value", ""))
+    if "valueFrom" in node:
+        if "value" in node and isinstance(node.of_mapping["valueFrom"], Mapping):
+            node.wrong("stands beside value; give one of them", "valueFrom")
+            return None
+        value = values.get("valueFrom")
+    elif "value" in node and "value" not in values:
+        value = ""
+    return (node, values["name"], value) if "name" in values and value is not None else None
+
+
+def _value_from(node: Node, values: dict[str, Any]) -> SecretRef:
+    if not isinstance(node.of_mapping.get("secretKeyRef"), Mapping):
+        given = ", ".join(node.of_mapping) or "nothing"
+        raise Wrong(f"has {given}; of a hook's variables only secretKeyRef is a source")
+    return values.get("secretKeyRef", UNSET)
+
+
+def _secret_ref(node: Node, values: dict[str, Any]) -> SecretRef:
+    return SecretRef(**values, place=node.location()) if {"name", "key"} <= values.keys() else UNSET
+
+
+def _rule(_: Node, values: dict[str, Any]) -> Rule | None:
+    return Rule(**values) if len(values) == 3 else None
+
+
+def _lifecycle(node: Node, values: dict[str, Any]) -> Lifecycle:
+    gates = [hook for hook in values.get("post_run", ()) if hook.gate]
+    if len(gates) > 1:
+        node.wrong(
+            f"gate hook validation failed: at most one postRun hook may set gate: true, found {len(gates)}",
+            "postRun",
+        )
+    return Lifecycle(**values, place=node.location())
+
+
+_SECRET_REF = Table(
+    {
+        "name": Key(text, needed="it names the Secret"),
+        "key": Key(text, needed="it names the key in it"),
+        "optional": Key(flag),
+    },
+    unknown=refuse_slips,
+)
+_VALUE_FROM = Table({"secretKeyRef": Key(InMapping(_SECRET_REF, _secret_ref))}, unknown=ignore)
+_ENV = Table(
+    {
+        "name": Key(text, needed="it is the variable"),
+        "value": Key(text),
+        "valueFrom": Key(InMapping(_VALUE_FROM, _value_from)),
+    },
+    unknown=refuse_slips,
+)
+_RULE = Table(
+    {
+        "apiGroups": Key(texts, field="api_groups", needed=_RULE_HAS),
+        "resources": Key(texts, needed=_RULE_HAS),
+        "verbs": Key(texts, needed=_RULE_HAS),
+    },
+    {"apiGroup": "; did you mean apiGroups?"},
+    unknown=refuse_slips,
+)
+_NOT_OF_A_HOOK = (
+    "envFrom",
+    "workingDir",
+    "resources",
+    "securityContext",
+    "volumeMounts",
+    "volumes",
+    "retries",
+    "when",
+    "failurePolicy",
+)
+_HOOK_INSTEAD = {
+    "run": "; did you mean command?",
+    "script": '; did you mean command? Write ["sh", "-c", "..."]',
+    "environment": "; did you mean env?",
+    "timeoutSeconds": "; did you mean timeout? Write it like 30s",
+}
+
+
+def _hook_table(stage: str) -> Table:
+    return Table(
+        {
+            "name": Key(
+                label(f"a {stage} hook's name", LONGEST[stage]), needed="every hook has a name of its own"
+            ),
+            "image": Key(
+                _image, needed="it is what the container is made of, such as curlimages/curl:latest"
+            ),
+            "imagePullPolicy": Key(word(*PULL_POLICIES), field="pull_policy"),
+            "command": Key(texts),
+            "args": Key(texts),
+            "env": Key(_Env(_ENV, _variable, "- name: ...")),
+            "timeout": Key(limit("30s")),
+            "gate": Key(flag),
+            **dict.fromkeys(_NOT_OF_A_HOOK, Key(_not_of_a_hook)),
+        },
+        _HOOK_INSTEAD,
+        unknown=refuse_slips,
+    )
+
+
+LIFECYCLE = Table(
+    {
+        "preRun": Key(_Hooks("preRun"), field="pre_run"),
+        "postRun": Key(_Hooks("postRun"), field="post_run"),
+        "rbac": Key(InList(_RULE, _rule, '- apiGroups: [""]')),
+        "gateDefault": Key(word(*GATE_DEFAULTS), field="gate_default"),
+    },
+    {
+        "hooks": ": hooks stand in preRun and postRun",
+        "before": "; did you mean preRun?",
+        "after": "; did you mean postRun?",
+        "rules": "; did you mean rbac?",
+    },
+    unknown=refuse_slips,
+)
+
+IN_LIFECYCLE = Key(InMapping(LIFECYCLE, _lifecycle))
