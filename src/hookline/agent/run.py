@@ -273,14 +273,17 @@ class NestedExecution:
 @contextmanager
 def _reported(emit: Callable[[Event], None] | None, agent: str, run_id: str) -> Generator[None]:
     """Emits the last event of a stream: agent_finish, or agent_error if the block raises."""
-    tell = emit or (lambda _event: None)
-    data = {"run_id": run_id}
+
+    def tell(type: str, text: str = "") -> None:
+        if emit is not None:
+            emit(Event(type=type, agent=agent, text=text, data={"run_id": run_id}))
+
     try:
         yield
     except BaseException as exc:
-        tell(Event(type="agent_error", agent=agent, text=str(exc) or type(exc).__name__, data=data))
+        tell("agent_error", str(exc) or type(exc).__name__)
         raise
-    tell(Event(type="agent_finish", agent=agent, data=data))
+    tell("agent_finish")
 
 
 def _handed_to(

@@ -189,7 +189,7 @@ class _ShellReader:
             frame.made.append(made)
         frame.words, frame.assigned, frame.redirects, frame.fed = [], [], [], False
 
-    def split_words(self, frame: _CommandDraft) -> None:
+    def _words(self, frame: _CommandDraft) -> None:
         for word in self._word():
             first = not frame.words
             if first and not frame.assigned and word.unquoted and word.text in _PLACES:
