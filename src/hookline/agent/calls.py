@@ -34,7 +34,7 @@ class CallHost(Protocol):
     def tell(self, type: str, *, text: str = "", data: Mapping[str, Any] | None = None) -> None: ...
 
 
-class StepCalls:
+class ToolCalls:
     """Makes the tool calls of one step."""
 
     def __init__(self, host: CallHost, step: OpenScope) -> None:

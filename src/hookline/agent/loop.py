@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from hookline.agent.calls import StepCalls
+from hookline.agent.calls import ToolCalls
 from hookline.agent.current import CurrentRun, Message
 from hookline.agent.messages import (
     assistant_message,
@@ -238,7 +238,7 @@ class Loop:
             reply = await self._reply(scope, [*messages, *told])
             self._cut = reply.stop_reason == "length"
             self.messages.append(assistant_message(reply))
-            made = await StepCalls(self, scope).made(reply.tool_calls)
+            made = await ToolCalls(self, scope).made(reply.tool_calls)
             self.messages.extend(each.message() for each in made)
             step = Step(
                 step=number,

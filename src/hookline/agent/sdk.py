@@ -146,7 +146,7 @@ class Agent:
         `hooks` apply to every agent of the run, including those that are tools. Called inside a tool of
         another run, the agent is part of that run: under its hooks, in its session, in its journal.
         """
-        options = _RunOptions(
+        options = _RunArguments(
             session_id=session_id,
             user_id=user_id,
             journal=journal,
@@ -177,7 +177,7 @@ class Agent:
     ) -> StreamResult:
         """Like `run`, as a stream of events; the same hooks run in the same order."""
         stream = StreamResult()
-        options = _RunOptions(
+        options = _RunArguments(
             session_id=session_id,
             user_id=user_id,
             journal=journal,
@@ -254,7 +254,7 @@ class Agent:
     def _answer(
         self,
         input: str | list[Mapping[str, Any]],
-        options: _RunOptions,
+        options: _RunArguments,
         hooks: Iterable[Hook | Callable[..., Any]],
         timeout: float | None,
         provider_kwargs: Mapping[str, Any],
@@ -357,7 +357,7 @@ class Agent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _RunOptions:
+class _RunArguments:
     """The arguments of a run that a nested agent takes from the run it is part of."""
 
     session_id: str | None
