@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hookline import HookContext, HookResult, hook
-from hookline.agent.polos import KEYWORDS
+from hookline.agent.sdk import KEYWORDS
 
 EVERY_KEYWORD = tuple(KEYWORDS)
 SEEDS_KEYWORDS = (

@@ -17,7 +17,7 @@ from hookline import (
     hook,
     tool,
 )
-from hookline.agent.run import Running, Session
+from hookline.agent.run import AgentExecution, Session
 from hookline.agent.spec import Spec
 from hookline.engine.lifecycle import Run
 from hookline.engine.record import Begun, Called, Ended
@@ -190,12 +190,12 @@ async def test_a_second_cancel_ends_the_end_hook_that_is_at_work() -> None:
     ]
 
 
-def running(agent: Agent, *, end_grace: float) -> Running:
+def running(agent: Agent, *, end_grace: float) -> AgentExecution:
     """A run whose end hooks have less time after a cancel than they usually have."""
     tools = {each.id: each for each in agent.tools}
     assert not isinstance(agent.model, str)
     spec = Spec(id=agent.id, model=agent.model, tools=tools, hooks=agent.hooks())
-    return Running(spec=spec, run=Run(end_grace=end_grace), session=Session(id="s"))
+    return AgentExecution(spec=spec, run=Run(end_grace=end_grace), session=Session(id="s"))
 
 
 async def test_end_hooks_after_a_cancel_have_a_grace_and_no_more() -> None:

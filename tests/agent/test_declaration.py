@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hookline import Agent, HookResult, Scripted, UsageError, hook, tool
-from hookline.agent.polos import KEYWORDS
+from hookline.agent.sdk import KEYWORDS
 from tests.agents import EVERY_KEYWORD, Seen, calls
 
 CONTINUE = HookResult.continue_with()

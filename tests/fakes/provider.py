@@ -29,7 +29,7 @@ from socketserver import TCPServer
 from types import TracebackType
 from typing import Any, cast
 
-from hookline.agent.models.script import Script, ScriptRanOut, Turn, expected, read_turn
+from hookline.agent.models.script import ScriptRanOut, ScriptTurn, TurnScript, expected, read_turn
 from hookline.errors import UsageError
 from tests.fakes.wires import WIRES, Answer, Wire
 
@@ -56,7 +56,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Turn:
-    turn: Turn
+    turn: ScriptTurn
     status: int = 200
     retry_after: float | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -82,7 +82,7 @@ class FakeProvider:
 
     def __init__(self, turns: Sequence[Any] = (), *, repeat: bool = False) -> None:
         self.requests: list[Received] = []
-        self._script = Script(turns, _read, repeat=repeat)
+        self._script = TurnScript(turns, _read, repeat=repeat)
         self._lock = threading.Lock()
         self._server = _Server(self._answer)
         # The interval is also how long closing takes.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
-from hookline.agent.models.script import Turn
+from hookline.agent.models.script import ScriptTurn
 from hookline.engine.context import ToolCall
 
 FRAGMENT = 7
@@ -19,7 +19,7 @@ class Answer:
 
     number: int
     model: str
-    turn: Turn
+    turn: ScriptTurn
     calls: tuple[ToolCall, ...]
 
     @property
@@ -170,7 +170,7 @@ class Messages:
         yield _event("message_stop")
 
     def no_events(self, answer: Answer, body: Mapping[str, Any]) -> Iterator[bytes]:
-        return self.events(replace(answer, turn=Turn(usage=answer.turn.usage), calls=()), body)
+        return self.events(replace(answer, turn=ScriptTurn(usage=answer.turn.usage), calls=()), body)
 
     def _block(self, index: int, block: dict[str, Any], deltas: Iterable[dict[str, Any]]) -> Iterator[bytes]:
         yield _event("content_block_start", index=index, content_block=block)
@@ -251,7 +251,7 @@ class Responses(Chat):
         yield _event("response.completed", response=self.whole(answer))
 
     def no_events(self, answer: Answer, body: Mapping[str, Any]) -> Iterator[bytes]:
-        return self.events(replace(answer, turn=Turn(usage=answer.turn.usage), calls=()), body)
+        return self.events(replace(answer, turn=ScriptTurn(usage=answer.turn.usage), calls=()), body)
 
     def whole(self, answer: Answer) -> dict[str, Any]:
         return {**self.nothing(answer), "output": self._items(answer)}

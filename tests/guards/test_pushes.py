@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hookline import Agent, HookAction, HookContext, Scripted
 from hookline.guards import no_force_push, no_force_push_unless
 from hookline.guards.pushes import objection
-from hookline.guards.shell import LONGEST, MOST_STEPS, Work
+from hookline.guards.shell import LONGEST
+from hookline.guards.words import MOST_STEPS, StepBudget
 
 FORCED = [
     # plain
@@ -458,7 +459,7 @@ def operations(command: str, steps: int = MOST_STEPS) -> int:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        objection(command, work=Work(steps))
+        objection(command, work=StepBudget(steps))
     finally:
         sys.settrace(before)
     return count

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline.errors import ImageError
-from hookline.images.layers import Unpacking
+from hookline.images.layers import Unpacker
 from hookline.images.quota import Limits
 from tests.fakes.images import layer, tar_entry
 from tests.images.awkward import FOLDER, HARD, LAYERS, LINK
@@ -26,7 +26,7 @@ from tests.images.awkward import FOLDER, HARD, LAYERS, LINK
 def unpack(folder, *layers, **how):
     """The folder, and what had to be told."""
     folder.mkdir()
-    with Unpacking(folder, **how) as unpacking:
+    with Unpacker(folder, **how) as unpacking:
         for number, content in enumerate(layers):
             packed = content if isinstance(content, bytes) else layer(content)
             unpacking.layer(io.BytesIO(packed), f"layer {number}")
@@ -236,7 +236,7 @@ def test_a_whiteout_through_a_link_takes_nothing_away_outside(tmp_path):
 def test_a_link_that_somebody_puts_there_meanwhile_is_not_followed(tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "out").mkdir()
-    with Unpacking(tmp_path / "x") as unpacking:
+    with Unpacker(tmp_path / "x") as unpacking:
         unpacking.layer(io.BytesIO(layer({"d/f": "1"})), "first")
         (tmp_path / "x/d/f").unlink()
         (tmp_path / "x/d").rmdir()
@@ -335,7 +335,7 @@ def test_the_digest_of_the_unpacked_layer_is_checked(tmp_path):
     for name, expected in (("right", digest), ("wrong", "sha512:" + "0" * 128)):
         (tmp_path / name).mkdir()
         with (
-            Unpacking(tmp_path / name) as unpacking,
+            Unpacker(tmp_path / name) as unpacking,
             pytest.raises(ImageError, match="not to sha512:000") if name == "wrong" else nullcontext(),
         ):
             unpacking.layer(io.BytesIO(gzip.compress(flat)), "layer", expected)
@@ -345,8 +345,8 @@ WITHOUT = """
 import io, sys
 from pathlib import Path
 sys.modules["zstandard"] = None  # as where the extra is not installed
-from hookline.images.layers import Unpacking
-with Unpacking(Path(sys.argv[1])) as unpacking:
+from hookline.images.layers import Unpacker
+with Unpacker(Path(sys.argv[1])) as unpacking:
     unpacking.layer(io.BytesIO(sys.stdin.buffer.read()), "layer")
 """
 

@@ -7,8 +7,8 @@ import pytest
 from hookline.errors import ImageError
 from hookline.images.manifest import (
     Descriptor,
+    ImageManifest,
     Index,
-    Manifest,
     Platform,
     chosen,
     config_platform,
@@ -49,7 +49,7 @@ def test_a_manifest_of_either_kind_is_read():
     ):
         text = json.dumps({"schemaVersion": 2, "mediaType": kind, "config": CONFIG, "layers": [layer, layer]})
         read = manifest_or_index(text.encode(), "it")
-        assert isinstance(read, Manifest)
+        assert isinstance(read, ImageManifest)
         assert (read.config.size, [layer.size for layer in read.layers]) == (2, [3, 3])
 
 

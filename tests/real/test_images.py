@@ -15,7 +15,7 @@ import zstandard
 
 from hookline.errors import ImageError
 from hookline.images.fetch import fetch
-from hookline.images.layers import Unpacking
+from hookline.images.layers import Unpacker
 from tests.fakes.images import MadeImage, tar_entry
 from tests.fakes.registry import FakeRegistry
 from tests.images.awkward import FOLDER, HARD, LAYERS, LINK
@@ -114,7 +114,7 @@ def test_unpacking_agrees_with_umoci(tmp_path, layers):
     )
     assert done.returncode == 0, done.stderr
     (tmp_path / "ours").mkdir()
-    with Unpacking(tmp_path / "ours") as unpacking:
+    with Unpacker(tmp_path / "ours") as unpacking:
         for digest in image_layers(image):
             with (layout / "blobs" / digest.replace(":", "/")).open("rb") as file:
                 unpacking.layer(file, digest)

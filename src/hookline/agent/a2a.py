@@ -1,8 +1,8 @@
-"""An agent behind A2A: others send it messages over HTTP, and its hooks run as they do on a terminal.
+"""An A2A server for an agent: clients send messages over HTTP, and the hooks run as they do on a terminal.
 
-The only module that names the `a2a-sdk`. A context of A2A is a session: it begins with its first message, and ends when
-nobody has used it for a while or the server ends. A task of A2A is a run: it has failed where the run has, and who cancels
-it cancels the run, whose end hooks still run.
+The only module that imports the `a2a-sdk`. An A2A context is a session: it begins with its first message and ends when it
+has been idle for a while or the server stops. An A2A task is a run: it fails if the run fails, and cancelling it cancels
+the run, whose end hooks still run.
 """
 
 from __future__ import annotations
@@ -31,17 +31,16 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hookline.agent.output import AgentResult, Event, StreamResult
-from hookline.agent.output_schema import as_text
 from hookline.agent.sdk import Agent
-from hookline.engine.plain import plain
+from hookline.engine.plain import as_text, plain
 from hookline.errors import HooklineError, Refused, Skipped, UsageError
 
 logger = logging.getLogger("hookline.a2a")
 
 IDLE = 1800.0
-"""Seconds after which a session that nobody uses is over."""
+"""Seconds after which an idle session ends."""
 ROOM = 1000
-"""Sessions that are kept at once; beyond that the one that was used longest ago is over."""
+"""The largest number of open sessions; beyond it the least recently used one ends."""
 _ANSWER = "answer"
 _VERSIONS = ("1.0", "0.3")
 _TEXT = "text/plain"
@@ -49,7 +48,7 @@ _GRACE = 5
 
 
 def card(agent: Agent, url: str) -> AgentCard:
-    """What the agent says about itself to whoever wants to talk to it."""
+    """The agent card that clients read."""
     about = agent.description or f"The agent {agent.id}."
     return AgentCard(
         name=agent.id,
@@ -77,15 +76,15 @@ async def serving(
     run: Mapping[str, Any] | None = None,
     mask: Callable[[str], str] = str,
 ) -> AsyncGenerator[tuple[str, int]]:
-    """Serves the agent while the block runs; its address and port. Then what runs is cancelled, and every session ends.
+    """Serves the agent while the block runs; yields URL and port. At its end all runs are cancelled and all sessions end.
 
-    `run` is what `Agent.stream` takes besides the input and the session; `url` is what others call this server.
+    `run` holds further arguments of `Agent.stream`; `url` is the address clients use for this server.
     """
     listener = _listener(host, port)
     bound = int(listener.getsockname()[1])
     here = url or f"http://{_shown(host)}:{bound}"
     store = InMemoryTaskStore()
-    talks = _Talks(agent, store, idle)
+    talks = _Sessions(agent, store, idle)
     executor = _Executor(agent, talks, dict(run or {}), mask)
     about = card(agent, here)
     handler = DefaultRequestHandler(agent_executor=executor, task_store=store, agent_card=about)
@@ -104,7 +103,7 @@ async def serving(
             timeout_graceful_shutdown=_GRACE,
         )
     )
-    # Whoever serves has their own way with signals.
+    # The caller handles signals.
     server.capture_signals = nullcontext  # pyright: ignore[reportAttributeAccessIssue]
     task = asyncio.ensure_future(server.serve(sockets=[listener]))
     tidying = asyncio.ensure_future(talks.tidied())
@@ -121,7 +120,7 @@ async def serving(
 
 
 def _not_for_browsers(app: ASGIApp) -> ASGIApp:
-    """Refuses what a page in a browser sends: any page could, to a server on its reader's machine that asks no login."""
+    """Refuses requests from web pages: any page could send them to a server on the user's machine without a login."""
 
     async def asked(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] != "GET" and "origin" in Request(scope).headers:
@@ -134,30 +133,30 @@ def _not_for_browsers(app: ASGIApp) -> ASGIApp:
 
 
 @dataclass(slots=True)
-class _Talk:
-    """One context. `running` counts its runs; `tasks` are kept as long as it is."""
+class _SessionUse:
+    """The use of one context: its number of active runs, and its tasks, which are deleted with it."""
 
     running: int = 0
     used: float = field(default_factory=time.monotonic)
     tasks: list[tuple[str, ServerCallContext]] = field(default_factory=list[tuple[str, ServerCallContext]])
 
 
-class _Talks:
-    """The contexts that there are, each a session of the agent's."""
+class _Sessions:
+    """The open contexts, each a session of the agent."""
 
     def __init__(self, agent: Agent, store: InMemoryTaskStore, idle: float) -> None:
         self._agent = agent
         self._store = store
         self._idle = idle
-        self._known: dict[str, _Talk] = {}
+        self._known: dict[str, _SessionUse] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
 
     @asynccontextmanager
     async def used(self, context_id: str, task_id: str, call: ServerCallContext) -> AsyncGenerator[None]:
-        """While a message of it is answered; one that is just ending is waited for, and then begins anew."""
+        """Marks a context as used while a message is answered; if it is just ending, waits and opens it again."""
         while (ending := self._ending.get(context_id)) is not None:
             await asyncio.wait({ending})
-        talk = self._known.setdefault(context_id, _Talk())
+        talk = self._known.setdefault(context_id, _SessionUse())
         talk.running += 1
         talk.tasks.append((task_id, call))
         try:
@@ -167,7 +166,7 @@ class _Talks:
             talk.used = time.monotonic()
 
     async def tidied(self) -> None:
-        """Ends what nobody has used for long, for ever."""
+        """Ends idle sessions, in an endless loop."""
         while True:
             await asyncio.sleep(min(self._idle / 4, 30.0))
             for context_id in self._over():
@@ -193,7 +192,7 @@ class _Talks:
         ending.add_done_callback(lambda _: self._ending.pop(context_id, None))
         await asyncio.shield(ending)
 
-    async def _end(self, context_id: str, talk: _Talk) -> None:
+    async def _end(self, context_id: str, talk: _SessionUse) -> None:
         try:
             await self._agent.close_session(context_id)
         except HooklineError as exc:
@@ -203,10 +202,10 @@ class _Talks:
 
 
 class _Executor(AgentExecutor):
-    """Runs the agent for a message, and tells A2A how that goes."""
+    """Runs the agent for a message and reports its progress to A2A."""
 
     def __init__(
-        self, agent: Agent, talks: _Talks, run: Mapping[str, Any], mask: Callable[[str], str]
+        self, agent: Agent, talks: _Sessions, run: Mapping[str, Any], mask: Callable[[str], str]
     ) -> None:
         self._agent = agent
         self._talks = talks
@@ -231,7 +230,7 @@ class _Executor(AgentExecutor):
             await self._answered(text, updater)
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
-        """Cancels the run, and comes back when its end hooks have run and it is told."""
+        """Cancels the run; returns after its end hooks have run and its end was reported."""
         running = self._running.get(str(context.task_id))
         if running is not None:
             stream, over = running
@@ -239,7 +238,7 @@ class _Executor(AgentExecutor):
             await over.wait()
 
     async def close(self) -> None:
-        """Cancels all that runs, and waits for its end hooks."""
+        """Cancels all runs and waits for their end hooks."""
         running = list(self._running.values())
         for stream, _ in running:
             stream.cancel()
@@ -282,11 +281,11 @@ class _Executor(AgentExecutor):
 
 
 async def _passed_on(event: Event, so_far: str, updater: TaskUpdater) -> str:
-    """One event of the run as A2A has it; the text of this step by now."""
+    """Reports one event of the run to A2A; returns the text of the current step so far."""
     if event.type == "step_start":
         return ""
     if event.type == "text_delta" and event.text:
-        # What an earlier step said is replaced: in the end the answer is what the last one said.
+        # The text of an earlier step is replaced: the answer is the text of the last step.
         await updater.add_artifact(
             [new_text_part(event.text)], artifact_id=_ANSWER, name=_ANSWER, append=bool(so_far)
         )
@@ -297,7 +296,7 @@ async def _passed_on(event: Event, so_far: str, updater: TaskUpdater) -> str:
 
 
 async def _tell_answer(result: AgentResult, updater: TaskUpdater) -> None:
-    """The whole answer, in the place of the pieces: hooks may have changed it at last."""
+    """Reports the whole answer in place of its pieces, because end hooks may have changed it."""
     about = {
         "run_id": result.agent_run_id,
         "steps": result.total_steps,
@@ -318,14 +317,14 @@ async def _tell_answer(result: AgentResult, updater: TaskUpdater) -> None:
 
 
 async def _ended(stream: StreamResult) -> AgentResult | BaseException:
-    """How the run ended, once its end hooks have run; not even a second cancel keeps us from waiting for them."""
+    """The result or error of the run, after its end hooks; a second cancel does not cut the wait short."""
     while True:
         try:
             return await stream.result()
         except asyncio.CancelledError as exc:
             if stream.done:
                 return exc
-        except Exception as exc:  # the outermost loop: one message's trouble is told to who sent it
+        except Exception as exc:  # the outermost loop: the error of a message is reported to its sender
             return exc
 
 

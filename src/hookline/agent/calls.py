@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, cast
 
-from hookline.agent.current import INSIDE, Inside, Message
-from hookline.agent.output_schema import as_text
+from hookline.agent.current import CURRENT_RUN, CurrentRun, Message
 from hookline.agent.spec import Spec
 from hookline.agent.tools import Tool, ToolTimedOut
 from hookline.engine.context import ToolCall, ToolResult, WorkflowContext
 from hookline.engine.lifecycle import OpenScope
-from hookline.engine.plain import plain
+from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point, Status
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import AgentFailed, HookFailed, Refused, RunTimedOut, Skipped
 
 
-class Host(Protocol):
-    """The agent at work whose calls these are."""
+class CallHost(Protocol):
+    """The agent that makes the calls."""
 
     agent: Spec
-    inside: Inside
+    inside: CurrentRun
     workflow: WorkflowContext
 
     def call_scope(self, step: OpenScope, call: ToolCall, tool: Tool | None, *, hooks: bool) -> OpenScope: ...
@@ -35,17 +34,17 @@ class Host(Protocol):
     def tell(self, type: str, *, text: str = "", data: Mapping[str, Any] | None = None) -> None: ...
 
 
-class Calls:
-    """Makes the calls that a model asked for in one step."""
+class ToolCalls:
+    """Makes the tool calls of one step."""
 
-    def __init__(self, host: Host, step: OpenScope) -> None:
+    def __init__(self, host: CallHost, step: OpenScope) -> None:
         self._host = host
         self._step = step
         self._tools = host.agent.tools
 
-    async def made(self, calls: Sequence[ToolCall]) -> list[Called]:
-        """Every call of a step, entered, run and left."""
-        entered = [Called(call, self._tools.get(call.name)) for call in calls]
+    async def made(self, calls: Sequence[ToolCall]) -> list[PendingCall]:
+        """Enters, runs and leaves every call of a step."""
+        entered = [PendingCall(call, self._tools.get(call.name)) for call in calls]
         try:
             for each in entered:
                 await self._enter(each)
@@ -65,7 +64,7 @@ class Calls:
         await self._leave(begun)
         return entered
 
-    async def _enter(self, each: Called) -> None:
+    async def _enter(self, each: PendingCall) -> None:
         call, tool = each.call, each.tool
         problem = None
         if tool is None:
@@ -75,7 +74,7 @@ class Calls:
             problem = f"the arguments of {call.name} are not a JSON object: {call.raw_arguments[:200]!r}"
         scope = self._host.call_scope(self._step, call, tool, hooks=problem is None)
         if tool is None or problem is not None:
-            # It can never run, so nothing is before or after it; the record still has it, and the model is told.
+            # It cannot run, so no hooks run either; it is still recorded, and the model reads why.
             await scope.enter(call.raw_arguments)
             await scope.leave({"error": problem}, Status.FAILED, error=problem)
             each.status, each.output = Status.FAILED, {"error": problem}
@@ -96,8 +95,8 @@ class Calls:
             scope.raise_if_over(outcome, Point.TOOL_START)
             each.runs = True
 
-    async def _bodies(self, running: Sequence[Called]) -> None:
-        """The tools together. One that ends the run takes the others with it."""
+    async def _bodies(self, running: Sequence[PendingCall]) -> None:
+        """Runs the tools concurrently; one that ends the run cancels the others."""
         if not running:
             return
         tasks = [asyncio.ensure_future(self._body(each)) for each in running]
@@ -107,18 +106,14 @@ class Calls:
                 if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                     raise error
         finally:
-            left = [task for task in tasks if not task.done()]
-            for task in left:
-                task.cancel()
-            if left:
-                await asyncio.wait(left)
+            await _cancelled(tasks)
 
-    async def _body(self, each: Called) -> None:
+    async def _body(self, each: PendingCall) -> None:
         assert each.tool is not None
         assert each.scope is not None
         self._host.tell("tool_start", data={"id": each.call.id, "tool": each.call.name})
         tasks = set[asyncio.Task[Any]]()
-        INSIDE.set(
+        CURRENT_RUN.set(
             replace(
                 self._host.inside,
                 scope=each.scope,
@@ -145,10 +140,11 @@ class Calls:
             text = str(exc) if isinstance(exc, AgentFailed) else f"{type(exc).__name__}: {exc}"
             each.status, each.output = Status.FAILED, {"error": text}
         finally:
-            await _ended(tasks)
+            # A tool that has ended leaves no agent running.
+            await _cancelled(tasks)
 
-    async def _leave(self, begun: Sequence[Called]) -> None:
-        """Every end that is due, in call order, also after one of them failed the run."""
+    async def _leave(self, begun: Sequence[PendingCall]) -> None:
+        """Runs all end hooks that are due, in call order, even after one of them failed the run."""
         failure: HookFailed | None = None
         for each in begun:
             assert each.scope is not None
@@ -169,8 +165,8 @@ class Calls:
             raise failure
 
 
-class Called:
-    """One call of a step on its way: asked for, entered, run, left."""
+class PendingCall:
+    """One call of a step while it is entered, run and left."""
 
     __slots__ = ("arguments", "call", "output", "runs", "scope", "status", "told", "tool")
 
@@ -206,7 +202,7 @@ class Called:
         }
 
     def content(self) -> str:
-        """What the model is told: the result, then what hooks added."""
+        """The text for the model: the result, followed by the messages of hooks."""
         shown = _error(self.output) if self.failed else as_text(plain(self.output))
         return "\n".join([f"Error: {shown}" if self.failed else shown, *self.told])
 
@@ -218,8 +214,8 @@ def _error(output: Any) -> str:
     return as_text(shown)
 
 
-async def _ended(tasks: set[asyncio.Task[Any]]) -> None:
-    """A tool that has ended leaves no agent at work behind it."""
+async def _cancelled(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancels the tasks that are not done, and waits for them."""
     left = [task for task in tasks if not task.done()]
     for task in left:
         task.cancel()

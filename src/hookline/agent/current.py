@@ -1,4 +1,4 @@
-"""Where in a run we are: what an agent that is started from within a tool needs to be part of it."""
+"""The current run, for agents that are started inside a tool and become part of that run."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ Message = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a run met: the hooks of its agents, those whose match fitted, the tools called and their kinds."""
+class HookCoverage:
+    """The hooks of a run's agents, the names of those whose match fitted, and the tools called with their kinds."""
 
     hooks: dict[str, Hook] = field(default_factory=dict[str, Hook])
     matched: set[str] = field(default_factory=set[str])
     tools: dict[str, str | None] = field(default_factory=dict[str, str | None])
 
     def note_unmatched(self, run: Run, workflow_id: str) -> None:
-        """Note each hook whose match fitted no tool call: a guard that fits nothing is as good as none."""
+        """Records each hook whose match fitted no tool call: such a guard protects nothing."""
         if not run.recorder.on or not self.tools:
             return
         called = ", ".join(sorted(self.tools))
-        # A hook before it may have ended the walk, so one that was never asked may fit all the same.
+        # An earlier hook may have ended the walk, so a hook that was never called may still fit.
         calls = [Facts(workflow_id, current_tool=name, tool_kind=kind) for name, kind in self.tools.items()]
         for hook in self.hooks.values():
             if hook.match is None or hook.name in self.matched or any(map(hook.match, calls)):
@@ -42,8 +42,8 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inside:
-    """Where in a run we are; an agent that is started here belongs to it."""
+class CurrentRun:
+    """The run, scope and settings that an agent started inside a tool belongs to."""
 
     run: Run
     hooks: tuple[Hook, ...]
@@ -52,7 +52,7 @@ class Inside:
     workspace: str | None
     session_id: str | None
     user_id: str | None
-    seen: Seen
+    seen: HookCoverage
     attempt: int
     root_workflow_id: str
     note: Callable[[str, str], None]
@@ -60,4 +60,4 @@ class Inside:
     tasks: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
 
 
-INSIDE: ContextVar[Inside | None] = ContextVar("hookline_inside", default=None)
+CURRENT_RUN: ContextVar[CurrentRun | None] = ContextVar("hookline_inside", default=None)

@@ -17,11 +17,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from hookline.agent.calls import Calls
-from hookline.agent.current import Inside, Message
-from hookline.agent.models import Reply, Request, TextDelta
+from hookline.agent.calls import ToolCalls
+from hookline.agent.current import CurrentRun, Message
+from hookline.agent.messages import (
+    assistant_message,
+    mapping,
+    messages_in,
+    refusal,
+    reply_from,
+    text_message,
+)
+from hookline.agent.models import Reply, Request
 from hookline.agent.output import AgentResult, Event
-from hookline.agent.output_schema import DoesNotFit, as_text
+from hookline.agent.output_schema import DoesNotFit
 from hookline.agent.spec import Spec, facts_of
 from hookline.agent.stop import StopConditionContext
 from hookline.agent.tools import Tool
@@ -29,23 +37,21 @@ from hookline.engine.context import Facts, Step, ToolCall, Usage, WorkflowContex
 from hookline.engine.hook import Mode
 from hookline.engine.lifecycle import OpenScope
 from hookline.engine.pipeline import Pipeline
-from hookline.engine.plain import plain
+from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point, Scope
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import AgentFailed, Refused
 
-MODEL_REFUSALS = 3
 END_REFUSALS = 8
-STEP_REFUSALS = 3
 
 
 class Loop:
-    """One agent at work on one input."""
+    """The steps of one agent on one input."""
 
     def __init__(
         self,
         spec: Spec,
-        inside: Inside,
+        inside: CurrentRun,
         *,
         history: Sequence[Message],
         streaming: bool,
@@ -75,6 +81,7 @@ class Loop:
         self._holds_model = self._may_change(Point.MODEL_END)
         self._holds_step = self._may_change(Point.STEP_END)
         self._holds_answer = self._may_change(Point.AGENT_END)
+        self._holds_text = self._holds_model or self._holds_step or self._holds_answer
         self._facts = facts_of(
             spec.config(provider_kwargs),
             self.run,
@@ -89,7 +96,7 @@ class Loop:
         self.workflow: WorkflowContext = self._facts["workflow"]
 
     async def answer(self, given: Any) -> AgentResult:
-        """The agent's whole work on one input, with its hooks."""
+        """Runs the agent on one input, with its hooks."""
         payload = {
             "input": given,
             "prompt": given,
@@ -116,7 +123,7 @@ class Loop:
                     hook=ending.hook,
                 )
             self.note(ending)
-            self.messages.append(_said("user", ending.reason or "This is not finished yet; go on."))
+            self.messages.append(text_message("user", ending.reason or "This is not finished yet; go on."))
             self._untold.extend(ending.tell_model)
             return await self._work(scope)
 
@@ -128,7 +135,7 @@ class Loop:
         answered = started is not None and started.answered
         if answered and started is not None:
             self._take_input(started, mapping(started.payload, Point.AGENT_START))
-            self.messages.append(_said("assistant", as_text(plain(ending.output))))
+            self.messages.append(text_message("assistant", as_text(plain(ending.output))))
         self._untold.extend(ending.tell_model)
         self._tell_untold()
         return self._final(ending, answered=answered)
@@ -141,7 +148,7 @@ class Loop:
         if isinstance(given, list):
             self.messages.extend(cast("list[Message]", given))
         else:
-            self.messages.append(_said("user", as_text(given)))
+            self.messages.append(text_message("user", as_text(given)))
         self._untold.extend(outcome.tell_model)
 
     async def _work(self, scope: OpenScope) -> AgentResult:
@@ -152,7 +159,7 @@ class Loop:
             step = await self._step(scope, len(self.steps) + 1)
             if isinstance(step, Outcome):
                 refusals += 1
-                self.messages.append(_said("user", refusal(step, Point.STEP_START, refusals)))
+                self.messages.append(text_message("user", refusal(step, Point.STEP_START, refusals)))
                 continue
             refusals = 0
             if step.tool_results:
@@ -171,7 +178,7 @@ class Loop:
                         raise AgentFailed(f"{exc} (after one repair)") from None
                     repaired = True
                     self.messages.append(
-                        _said("user", f"{exc}. Answer again with JSON that fits the schema.")
+                        text_message("user", f"{exc}. Answer again with JSON that fits the schema.")
                     )
                     continue
             self._found = AgentResult(
@@ -194,7 +201,7 @@ class Loop:
         return None
 
     def _final(self, ending: Outcome, *, answered: bool) -> AgentResult:
-        """The answer after the hooks, in its own types again."""
+        """The answer after the hooks, converted back to its own types."""
         result = ending.output
         if not isinstance(result, AgentResult):
             found = self._found or AgentResult(
@@ -215,7 +222,7 @@ class Loop:
     # -- one step ------------------------------------------------------------------------------------------
 
     async def _step(self, agent_scope: OpenScope, number: int) -> Step | Outcome:
-        """One step, recorded; the refusal where its start was refused."""
+        """Runs one step; returns the outcome instead if its start was refused."""
         self._tell_untold()
         scope = self._scope(Scope.STEP, agent_scope, name=str(number), step=number)
         payload = {"step": number, "messages": list(self.messages)}
@@ -226,12 +233,12 @@ class Loop:
             messages = (
                 messages_in(outcome.payload, Point.STEP_START) if outcome.changed else list(self.messages)
             )
-            told = [_said("user", text) for text in outcome.tell_model]
+            told = [text_message("user", text) for text in outcome.tell_model]
             self.messages.extend(told)
             reply = await self._reply(scope, [*messages, *told])
             self._cut = reply.stop_reason == "length"
-            self.messages.append(_assistant(reply))
-            made = await Calls(self, scope).made(reply.tool_calls)
+            self.messages.append(assistant_message(reply))
+            made = await ToolCalls(self, scope).made(reply.tool_calls)
             self.messages.extend(each.message() for each in made)
             step = Step(
                 step=number,
@@ -256,14 +263,14 @@ class Loop:
         return self.steps[-1]
 
     async def _reply(self, step_scope: OpenScope, messages: list[Message]) -> Reply:
-        """The model's answer; refused ones are told why and asked again."""
+        """The model's answer; after a refusal the model reads the reason and is called again."""
         refusals = 0
         while True:
             started, ending = await self._model_call(step_scope, messages)
             self.note(ending)
             if ending.action is not HookAction.BLOCK:
                 reply = reply_from(ending.output)
-                self.messages.extend(_said("user", text) for text in started.tell_model)
+                self.messages.extend(text_message("user", text) for text in started.tell_model)
                 self._untold.extend(ending.tell_model)
                 if (
                     (self._holds_model or started.answered)
@@ -275,11 +282,11 @@ class Loop:
             refusals += 1
             at_start = started.action is HookAction.BLOCK
             point = Point.MODEL_START if at_start else Point.MODEL_END
-            again = _said("user", refusal(ending, point, refusals))
-            messages = [*messages, again, *(_said("user", text) for text in ending.tell_model)]
+            again = text_message("user", refusal(ending, point, refusals))
+            messages = [*messages, again, *(text_message("user", text) for text in ending.tell_model)]
 
     async def _model_call(self, step_scope: OpenScope, messages: list[Message]) -> tuple[Outcome, Outcome]:
-        """What the start hooks decided, and what the end hooks made of it."""
+        """Calls the model; returns the outcomes of the start hooks and of the end hooks."""
         scope = self._scope(Scope.MODEL, step_scope, name=f"{self.model.provider}/{self.model.name}")
         payload = {
             "messages": messages,
@@ -292,7 +299,7 @@ class Loop:
 
         async def body(outcome: Outcome) -> Reply:
             self.note(outcome)
-            told = [_said("user", text) for text in outcome.tell_model]
+            told = [text_message("user", text) for text in outcome.tell_model]
             return await self._asked(self._request(outcome.payload, told))
 
         ending = await scope.around(payload, body)
@@ -322,12 +329,9 @@ class Loop:
                         "tool_call", data={"id": call.id, "tool": call.name, "arguments": call.arguments}
                     )
                 return piece
-            self._heard(piece)
+            if not self._holds_text:
+                self._say(piece.text)
         raise AgentFailed(f"{self.model.provider}/{self.model.name} ended without an answer")
-
-    def _heard(self, piece: TextDelta) -> None:
-        if not self._holds_model and not self._holds_step and not self._holds_answer:
-            self._say(piece.text)
 
     # -- small things --------------------------------------------------------------------------------------
 
@@ -358,7 +362,7 @@ class Loop:
         return OpenScope(self.run, pipeline, scope, facts, name=name, parent=parent)
 
     def call_scope(self, step: OpenScope, call: ToolCall, tool: Tool | None, *, hooks: bool) -> OpenScope:
-        """The scope of one tool call; without hooks where it can never run."""
+        """The scope of one tool call; without hooks if the call cannot run."""
         return self._scope(
             Scope.TOOL,
             step,
@@ -373,8 +377,8 @@ class Loop:
         return any(hook.mode is Mode.ENFORCE for hook in self._pipeline.at(point))
 
     def _tell_untold(self) -> None:
-        """What hooks said to the model since it was last asked; between a call and its result it has no place."""
-        self.messages.extend(_said("user", text) for text in self._untold)
+        """Adds the messages of hooks since the last model call; they cannot stand between a call and its result."""
+        self.messages.extend(text_message("user", text) for text in self._untold)
         self._untold.clear()
 
     def note(self, outcome: Outcome) -> None:
@@ -392,69 +396,3 @@ class Loop:
     def tell(self, type: str, *, text: str = "", data: Mapping[str, Any] | None = None) -> None:
         if self._emit is not None:
             self._emit(Event(type=type, agent=self.agent.id, text=text, data=data or {}))
-
-
-def _said(role: str, text: str) -> Message:
-    return {"role": role, "content": text}
-
-
-def _assistant(reply: Reply) -> Message:
-    message: dict[str, Any] = {"role": "assistant", "content": reply.text}
-    if reply.tool_calls:
-        message["tool_calls"] = [_told_call(call) for call in reply.tool_calls]
-    return message
-
-
-def _told_call(call: ToolCall) -> Message:
-    if call.arguments is None:
-        return {"id": call.id, "name": call.name, "arguments": None, "raw_arguments": call.raw_arguments}
-    return {"id": call.id, "name": call.name, "arguments": call.arguments}
-
-
-REFUSALS = {
-    Point.STEP_START: (STEP_REFUSALS, "the step", "This step was refused: {}"),
-    Point.MODEL_START: (
-        MODEL_REFUSALS,
-        "the call of the model",
-        "This request was refused: {}. Answer again.",
-    ),
-    Point.MODEL_END: (MODEL_REFUSALS, "the model's answer", "Your answer was refused: {}. Answer again."),
-}
-"""How often each may be refused, what it is called, and what the model is told."""
-
-
-def refusal(refused: Outcome, point: Point, count: int) -> str:
-    """The text that tells the model of a refusal; raises where that was one too many."""
-    limit, what, text = REFUSALS[point]
-    if count > limit:
-        raise Refused(
-            f"{what} was refused {limit} times, last: {refused.reason}", point=point, hook=refused.hook
-        )
-    return text.format(refused.reason)
-
-
-def mapping(payload: Any, point: Point) -> Mapping[str, Any]:
-    """The payload as the start hooks left it, which may be anything."""
-    if not isinstance(payload, Mapping):
-        kind = type(payload).__name__
-        raise AgentFailed(f"the hooks at {point} made the payload a {kind}; it must stay a mapping")
-    return cast("Mapping[str, Any]", payload)
-
-
-def messages_in(payload: Any, point: Point) -> list[Message]:
-    """The messages in a payload as the start hooks left it."""
-    messages = mapping(payload, point).get("messages")
-    if not isinstance(messages, list) or not all(
-        isinstance(each, Mapping) for each in cast("list[Any]", messages)
-    ):
-        raise AgentFailed(f"the hooks at {point} left no list of messages under 'messages' in the payload")
-    return list(cast("list[Message]", messages))
-
-
-def reply_from(output: Any) -> Reply:
-    """The model's answer after the hooks: as it was, its plain form changed, or a text in its place."""
-    if isinstance(output, Reply):
-        return output
-    if isinstance(output, Mapping):
-        return Reply.model_validate(plain(output))
-    return Reply(text=as_text(plain(output)))

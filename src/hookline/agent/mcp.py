@@ -1,10 +1,10 @@
 """MCP servers as tools of an agent: opened, listed, called and closed.
 
-The library's contexts must be left by the task that entered them, and a run comes and goes. So each server in use has
-a task of its own that opens it, waits, and closes it; calls are made from anywhere.
+A context of the library must be left by the task that entered it, but runs come and go. So each open server has a task
+of its own that opens it, waits, and closes it; calls can be made from any task.
 
-The tools are listed anew for every run: a change on the server is never missed, and one that is gone is found out
-before the model is asked. This module alone names the library, which may not be installed.
+The tools are listed for every run: no change on the server is missed, and a server that is gone is noticed before the
+model is called. Only this module and `mcp_transport` import the library, which may not be installed.
 """
 
 from __future__ import annotations
@@ -14,77 +14,42 @@ import contextvars
 import importlib
 import json
 import logging
-import os
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hookline.agent.mcp_server import McpServer
-from hookline.agent.output_schema import as_text
+from hookline.agent.mcp_transport import OPENERS, REFUSED_STATUS, ServerOutput, Start
 from hookline.agent.tools import Tool
 from hookline.engine.context import WorkflowContext
+from hookline.engine.plain import as_text
 from hookline.errors import AgentFailed, UsageError
-from hookline.runners import Ending, Order, Output
 
 if TYPE_CHECKING:
-    import httpx2
     import mcp_types
-    from anyio.abc import ObjectReceiveStream, ObjectSendStream
     from mcp import Client, MCPError
-    from mcp.shared.message import SessionMessage
 
 logger = logging.getLogger(__name__)
 
 ACCEPTED = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""Names of tools that every model provider takes."""
-LINE_CAP = 64 * 1024 * 1024
-"""Bytes of one message; whoever prints more without a line's end does not speak MCP."""
-TAIL = 4096
-"""Bytes kept of what it says beside the protocol."""
-SECRET = 8
-"""Characters from which on a value of `env` or `headers` is hidden where a server repeats it."""
+"""Tool names that every model provider accepts."""
 CLOSING = 10.0
-"""Seconds that a server has to be closed in good order before its task is cancelled."""
+"""Seconds a server has to close before its task is cancelled."""
 SOON = 2.0
-"""Seconds in which the task of a server at a URL finds out that the connection is gone."""
-_CHUNK = 65536
-Streams = tuple[Any, Any]
-"""What the library reads a server's messages from, and what it writes its own to."""
+"""Seconds within which the task of a server at a URL notices a lost connection."""
 _Answer = TypeVar("_Answer")
-_ANSWERED: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("hookline_mcp", default=None)
-"""Where the HTTP status of a refusal is noted for whoever asked."""
-
-
-class Process(Protocol):
-    """A started command: our ends of its pipes, not blocking, and how it ended."""
-
-    @property
-    def stdin(self) -> int: ...
-
-    @property
-    def stdout(self) -> int: ...
-
-    @property
-    def stderr(self) -> int: ...
-
-    @property
-    def ending(self) -> asyncio.Future[Ending]: ...
-
-
-Start = Callable[[Order], AbstractAsyncContextManager[Process]]
-"""Starts a command, and leaves nothing of it behind."""
 
 
 class Servers:
-    """The servers of one agent, in use on one event loop."""
+    """The open servers of one agent on one event loop."""
 
     def __init__(self, servers: Iterable[McpServer], start: Start) -> None:
-        self._used = [_Used(server, start) for server in servers]
+        self._used = [_OpenServer(server, start) for server in servers]
 
     async def tools(self, own: Iterable[str]) -> dict[str, Tool]:
-        """What they list now, in their order; `own` are the names that the agent's other tools have."""
+        """The tools they list now, in their order; `own` are the names of the agent's other tools."""
         owners: dict[str, str] = dict.fromkeys(own, "a tool of the agent itself")
         found: dict[str, Tool] = {}
         listings = await asyncio.gather(*(each.tools() for each in self._used), return_exceptions=True)
@@ -105,8 +70,8 @@ class Servers:
         await asyncio.gather(*(each.close() for each in self._used))
 
 
-class _Used:
-    """One server in use: opened when it is needed, and again where the connection was lost."""
+class _OpenServer:
+    """One server: opened on first use, and again if the connection was lost."""
 
     def __init__(self, server: McpServer, start: Start) -> None:
         self.server = server
@@ -133,7 +98,7 @@ class _Used:
         return Tool(
             id=ours,
             description=listed.description or listed.title or "",
-            # Some providers refuse an object that does not say its properties.
+            # Some providers refuse an object schema without properties.
             parameters={"type": "object", "properties": {}, **listed.input_schema},
             body=body,
             kind=self.server.kind,
@@ -147,15 +112,15 @@ class _Used:
         *,
         again: bool = False,
     ) -> _Answer:
-        """The server's answer. A lost session never saw the question, so that is asked in a new one, once.
+        """The server's answer. A request that a lost session never received is sent once more in a new one.
 
-        With `again` it is also asked once more where the server has ended, for asking twice does no harm.
+        With `again` it is also repeated once if the server has ended, because repeating it does no harm.
         """
         kept = self._connection
         connection = await self._opened()
         try:
             return await connection.asked(question, limit)
-        except _Lost as exc:
+        except _ConnectionLost as exc:
             if not (exc.unseen or (again and connection is kept)):
                 raise
             logger.warning("%s; it is opened again", exc)
@@ -163,7 +128,7 @@ class _Used:
         return await (await self._opened()).asked(question, limit)
 
     async def _opened(self) -> _Connection:
-        # One after the other: there are never two processes of a server that may hold a lock or a port.
+        # One after the other: two processes of a server could compete for a lock or a port.
         while (connection := self._connection) is not None and connection.over:
             await connection.close()
             if self._connection is connection:
@@ -174,8 +139,8 @@ class _Used:
         return connection
 
 
-class _Lost(AgentFailed):
-    """The connection is gone. `unseen`: and the server did not take the question up."""
+class _ConnectionLost(AgentFailed):
+    """The connection is gone; `unseen` if the server did not receive the request."""
 
     def __init__(self, message: str, *, unseen: bool = False) -> None:
         super().__init__(message)
@@ -183,24 +148,24 @@ class _Lost(AgentFailed):
 
 
 class _Connection:
-    """One server opened once, by a task that also closes it."""
+    """One connection to a server, opened and closed by a task of its own."""
 
     def __init__(self, server: McpServer, start: Start) -> None:
         _check_installed(server)
         self._server = server
         self._start = start
-        self._heard = _Heard(server)
+        self._output = ServerOutput(server)
         self._client: Client | None = None
         self._trouble = ""
         self._ready = asyncio.Event()
-        # Not in the context of the run that happens to need it first.
+        # In an empty context, not in that of the run that needs it first.
         self._task = asyncio.get_running_loop().create_task(
             self._owned(), name=f"{server}", context=contextvars.Context()
         )
 
     @property
     def over(self) -> bool:
-        return bool(self._trouble) or (self._client is not None and self._heard.over.is_set())
+        return bool(self._trouble) or (self._client is not None and self._output.over.is_set())
 
     async def opened(self) -> None:
         await self._ready.wait()
@@ -215,7 +180,7 @@ class _Connection:
 
         assert self._client is not None
         answered: list[str] = []
-        before = _ANSWERED.set(answered)
+        before = REFUSED_STATUS.set(answered)
         timer = asyncio.timeout(limit)
         try:
             async with timer:
@@ -223,15 +188,15 @@ class _Connection:
         except TimeoutError:
             if not timer.expired():
                 raise
-            # Whoever comes next shall not wait for this one again.
+            # The next caller must not wait for this connection again.
             self._end(f"{self._server} did not answer within {limit:g} s")
-            raise AgentFailed(f"{self._trouble}{self._heard.words()}") from None
+            raise AgentFailed(f"{self._trouble}{self._output.words()}") from None
         except MCPError as exc:
             raise await self._failed(exc, answered) from exc
         except (RuntimeError, ValidationError) as exc:
             raise AgentFailed(f"{self._server} answered what does not fit: {exc}") from exc
         finally:
-            _ANSWERED.reset(before)
+            REFUSED_STATUS.reset(before)
 
     async def close(self) -> None:
         self._end(f"{self._server} was closed")
@@ -243,123 +208,84 @@ class _Connection:
         await asyncio.wait({self._task})
 
     async def _owned(self) -> None:
-        """Open it, wait until it is over, close it."""
+        """Opens the connection, waits until it is over, and closes it."""
         answered: list[str] = []
-        _ANSWERED.set(answered)
+        REFUSED_STATUS.set(answered)
         why = "was closed"
         try:
             if not await self._held("auto"):
                 await self._held("legacy")
-            why = self._heard.ended() or "closed the connection"
+            why = self._output.ended() or "closed the connection"
         except TimeoutError:
             why = f"did not answer within {self._server.start_timeout:g} s"
         except Exception as exc:
             leaf = _leaf(exc)
-            why = (self._heard.ended() if _is_closed(leaf) else "") or _in_words(leaf, answered, self._server)
+            why = (self._output.ended() if _is_closed(leaf) else "") or _in_words(
+                leaf, answered, self._server
+            )
         finally:
-            self._end(f"{self._server} {why}{self._heard.words()}")
+            self._end(f"{self._server} {why}{self._output.words()}")
             self._ready.set()
 
     async def _held(self, mode: str) -> bool:
-        """Open until it is over; False where it is worth another try.
+        """Keeps the connection open until it is over; False if another try is worthwhile.
 
-        The library first asks whether a server speaks the protocol of today. There are programs that end when anything
-        comes before `initialize`, so one that ended is started again and asked in the old way.
+        The library first probes for the current protocol. Some programs exit if anything comes before `initialize`, so
+        one that exited is started again with the old handshake.
         """
-        self._heard = _Heard(self._server)
-        transport = _OPENED[self._server.transport](self._server, self._start, self._heard)
+        from mcp import Client
+
+        self._output = ServerOutput(self._server)
+        transport = OPENERS[self._server.transport](self._server, self._start, self._output)
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._server.start_timeout):
-                    self._client = await stack.enter_async_context(_client(transport, mode))
+                    # No cache: the list is requested whenever it is needed.
+                    client = Client(transport, mode=mode, cache=None)
+                    self._client = await stack.enter_async_context(client)
                 self._ready.set()
-                await self._heard.over.wait()
+                await self._output.over.wait()
         except Exception as exc:
-            if mode == "auto" and self._client is None and self._heard.exited and _is_closed(_leaf(exc)):
+            if mode == "auto" and self._client is None and self._output.exited and _is_closed(_leaf(exc)):
                 return False
             raise
         return True
 
     def _end(self, trouble: str) -> None:
-        """The first to know says why."""
+        """Marks the connection as over; the first reason given is kept."""
         self._trouble = self._trouble or trouble
-        self._heard.over.set()
+        self._output.over.set()
 
     async def _failed(self, exc: MCPError, answered: list[str]) -> AgentFailed:
-        """What an error of the library means: a lost session, a lost connection, or the server's own word."""
+        """The error to raise for one of the library: a lost session, a lost connection, or the server's own message."""
         if answered and answered[-1].startswith("404"):
-            return _Lost(f"{self._server}: the session is lost ({answered[-1]}: {exc})", unseen=True)
+            return _ConnectionLost(
+                f"{self._server}: the session is lost ({answered[-1]}: {exc})", unseen=True
+            )
         if answered or not _is_closed(exc):
             return AgentFailed(f"{self._server} {_in_words(exc, answered, self._server)}")
-        # Its task knows more, in a moment; but at a URL one answer may break off where the connection does not.
+        # Its task will know the reason soon; but at a URL a single answer may break off on a live connection.
         await asyncio.wait({self._task}, timeout=CLOSING if self._server.command is not None else SOON)
-        return _Lost(self._trouble or f"{self._server} {_in_words(exc, answered, self._server)}")
-
-
-class _Heard:
-    """What a server let us hear beside the protocol, whether it is over, and how its process ended."""
-
-    def __init__(self, server: McpServer) -> None:
-        self.over = asyncio.Event()
-        self.process: Process | None = None
-        self._secrets = [*server.env.values(), *server.headers.values()]
-        self._errors = bytearray()
-        self._rubbish = ""
-
-    def add_errors(self, part: bytes) -> None:
-        self._errors += part
-        del self._errors[:-TAIL]
-
-    def add_rubbish(self, line: bytearray) -> None:
-        self._rubbish = self._rubbish or line[:200].decode("utf-8", "replace").strip()
-
-    @property
-    def ending(self) -> Ending | None:
-        """How its process ended, where there is one and it did so by itself."""
-        future = self.process.ending if self.process is not None else None
-        return future.result() if future is not None and future.done() and not future.cancelled() else None
-
-    @property
-    def exited(self) -> bool:
-        return self.ending is not None and self.ending.not_started is None
-
-    def ended(self) -> str:
-        return self.ending.in_words() if self.ending is not None else ""
-
-    def words(self) -> str:
-        """What it printed and where that was not the protocol, for the end of a message."""
-        told = f"; it printed what is no MCP message: {self._rubbish!r}" if self._rubbish else ""
-        said = Output(tail=bytes(self._errors), total=len(self._errors)).last_lines()
-        told += f"; it said: {said}" if said else ""
-        for secret in self._secrets:
-            told = told.replace(secret, "***") if len(secret) >= SECRET else told
-        return told
+        return _ConnectionLost(self._trouble or f"{self._server} {_in_words(exc, answered, self._server)}")
 
 
 def _check_installed(server: McpServer) -> None:
-    """Say what to install where the library is not there."""
+    """Raises with the install command if the library is missing."""
     try:
         importlib.import_module("mcp")
     except ImportError as exc:
         raise UsageError(f"{server} needs the mcp package ({exc}): pip install 'hookline[mcp]'") from exc
 
 
-def _client(transport: AbstractAsyncContextManager[Streams], mode: str) -> Client:
-    from mcp import Client
-
-    # Nothing is kept of a list: it is asked for where it is needed.
-    return Client(transport, mode=mode, cache=None)
-
-
 def _leaf(exc: Exception) -> Exception:
-    """The first that went wrong; what passes a task group comes out as a group."""
+    """The first error inside a group, which a task group raises."""
     while isinstance(exc, ExceptionGroup):
         exc = cast("ExceptionGroup[Exception]", exc).exceptions[0]
     return exc
 
 
 def _is_closed(exc: Exception) -> bool:
-    """Whether it only says that the other side is gone."""
+    """True if the error only says that the connection was closed."""
     from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED
 
@@ -367,7 +293,7 @@ def _is_closed(exc: Exception) -> bool:
 
 
 def _in_words(exc: Exception, answered: list[str], server: McpServer) -> str:
-    """An error of the library or of what it uses, to follow the server's name."""
+    """The text of an error of the library or its HTTP client, to follow the server's name."""
     from httpx2 import TransportError
 
     place = "" if server.command is not None else f"({server.place}) "
@@ -378,153 +304,8 @@ def _in_words(exc: Exception, answered: list[str], server: McpServer) -> str:
     return f"{place}failed: {exc or type(exc).__name__}"
 
 
-@asynccontextmanager
-async def _stdio(server: McpServer, start: Start, heard: _Heard) -> AsyncGenerator[Streams, None]:
-    """A command, one message a line. The library's own would not tell us how it ended, nor bound a line."""
-    import anyio
-    from mcp.client.stdio import get_default_environment
-
-    assert server.command is not None
-    order = Order(
-        argv=(server.command, *server.args),
-        cwd=os.fspath(server.cwd) if server.cwd is not None else None,
-        env={**get_default_environment(), **server.env},
-    )
-    async with start(order) as process:
-        heard.process = process
-        inward, received = anyio.create_memory_object_stream[Any](0)
-        sent, outward = anyio.create_memory_object_stream[Any](0)
-        try:
-            async with inward, received, sent, outward, anyio.create_task_group() as group:
-                group.start_soon(_read_messages, process.stdout, inward, heard)
-                group.start_soon(_write_messages, process.stdin, outward, heard)
-                group.start_soon(_read_errors, process.stderr, heard)
-                try:
-                    yield received, sent
-                finally:
-                    group.cancel_scope.cancel()
-        finally:
-            _take_errors(process.stderr, heard)
-
-
-async def _read_messages(fd: int, inward: ObjectSendStream[SessionMessage], heard: _Heard) -> None:
-    import anyio
-
-    rest = bytearray()
-    try:
-        async with inward:
-            while len(rest) <= LINE_CAP:
-                await anyio.wait_readable(fd)
-                part = os.read(fd, _CHUNK)
-                rest += part
-                if b"\n" in part:
-                    *lines, rest = rest.split(b"\n")
-                    for message in _messages(lines, heard):
-                        await inward.send(message)
-                if not part:
-                    break
-            heard.add_rubbish(rest)
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-        pass  # we are closing, and nobody listens
-    finally:
-        heard.over.set()
-
-
-def _messages(lines: Iterable[bytearray], heard: _Heard) -> Iterable[SessionMessage]:
-    from mcp.shared.message import SessionMessage
-    from mcp_types import jsonrpc_message_adapter
-
-    for line in lines:
-        try:
-            yield SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-        except ValueError:
-            heard.add_rubbish(line)
-
-
-async def _write_messages(fd: int, outward: ObjectReceiveStream[SessionMessage], heard: _Heard) -> None:
-    import anyio
-
-    async for each in outward:
-        text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
-        left = memoryview(f"{text}\n".encode())
-        while left:
-            await anyio.wait_writable(fd)
-            try:
-                left = left[os.write(fd, left) :]
-            except BlockingIOError:
-                continue
-            except OSError:
-                heard.over.set()
-                return
-
-
-async def _read_errors(fd: int, heard: _Heard) -> None:
-    import anyio
-
-    part = b"-"
-    while part:
-        await anyio.wait_readable(fd)
-        part = os.read(fd, _CHUNK)
-        heard.add_errors(part)
-
-
-def _take_errors(fd: int, heard: _Heard) -> None:
-    """What is still there; whoever writes on for ever does not keep us."""
-    for _ in range(32):
-        try:
-            heard.add_errors(os.read(fd, _CHUNK))
-        except BlockingIOError:
-            return
-
-
-@asynccontextmanager
-async def _http(server: McpServer, _start: Start, _heard: _Heard) -> AsyncGenerator[Streams, None]:
-    from mcp.client.streamable_http import streamable_http_client
-
-    assert server.url is not None
-    async with (
-        _http_client(server) as client,
-        streamable_http_client(server.url, http_client=client) as streams,
-    ):
-        yield streams
-
-
-@asynccontextmanager
-async def _sse(server: McpServer, _start: Start, _heard: _Heard) -> AsyncGenerator[Streams, None]:
-    from mcp.client.sse import sse_client
-
-    assert server.url is not None
-
-    def client(*_: Any, **__: Any) -> httpx2.AsyncClient:
-        return _http_client(server)
-
-    async with sse_client(server.url, httpx_client_factory=client) as streams:
-        yield streams
-
-
-def _http_client(server: McpServer) -> httpx2.AsyncClient:
-    import httpx2
-
-    # A call may take as long as it is allowed to; its own limit ends it.
-    limits = httpx2.Timeout(server.start_timeout, read=None)
-    return httpx2.AsyncClient(
-        headers=dict(server.headers), timeout=limits, event_hooks={"response": [_note_status]}
-    )
-
-
-async def _note_status(response: httpx2.Response) -> None:
-    """The library tells a refusal by HTTP as an error without its number; requests keep their sender's context."""
-    answered = _ANSWERED.get()
-    if answered is not None:
-        refused = [f"{response.status_code} {response.reason_phrase}"] if response.is_error else []
-        answered[:] = refused
-
-
-_OPENED = {"stdio": _stdio, "http": _http, "sse": _sse}
-
-
 async def _listed(client: Client) -> list[mcp_types.Tool]:
-    """Every page of the list."""
+    """All pages of a server's list of tools."""
     found: list[mcp_types.Tool] = []
     cursors: set[str | None] = {None}
     cursor: str | None = None
@@ -540,7 +321,7 @@ async def _listed(client: Client) -> list[mcp_types.Tool]:
 
 
 def _chosen(server: McpServer, listed: Sequence[mcp_types.Tool]) -> list[tuple[str, mcp_types.Tool]]:
-    """The tools to take with the names they have here."""
+    """The selected tools with their names in the agent."""
     taken = server.taken
     found: dict[str, mcp_types.Tool] = {}
     for tool in listed:
@@ -572,7 +353,7 @@ def _not_listed(server: McpServer, name: str, listed: Sequence[mcp_types.Tool]) 
 
 
 def value_of(result: mcp_types.CallToolResult) -> Any:
-    """What a call gave: its text, its structured value, or both where neither says what the other does."""
+    """The value of a call: its text, its structured value, or both if they differ."""
     parts = [_part(block) for block in result.content]
     texts = [part for part in parts if isinstance(part, str)]
     bare = "\n".join(texts) if len(texts) == len(parts) else parts
@@ -588,7 +369,7 @@ def value_of(result: mcp_types.CallToolResult) -> Any:
 
 
 def _part(block: mcp_types.ContentBlock) -> Any:
-    """A text as it is; anything else with its type. Bytes are named and left out: a model could not read them."""
+    """A text as it is, other blocks with their type. Binary data is replaced by a note, because a model cannot read it."""
     if block.type == "text":
         return block.text
     shown = block.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -600,14 +381,14 @@ def _part(block: mcp_types.ContentBlock) -> Any:
 
 
 def _unwrapped(structured: Any) -> Any:
-    """The value of a server that had to make an object of one that is none."""
+    """The value inside `{"result": ...}`, with which a server wraps a value that is no object."""
     if isinstance(structured, dict) and list(cast("dict[str, Any]", structured)) == ["result"]:
         return cast("dict[str, Any]", structured)["result"]
     return cast("Any", structured)
 
 
 def _repeated(texts: list[str], inner: Any, structured: Any) -> bool:
-    """Whether the texts only say the structured value once more, for clients that know no other."""
+    """True if the texts only repeat the structured value, for clients that do not support it."""
     if texts == [inner] or texts == [str(inner)]:
         return True
     try:

@@ -1,4 +1,4 @@
-"""McpServer: where an MCP server is, as an agent is told of it among its tools. `agent.mcp` talks with it."""
+"""McpServer: the declaration of an MCP server among an agent's tools. `agent.mcp` connects to it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ TRANSPORTS = ("stdio", "http", "sse")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpServer:
-    """Where an MCP server is and which of its tools an agent takes: a `command` to start, or a `url`.
+    """An MCP server, by a `command` to start or a `url`, and which of its tools an agent uses.
 
-    `tools` names those to take (all, if not given); a mapping also says what each is called here. `start_timeout` is
-    for starting and listing, `timeout` for one call. A command sees a few variables of ours such as PATH and HOME,
-    and `env`.
+    `tools` names those to use (all, if not given); a mapping also renames them. `start_timeout` limits starting and
+    listing, `timeout` one call. A command inherits a few variables such as PATH and HOME, and gets `env`.
     """
 
     name: str
@@ -49,7 +48,7 @@ class McpServer:
 
     @property
     def place(self) -> str:
-        """Its command, or its address without what may be a secret."""
+        """Its command, or its URL without credentials and query."""
         if self.command is not None:
             return " ".join([self.command, *self.args])
         parts = urlsplit(self.url or "")
@@ -57,14 +56,14 @@ class McpServer:
 
     @property
     def taken(self) -> Mapping[str, str] | None:
-        """The server's names of the tools to take, with ours; None for all."""
+        """The tools to use: the server's name of each to the agent's; None for all."""
         if self.tools is None or isinstance(self.tools, Mapping):
             return self.tools
         return {name: name for name in self.tools}
 
 
 def _wrongs(server: McpServer) -> Iterable[str]:
-    """What cannot be meant."""
+    """The mistakes in a declaration."""
     from hookline.matcher import TOOL_KINDS
 
     local = server.transport == "stdio"

@@ -1,4 +1,4 @@
-"""What an agent gives back: the whole answer, or a stream of events that ends with it."""
+"""The output of an agent: the whole answer, or a stream of events that ends with it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AgentResult:
 
     @classmethod
     def model_validate(cls, value: Mapping[str, Any]) -> AgentResult:
-        """A result made again of its plain form, as hooks see and change it."""
+        """Rebuilds a result from the plain form that hooks read and change."""
         given = dict(value)
         given["tool_results"] = tuple(ToolResult(**item) for item in given.get("tool_results") or ())
         given["usage"] = Usage(**cast("dict[str, int]", given.get("usage") or {}))
@@ -36,7 +36,7 @@ class AgentResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One thing that happened, for whoever follows a stream.
+    """One event of a stream.
 
     `type`: agent_start, step_start, text_delta, tool_call, tool_start, tool_finish, notice, agent_finish,
     agent_error. The last event of a stream is always one of the last two.
@@ -71,7 +71,7 @@ class StreamResult:
         return self._texts()
 
     async def text(self) -> str:
-        """The whole text; raises where the run failed, for half an answer must not be taken for a whole one."""
+        """The whole text; raises if the run failed, so that a partial answer is not taken for a whole one."""
         return "".join([piece async for piece in self._texts()])
 
     async def result(self) -> AgentResult:
@@ -81,11 +81,11 @@ class StreamResult:
 
     @property
     def done(self) -> bool:
-        """Whether the run is over, with its end hooks."""
+        """True if the run and its end hooks are over."""
         return self._task is not None and self._task.done()
 
     def cancel(self) -> None:
-        """End the run; its end hooks still run."""
+        """Cancels the run; its end hooks still run."""
         if self._task is not None:
             self._task.cancel()
 
@@ -94,7 +94,7 @@ class StreamResult:
             yield event
         self._queue.put_nowait(None)
         if self._task is not None and self._task.done() and not self._task.cancelled():
-            self._task.exception()  # the last event told of it
+            self._task.exception()  # reported by the last event
 
     async def _texts(self) -> AsyncIterator[str]:
         async for event in self._iterate():

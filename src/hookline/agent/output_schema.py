@@ -1,13 +1,12 @@
-"""Structured output: the schema a model is asked to keep to, and reading its answer by it."""
+"""Structured output: the schema for a model's answer, and the reading of an answer by it."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 
 class DoesNotFit(ValueError):
-    """An answer that is not what the schema asks for; the message is for the model."""
+    """An answer that does not match the schema; the message is for the model."""
 
 
 class OutputSchema:
@@ -25,11 +24,11 @@ class OutputSchema:
         return self._adapter.json_schema()
 
     def read(self, text: str | None) -> Any:
-        """The answer as a value; code fences around it are forgiven."""
+        """The answer as a value; code fences around it are ignored."""
         return self._checked(lambda: self._adapter.validate_json(_bare(text or "")))
 
     def check(self, value: Any) -> Any:
-        """A value that a hook put in the answer's place."""
+        """Validates a value with which a hook replaced the answer."""
         return self._checked(lambda: self._adapter.validate_python(value))
 
     def _checked(self, read: Any) -> Any:
@@ -52,8 +51,3 @@ def _bare(text: str) -> str:
         first, _, rest = body.partition("\n")
         return rest if first.strip().isalpha() or not first.strip() else body
     return stripped
-
-
-def as_text(value: Any) -> str:
-    """A value as a model reads it."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

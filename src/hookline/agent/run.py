@@ -1,14 +1,16 @@
-"""Running an agent: the run and session scopes around its work, the run's limit, and what the stream is told."""
+"""The execution of an agent: run and session scopes, the run's time limit, and events for the stream."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hookline.agent.current import INSIDE, Inside, Message, Seen
-from hookline.agent.loop import Loop, mapping
+from hookline.agent.current import CURRENT_RUN, CurrentRun, HookCoverage, Message
+from hookline.agent.loop import Loop
+from hookline.agent.messages import mapping, text_message
 from hookline.agent.output import AgentResult, Event
 from hookline.agent.spec import Spec, facts_of
 from hookline.agent.tools import ToolTimedOut
@@ -24,7 +26,7 @@ from hookline.errors import Refused, RunEnded, RunTimedOut
 
 @dataclass(slots=True)
 class Session:
-    """A conversation that may outlive its runs. One that `lasts` is closed by whoever keeps it."""
+    """A conversation, which may outlive a run. One that `lasts` is closed by its owner."""
 
     id: str
     lasts: bool = False
@@ -34,7 +36,7 @@ class Session:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def close(self, status: Status = Status.OK) -> None:
-        """Run the session's end hooks, once."""
+        """Runs the session's end hooks, once."""
         async with self.turn:
             scope, self.scope = self.scope, None
             if scope is None:
@@ -43,8 +45,8 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """One run of one agent, from its declaration to its answer."""
+class AgentExecution:
+    """One run of one agent, up to its answer."""
 
     spec: Spec
     run: Run
@@ -60,20 +62,17 @@ class Running:
     declaration: dict[str, Any] | None = None
     source: str | None = None
     owner: Owner | None = None
-    seen: Seen = field(default_factory=Seen)
+    seen: HookCoverage = field(default_factory=HookCoverage)
     notices: list[str] = field(default_factory=list[str])
 
     async def answer(self, given: Any) -> AgentResult:
         """The agent's answer, or a RunEnded that says why there is none."""
-        try:
-            result = await self._in_run(given)
-        except BaseException as exc:
-            if isinstance(exc, RunEnded):
+        with _reported(self.emit, self.spec.id, self.run.id):
+            try:
+                return await self._in_run(given)
+            except RunEnded as exc:
                 exc.run_id = self.run.id
-            self._tell("agent_error", str(exc) or type(exc).__name__)
-            raise
-        self._tell("agent_finish")
-        return result
+                raise
 
     async def _in_run(self, given: Any) -> AgentResult:
         pipeline = Pipeline((*self.hooks, *self.spec.hooks), self.run.recorder, self.seen.matched)
@@ -146,7 +145,7 @@ class Running:
 
     async def _work(self, parent: OpenScope, pipeline: Pipeline, before: Outcome) -> AgentResult:
         session = self.session
-        inside = Inside(
+        inside = CurrentRun(
             run=self.run,
             hooks=self.hooks,
             scope=parent,
@@ -162,7 +161,7 @@ class Running:
         )
         spec = await self.spec.whole()
         told = (*session.told, *before.tell_model)
-        history = [*session.messages, *({"role": "user", "content": text} for text in told)]
+        history = [*session.messages, *(text_message("user", text) for text in told)]
         session.told = ()
         loop = Loop(
             spec,
@@ -190,7 +189,7 @@ class Running:
         return Facts(**known, scope_id=self.run.next_id())
 
     def _result(self, ending: Outcome, point: Point, found: AgentResult | None) -> AgentResult:
-        """The answer after the hooks of run and session, which may have put a bare value in its place."""
+        """The answer after the hooks of run and session; a bare value from a hook replaces its result."""
         if ending.action is HookAction.BLOCK:
             raise Refused(ending.reason or "refused", point=point, hook=ending.hook)
         if isinstance(ending.output, AgentResult):
@@ -207,21 +206,17 @@ class Running:
         if self.emit is not None:
             self.emit(Event(type="notice", agent=agent, text=text))
 
-    def _tell(self, type: str, text: str = "") -> None:
-        if self.emit is not None:
-            self.emit(Event(type=type, agent=self.spec.id, text=text, data={"run_id": self.run.id}))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunningInside:
-    """An agent started from within another's tool: part of that run, under its hooks, with its own besides.
+class NestedExecution:
+    """An agent started inside another agent's tool: part of that run, under its hooks and its own.
 
-    It is always at work on the run's own loop, for the run's journal and hooks know no other, though the tool
-    may be in a thread and have a loop of its own. Past its own limit it is the tool that failed, not the run.
+    It always runs on the run's event loop, which the run's journal and hooks need, even if the tool runs in a
+    thread with a loop of its own. If it passes its own limit, the tool fails, not the run.
     """
 
     spec: Spec
-    inside: Inside
+    inside: CurrentRun
     hooks: tuple[Hook, ...] = ()
     timeout: float | None = None
     emit: Callable[[Event], None] | None = None
@@ -233,7 +228,7 @@ class RunningInside:
         return await self.in_task(given)
 
     async def in_task(self, given: Any) -> AgentResult:
-        """The answer, from a task that ends with the tool at the latest."""
+        """The answer, from a task that is cancelled when the tool ends."""
         here = asyncio.get_running_loop()
         if here is not self.inside.loop:
             there = replace(self, emit=_handed_to(here, self.emit))
@@ -245,17 +240,13 @@ class RunningInside:
         return await self._answer(given)
 
     async def _answer(self, given: Any) -> AgentResult:
-        # Only tools are inside: an agent that a hook asks for its opinion is a run of its own.
-        place = INSIDE.set(None)
+        # Only tools nest: an agent that a hook calls is a run of its own.
+        place = CURRENT_RUN.set(None)
         try:
-            result = await self._limited(given)
-        except BaseException as exc:
-            self._tell("agent_error", str(exc) or type(exc).__name__)
-            raise
+            with _reported(self.emit, self.spec.id, self.inside.run.id):
+                return await self._limited(given)
         finally:
-            INSIDE.reset(place)
-        self._tell("agent_finish")
-        return result
+            CURRENT_RUN.reset(place)
 
     async def _limited(self, given: Any) -> AgentResult:
         limit = asyncio.timeout(self.timeout)
@@ -278,16 +269,27 @@ class RunningInside:
             provider_kwargs=self.provider_kwargs,
         )
 
-    def _tell(self, type: str, text: str = "") -> None:
-        if self.emit is not None:
-            run_id = self.inside.run.id
-            self.emit(Event(type=type, agent=self.spec.id, text=text, data={"run_id": run_id}))
+
+@contextmanager
+def _reported(emit: Callable[[Event], None] | None, agent: str, run_id: str) -> Generator[None]:
+    """Emits the last event of a stream: agent_finish, or agent_error if the block raises."""
+
+    def tell(type: str, text: str = "") -> None:
+        if emit is not None:
+            emit(Event(type=type, agent=agent, text=text, data={"run_id": run_id}))
+
+    try:
+        yield
+    except BaseException as exc:
+        tell("agent_error", str(exc) or type(exc).__name__)
+        raise
+    tell("agent_finish")
 
 
 def _handed_to(
     loop: asyncio.AbstractEventLoop, emit: Callable[[Event], None] | None
 ) -> Callable[[Event], None] | None:
-    """`emit`, called on the loop of whoever follows the stream."""
+    """`emit`, called on the event loop of the stream's reader."""
     if emit is None:
         return None
 
@@ -295,6 +297,6 @@ def _handed_to(
         try:
             loop.call_soon_threadsafe(emit, event)
         except RuntimeError:
-            pass  # that loop is closed; nobody follows any more
+            pass  # that loop is closed; nobody reads any more
 
     return hand_over

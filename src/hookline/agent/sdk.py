@@ -1,23 +1,22 @@
-"""Agent: the Python SDK's declaration of an agent, with its hooks in lists, and the ways to run it."""
+"""Agent, the class of the Python SDK: an agent with its hooks, and the methods to run it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from hookline.agent.current import INSIDE, Inside
+from hookline.agent.current import CURRENT_RUN
 from hookline.agent.mcp_server import McpServer
 from hookline.agent.models import Model
 from hookline.agent.models.names import model_named
 from hookline.agent.output import AgentResult, Event, StreamResult
 from hookline.agent.output_schema import OutputSchema
-from hookline.agent.polos import KEYWORDS, functions
 from hookline.agent.ready_tools import ready_tool
-from hookline.agent.run import Running, RunningInside, Session
+from hookline.agent.run import AgentExecution, NestedExecution, Session
 from hookline.agent.spec import Spec
 from hookline.agent.stop import StopCondition
 from hookline.agent.tools import Tool, tool
@@ -26,6 +25,7 @@ from hookline.engine.declaration import AgentDeclaration, Declaration, HookDecla
 from hookline.engine.hook import Hook
 from hookline.engine.lifecycle import Approver, Run
 from hookline.engine.pipeline import Recorder
+from hookline.engine.point import Point
 from hookline.engine.record import Journal, Owner, Record
 from hookline.errors import UsageError
 from hookline.handlers.python import python_hook
@@ -35,9 +35,25 @@ if TYPE_CHECKING:
 
 Functions = Callable[..., Any] | Sequence[Callable[..., Any]] | None
 
+KEYWORDS: Mapping[str, Point] = {
+    "on_run_start": Point.RUN_START,
+    "on_run_end": Point.RUN_END,
+    "on_session_start": Point.SESSION_START,
+    "on_session_end": Point.SESSION_END,
+    "on_start": Point.AGENT_START,
+    "on_end": Point.AGENT_END,
+    "on_agent_step_start": Point.STEP_START,
+    "on_agent_step_end": Point.STEP_END,
+    "on_model_start": Point.MODEL_START,
+    "on_model_end": Point.MODEL_END,
+    "on_tool_start": Point.TOOL_START,
+    "on_tool_end": Point.TOOL_END,
+}
+"""The keyword for each point. Six are those of Polos; the others cover the points it does not have."""
+
 
 class Agent:
-    """An agent and the hooks around it. Each hook list is an attribute, read anew by every run."""
+    """An agent and the hooks around it. Each hook list is an attribute, read again by every run."""
 
     def __init__(
         self,
@@ -85,19 +101,19 @@ class Agent:
         self.output = OutputSchema(output_schema) if output_schema is not None else None
         self.workspace = str(workspace) if workspace is not None else None
         self.timeout = timeout
-        self.on_run_start = functions("on_run_start", on_run_start)
-        self.on_run_end = functions("on_run_end", on_run_end)
-        self.on_session_start = functions("on_session_start", on_session_start)
-        self.on_session_end = functions("on_session_end", on_session_end)
-        self.on_start = functions("on_start", on_start)
-        self.on_end = functions("on_end", on_end)
-        self.on_agent_step_start = functions("on_agent_step_start", on_agent_step_start)
-        self.on_agent_step_end = functions("on_agent_step_end", on_agent_step_end)
-        self.on_model_start = functions("on_model_start", on_model_start)
-        self.on_model_end = functions("on_model_end", on_model_end)
-        self.on_tool_start = functions("on_tool_start", on_tool_start)
-        self.on_tool_end = functions("on_tool_end", on_tool_end)
-        # What a file gives that has no keyword: hooks made elsewhere, its variables, what it declares besides.
+        self.on_run_start = _functions("on_run_start", on_run_start)
+        self.on_run_end = _functions("on_run_end", on_run_end)
+        self.on_session_start = _functions("on_session_start", on_session_start)
+        self.on_session_end = _functions("on_session_end", on_session_end)
+        self.on_start = _functions("on_start", on_start)
+        self.on_end = _functions("on_end", on_end)
+        self.on_agent_step_start = _functions("on_agent_step_start", on_agent_step_start)
+        self.on_agent_step_end = _functions("on_agent_step_end", on_agent_step_end)
+        self.on_model_start = _functions("on_model_start", on_model_start)
+        self.on_model_end = _functions("on_model_end", on_model_end)
+        self.on_tool_start = _functions("on_tool_start", on_tool_start)
+        self.on_tool_end = _functions("on_tool_end", on_tool_end)
+        # Set by a file's loader, without a keyword: live hooks, environment, declaration.
         self.attached: tuple[Hook, ...] = ()
         self.environ: Mapping[str, str] | None = None
         self.written: Declaration | None = None
@@ -125,30 +141,14 @@ class Agent:
         owner: Owner | None = None,
         **provider_kwargs: Any,
     ) -> AgentResult:
-        """The agent's answer to `input`; raises a RunEnded where there is none.
+        """The agent's answer to `input`; raises a RunEnded if there is none.
 
-        `hooks` hold for every agent of the run, also those that are tools. Called from within a tool of
-        another run, the agent is part of that run: under its hooks, in its session, on its record.
+        `hooks` apply to every agent of the run, including those that are tools. Called inside a tool of
+        another run, the agent is part of that run: under its hooks, in its session, in its journal.
         """
-        inside = INSIDE.get()
-        if inside is not None:
-            self._check_inside(
-                session_id=session_id,
-                user_id=user_id,
-                journal=journal,
-                watch=watch,
-                approver=approver,
-                workspace=workspace,
-                run_id=run_id,
-                source=source,
-                owner=owner,
-            )
-            return await self._running_inside(inside, hooks, timeout, provider_kwargs).answer(input)
-        running = self._running(
+        options = _RunArguments(
             session_id=session_id,
             user_id=user_id,
-            timeout=timeout,
-            hooks=hooks,
             journal=journal,
             watch=watch,
             approver=approver,
@@ -156,9 +156,8 @@ class Agent:
             run_id=run_id,
             source=source,
             owner=owner,
-            provider_kwargs=provider_kwargs,
         )
-        return await running.answer(input)
+        return await self._answer(input, options, hooks, timeout, provider_kwargs)
 
     def stream(
         self,
@@ -176,49 +175,30 @@ class Agent:
         owner: Owner | None = None,
         **provider_kwargs: Any,
     ) -> StreamResult:
-        """The same as `run`, as it happens. The same hooks, in the same order."""
+        """Like `run`, as a stream of events; the same hooks run in the same order."""
         stream = StreamResult()
-        inside = INSIDE.get()
-        if inside is not None:
-            self._check_inside(
-                session_id=session_id,
-                user_id=user_id,
-                journal=journal,
-                watch=watch,
-                approver=approver,
-                workspace=workspace,
-                source=source,
-                owner=owner,
-            )
-            within = self._running_inside(inside, hooks, timeout, provider_kwargs, stream.emit)
-            stream.follow(asyncio.ensure_future(within.in_task(input)))
-            return stream
-        running = self._running(
+        options = _RunArguments(
             session_id=session_id,
             user_id=user_id,
-            timeout=timeout,
-            hooks=hooks,
             journal=journal,
             watch=watch,
             approver=approver,
             workspace=workspace,
             source=source,
             owner=owner,
-            streaming=True,
-            emit=stream.emit,
-            provider_kwargs=provider_kwargs,
         )
-        stream.follow(asyncio.ensure_future(running.answer(input)))
+        answer = self._answer(input, options, hooks, timeout, provider_kwargs, stream.emit)
+        stream.follow(asyncio.ensure_future(answer))
         return stream
 
     async def close_session(self, session_id: str) -> None:
-        """The conversation is over: its session.end hooks run."""
+        """Ends a conversation: its session.end hooks run."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             await session.close()
 
     async def close(self) -> None:
-        """Close every session, the MCP servers and the model's connections."""
+        """Closes all sessions, the MCP servers and the model's connections."""
         for session_id in list(self._sessions):
             await self.close_session(session_id)
         servers = self._in_use.pop(asyncio.get_running_loop(), None)
@@ -235,8 +215,8 @@ class Agent:
         await self.close()
 
     def hooks(self) -> tuple[Hook, ...]:
-        """Its own hooks, live, point by point in declared order."""
-        lists = [functions(keyword, getattr(self, keyword)) for keyword in KEYWORDS]
+        """The agent's own hooks, point by point in declared order."""
+        lists = [_functions(keyword, getattr(self, keyword)) for keyword in KEYWORDS]
         if lists != self._lists:
             points = KEYWORDS.values()
             self._hooks = tuple(
@@ -248,7 +228,7 @@ class Agent:
         return (*self.attached, *self._hooks) if self.attached else self._hooks
 
     def declaration(self, source: str = "") -> Declaration:
-        """What it says, as pure data: for `explain`, and for the record of a run."""
+        """The declaration as pure data: for `explain`, and for the record of a run."""
         written = self.written or Declaration(format="polos", source=source)
         return replace(written, source=source, agent=self._declared(), timeout=self.timeout)
 
@@ -271,60 +251,47 @@ class Agent:
             kind="agent",
         )
 
-    def _running(
+    def _answer(
         self,
-        *,
-        session_id: str | None,
-        timeout: float | None,
-        hooks: Iterable[Hook | Callable[..., Any]],
-        journal: Journal | None,
-        watch: Iterable[Callable[[Record], None]],
-        approver: Approver | None,
-        workspace: str | Path | None,
-        run_id: str | None = None,
-        **rest: Any,
-    ) -> Running:
-        run = Run(id=run_id, recorder=Recorder(journal, watch), approver=approver)
-        where = str(workspace) if workspace is not None else self.workspace
-        live = _live(hooks)
-        return Running(
-            spec=self._spec(),
-            run=run,
-            session=self._session(session_id, run.id),
-            hooks=live,
-            workspace=where,
-            timeout=self._limit(timeout),
-            declaration=self._frozen(rest.get("source") or "", live) if run.recorder.on else None,
-            **rest,
-        )
-
-    def _running_inside(
-        self,
-        inside: Inside,
+        input: str | list[Mapping[str, Any]],
+        options: _RunArguments,
         hooks: Iterable[Hook | Callable[..., Any]],
         timeout: float | None,
         provider_kwargs: Mapping[str, Any],
         emit: Callable[[Event], None] | None = None,
-    ) -> RunningInside:
-        return RunningInside(
+    ) -> Coroutine[Any, Any, AgentResult]:
+        """The answer of a run of its own, or as part of the run of the tool it is called in."""
+        live = _live(hooks)
+        limit = timeout if timeout is not None else self.timeout
+        inside = CURRENT_RUN.get()
+        if inside is not None:
+            options.check_nested(self.id)
+            nested = NestedExecution(
+                spec=self._spec(),
+                inside=inside,
+                hooks=live,
+                timeout=limit,
+                emit=emit,
+                provider_kwargs=provider_kwargs,
+            )
+            return nested.answer(input) if emit is None else nested.in_task(input)
+        recorder = Recorder(options.journal, options.watch)
+        run = Run(id=options.run_id, recorder=recorder, approver=options.approver)
+        return AgentExecution(
             spec=self._spec(),
-            inside=inside,
-            hooks=_live(hooks),
-            timeout=self._limit(timeout),
+            run=run,
+            session=self._session(options.session_id, run.id),
+            hooks=live,
+            user_id=options.user_id,
+            workspace=str(options.workspace) if options.workspace is not None else self.workspace,
+            timeout=limit,
+            streaming=emit is not None,
             emit=emit,
             provider_kwargs=provider_kwargs,
-        )
-
-    def _check_inside(self, **given: Any) -> None:
-        named = [name for name, value in given.items() if value is not None and value != ()]
-        if named:
-            raise UsageError(
-                f"agent {self.id!r} is run inside another's tool, so {', '.join(named)} cannot be given:"
-                " it is part of that run, its session and its record"
-            )
-
-    def _limit(self, timeout: float | None) -> float | None:
-        return timeout if timeout is not None else self.timeout
+            declaration=self._frozen(options.source or "", live) if recorder.on else None,
+            source=options.source,
+            owner=options.owner,
+        ).answer(input)
 
     def _frozen(self, source: str, hooks: tuple[Hook, ...]) -> dict[str, Any]:
         return replace(
@@ -353,19 +320,19 @@ class Agent:
         )
 
     async def _listed(self) -> Mapping[str, Tool]:
-        """The tools of its MCP servers, which are opened here and stay open until the agent is closed."""
+        """The tools of its MCP servers, which are opened here and stay open until `close`."""
         from hookline.agent.mcp import Servers
         from hookline.runners.local import piped
 
         loop = asyncio.get_running_loop()
         if loop not in self._in_use:
-            # What was opened on a loop that is gone has ended with it.
+            # Servers of a closed event loop ended with it.
             self._in_use = {each: used for each, used in self._in_use.items() if not each.is_closed()}
             self._in_use[loop] = Servers(self.servers, piped)
         return await self._in_use[loop].tools(each.id for each in self.tools)
 
     def live_model(self) -> Model:
-        """Its model, made on first use; an unknown provider or a missing key is told here."""
+        """The model, created on first use; raises for an unknown provider or a missing key."""
         if not isinstance(self.model, str):
             return self.model
         if self._model is None:
@@ -387,6 +354,30 @@ class Agent:
             tools=(*(each.id for each in self.tools), *(f"mcp:{each.name}" for each in self.servers)),
             hooks=tuple(hook_declaration(each) for each in self.hooks()),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RunArguments:
+    """The arguments of a run that a nested agent takes from the run it is part of."""
+
+    session_id: str | None
+    user_id: str | None
+    journal: Journal | None
+    watch: Iterable[Callable[[Record], None]]
+    approver: Approver | None
+    workspace: str | Path | None
+    run_id: str | None = None
+    source: str | None
+    owner: Owner | None
+
+    def check_nested(self, agent: str) -> None:
+        """Raises if an agent inside another's tool is given one of them."""
+        named = [each.name for each in fields(self) if getattr(self, each.name) not in (None, ())]
+        if named:
+            raise UsageError(
+                f"agent {agent!r} is run inside another's tool, so {', '.join(named)} cannot be given:"
+                " it is part of that run, its session and its record"
+            )
 
 
 def _live(hooks: Iterable[Hook | Callable[..., Any]]) -> tuple[Hook, ...]:
@@ -430,7 +421,7 @@ def _tools(given: Iterable[Any]) -> tuple[tuple[Tool, ...], tuple[McpServer, ...
 
 
 def hook_declaration(hook: Hook) -> HookDeclaration:
-    """A live hook as the record of a run keeps it."""
+    """The declaration of a live hook, for the record of a run."""
     return HookDeclaration(
         name=hook.name,
         points=tuple(sorted(hook.points)),
@@ -441,3 +432,19 @@ def hook_declaration(hook: Hook) -> HookDeclaration:
         mode=hook.mode,
         source=hook.source,
     )
+
+
+def _functions(keyword: str, given: Any) -> list[Callable[..., Any]]:
+    """The functions given to a keyword, as a list: none, one, or several."""
+    if given is None:
+        return []
+    if callable(given):
+        return [given]
+    if not isinstance(given, list | tuple):
+        raise UsageError(
+            f"Invalid hooks type: {keyword} is {type(given).__name__}; give a list of functions, or one function"
+        )
+    for item in cast("Iterable[Any]", given):
+        if not callable(item):
+            raise UsageError(f"Invalid hook type: {keyword} has {item!r}; each must be a function")
+    return list(cast("Iterable[Callable[..., Any]]", given))

@@ -1,4 +1,4 @@
-"""Spec: an agent as the loop needs it, with everything live."""
+"""Spec: an agent as the loop needs it, with live model, tools and hooks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_MAX_STEPS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """One agent: its model, its tools, its hooks, when it stops. `listed` gives the tools that servers have now."""
+    """One agent: model, tools, hooks, stop conditions. `listed` returns the current tools of its MCP servers."""
 
     id: str
     model: Model
@@ -36,19 +36,19 @@ class Spec:
     listed: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None
 
     async def whole(self) -> Spec:
-        """With the tools of its servers, which are asked for them here."""
+        """The spec with the tools of its servers, which are requested here."""
         if self.listed is None:
             return self
         return replace(self, tools={**self.tools, **await self.listed()}, listed=None)
 
     def conditions(self) -> tuple[StopCondition, ...]:
-        """Its stop conditions, with a cap on the steps if none of them is one."""
+        """The stop conditions, with a default limit of steps if they have none."""
         if any(each.name == max_steps.name for each in self.stop_conditions):
             return self.stop_conditions
         return (*self.stop_conditions, max_steps(MaxStepsConfig(count=DEFAULT_MAX_STEPS)))
 
     def config(self, provider_kwargs: Mapping[str, Any]) -> AgentConfig:
-        """How it was declared, for hooks to read."""
+        """The agent's configuration, for hooks to read."""
         return AgentConfig(
             name=self.id,
             provider=self.model.provider,
@@ -76,7 +76,7 @@ def facts_of(
     parents: tuple[str, ...] = (),
     nested: bool = False,
 ) -> dict[str, Any]:
-    """The facts that hold at every point of one agent, with the execution that its hooks and tools are told of."""
+    """The facts common to all points of one agent, including the context of its execution for hooks and tools."""
     workflow = WorkflowContext(
         workflow_id=config.name,
         execution_id=run.id,

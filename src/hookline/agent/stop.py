@@ -1,4 +1,4 @@
-"""Stop conditions: when an agent that could go on ends all the same."""
+"""Stop conditions: end an agent that would go on with another step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ C = TypeVar("C")
 
 
 class StopConditionContext(NamedTuple):
-    """What a condition decides by."""
+    """The input of a stop condition."""
 
     steps: list[Step]
     agent_id: str
@@ -24,7 +24,7 @@ class StopConditionContext(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StopCondition:
-    """A condition, ready to be asked; calling it with a configuration gives one with that configuration."""
+    """A stop condition; calling it with a configuration returns one with that configuration."""
 
     name: str
     function: Callable[..., Any]
@@ -73,7 +73,7 @@ def stop_condition(function: Callable[..., Any]) -> StopCondition:
 
 @dataclass(frozen=True, slots=True)
 class MaxStepsConfig:
-    """`limit` is another word for `count`."""
+    """`limit` is an alias of `count`."""
 
     count: int = 20
     limit: int | None = None
@@ -102,19 +102,19 @@ class HasTextConfig:
 
 @stop_condition
 def max_steps(context: StopConditionContext, config: MaxStepsConfig) -> bool:
-    """So many steps were taken."""
+    """Stops after a number of steps."""
     return len(context.steps) >= config.count
 
 
 @stop_condition
 def max_tokens(context: StopConditionContext, config: MaxTokensConfig) -> bool:
-    """So many tokens were used."""
+    """Stops after a number of tokens."""
     return sum(step.usage.total_tokens for step in context.steps) >= config.limit
 
 
 @stop_condition
 def executed_tool(context: StopConditionContext, config: ExecutedToolConfig) -> bool:
-    """Every named tool was called; a call that was refused is none."""
+    """Stops once every named tool was called; refused calls do not count."""
     results = (result for step in context.steps for result in step.tool_results)
     called = {result.tool_name for result in results if result.status != Status.BLOCKED}
     return set(config.tool_names) <= called
@@ -122,7 +122,7 @@ def executed_tool(context: StopConditionContext, config: ExecutedToolConfig) -> 
 
 @stop_condition
 def has_text(context: StopConditionContext, config: HasTextConfig) -> bool:
-    """The last step's text has every one of these."""
+    """Stops once the last step's text contains all of the given texts."""
     text = (context.steps[-1].content or "") if context.steps else ""
     return all(piece in text for piece in config.texts)
 

@@ -22,7 +22,7 @@ APPROVALS = ("none", "always")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """One tool. `body` takes the execution's context and the arguments as the hooks left them."""
+    """One tool. `body` takes the execution's context and the arguments after the hooks."""
 
     id: str
     description: str
@@ -47,7 +47,7 @@ class Tool:
 
 
 class ToolTimedOut(AgentFailed):
-    """A tool passed its own limit."""
+    """A tool ran past its own limit."""
 
 
 @overload
@@ -73,9 +73,9 @@ def tool(
     approval: str = "none",
     timeout: float | None = None,
 ) -> Any:
-    """Make a tool of a function: `(ctx)`, `(ctx, input: SomeModel)`, or plain typed parameters.
+    """Makes a tool of a function: `(ctx)`, `(ctx, input: SomeModel)`, or plain typed parameters.
 
-    A first parameter annotated `WorkflowContext`, or named `ctx`, is given the execution's context.
+    A first parameter annotated `WorkflowContext`, or named `ctx`, receives the execution's context.
     `approval="always"` asks a person before each call, unless a hook allows it.
     """
     if approval not in APPROVALS:
@@ -100,8 +100,8 @@ def tool(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Shape:
-    """How a function takes its arguments: with the context first or not, as one model or one by one."""
+class _ToolSignature:
+    """The parameters of a function: with or without the context, and one model or single values."""
 
     takes_context: bool
     model: type[BaseModel]
@@ -125,7 +125,7 @@ class _Shape:
         return [], {name: getattr(checked, field) for name, field in self.names.items()}
 
 
-def _shape(function: Callable[..., Any]) -> _Shape:
+def _shape(function: Callable[..., Any]) -> _ToolSignature:
     from pydantic import BaseModel, create_model
 
     where = f"tool {getattr(function, '__name__', function)!r}"
@@ -142,8 +142,8 @@ def _shape(function: Callable[..., Any]) -> _Shape:
     if len(rest) == 1:
         hint = hints.get(rest[0].name)
         if isinstance(hint, type) and issubclass(hint, BaseModel):
-            return _Shape(takes_context=takes_context, model=hint, whole=True, names={})
-    # Field names of our own: a parameter may be called `schema` or `_x`, which a model's field may not.
+            return _ToolSignature(takes_context=takes_context, model=hint, whole=True, names={})
+    # Own field names: a parameter may be called `schema` or `_x`, which a model's field may not.
     names = {param.name: f"field_{index}" for index, param in enumerate(rest)}
     from pydantic import ConfigDict, Field
 
@@ -157,11 +157,11 @@ def _shape(function: Callable[..., Any]) -> _Shape:
     model = create_model(
         f"{getattr(function, '__name__', 'tool')}_input", __config__=ConfigDict(extra="ignore"), **fields
     )
-    return _Shape(takes_context=takes_context, model=model, whole=False, names=names)
+    return _ToolSignature(takes_context=takes_context, model=model, whole=False, names=names)
 
 
 def _body(
-    function: Callable[..., Any], shape: _Shape
+    function: Callable[..., Any], shape: _ToolSignature
 ) -> Callable[[WorkflowContext, dict[str, Any]], Awaitable[Any]]:
     is_async = inspect.iscoroutinefunction(function)
 

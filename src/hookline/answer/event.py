@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from hookline.claude.answer import Answer, answer
+from hookline.claude.answer import CallerAnswer, answer
 from hookline.claude.events import CALLERS, meant
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Status
@@ -26,7 +26,7 @@ async def recorded(
     event: str,
     context: HookContext,
     caller: str,
-) -> Answer:
+) -> CallerAnswer:
     """The hooks' answer in the caller's words."""
     facts = context.facts
     start = begun(facts, event, caller, context.given.payload)
@@ -48,7 +48,7 @@ async def recorded(
     return said
 
 
-def tell(said: Answer) -> int:
+def tell(said: CallerAnswer) -> int:
     """Write it where the caller reads; the exit code that goes with it."""
     # Half a surrogate pair, which an event may carry and UTF-8 may not, becomes the escape that JSON has for it.
     sys.stdout.buffer.write(said.stdout.encode("utf-8", "backslashreplace"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from hookline.claude.answer import Answer, trouble
+from hookline.claude.answer import CallerAnswer, trouble
 from hookline.claude.events import point_of
 from hookline.engine.context import Facts
 from hookline.engine.point import Status
@@ -14,7 +14,7 @@ from hookline.errors import HooklineError, JournalError
 from hookline.journal.user import begun, open_journal
 
 
-def troubled(exc: Exception, event: str, caller: str, facts: Facts | None) -> Answer:
+def troubled(exc: Exception, event: str, caller: str, facts: Facts | None) -> CallerAnswer:
     """What the caller is told of what went wrong here; to it a crash would be a yes."""
     if isinstance(exc, JournalError):
         return trouble(str(exc), event, caller)
@@ -27,7 +27,7 @@ def troubled(exc: Exception, event: str, caller: str, facts: Facts | None) -> An
     return _kept_trouble(message, event, caller, facts)
 
 
-def _kept_trouble(message: str, event: str, caller: str, facts: Facts | None) -> Answer:
+def _kept_trouble(message: str, event: str, caller: str, facts: Facts | None) -> CallerAnswer:
     """What the caller is told where no hook could be asked; on record, as every answer is."""
     said = trouble(message, event, caller)
     facts = facts or Facts(caller, point_of(event, caller))

@@ -17,7 +17,7 @@ from typing import Any
 from hookline.answer.event import recorded, tell
 from hookline.answer.failure import troubled
 from hookline.answer.quick import stdin_given
-from hookline.claude.answer import Answer
+from hookline.claude.answer import CallerAnswer
 from hookline.claude.events import CALLERS
 from hookline.claude.payload import context_of, read
 from hookline.engine.context import Facts, HookContext
@@ -37,7 +37,7 @@ def answering(arguments: list[str], stdin: bytes | None = None) -> int:
     return tell(_said(options, stdin_given() if stdin is None else stdin))
 
 
-def _said(options: Any, stdin: bytes) -> Answer:
+def _said(options: Any, stdin: bytes) -> CallerAnswer:
     event: str = options.event or ""
     facts: Facts | None = None
     try:
@@ -50,7 +50,7 @@ def _said(options: Any, stdin: bytes) -> Answer:
         return troubled(exc, event, options.caller, facts)
 
 
-async def _answered(options: Any, payload: dict[str, Any], event: str, context: HookContext) -> Answer:
+async def _answered(options: Any, payload: dict[str, Any], event: str, context: HookContext) -> CallerAnswer:
     runner = LocalRunner()
     try:
         hooks = _hooks(options.file or _found(payload), runner)

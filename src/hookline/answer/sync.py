@@ -23,7 +23,7 @@ from hookline.hookfile.importer import function_of
 from hookline.journal.user import opened_journal
 
 if TYPE_CHECKING:
-    from hookline.claude.answer import Answer
+    from hookline.claude.answer import CallerAnswer
     from hookline.engine.context import HookContext
     from hookline.engine.declaration import HookDeclaration
     from hookline.engine.record import Begun, Called, Decided, Ended, Journal
@@ -68,7 +68,7 @@ def _said(
     event: str,
     context: HookContext,
     caller: str,
-) -> Answer:
+) -> CallerAnswer:
     try:
         return _done(_asked(hooks, runner, payload, event, context, caller))
     except Exception as exc:
@@ -85,7 +85,7 @@ async def _asked(
     event: str,
     context: HookContext,
     caller: str,
-) -> Answer:
+) -> CallerAnswer:
     try:
         # Not closed: what is in it is with the system, and to close it would write it to the disk.
         journal = cast("Journal", _Waiting(opened_journal()))

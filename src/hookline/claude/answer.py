@@ -1,4 +1,4 @@
-"""As hook: an outcome in the words of the tool that asked, and what those words could not say."""
+"""Hook side: an outcome in the format of the client that asked, and what that format cannot express."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 from hookline.claude.events import known_caller, point_of
+from hookline.engine.plain import as_text
 from hookline.engine.point import Point
 from hookline.engine.result import HookAction, Outcome, Reason
 
 Json = dict[str, Any]
 
 
-class Answer(NamedTuple):
-    """What to write and how to exit. `lost` is what the caller could not be told, for the record."""
+class CallerAnswer(NamedTuple):
+    """The output and exit code for the caller. `lost` lists what its format could not express, for the record."""
 
     exit_code: int
     stdout: str
@@ -22,12 +23,12 @@ class Answer(NamedTuple):
     lost: tuple[str, ...] = ()
 
 
-class Form(NamedTuple):
-    """What one event of one caller can be told.
+class AnswerForm(NamedTuple):
+    """The answers that one event of one caller accepts.
 
-    `refuse` is how to say no: permission, decision, deny, behavior, exit, stop, context, action; None where it
-    cannot be said. `change` is the key for a changed input or output; `reason` there means that a refusal's
-    reason takes the output's place.
+    `refuse` is the form of a refusal: permission, decision, deny, behavior, exit, stop, context, action; None if
+    there is none. `change` is the key for a changed input or output; `reason` there means that the reason of a
+    refusal replaces the output.
     """
 
     refuse: str | None = None
@@ -39,74 +40,74 @@ class Form(NamedTuple):
     user: bool = True
 
 
-_CLAUDE: Mapping[str, Form] = {
-    "PreToolUse": Form("permission", "updatedInput", ask=True, allow=True, context=True),
-    "PostToolUse": Form("decision", "updatedToolOutput", context=True),
-    "PostToolUseFailure": Form("context", context=True),
-    "PostToolBatch": Form("stop", context=True),
-    "PermissionRequest": Form("behavior", "updatedInput", allow=True),
-    "UserPromptSubmit": Form("decision", context=True),
-    "UserPromptExpansion": Form("decision", context=True),
-    "MessageDisplay": Form(None, "displayContent"),
-    "SessionStart": Form("stop", context=True),
-    "SessionEnd": Form(stop=False, user=False),
-    "Setup": Form("stop", context=True),
-    "Stop": Form("decision"),
-    "StopFailure": Form(stop=False, user=False),
-    "SubagentStart": Form("stop", context=True),
-    "SubagentStop": Form("decision"),
-    "PreCompact": Form("exit"),
-    "PreModelSwitch": Form("permission", ask=True, allow=True),
-    "PostModelSwitch": Form(context=True),
-    "Notification": Form(context=True),
-    "Elicitation": Form("action"),
-    "ElicitationResult": Form("action"),
-    "TaskCreated": Form("exit"),
-    "TaskCompleted": Form("exit"),
-    "TeammateIdle": Form("exit"),
-    "ConfigChange": Form("exit"),
-    "InstructionsLoaded": Form(stop=False, user=False),
-    "DirectoryAdded": Form(stop=False, user=False),
-    "WorktreeCreate": Form("exit"),
+_CLAUDE: Mapping[str, AnswerForm] = {
+    "PreToolUse": AnswerForm("permission", "updatedInput", ask=True, allow=True, context=True),
+    "PostToolUse": AnswerForm("decision", "updatedToolOutput", context=True),
+    "PostToolUseFailure": AnswerForm("context", context=True),
+    "PostToolBatch": AnswerForm("stop", context=True),
+    "PermissionRequest": AnswerForm("behavior", "updatedInput", allow=True),
+    "UserPromptSubmit": AnswerForm("decision", context=True),
+    "UserPromptExpansion": AnswerForm("decision", context=True),
+    "MessageDisplay": AnswerForm(None, "displayContent"),
+    "SessionStart": AnswerForm("stop", context=True),
+    "SessionEnd": AnswerForm(stop=False, user=False),
+    "Setup": AnswerForm("stop", context=True),
+    "Stop": AnswerForm("decision"),
+    "StopFailure": AnswerForm(stop=False, user=False),
+    "SubagentStart": AnswerForm("stop", context=True),
+    "SubagentStop": AnswerForm("decision"),
+    "PreCompact": AnswerForm("exit"),
+    "PreModelSwitch": AnswerForm("permission", ask=True, allow=True),
+    "PostModelSwitch": AnswerForm(context=True),
+    "Notification": AnswerForm(context=True),
+    "Elicitation": AnswerForm("action"),
+    "ElicitationResult": AnswerForm("action"),
+    "TaskCreated": AnswerForm("exit"),
+    "TaskCompleted": AnswerForm("exit"),
+    "TeammateIdle": AnswerForm("exit"),
+    "ConfigChange": AnswerForm("exit"),
+    "InstructionsLoaded": AnswerForm(stop=False, user=False),
+    "DirectoryAdded": AnswerForm(stop=False, user=False),
+    "WorktreeCreate": AnswerForm("exit"),
 }
 
-FORMS: Mapping[str, Mapping[str, Form]] = {
+FORMS: Mapping[str, Mapping[str, AnswerForm]] = {
     "claude": _CLAUDE,
     "codex": {
-        "PreToolUse": Form("permission", "updatedInput", stop=False, context=True),
-        "PostToolUse": Form("decision", "reason", context=True),
-        "PermissionRequest": Form("behavior", stop=False, allow=True),
-        "UserPromptSubmit": Form("decision", context=True),
-        "SessionStart": Form("stop", context=True),
-        "SessionEnd": Form(stop=False, user=False),
-        "Stop": Form("decision"),
-        "SubagentStart": Form("stop", context=True),
-        "SubagentStop": Form("decision"),
-        "PreCompact": Form("stop"),
-        "PostCompact": Form("stop"),
-        "Interrupt": Form(stop=False, user=False),
+        "PreToolUse": AnswerForm("permission", "updatedInput", stop=False, context=True),
+        "PostToolUse": AnswerForm("decision", "reason", context=True),
+        "PermissionRequest": AnswerForm("behavior", stop=False, allow=True),
+        "UserPromptSubmit": AnswerForm("decision", context=True),
+        "SessionStart": AnswerForm("stop", context=True),
+        "SessionEnd": AnswerForm(stop=False, user=False),
+        "Stop": AnswerForm("decision"),
+        "SubagentStart": AnswerForm("stop", context=True),
+        "SubagentStop": AnswerForm("decision"),
+        "PreCompact": AnswerForm("stop"),
+        "PostCompact": AnswerForm("stop"),
+        "Interrupt": AnswerForm(stop=False, user=False),
     },
     "gemini": {
-        "BeforeTool": Form("deny", "tool_input", ask=True, context=True),
-        "AfterTool": Form("deny", "reason", context=True),
-        "BeforeAgent": Form("deny", context=True),
-        "AfterAgent": Form("deny"),
-        "BeforeModel": Form("deny", "llm_request"),
-        "AfterModel": Form("deny", "llm_response"),
-        "BeforeToolSelection": Form(),
-        "SessionStart": Form(stop=False, context=True),
-        "SessionEnd": Form(stop=False),
-        "PreCompress": Form(stop=False),
-        "Notification": Form(stop=False),
+        "BeforeTool": AnswerForm("deny", "tool_input", ask=True, context=True),
+        "AfterTool": AnswerForm("deny", "reason", context=True),
+        "BeforeAgent": AnswerForm("deny", context=True),
+        "AfterAgent": AnswerForm("deny"),
+        "BeforeModel": AnswerForm("deny", "llm_request"),
+        "AfterModel": AnswerForm("deny", "llm_response"),
+        "BeforeToolSelection": AnswerForm(),
+        "SessionStart": AnswerForm(stop=False, context=True),
+        "SessionEnd": AnswerForm(stop=False),
+        "PreCompress": AnswerForm(stop=False),
+        "Notification": AnswerForm(stop=False),
     },
     "kagent": {
-        "PreToolUse": Form("decision", allow=True, stop=False, user=False),
-        "PostToolUse": Form(stop=False, user=False),
-        "SessionStart": Form(stop=False, user=False),
-        "SessionEnd": Form(stop=False, user=False),
+        "PreToolUse": AnswerForm("decision", allow=True, stop=False, user=False),
+        "PostToolUse": AnswerForm(stop=False, user=False),
+        "SessionStart": AnswerForm(stop=False, user=False),
+        "SessionEnd": AnswerForm(stop=False, user=False),
     },
 }
-"""What each caller can be told at each event."""
+"""The answers each caller accepts at each event."""
 
 DEGRADED: Mapping[str, str] = {
     "ask": "nobody can be asked through this caller, so it was refused",
@@ -126,34 +127,34 @@ DEGRADED: Mapping[str, str] = {
     "context": "this caller takes no text for the model here",
     "user": "this caller takes no text for the user here",
 }
-"""By the thing that could not be said, the rule for what was said instead."""
+"""The answer given instead, by the thing that could not be expressed."""
 
 _GATES = ("permission", "decision", "deny", "behavior")
 _REFUSALS = frozenset({HookAction.BLOCK, HookAction.FAIL, HookAction.SKIP, HookAction.ASK, HookAction.ANSWER})
 
 
-def answer(outcome: Outcome, event: str, as_: str = "claude", *, given: Any = None) -> Answer:
-    """The outcome in the caller's words. `given` is its payload, against which a change is checked."""
+def answer(outcome: Outcome, event: str, as_: str = "claude", *, given: Any = None) -> CallerAnswer:
+    """The outcome in the caller's format. `given` is the caller's payload, against which a change is checked."""
     known_caller(as_)
-    form = FORMS[as_].get(event, Form(stop=False, user=False))
+    form = FORMS[as_].get(event, AnswerForm(stop=False, user=False))
     native = cast("Json", given) if isinstance(given, dict) else {}
-    return _Words(outcome, event, as_, form, native).whole()
+    return _AnswerWriter(outcome, event, as_, form, native).whole()
 
 
-def trouble(message: str, event: str, as_: str = "claude") -> Answer:
-    """Our own trouble (no file, a broken one): a refusal at a start, where it would be off; else exit code 1."""
+def trouble(message: str, event: str, as_: str = "claude") -> CallerAnswer:
+    """The answer to an error of our own (a missing or broken file): a refusal at a start, else exit code 1."""
     point = point_of(event, as_)
     starts = (isinstance(point, Point) and point.is_start) or event == "PermissionRequest"
-    if not starts or FORMS[as_].get(event, Form()).refuse is None:
-        return Answer(1, "", f"hookline: {message}\n")
+    if not starts or FORMS[as_].get(event, AnswerForm()).refuse is None:
+        return CallerAnswer(1, "", f"hookline: {message}\n")
     told = Reason("hookline", HookAction.BLOCK, f"hookline: {message}")
     return answer(Outcome(HookAction.BLOCK, reasons=(told,)), event, as_)
 
 
-class _Words:
-    """One answer while it is put together: its JSON, and what is lost on the way."""
+class _AnswerWriter:
+    """Builds one answer: its JSON, and the list of what could not be expressed."""
 
-    def __init__(self, outcome: Outcome, event: str, as_: str, form: Form, native: Json) -> None:
+    def __init__(self, outcome: Outcome, event: str, as_: str, form: AnswerForm, native: Json) -> None:
         self.outcome = outcome
         self.event = event
         self.as_ = as_
@@ -165,7 +166,7 @@ class _Words:
         self.exit_reason: str | None = None
         self.lost: list[str] = []
 
-    def whole(self) -> Answer:
+    def whole(self) -> CallerAnswer:
         self._verdict()
         if self.outcome.changed and not self.outcome.answered:
             self._change()
@@ -186,7 +187,7 @@ class _Words:
             if action is HookAction.ANSWER:
                 if self._answered():
                     return
-                reason = f"A hook answered in its place: {_as_text(outcome.output)}"
+                reason = f"A hook answered in its place: {as_text(outcome.output)}"
             self._refuse_as(action, reason or f"refused by a hook ({action})")
 
     def _refuse_as(self, action: HookAction, reason: str) -> None:
@@ -198,7 +199,7 @@ class _Words:
         self._refuse(reason)
 
     def _answered(self) -> bool:
-        """The few places where a caller takes an answer."""
+        """Answers in place of the thing itself; False if the caller does not accept that here."""
         output = self.outcome.output
         if self.form.refuse == "action" and isinstance(output, dict):
             self.specific |= cast("Json", output)
@@ -262,7 +263,7 @@ class _Words:
                     self.lose("refuse")
 
     def _with_context(self, reason: str) -> str:
-        """At a stop the reason is all that the model reads."""
+        """The reason with the texts for the model, where the reason is all that the model reads."""
         if self.form.context or not self.context:
             return reason
         whole = "\n".join([reason, *self.context])
@@ -293,7 +294,7 @@ class _Words:
         else:
             self.specific[key] = payload
             if self.as_ == "codex":
-                # Codex takes one only with the other.
+                # Codex accepts a changed input only with an allow.
                 self._permission("allow", self.outcome.reason)
                 self.lose("input allow")
                 self.lost = [each for each in self.lost if not each.startswith("allow:")]
@@ -324,7 +325,7 @@ class _Words:
         elif key == "reason":
             self.lose("output reason")
             word = "block" if self.form.refuse == "decision" else "deny"
-            shown = [_as_text(output)]
+            shown = [as_text(output)]
             if self.outcome.action is HookAction.BLOCK and self.outcome.reason:
                 shown.append(self.outcome.reason)
             self.top |= {"decision": word, "reason": "\n".join(shown)}
@@ -353,15 +354,15 @@ class _Words:
         elif outcome.tell_user:
             self.lose("user")
 
-    def _written(self) -> Answer:
+    def _written(self) -> CallerAnswer:
         if self.exit_reason is not None:
             said = "\n".join([self.exit_reason, *self.outcome.tell_user])
-            return Answer(2, "", f"{said}\n", tuple(self.lost))
+            return CallerAnswer(2, "", f"{said}\n", tuple(self.lost))
         whole = dict(self.top)
         if self.specific:
             whole["hookSpecificOutput"] = {"hookEventName": self.event, **self.specific}
         text = json.dumps(whole, ensure_ascii=False, default=str) + "\n" if whole else ""
-        return Answer(0, text, "", tuple(self.lost))
+        return CallerAnswer(0, text, "", tuple(self.lost))
 
 
 def _keys_gone(before: Any, after: Any) -> bool:
@@ -371,13 +372,13 @@ def _keys_gone(before: Any, after: Any) -> bool:
 
 
 def _fitted(before: Any, after: Any) -> tuple[bool, Any]:
-    """The changed result in the shape of the tool's own, if it can be had; nothing known fits anything."""
+    """The changed result converted to the type of the tool's own, and whether that was possible."""
     if before is None or isinstance(after, type(before)):
         if isinstance(before, dict) and isinstance(after, dict):
             empty = {key: _empty(value) for key, value in cast("Json", before).items()}
             return True, empty | cast("Json", after)
         return True, after
-    text = _as_text(after)
+    text = as_text(after)
     if isinstance(before, str):
         return True, text
     if isinstance(before, list):
@@ -388,9 +389,5 @@ def _fitted(before: Any, after: Any) -> tuple[bool, Any]:
 
 
 def _empty(value: Any) -> Any:
-    """What stands for a value that a hook took out: the shape stays, the value must not come back."""
+    """The empty value of the same type, for a key that a hook removed: the original must not come back."""
     return value if isinstance(value, bool) or value is None else type(value)()
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -1,4 +1,4 @@
-"""The events of Claude Code and of the tools that speak its protocol, as data."""
+"""The events of Claude Code and of the clients with its protocol, as data."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from hookline.engine.context import Facts
 
 
-class Event(NamedTuple):
-    """One event: where it stands, what its matcher is tested against, what it reads of an answer.
+class ClaudeEvent(NamedTuple):
+    """One event: its point, the field its matcher is tested against, the keys of an answer it reads.
 
-    `refusal` says what a refusal comes to: `block` refuses, `end` stops the run, `show` only tells the user.
-    `text` says what plain output comes to: `context` is for the model, `path` is the answer, else it is a log.
+    `refusal` is the effect of a refusal: `block` refuses, `end` stops the run, `show` only informs the user.
+    `text` is the use of plain output: `context` goes to the model, `path` is the answer, else it is a log.
     """
 
     point: Point | None = None
@@ -29,21 +29,21 @@ class Event(NamedTuple):
 
 _PERMISSION = ("permissionDecision", "permissionDecisionReason")
 
-EVENTS: Mapping[str, Event] = {
-    "PreToolUse": Event(
+EVENTS: Mapping[str, ClaudeEvent] = {
+    "PreToolUse": ClaudeEvent(
         Point.TOOL_START, "tool_name", (*_PERMISSION, "updatedInput", "additionalContext"), "block"
     ),
-    "PostToolUse": Event(
+    "PostToolUse": ClaudeEvent(
         Point.TOOL_END,
         "tool_name",
         ("additionalContext", "updatedToolOutput", "updatedMCPToolOutput", "classifierContext"),
         "block",
     ),
-    "PostToolUseFailure": Event(Point.TOOL_END, "tool_name", ("additionalContext",), "block"),
-    "PostToolBatch": Event(reads=("additionalContext",), refusal="end"),
-    "PermissionRequest": Event(None, "tool_name", ("decision",), "block"),
-    "PermissionDenied": Event(None, "tool_name", ("retry",)),
-    "UserPromptSubmit": Event(
+    "PostToolUseFailure": ClaudeEvent(Point.TOOL_END, "tool_name", ("additionalContext",), "block"),
+    "PostToolBatch": ClaudeEvent(reads=("additionalContext",), refusal="end"),
+    "PermissionRequest": ClaudeEvent(None, "tool_name", ("decision",), "block"),
+    "PermissionDenied": ClaudeEvent(None, "tool_name", ("retry",)),
+    "UserPromptSubmit": ClaudeEvent(
         Point.AGENT_START,
         None,
         ("additionalContext", "sessionTitle", "suppressOriginalPrompt"),
@@ -51,41 +51,41 @@ EVENTS: Mapping[str, Event] = {
         "context",
         30.0,
     ),
-    "UserPromptExpansion": Event(
+    "UserPromptExpansion": ClaudeEvent(
         None, "command_name", ("additionalContext", "suppressOriginalPrompt"), "block", "context"
     ),
-    "MessageDisplay": Event(reads=("displayContent",), timeout=10.0),
-    "SessionStart": Event(
+    "MessageDisplay": ClaudeEvent(reads=("displayContent",), timeout=10.0),
+    "SessionStart": ClaudeEvent(
         Point.SESSION_START,
         "source",
         ("additionalContext", "initialUserMessage", "sessionTitle", "watchPaths", "reloadSkills"),
         text="context",
     ),
-    "SessionEnd": Event(Point.SESSION_END, "reason", timeout=1.5),
-    "Setup": Event(None, "trigger", ("additionalContext",)),
-    "Stop": Event(Point.AGENT_END, None, ("additionalContext",), "block"),
-    "StopFailure": Event(None, "error"),
-    "SubagentStart": Event(Point.AGENT_START, "agent_type", ("additionalContext",)),
-    "SubagentStop": Event(Point.AGENT_END, "agent_type", ("additionalContext",), "block"),
-    "PreCompact": Event(None, "trigger", (), "block"),
-    "PostCompact": Event(None, "trigger"),
-    "PreModelSwitch": Event(None, "to_model", _PERMISSION, "block", timeout=30.0),
-    "PostModelSwitch": Event(None, "to_model", ("additionalContext",), timeout=30.0),
-    "Notification": Event(None, "notification_type", ("additionalContext",)),
-    "Elicitation": Event(None, "mcp_server_name", ("action", "content"), "block"),
-    "ElicitationResult": Event(None, "mcp_server_name", ("action", "content"), "block"),
-    "TaskCreated": Event(refusal="block"),
-    "TaskCompleted": Event(refusal="block"),
-    "TeammateIdle": Event(refusal="block"),
-    "ConfigChange": Event(None, "source", (), "block"),
-    "InstructionsLoaded": Event(None, "load_reason"),
-    "CwdChanged": Event(reads=("watchPaths",)),
-    "FileChanged": Event(None, "file_path", ("watchPaths",)),
-    "DirectoryAdded": Event(None, "source"),
-    "WorktreeCreate": Event(reads=("worktreePath",), refusal="end", text="path"),
-    "WorktreeRemove": Event(),
+    "SessionEnd": ClaudeEvent(Point.SESSION_END, "reason", timeout=1.5),
+    "Setup": ClaudeEvent(None, "trigger", ("additionalContext",)),
+    "Stop": ClaudeEvent(Point.AGENT_END, None, ("additionalContext",), "block"),
+    "StopFailure": ClaudeEvent(None, "error"),
+    "SubagentStart": ClaudeEvent(Point.AGENT_START, "agent_type", ("additionalContext",)),
+    "SubagentStop": ClaudeEvent(Point.AGENT_END, "agent_type", ("additionalContext",), "block"),
+    "PreCompact": ClaudeEvent(None, "trigger", (), "block"),
+    "PostCompact": ClaudeEvent(None, "trigger"),
+    "PreModelSwitch": ClaudeEvent(None, "to_model", _PERMISSION, "block", timeout=30.0),
+    "PostModelSwitch": ClaudeEvent(None, "to_model", ("additionalContext",), timeout=30.0),
+    "Notification": ClaudeEvent(None, "notification_type", ("additionalContext",)),
+    "Elicitation": ClaudeEvent(None, "mcp_server_name", ("action", "content"), "block"),
+    "ElicitationResult": ClaudeEvent(None, "mcp_server_name", ("action", "content"), "block"),
+    "TaskCreated": ClaudeEvent(refusal="block"),
+    "TaskCompleted": ClaudeEvent(refusal="block"),
+    "TeammateIdle": ClaudeEvent(refusal="block"),
+    "ConfigChange": ClaudeEvent(None, "source", (), "block"),
+    "InstructionsLoaded": ClaudeEvent(None, "load_reason"),
+    "CwdChanged": ClaudeEvent(reads=("watchPaths",)),
+    "FileChanged": ClaudeEvent(None, "file_path", ("watchPaths",)),
+    "DirectoryAdded": ClaudeEvent(None, "source"),
+    "WorktreeCreate": ClaudeEvent(reads=("worktreePath",), refusal="end", text="path"),
+    "WorktreeRemove": ClaudeEvent(),
 }
-"""All 33 of Claude Code 2.1."""
+"""All 33 events of Claude Code 2.1."""
 
 CALLERS: Mapping[str, Mapping[str, Point | None]] = {
     "claude": {name: event.point for name, event in EVENTS.items()},
@@ -123,7 +123,7 @@ CALLERS: Mapping[str, Mapping[str, Point | None]] = {
         "SessionEnd": Point.SESSION_END,
     },
 }
-"""Who may ask, the events each has, and where they stand; None passes through as `x.<caller>.<Name>`."""
+"""The events of each caller with their points; None passes through as `x.<caller>.<Name>`."""
 
 NAMES: Mapping[Point, str] = {
     Point.TOOL_START: "PreToolUse",
@@ -133,19 +133,19 @@ NAMES: Mapping[Point, str] = {
     Point.SESSION_START: "SessionStart",
     Point.SESSION_END: "SessionEnd",
 }
-"""What Claude Code calls a point, where nothing more is known."""
+"""Claude Code's default event for each point."""
 
 _NESTED = {Point.AGENT_START: "SubagentStart", Point.AGENT_END: "SubagentStop"}
 _FAILED = frozenset({Status.FAILED, Status.TIMED_OUT, Status.CANCELLED, Status.LOST})
 
 
 def point_of(event: str, as_: str = "claude") -> Point | str:
-    """Where an event stands: one of the fourteen points, or under its own name."""
+    """The point of an event: one of the fourteen, or `x.<caller>.<Name>`."""
     return known_caller(as_).get(event) or f"x.{as_}.{event}"
 
 
 def event_of(facts: Facts) -> str:
-    """Claude Code's event for what happened; an event of its own keeps its name."""
+    """Claude Code's event for the given facts; a native event keeps its name."""
     point = facts.point
     if not isinstance(point, Point):
         return str(point).rpartition(".")[2]
@@ -168,7 +168,7 @@ def known_caller(as_: str) -> Mapping[str, Point | None]:
 
 
 def meant(name: str, as_: str = "claude") -> str:
-    """The end of a message about an unknown event: what was meant, or all there are."""
+    """The end of a message about an unknown event: a suggestion, or the list of known ones."""
     from difflib import get_close_matches  # only for a message; answering must start quickly
 
     names = CALLERS[as_]

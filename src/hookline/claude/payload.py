@@ -1,4 +1,4 @@
-"""The JSON on stdin: read into a HookContext (as hook), and written from one (as host)."""
+"""The JSON on stdin: read into a HookContext (hook side), and written from one (host side)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hookline.claude.events import CALLERS, EVENTS, event_of, known_caller, meant, point_of
 from hookline.claude.tools import kind_of
-from hookline.engine.plain import plain
+from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point, Status
 from hookline.errors import UsageError
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from hookline.engine.context import Facts, HookContext
 
 MAIN_AGENT = {"claude": "claude-code", "codex": "codex", "gemini": "gemini-cli", "kagent": "kagent"}
-"""What the agent itself is called in a context, where the payload does not name it."""
+"""The main agent's name in a context, if the payload does not name it."""
 
 Json = dict[str, Any]
 
 
 def read(stdin: bytes) -> Json:
-    """The one JSON object that a caller wrote; UsageError says what came instead."""
+    """The JSON object on stdin; UsageError if it is anything else."""
     try:
         value: Any = json.loads(stdin.decode("utf-8-sig"))
     except UnicodeDecodeError as exc:
@@ -37,7 +37,7 @@ def read(stdin: bytes) -> Json:
 
 
 def context_of(payload: Json, *, as_: str = "claude") -> HookContext:
-    """What a foreign agent's event says, in our words; `native` keeps the payload word for word."""
+    """The context of a client's event; `native` keeps the payload unchanged."""
     from hookline.engine.context import HookContext, WorkflowContext  # slow to load; most events need none
 
     told = told_by(payload, as_)
@@ -47,7 +47,7 @@ def context_of(payload: Json, *, as_: str = "claude") -> HookContext:
 
 
 def told_by(payload: Json, as_: str = "claude") -> Json:
-    """The same by the names of a context's fields, but for its workflow."""
+    """The fields of the context for a client's event, except its workflow."""
     event = _event_in(payload, as_)
     point = point_of(event, as_)
     tool = _text(payload.get("tool_name"))
@@ -73,7 +73,7 @@ def told_by(payload: Json, as_: str = "claude") -> Json:
 
 
 def native_of(context: HookContext) -> Json | None:
-    """The payload a context was made of, unchanged; None where it was not made of one."""
+    """The client's payload that a context was made from; None if there is none."""
     native = context.native
     return cast("Json", native) if isinstance(native, dict) and "hook_event_name" in native else None
 
@@ -83,8 +83,8 @@ def encode(
 ) -> bytes:
     """The context as Claude Code would write it to a hook: one JSON object, one line, UTF-8.
 
-    A native payload goes on word for word, but for what an earlier hook has changed.
-    `stop_hook_active` says that an end was refused before and the agent has gone on since.
+    A native payload is passed on unchanged, except for the changes of earlier hooks.
+    `stop_hook_active` is true if an end was refused before and the agent went on.
     """
     native = native_of(context)
     if native is not None and native["hook_event_name"] in EVENTS:
@@ -96,14 +96,14 @@ def encode(
     try:
         text = json.dumps(written, ensure_ascii=False, separators=(",", ":"), default=str, allow_nan=False)
     except ValueError:
-        # NaN and the infinities: JSON has no word for them, and a hook's parser would refuse the whole object.
+        # NaN and infinities are not JSON; a hook's parser would refuse the whole object.
         text = json.dumps(_finite(written), ensure_ascii=False, separators=(",", ":"), default=str)
-    # Half a surrogate pair becomes the escape that JSON has for it.
+    # A lone surrogate becomes its JSON escape.
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def variables(event: str, project: str, *, env_file: str | None = None) -> dict[str, str]:
-    """What a hook's environment has besides our own variables."""
+    """The variables of Claude Code in a hook's environment."""
     found = {"CLAUDE_PROJECT_DIR": project}
     if env_file is not None and event in _WITH_ENV_FILE:
         found["CLAUDE_ENV_FILE"] = env_file
@@ -111,7 +111,7 @@ def variables(event: str, project: str, *, env_file: str | None = None) -> dict[
 
 
 def filled(argv: Iterable[str], project: str) -> tuple[str, ...]:
-    """The arguments of a command that runs without a shell, with the project's folder filled in."""
+    """The arguments of a command without a shell, with the project's folder filled in."""
     return tuple(item.replace("${CLAUDE_PROJECT_DIR}", project) for item in argv)
 
 
@@ -149,7 +149,7 @@ def _status_in(payload: Json, event: str, point: Point | str) -> Status | None:
 
 
 def _values_in(payload: Json, point: Point | str, event: str) -> tuple[Any, Any]:
-    """What goes in and what came out, where the built-in agent has them too."""
+    """The input and output in a payload, in the form the built-in agent uses."""
     match point:
         case Point.TOOL_START:
             return payload.get("tool_input"), None
@@ -211,7 +211,7 @@ def _written(context: HookContext, cwd: str, transcript_path: str) -> Json:
 
 
 def _fields(event: str, facts: Facts, payload: Any, output: Any) -> Json:
-    """What an event has besides the common fields; absent is absent, not null."""
+    """The fields of an event besides the common ones; an absent value has no field."""
     match event:
         case "PreToolUse" | "PostToolUse" | "PostToolUseFailure":
             call: Json = {"tool_name": facts.current_tool or "", "tool_input": payload}
@@ -222,9 +222,9 @@ def _fields(event: str, facts: Facts, payload: Any, output: Any) -> Json:
                 call |= {"error": _error(output), "is_interrupt": facts.status is Status.CANCELLED}
             return call
         case "UserPromptSubmit":
-            return {"prompt": _as_text(_member(payload, "input"))}
+            return {"prompt": as_text(_member(payload, "input"))}
         case "Stop" | "SubagentStop":
-            return {} if output is None else {"last_assistant_message": _as_text(_member(output, "result"))}
+            return {} if output is None else {"last_assistant_message": as_text(_member(output, "result"))}
         case "SessionStart":
             return {"source": _text(_member(payload, "source")) or "startup"}
         case "SessionEnd":
@@ -240,11 +240,7 @@ def _member(value: Any, key: str) -> Any:
 
 
 def _error(output: Any) -> str:
-    return _as_text(_member(output, "error"))
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return as_text(_member(output, "error"))
 
 
 def _finite(value: Any) -> Any:

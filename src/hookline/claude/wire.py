@@ -1,14 +1,25 @@
-"""As host: what a hook's exit code, stdout and stderr mean at an event."""
+"""Host side: reads a hook's exit code, stdout and stderr into a result."""
 
 from __future__ import annotations
 
 import json
-import math
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
-from hookline.claude.events import EVENTS, NAMES, Event, meant
+from hookline.claude.events import EVENTS, NAMES, ClaudeEvent, meant
+from hookline.claude.wire_json import (
+    BEHAVIOR_KEYS,
+    TOP_KEYS,
+    Json,
+    action_of,
+    bad_answer,
+    check_keys,
+    check_types,
+    decoded,
+    object_in,
+    shown,
+    specific_part,
+)
 from hookline.engine.classes import replace
 from hookline.engine.point import Point
 from hookline.engine.result import CONTINUE, HookAction, HookResult
@@ -19,67 +30,13 @@ TEXT_LIMIT = 10_000
 
 JOURNAL_KEEPS = 65_536
 """Bytes of one text that the journal keeps."""
-
-DEEPEST = 100
 _SHOWN_OF_LONG_TEXT = 2_000
 _STOCK_REASON = "refused by a hook (exit code 2), which gave no reason"
-
-Json = dict[str, Any]
-
-_TOP: Mapping[str, type] = {
-    "continue": bool,
-    "stopReason": str,
-    "suppressOutput": bool,
-    "systemMessage": str,
-    "terminalSequence": str,
-    "decision": str,
-    "reason": str,
-    "async": bool,
-    "asyncTimeout": float,
-    "hookSpecificOutput": dict,
-}
-_SPECIFIC: Mapping[str, type | None] = {
-    "hookEventName": str,
-    "permissionDecision": str,
-    "permissionDecisionReason": str,
-    "updatedInput": dict,
-    "additionalContext": str,
-    "updatedToolOutput": None,
-    "updatedMCPToolOutput": None,
-    "classifierContext": str,
-    "decision": dict,
-    "retry": bool,
-    "sessionTitle": str,
-    "suppressOriginalPrompt": bool,
-    "displayContent": str,
-    "initialUserMessage": str,
-    "watchPaths": list,
-    "reloadSkills": bool,
-    "action": str,
-    "content": dict,
-    "worktreePath": str,
-}
-_BEHAVIOR: Mapping[str, type] = {
-    "behavior": str,
-    "message": str,
-    "interrupt": bool,
-    "updatedInput": dict,
-    "updatedPermissions": list,
-}
-_KINDS: Mapping[Any, str] = {
-    bool: "true or false",
-    str: "a string",
-    dict: "an object",
-    list: "an array",
-    float: "a number",
-    int: "a number",
-    type(None): "null",
-}
 
 _DECISIONS = {"block": HookAction.BLOCK, "approve": HookAction.ALLOW}
 _PERMISSIONS = {
     "deny": HookAction.BLOCK,
-    # Nobody here parks a call for another program to take up; the nearest that is no yes is to ask.
+    # Calls cannot be deferred to another program here; the nearest answer that is not a yes is ask.
     "defer": HookAction.ASK,
     "ask": HookAction.ASK,
     "allow": HookAction.ALLOW,
@@ -97,21 +54,16 @@ _WITHOUT_EFFECT: Mapping[str, str] = {
     "reloadSkills": "there are no skills here",
     "updatedPermissions": "no permission is kept for later here",
 }
-"""What is right to say and changes nothing, and why; whoever says it is told."""
+"""Valid keys that have no effect, with the reason that the user reads."""
 _BESIDE: Mapping[str, tuple[str, ...]] = {
     "stopReason": ("continue",),
     "reason": ("decision", "permissionDecision", "continue"),
     "permissionDecisionReason": ("permissionDecision",),
     "content": ("action",),
 }
-"""What is read only beside one of these."""
+"""Keys that are read only together with one of these."""
 _ASKS_FOR_PERMISSION = ("PreToolUse", "PermissionRequest", "PreModelSwitch")
 _STRICTEST_FIRST = (HookAction.FAIL, HookAction.BLOCK, HookAction.ASK, HookAction.ALLOW)
-_FOREIGN_VERDICTS = frozenset({"permission", "cancel", "block", "blocked", "deny", "denied", "behavior"})
-_ANSWER_KEY = re.compile(
-    r'"(?:continue|stopReason|suppressOutput|systemMessage|decision|hookSpecificOutput|hookEventName|'
-    r'permissionDecision|permissionDecisionReason|updatedInput|updatedToolOutput|additionalContext)"\s*:'
-)
 
 
 def decode(
@@ -122,9 +74,9 @@ def decode(
     *,
     reads_text: bool = True,
 ) -> HookResult:
-    """The result that a hook's ending means; HookBroke where it means nothing.
+    """The result of a finished hook; HookBroke if it has none.
 
-    Exit code 0 reads the output, 2 refuses, any other is broke unless the output refuses.
+    With exit code 0 the output is read, 2 refuses, any other is broke unless the output refuses.
     Without `reads_text` (an http hook) only a JSON object is an answer.
     """
     name = NAMES.get(event, str(event)) if isinstance(event, Point) else event.removeprefix("x.claude.")
@@ -136,18 +88,20 @@ def decode(
         return _refusal(at, _reason_beside_two(name, stdout) or said or _STOCK_REASON)
     if exit_code != 0:
         return _after_failure(name, exit_code, stdout, said)
-    text = _strict(stdout)
+    text = decoded(stdout)
     if _goes_async(text):
         return HookResult.continue_with(tell_user=_TOO_LATE)
-    answer = _object_in(text)
+    answer = object_in(text)
     if answer is not None:
         return _meaning(name, answer)
     if text and not reads_text:
-        raise _bad(f"answered plain text, {_shown(text)}; only a JSON object is an answer here")
+        raise bad_answer(f"answered plain text, {shown(text)}; only a JSON object is an answer here")
     return _plain(at, text)
 
 
-def _refusal(at: Event, reason: str, *, context: str | None = None, user: str | None = None) -> HookResult:
+def _refusal(
+    at: ClaudeEvent, reason: str, *, context: str | None = None, user: str | None = None
+) -> HookResult:
     if at.refusal == "show":
         return HookResult.continue_with(tell_user=_joined(reason, user), tell_model=context)
     action = HookAction.FAIL if at.refusal == "end" else HookAction.BLOCK
@@ -155,35 +109,36 @@ def _refusal(at: Event, reason: str, *, context: str | None = None, user: str | 
 
 
 def _reason_beside_two(name: str, stdout: bytes | str) -> str | None:
-    """The reason of a JSON refusal that was printed too; what else was printed does not count."""
-    try:
-        answer = _object_in(_strict(stdout))
-        result = _meaning(name, answer) if answer is not None else CONTINUE
-    except HookBroke:
-        return None
+    """The reason of a JSON refusal on stdout; other output is ignored."""
+    result = _json_result(name, stdout)
     return result.error_message if result.action in (HookAction.BLOCK, HookAction.FAIL) else None
 
 
 def _after_failure(name: str, exit_code: int, stdout: bytes | str, stderr: str) -> HookResult:
     if name == "WorktreeCreate":
         return HookResult.fail(stderr or f"the hook that makes the worktree exited with {exit_code}")
-    try:
-        answer = _object_in(_strict(stdout))
-        result = _meaning(name, answer) if answer is not None else CONTINUE
-    except HookBroke:
-        result = CONTINUE
+    result = _json_result(name, stdout)
     if result.action in (HookAction.BLOCK, HookAction.FAIL, HookAction.ASK):
         return result
     ended = f"was ended by signal {-exit_code}" if exit_code < 0 else f"exited with {exit_code}"
-    told = f": {_shown(stderr)}" if stderr else ""
+    told = f": {shown(stderr)}" if stderr else ""
     raise HookBroke(f"{ended}{told}; 0 lets its answer be read, 2 refuses", kind="exit")
 
 
-def _plain(at: Event, text: str) -> HookResult:
+def _json_result(name: str, stdout: bytes | str) -> HookResult:
+    """The result of a JSON object on stdout; CONTINUE if there is none, or a broken one."""
+    try:
+        answer = object_in(decoded(stdout))
+        return _meaning(name, answer) if answer is not None else CONTINUE
+    except HookBroke:
+        return CONTINUE
+
+
+def _plain(at: ClaudeEvent, text: str) -> HookResult:
     if at.text == "path":
         lines = text.splitlines()
         if not lines:
-            raise _bad("printed no path; the last line of stdout must be the worktree's folder")
+            raise bad_answer("printed no path; the last line of stdout must be the worktree's folder")
         return HookResult.answer(lines[-1].strip())
     if at.text == "context" and text:
         return _whole_on_record(HookResult.continue_with(tell_model=_capped(text)), text)
@@ -197,7 +152,7 @@ _TOO_LATE = (
 
 
 def _goes_async(text: str) -> bool:
-    """Whether a first line sends the hook to the background; what comes after that line is no answer any more."""
+    """True if the first line sends the hook to the background; the lines after it are no answer."""
     line, _, more = text.partition("\n")
     if not more or not line.startswith("{") or '"async"' not in line:
         return False
@@ -208,83 +163,11 @@ def _goes_async(text: str) -> bool:
     return cast("Json", value).get("async") is True
 
 
-def _object_in(text: str) -> Json | None:
-    """The JSON object that the text is; None for plain text; broke for anything in between."""
-    if not text.startswith("{"):
-        _check_plain(text)
-        return None
-    try:
-        value: Any = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once_each)
-    except RecursionError:
-        raise _bad(f"its JSON is nested deeper than {DEEPEST} levels") from None
-    except ValueError as exc:
-        raise _bad(
-            f"its answer starts with '{{' but is not JSON ({exc}): {_shown(text)};"
-            " print one JSON object and nothing before or after it"
-        ) from None
-    _check_values(value)
-    return cast("Json", value)
-
-
-def _check_plain(text: str) -> None:
-    found = _ANSWER_KEY.search(text)
-    if found is not None:
-        raise _bad(
-            f"printed an answer with something before it, or a part of one ({found.group()} in {_shown(text)});"
-            " print one JSON object and nothing before or after it"
-        )
-    if not text.startswith(("[", '"', "true", "false", "null", "NaN", "Infinity", "-Infinity")):
-        return
-    try:
-        value: Any = json.loads(text)
-    except RecursionError:
-        raise _bad(
-            f"printed a JSON array nested deeper than {DEEPEST} levels; print one JSON object"
-        ) from None
-    except ValueError:
-        return
-    raise _bad(f"answered {_kind(value)} ({_shown(text)}); print one JSON object")
-
-
-def _check_values(value: Any) -> None:
-    """What JSON can say but nobody after us could carry: depth, infinite numbers, halves of characters."""
-    waiting: list[tuple[Any, int]] = [(value, 1)]
-    while waiting:
-        item, depth = waiting.pop()
-        if depth > DEEPEST:
-            raise _bad(f"its JSON is nested deeper than {DEEPEST} levels")
-        if isinstance(item, dict):
-            members = cast("Json", item)
-            waiting += [(inner, depth + 1) for pair in members.items() for inner in pair]
-        elif isinstance(item, list):
-            waiting += [(inner, depth + 1) for inner in cast("list[Any]", item)]
-        elif isinstance(item, float) and not math.isfinite(item):
-            raise _bad("its JSON has a number too large to hold")
-        elif isinstance(item, str) and not item.isascii():
-            try:
-                item.encode()
-            except UnicodeEncodeError:
-                raise _bad("its JSON has half of a surrogate pair, which is no character") from None
-
-
-def _no_constant(word: str) -> Any:
-    raise ValueError(f"{word} is not JSON")
-
-
-def _once_each(pairs: list[tuple[str, Any]]) -> Json:
-    whole: Json = {}
-    for key, value in pairs:
-        if key in whole:
-            raise ValueError(f"the key {key!r} is there twice")
-        whole[key] = value
-    return whole
-
-
 def _meaning(name: str, answer: Json) -> HookResult:
-    """What a well-formed object says at this event."""
-    _check_types(answer, _TOP, "")
-    specific = _specific(name, answer)
-    _check_keys(name, answer)
+    """The result of a JSON object at an event."""
+    check_types(answer, TOP_KEYS, "")
+    specific = specific_part(name, answer)
+    check_keys(name, answer)
     result = _verdict(name, answer, specific)
     result = _whole_on_record(result, specific.get("additionalContext") or "")
     idle = _without_effect(answer, specific)
@@ -306,7 +189,7 @@ def _without_effect(answer: Json, specific: Json) -> str | None:
 
 
 def _whole_on_record(result: HookResult, text: str) -> HookResult:
-    """A text that is cut stands whole in the record of a hook that lets things go on; a verdict has its reason there."""
+    """Records the whole of a text that is cut for the model, if the hook continues; else the record has the reason."""
     if len(text) <= TEXT_LIMIT or result.action is not HookAction.CONTINUE or result.tell_model is None:
         return result
     size = len(text.encode("utf-8", "replace"))
@@ -334,7 +217,7 @@ def _verdict(name: str, answer: Json, specific: Json) -> HookResult:
     if "worktreePath" in specific:
         return HookResult(action=HookAction.ANSWER, output=specific["worktreePath"], tell_user=user)
     if name in ("Stop", "SubagentStop") and context is not None:
-        # Context at a stop is for a model that goes on (rule 21).
+        # Context at a stop makes the model go on (rule 21).
         return HookResult(action=HookAction.BLOCK, error_message=context, tell_user=user)
     changed = specific.get("updatedInput")
     return _with_output(
@@ -353,21 +236,14 @@ def _verdict(name: str, answer: Json, specific: Json) -> HookResult:
 def _with_output(result: HookResult, specific: Json) -> HookResult:
     for key in ("updatedToolOutput", "updatedMCPToolOutput", "displayContent"):
         if key in specific:
-            return HookResult(
-                action=result.action,
-                error_message=result.error_message,
-                modified_output=specific[key],
-                replace=True,
-                tell_model=result.tell_model,
-                tell_user=result.tell_user,
-            )
+            return replace(result, modified_output=specific[key], replace=True)
     return CONTINUE if result == CONTINUE else result
 
 
 def _stopped(name: str, answer: Json, context: str | None, user: str | None) -> HookResult:
     reason = answer.get("stopReason") or answer.get("reason")
     if name in ("Stop", "SubagentStop", "SessionEnd"):
-        # It is ending anyway; not to continue is what happens.
+        # It ends anyway, so `continue: false` changes nothing.
         return HookResult.continue_with(tell_user=_joined(reason, user))
     return HookResult(
         action=HookAction.FAIL,
@@ -378,14 +254,14 @@ def _stopped(name: str, answer: Json, context: str | None, user: str | None) -> 
 
 
 def _decided(name: str, answer: Json, specific: Json) -> tuple[HookAction, str | None]:
-    """The strictest of what one answer says, with its reason."""
+    """The strictest decision in one answer, with its reason."""
     said: list[tuple[HookAction, str | None]] = []
     if "decision" in answer:
-        said.append((_word(_DECISIONS, "decision", answer["decision"]), answer.get("reason")))
+        said.append((action_of(_DECISIONS, "decision", answer["decision"]), answer.get("reason")))
     if "permissionDecision" in specific:
-        word = _word(_PERMISSIONS, "permissionDecision", specific["permissionDecision"])
+        word = action_of(_PERMISSIONS, "permissionDecision", specific["permissionDecision"])
         if name == "PreModelSwitch" and specific["permissionDecision"] == "defer":
-            raise _bad("permissionDecision is 'defer'; PreModelSwitch knows allow, deny, ask")
+            raise bad_answer("permissionDecision is 'defer'; PreModelSwitch knows allow, deny, ask")
         said.append((word, specific.get("permissionDecisionReason") or answer.get("reason")))
     if name == "PermissionRequest" and "decision" in specific:
         said.append(_behaved(specific))
@@ -398,8 +274,8 @@ def _decided(name: str, answer: Json, specific: Json) -> tuple[HookAction, str |
 
 def _behaved(specific: Json) -> tuple[HookAction, str | None]:
     decision = cast("Json", specific["decision"])
-    _check_types(decision, _BEHAVIOR, "hookSpecificOutput.decision.")
-    action = _word(
+    check_types(decision, BEHAVIOR_KEYS, "hookSpecificOutput.decision.")
+    action = action_of(
         {"allow": HookAction.ALLOW, "deny": HookAction.BLOCK}, "decision.behavior", decision.get("behavior")
     )
     if action is HookAction.ALLOW and "updatedInput" in decision:
@@ -412,88 +288,8 @@ def _behaved(specific: Json) -> tuple[HookAction, str | None]:
 def _elicited(specific: Json) -> Json:
     words = ("accept", "decline", "cancel")
     if specific["action"] not in words:
-        raise _bad(f"action is {specific['action']!r}; known: {', '.join(words)}")
+        raise bad_answer(f"action is {specific['action']!r}; known: {', '.join(words)}")
     return {key: specific[key] for key in ("action", "content") if key in specific}
-
-
-def _specific(name: str, answer: Json) -> Json:
-    """The event's own part of the answer, checked; empty where there is none."""
-    specific = cast("Json", answer.get("hookSpecificOutput", {}))
-    if "hookSpecificOutput" not in answer:
-        return {}
-    if "hookEventName" not in specific:
-        raise _bad(f'hookSpecificOutput has no hookEventName; add "hookEventName": "{name}"')
-    if specific["hookEventName"] != name:
-        raise _bad(
-            f"hookSpecificOutput is for {specific['hookEventName']!r}, but this is {name};"
-            f' write "hookEventName": "{name}"'
-        )
-    _check_types(specific, _SPECIFIC, "hookSpecificOutput.")
-    reads = EVENTS[name].reads
-    for key in specific:
-        if key not in _SPECIFIC:
-            _check_spelling(key, _SPECIFIC)
-        elif key != "hookEventName" and key not in reads:
-            known = ", ".join(reads) or "nothing"
-            raise HookBroke(
-                f"hookSpecificOutput.{key} means nothing at {name}, which reads: {known}", kind="wrong_point"
-            )
-    return dict(specific)
-
-
-def _check_keys(name: str, answer: Json) -> None:
-    """Unknown keys are nobody's business, but a verdict under a wrong name must not pass for none."""
-    for key in answer:
-        if key in _TOP:
-            continue
-        if key in _SPECIFIC:
-            raise _bad(
-                f"{key!r} at the top level says nothing; it belongs in"
-                f' "hookSpecificOutput": {{"hookEventName": "{name}", "{key}": ...}}'
-            )
-        if key in _FOREIGN_VERDICTS:
-            raise _bad(f'{key!r} says nothing here; to refuse, write "decision": "block" or exit with 2')
-        _check_spelling(key, _TOP)
-
-
-def _check_spelling(key: str, known: Iterable[str]) -> None:
-    lower = {word.lower(): word for word in known}
-    plain = key.lower().replace("_", "").replace("-", "")
-    near = _near(plain, lower, 0.85)
-    near = near or [word for word in lower if sorted(word) == sorted(plain)]
-    if near:
-        raise _bad(f"unknown key {key!r}; did you mean {lower[near[0]]!r}?")
-
-
-def _check_types(value: Json, types: Mapping[str, type | None], where: str) -> None:
-    for key, wanted in types.items():
-        if key not in value:
-            continue
-        got = value[key]
-        right = got is not None if wanted is None else _is(got, wanted)
-        if not right:
-            must = _KINDS[wanted] if wanted else "a value other than null"
-            raise _bad(f"{where}{key} is {_kind(got)}; it must be {must}")
-
-
-def _is(value: Any, wanted: type) -> bool:
-    if wanted is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, wanted)
-
-
-def _word(words: Mapping[str, HookAction], key: str, value: Any) -> HookAction:
-    if isinstance(value, str) and value in words:
-        return words[value]
-    near = _near(str(value).lower(), words, 0.6)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise _bad(f"{key} is {value!r}; {hint}known: {', '.join(words)}")
-
-
-def _near(word: str, known: Iterable[str], cutoff: float) -> list[str]:
-    from difflib import get_close_matches  # only for a message; most answers need none
-
-    return get_close_matches(word, list(known), n=1, cutoff=cutoff)
 
 
 def _capped(text: str, kept: str = "; the rest is not kept") -> str:
@@ -505,30 +301,9 @@ def _capped(text: str, kept: str = "; the rest is not kept") -> str:
     )
 
 
-def _strict(output: bytes | str) -> str:
-    if isinstance(output, bytes):
-        try:
-            output = output.decode("utf-8")
-        except UnicodeDecodeError as exc:
-            raise _bad(f"its output is not UTF-8 ({exc.reason} at byte {exc.start})") from None
-    return output.strip().removeprefix("\ufeff").strip()
-
-
 def _loose(output: bytes | str) -> str:
     return output.decode("utf-8", "replace") if isinstance(output, bytes) else output
 
 
 def _joined(*parts: str | None) -> str | None:
     return "\n".join(part for part in parts if part) or None
-
-
-def _kind(value: Any) -> str:
-    return _KINDS[value.__class__]
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 200 else f"{text[:120]} ... {text[-60:]}")
-
-
-def _bad(message: str) -> HookBroke:
-    return HookBroke(message, kind="bad_answer")

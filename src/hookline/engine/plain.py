@@ -6,6 +6,7 @@ dataclasses are shown as dicts and made into themselves again by `like`, with th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, cast
@@ -26,6 +27,11 @@ def plain(value: Any) -> Any:
     if kind is list or kind is tuple:
         return [item if type(item) in _ATOMS else plain(item) for item in value]
     return _opened(value, plain, copied)
+
+
+def as_text(value: Any) -> str:
+    """A text as it is, any other value as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def strictly_plain(value: Any, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Ready guards: hooks for what nearly everyone wants refused or hidden. Attach them like any hook of your own."""
+"""Ready-made guards: hooks that refuse or mask what nearly everyone wants refused or masked. Attach them like any hook."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
     "redact_phones",
 ]
 
-# Each is loaded when it is asked for: the patterns of one take longer to compile than an answer of another.
+# Each is loaded on first use: compiling the patterns of one takes longer than an answer of another.
 _WHERE = {
     "mask_secrets": "hookline.guards.secrets",
     "no_force_push": "hookline.guards.pushes",

@@ -1,4 +1,4 @@
-"""What a shell tool was asked to run, whatever its agent calls the key and whether it is a text or a list."""
+"""The commands in the input of a shell tool, under any of the keys that agents use, as a text or a list."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ FOLDERS = ("cwd", "workdir", "working_directory", "dir")
 
 
 def asked(payload: Any) -> Iterator[str | list[str]]:
-    """Each command of a tool's input: a text for a shell, or a list of arguments."""
+    """Each command in a tool's input: a text for a shell, or a list of arguments."""
     if isinstance(payload, Mapping):
         given = cast("Mapping[str, Any]", payload)
         known = [key for key in KEYS if given.get(key)]
-        # A tool that names its command otherwise is looked at whole.
+        # If the tool uses another key for its command, all values are searched.
         for key in known or [key for key in given if key not in FOLDERS]:
             if key == "commands" and isinstance(given[key], list):
                 for item in cast("list[Any]", given[key]):
@@ -45,6 +45,6 @@ def _listed(items: list[Any]) -> Iterator[str | list[str]]:
     words = [str(item) for item in items]
     yield words
     if any(" " in words[0] or word in ("&&", "||", ";", "|", "&") for word in words[:1] + words):
-        # Not an argument list but lines, or a text in pieces.
+        # The list may hold lines, or one text in pieces, instead of arguments.
         yield "\n".join(words)
         yield " ".join(words)

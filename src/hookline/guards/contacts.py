@@ -1,4 +1,4 @@
-"""redact_emails and redact_phones: take people's addresses and numbers out of what goes in and comes out."""
+"""redact_emails and redact_phones: remove e-mail addresses and phone numbers from inputs and outputs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _POINTS = ("agent.start", "tool.end", "model.end", "agent.end")
 
 @hook(on=_POINTS, inline=True, name="redact_emails")
 def redact_emails(ctx: WorkflowContext | None, hook_context: HookContext) -> HookResult:
-    """Writes `[email]` for every e-mail address."""
+    """Replaces every e-mail address by `[email]`."""
     return answered(hook_context, without_emails)
 
 
 @hook(on=_POINTS, inline=True, name="redact_phones")
 def redact_phones(ctx: WorkflowContext | None, hook_context: HookContext) -> HookResult:
-    """Writes `[phone]` for every phone number that is written as one."""
+    """Replaces every phone number in a common notation by `[phone]`."""
     return answered(hook_context, without_phones)
 
 
@@ -39,7 +39,7 @@ def without_phones(text: str, key: str | None = None) -> str:
 _AT = re.compile(r"@|\uff20|%40|&#64;|[\[(]\s?at\s?[\])]", re.IGNORECASE)
 _EMAIL = re.compile(
     r"(?<![\w.%+-])(?!git@)[\w.%+'-]{0,63}\w[ ]?(?:@|\uff20|&#64;|[\[(]\s?at\s?[\])])"
-    # Not the name of a picture for dense screens.
+    # Not a file name such as logo@2x.png.
     r"[ ]?(?!\d{1,2}x\.)(?:[^\W_](?:[\w-]{0,61}[^\W_])?(?:\.|[ ]?[\[(]\s?dot\s?[\])][ ]?)){1,8}[^\W\d_]{2,24}(?![\w-])"
     r"|(?<![\w.%+-])[\w.+-]{1,64}%40(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}(?![\w-])",
     re.IGNORECASE,
@@ -52,7 +52,7 @@ _PHONE = re.compile(
         (
             # +49 (0)30 123456, +1 415-555-2671, +14155552671
             r"(?<![\w.,/+#$@-])\+[1-9](?:[ ().\u00a0/-]{0,3}\d){7,14}" + _AFTER,
-            # 0049 30 123456: only in groups, for a long number alone may be anything
+            # 0049 30 123456: only in groups, because a long number alone may be anything
             _BEFORE + r"00[1-9]\d{0,2}[ -]\(?\d{1,4}\)?(?:[ -]?\d){5,9}" + _AFTER,
             # (415) 555-2671, 415-555-2671, 1-415-555-2671, 415.555.2671
             r"(?<![\w.,:/+#$@=-])(?:1[ .-])?(?:\([2-9]\d\d\)[ ]?|[2-9]\d\d(?P<sep>[ .-]))[2-9]\d\d(?(sep)(?P=sep)|[ .-])\d{4}"

@@ -1,4 +1,4 @@
-"""A guard that rewrites texts: over nested values, at any point, changed only where something was found."""
+"""The common part of guards that rewrite text: in nested values, at any point, without a change if nothing was found."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hookline.engine.point import Point
 from hookline.engine.result import CONTINUE, HookResult
 
 Rewrite = Callable[[str, str | None], str]
-"""A text, and the key it stands under, as the text that takes its place."""
+"""Returns the replacement of a text, given the text and the key it is stored under."""
 
-# What is no text for anybody: it finds a session, sets up a request, or is what a tool will be given.
+# Keys that are never rewritten: ids, settings of a request, and arguments of tool calls.
 KEPT: Mapping[Point, frozenset[str]] = {
     Point.AGENT_START: frozenset({"provider_kwargs"}),
     Point.AGENT_END: frozenset({"agent_run_id", "session_id"}),
@@ -21,7 +21,7 @@ KEPT: Mapping[Point, frozenset[str]] = {
 
 
 def answered(hook_context: HookContext, rewrite: Rewrite) -> HookResult:
-    """Continue, with the input (at a start) or the output (at an end) rewritten where that changed anything."""
+    """Continues with the input (at a start) or the output (at an end) rewritten, if that changed anything."""
     point = hook_context.point
     if not isinstance(point, Point):
         return CONTINUE
@@ -36,14 +36,14 @@ def answered(hook_context: HookContext, rewrite: Rewrite) -> HookResult:
         if after.keys() != own.keys():
             whole = {**after, **{key: item for key, item in pairs.items() if key in kept}}
             return _changed(point, whole, replace=True)
-        # Only what changed: the rest may hold what a hook could not give back.
+        # Only the changed keys: the rest may hold values that a hook cannot return.
         return _changed(point, {key: item for key, item in after.items() if item is not own[key]})
     after = rewritten(before, rewrite)
     return CONTINUE if after is before else _changed(point, after)
 
 
 def rewritten(value: Any, rewrite: Rewrite, key: str | None = None) -> Any:
-    """The value with every text in it rewritten; the very same object where none changed."""
+    """The value with every text in it rewritten; the same object if none changed."""
     if isinstance(value, str):
         after = rewrite(value, key)
         return value if after == value else after

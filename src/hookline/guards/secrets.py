@@ -1,7 +1,7 @@
-"""mask_secrets: takes what looks like a secret out of what tools, models and agents give back.
+"""mask_secrets: masks text that looks like a secret in the output of tools, models and agents.
 
-Every pattern is bounded or begins where nothing like it can have begun before, so that a long text takes time in
-proportion to its length. Masking what is masked changes nothing.
+Every pattern is bounded or has an anchored start, so that the time is proportional to the length of the text. Masking
+a masked text changes nothing.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ def mask_secrets(ctx: WorkflowContext | None, hook_context: HookContext) -> Hook
 
 
 def masked(text: str, key: str | None = None) -> str:
-    """The text without secrets; `key` is the name it stands under, if it has one."""
+    """The text without secrets; `key` is the key it is stored under, if any."""
     if key is not None and _is_secret_name(key) and _is_value(key, text):
         return HIDDEN
     text = _without_private_keys(text)
     found = 1
     while found:
-        # One that stood right behind another begins a word only when that is gone.
+        # A secret directly after another begins a word only once that one is masked.
         text, found = _SHAPES.subn(_hidden_shape, text)
     text = _AUTHORIZATION.sub(rf"\g<1>{HIDDEN}", text)
     text = _BEARER.sub(rf"\g<1>{HIDDEN}", text)
@@ -37,7 +37,7 @@ def masked(text: str, key: str | None = None) -> str:
     return _ASSIGNED.sub(_hidden_value, text)
 
 
-# What a provider's keys begin with, and the least that follows.
+# The prefixes of providers' keys, with the least number of characters that follow.
 _PREFIXED = (
     r"sk-(?:ant|proj|svcacct|admin|or|lf)-[\w-]{16,}",
     r"sk-(?=[A-Za-z]{0,60}\d)[A-Za-z0-9]{20,}",
@@ -86,7 +86,7 @@ _WORDS = (
     r"|account|master|service)[_.-]?key"
 )
 _ASSIGNED = re.compile(
-    # An option's or variable's name, from the telling word on; then how it is written, then the value.
+    # The name of an option or variable from the word that marks a secret; then the separator, then the value.
     rf"(?P<name>(?:{_WORDS})[\w.-]{{0,40}}+)"
     r"(?:(?P<quoted>\\{0,3}[\"']?\]?[ \t]{0,3}(?:=>|:=|=|:)[ \t]{0,3}(?P<quote>\\{0,3}[\"']))(?P<inside>[^\s\"'\\]{4,}+(?=(?P=quote)))"
     r"|(?P<plain>=)(?P<value>[^\s\"'`;&|<>(){}\[\],$*\\]{4,}+)(?![(\[{])"
@@ -111,7 +111,7 @@ def _is_secret_name(name: str) -> bool:
 
 
 def _is_value(name: str, value: str) -> bool:
-    """Whether this can be a secret at all: not nothing, no reference, no count of tokens."""
+    """True if the value can be a secret: not empty, not a reference, not a number of tokens."""
     if not value.strip() or _REFERENCE.fullmatch(value) or value.lower() in ("none", "null", "true", "false"):
         return False
     return not (_NUMBER.fullmatch(value) and "token" in name.lower())
@@ -123,7 +123,7 @@ def _hidden_value(found: re.Match[str]) -> str:
     if not _is_secret_name(name) or not _is_value(name, value):
         return found[0]
     looks = bool(_ANYTHING.search(value)) and bool(_LETTERS.search(value) or "token" not in name.lower())
-    # Code is full of `token=next_token`; a variable's value or one with a digit is none.
+    # Code is full of `token=next_token`: only an upper-case name or a value with a digit counts.
     if found["plain"] and not (looks or name.isupper()):
         return found[0]
     if found["yaml"] and not looks:
@@ -151,7 +151,7 @@ def _without_private_keys(text: str) -> str:
         ends = _KEY_ENDS.search(text, begins.end()) if closed else None
         closed = ends is not None
         body = _KEY_BODY.match(text, begins.end())
-        # A key that was cut off is one as far as it goes.
+        # A key that is cut off is masked up to its last character.
         stop = ends.start() if ends else body.end() if body else begins.end()
         parts.append(text[done : begins.end()])
         if text[begins.end() : stop].strip() or ends:

@@ -1,7 +1,7 @@
-"""no_writes_outside: a write must end inside the workspace, wherever `..`, `~`, links and `cd` lead.
+"""no_writes_outside: refuses writes outside the workspace, after resolving `..`, `~`, links and `cd`.
 
-For tools that write files the path is resolved and compared. For shell text it is best effort: what the text shows is
-refused, what is only known when it runs passes. A sandbox is what really holds a shell.
+For tools that write files the path is resolved and compared. For shell text it is best effort: a path in the text is
+checked, a path that is only known at run time passes. Only a sandbox really confines a shell.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import hook
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.guards.commands import FOLDERS, asked
-from hookline.guards.shell import LONGEST, Command, TooMuch, Word, Work, names, read, word_of
+from hookline.guards.shell import LONGEST, read
+from hookline.guards.words import ShellCommand, StepBudget, TooMuch, Word, names, word_of
 
 _MATCH = "kind:write|shell"
 
 
-# Not inline: resolving asks the file system, which may take its time.
+# Not inline: resolving paths reads the file system, which may be slow.
 @hook(on="tool.start", match=_MATCH, name="no_writes_outside")
 def no_writes_outside(ctx: WorkflowContext | None, hook_context: HookContext) -> HookResult:
-    """Blocks a write that ends outside the run's workspace."""
+    """Blocks a write to a path outside the run's workspace."""
     return _answer(hook_context, (_workspace(ctx),))
 
 
 def no_writes_outside_of(
     *roots: str | os.PathLike[str],
 ) -> Callable[[WorkflowContext | None, HookContext], HookResult]:
-    """`no_writes_outside` for folders you name; the workspace is one of them only if you name none."""
+    """`no_writes_outside` for the folders you name; the workspace only counts if you name none."""
 
     @hook(on="tool.start", match=_MATCH, name="no_writes_outside")
     def guard(ctx: WorkflowContext | None, hook_context: HookContext) -> HookResult:
@@ -46,7 +47,7 @@ def _answer(hook_context: HookContext, roots: Sequence[str], base: str | None = 
     payload = hook_context.current_payload
     base = base or roots[0]
     if hook_context.tool_kind == "shell":
-        folder, work = _folder(payload, base), Work()
+        folder, work = _folder(payload, base), StepBudget()
         try:
             paths = [path for command in asked(payload) for path in shell_targets(command, folder, work)]
         except TooMuch as exc:
@@ -93,7 +94,7 @@ _UNIFIED = re.compile(r"^(?:\+\+\+|---) (?:[ab]/)?([^\t\r\n]+)", re.MULTILINE)
 
 
 def written_paths(payload: Any) -> Iterator[str]:
-    """The paths in the input of a tool that writes: by the names of its keys, and those inside a patch."""
+    """The paths in the input of a tool that writes: under keys named like a path, and inside patches."""
     if isinstance(payload, Mapping):
         for key, value in cast("Mapping[Any, Any]", payload).items():
             name = _CAMEL.sub("_", str(key)).lower()
@@ -118,7 +119,7 @@ def _local(path: str) -> str:
     return unquote(urlsplit(path).path) if path.lower().startswith("file:") else path
 
 
-# Programs, and which of their words they write to.
+# Programs, and which of their arguments they write to.
 _ALL = names("tee touch mkdir rm rmdir truncate unlink shred mv")
 _LAST = names("cp install ln rsync scp")
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
@@ -145,13 +146,13 @@ _DEEPEST = 5
 
 
 def shell_targets(
-    command: str | Sequence[str], base: str, work: Work | None = None, depth: int = 0
+    command: str | Sequence[str], base: str, work: StepBudget | None = None, depth: int = 0
 ) -> list[str]:
-    """The paths that a shell text or an argument list shows it writes to, absolute or from `base`.
+    """The paths a shell text or an argument list visibly writes to, absolute or relative to `base`.
 
-    TooMuch where the text is too long to be read in full.
+    Raises TooMuch if the text is too long to be read in full.
     """
-    work = work or Work()
+    work = work or StepBudget()
     if isinstance(command, str):
         if len(command) > LONGEST:
             raise TooMuch
@@ -161,7 +162,7 @@ def shell_targets(
         commands = _filled(command, {**variables, **known}, work)
     else:
         work.spend(len(command))
-        commands = (Command(words=tuple(map(word_of, command))),)
+        commands = (ShellCommand(words=tuple(map(word_of, command))),)
     folders: dict[tuple[int, ...], str | None] = {(): base}
     found: list[str] = []
     for each in commands:
@@ -184,8 +185,8 @@ def shell_targets(
     return found
 
 
-def _patched(command: Command, words: Sequence[Word], folder: str | None) -> list[str]:
-    """The files of a patch that a shell gives to Codex's apply_patch, as an argument or as its input."""
+def _patched(command: ShellCommand, words: Sequence[Word], folder: str | None) -> list[str]:
+    """The files in a patch passed to Codex's apply_patch, as an argument or on stdin."""
     if not words or words[0].text.rpartition("/")[2] not in ("apply_patch", "applypatch"):
         return []
     given = [word.text for word in words[1:]]
@@ -193,8 +194,8 @@ def _patched(command: Command, words: Sequence[Word], folder: str | None) -> lis
     return [os.path.join(folder or "", path) for text in given for path in _PATCHED.findall(text)]
 
 
-def _filled(text: str, variables: Mapping[str, str], work: Work) -> tuple[Command, ...]:
-    """The commands with the known variables in place; others stay holes, for an empty one would be a wrong path."""
+def _filled(text: str, variables: Mapping[str, str], work: StepBudget) -> tuple[ShellCommand, ...]:
+    """The commands with known variables filled in; unknown ones stay holes, because an empty value would give a wrong path."""
     names = {match[1] for match in re.finditer(r"\$\{?([A-Za-z_]\w*)", text)}
     from_outside = {name: "\ue000" for name in names if name not in variables}
     return read(text, {**from_outside, **variables}, work=work).commands
@@ -214,7 +215,7 @@ def _moved(folder: str | None, words: Sequence[Word]) -> str | None:
 
 
 def _path(word: Word, folder: str | None) -> str | None:
-    """Where a word leads, or None where that is not known, or nothing is kept there."""
+    """The path a word names; None if it is unknown, or a device that stores nothing."""
     text = word.text
     if not text or not word.known or _DEVICES.fullmatch(text):
         return None
@@ -227,7 +228,7 @@ def _path(word: Word, folder: str | None) -> str | None:
     return os.path.join(folder, text) if folder is not None else None
 
 
-def _redirected(command: Command) -> Iterator[Word]:
+def _redirected(command: ShellCommand) -> Iterator[Word]:
     for redirect in command.redirects:
         text = redirect.target.text
         if ">" in redirect.sign and not (redirect.sign == ">&" and (text.isdigit() or text.startswith("-"))):
@@ -263,7 +264,7 @@ def _given_to(words: Sequence[Word], options: Iterable[str]) -> Iterator[Word]:
 
 
 def _plain(words: Sequence[Word], options: Iterable[str]) -> Iterator[Word]:
-    """The words that are neither options nor their values."""
+    """The arguments that are neither options nor their values."""
     taking = frozenset(options)
     skipped = only = False
     for word in words:
@@ -278,7 +279,7 @@ def _plain(words: Sequence[Word], options: Iterable[str]) -> Iterator[Word]:
 
 
 def _unwrapped(words: Sequence[Word]) -> Sequence[Word]:
-    """Without sudo, env and the like in front, and without their options."""
+    """The command without a leading sudo, env or the like and their options."""
     at = 0
     while at < len(words) and words[at].text.rpartition("/")[2] in _WRAPPERS:
         at += 1
@@ -292,7 +293,7 @@ def _is_option(text: str) -> bool:
 
 
 def _texts(words: Sequence[Word]) -> list[str]:
-    """The shell text that a shell or eval is given."""
+    """The shell text passed to a shell or to eval."""
     if not words:
         return []
     name = words[0].text.rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""Images on this machine: a plain folder, an OCI layout (a folder or a tar), and what `docker save` writes."""
+"""Images on this machine: a plain folder, an OCI layout (a folder or a tar), or an archive of `docker save`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple, Protocol, cast
 
 from hookline.errors import ImageError
 from hookline.images.download import Landing
-from hookline.images.layers import Unpacking, unpacked
+from hookline.images.layers import Unpacker, chunks, unpacked
 from hookline.images.manifest import (
     Descriptor,
     Index,
@@ -27,16 +27,15 @@ from hookline.images.manifest import (
 from hookline.images.reference import LOCAL
 from hookline.images.sources import (
     LARGEST_TEXT,
-    Described,
-    Found,
-    Image,
-    Order,
-    Source,
+    FetchContext,
+    ImageSource,
+    ManifestSource,
+    RawManifest,
+    UnpackedImage,
     check_platform,
     local_path,
 )
 
-_CHUNK = 256 * 1024
 _MOST_LINKS = 8
 _WHAT_THERE_IS = (
     "an image here is a folder of hooks, an OCI layout (oci-layout, index.json, blobs/),"
@@ -46,52 +45,54 @@ _WHAT_THERE_IS = (
 
 @contextmanager
 def local_source(
-    text: str, order: Order, *, base: Path, home: str | None, tag: str | None
-) -> Generator[Source]:
-    """What a path names; `tag` is taken where the text itself has none and there is an image of that name."""
+    text: str, context: FetchContext, *, base: Path, home: str | None, tag: str | None
+) -> Generator[ImageSource]:
+    """Opens the image at a path; `tag` selects one where the text itself names none and such an image exists."""
     prefix = next((prefix for prefix in LOCAL if text.startswith(prefix)), "")
     rest = text.removeprefix(prefix)
     path = local_path(rest, base, home)
-    wanted = _Wanted(tag, False)
+    wanted = _WantedTag(tag, False)
     if prefix in ("oci:", "oci-archive:", "docker-archive:") and not path.exists() and ":" in rest:
         rest, _, tag = rest.partition(":")
         path = local_path(rest, base, home)
-        wanted = _Wanted(tag, True)
+        wanted = _WantedTag(tag, True)
     if not path.exists():
         raise ImageError(f"there is no {str(path)!r}; {_WHAT_THERE_IS}")
     if path.is_dir():
-        yield _in_folder(prefix, path, order, wanted)
+        yield _in_folder(prefix, path, context, wanted)
         return
-    with _Archive.opened(path, order) as files:
-        yield _in_archive(prefix, path, files, order, wanted)
+    with _TarFiles.opened(path, context) as files:
+        yield _in_archive(prefix, path, files, context, wanted)
 
 
-def _in_folder(prefix: str, path: Path, order: Order, wanted: _Wanted) -> Source:
+def _in_folder(prefix: str, path: Path, context: FetchContext, wanted: _WantedTag) -> ImageSource:
     if prefix in ("oci-archive:", "docker-archive:"):
         raise ImageError(f"{str(path)!r} is a folder, and {prefix} is for a tar; use oci: for a layout")
     is_layout = (path / "oci-layout").is_file()
     if prefix == "oci:" and not is_layout:
         raise ImageError(f"{str(path)!r} is no OCI layout: it has no file oci-layout")
     if is_layout and prefix != "dir:":
-        return Described(_Layout(_Folder(path), str(path), wanted, order), order)
+        return ManifestSource(_Layout(_FolderFiles(path), str(path), wanted, context), context)
     version = path / "version"
     if version.is_file() and version.read_bytes()[:64].startswith(b"Directory Transport Version"):
         raise ImageError(f"{str(path)!r} is what skopeo writes for dir:, with layers still packed; use oci:")
-    return _Plain(path)
+    return _PlainFolder(path)
 
 
-def _in_archive(prefix: str, path: Path, files: _Archive, order: Order, wanted: _Wanted) -> Source:
+def _in_archive(
+    prefix: str, path: Path, files: _TarFiles, context: FetchContext, wanted: _WantedTag
+) -> ImageSource:
     if prefix in ("oci:", "dir:"):
         raise ImageError(f"{str(path)!r} is a file, and {prefix} is for a folder; use oci-archive:")
     if prefix != "docker-archive:" and files.has("index.json"):
-        return Described(_Layout(files, str(path), wanted, order), order)
+        return ManifestSource(_Layout(files, str(path), wanted, context), context)
     if prefix != "oci-archive:" and files.has("manifest.json"):
-        return _DockerSave(files, str(path), wanted, order)
+        return _DockerSave(files, str(path), wanted, context)
     raise ImageError(f"{str(path)!r} is a tar without index.json and manifest.json; {_WHAT_THERE_IS}")
 
 
-class _Wanted(NamedTuple):
-    """The tag of an image among others; where it is not `strict`, the only one there is will do."""
+class _WantedTag(NamedTuple):
+    """The tag to select among the images of an archive; if not `strict`, a single image is taken whatever its tag."""
 
     tag: str | None
     strict: bool
@@ -100,8 +101,8 @@ class _Wanted(NamedTuple):
         return self.tag is not None and (name == self.tag or name.endswith((f":{self.tag}", f"/{self.tag}")))
 
 
-class _Plain:
-    """A folder with the hooks themselves in it."""
+class _PlainFolder:
+    """A folder that holds the hooks as plain files."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.resolve()
@@ -109,31 +110,31 @@ class _Plain:
     def digest(self) -> None:
         return None
 
-    def unpack(self, into: Unpacking) -> Image:
+    def unpack(self, into: Unpacker) -> UnpackedImage:
         into.copy(self._path)
-        return Image()
+        return UnpackedImage()
 
 
-class _Files(Protocol):
+class _ImageFiles(Protocol):
     def open(self, name: str) -> IO[bytes]:
-        """A file of the image's own, to read; FileNotFoundError where there is none."""
+        """Opens a file of the image for reading; FileNotFoundError if there is none."""
         ...
 
 
 class _Layout:
-    """An OCI layout, wherever its files are."""
+    """An OCI layout, in a folder or in a tar."""
 
-    def __init__(self, files: _Files, path: str, wanted: _Wanted, order: Order) -> None:
+    def __init__(self, files: _ImageFiles, path: str, wanted: _WantedTag, context: FetchContext) -> None:
         self.label = f"{path}:{wanted.tag}" if wanted.strict else path
         self._path = path
         self._files = files
         self._wanted = wanted
-        self._order = order
+        self._context = context
 
     def known(self) -> None:
         return None
 
-    def top(self) -> Found:
+    def top(self) -> RawManifest:
         what = f"index.json of {self._path}"
         index = manifest_or_index(_text(self._files, "index.json", what), what)
         if not isinstance(index, Index):
@@ -145,12 +146,11 @@ class _Layout:
             raise ImageError(
                 f"manifest of {self.label} has the wrong digest {found}, not {descriptor.digest}"
             )
-        return Found(digest=descriptor.digest, content=content, media_type=descriptor.media_type)
+        return RawManifest(digest=descriptor.digest, content=content, media_type=descriptor.media_type)
 
     def save(self, descriptor: Descriptor, to: Landing) -> None:
         with _found(self._files, _blob(descriptor), to.what) as file:
-            while chunk := file.read(_CHUNK):
-                self._order.check()
+            for chunk in chunks(file, self._context.check):
                 to.write(chunk)
 
     def _picked(self, index: Index) -> Descriptor:
@@ -163,26 +163,28 @@ class _Layout:
                 f"{self._path!r} has {', '.join(tags) or 'no image with a name'}; name one as oci:{self._path}:TAG"
             )
         return (
-            items[0] if len(items) == 1 else chosen(Index(manifests=items), self._order.platform, self.label)
+            items[0]
+            if len(items) == 1
+            else chosen(Index(manifests=items), self._context.platform, self.label)
         )
 
 
 class _DockerSave:
-    """What `docker save` writes: a configuration, and layers that it knows by their unpacked digests."""
+    """An archive of `docker save`: a configuration, and layers identified by their unpacked digests."""
 
-    def __init__(self, files: _Archive, label: str, wanted: _Wanted, order: Order) -> None:
+    def __init__(self, files: _TarFiles, label: str, wanted: _WantedTag, context: FetchContext) -> None:
         self._files = files
-        self._order = order
+        self._context = context
         self._label = label
         self._entry = _saved(_text(files, "manifest.json", f"manifest.json of {label}"), label, wanted)
         self._config = _text(files, self._entry["Config"], f"configuration of {label}")
 
     def digest(self) -> str:
-        """That of the configuration, which docker calls the image's id."""
+        """The digest of the configuration, which docker calls the image ID."""
         return digest_of(self._config)
 
-    def unpack(self, into: Unpacking) -> Image:
-        check_platform(self._config, self._order.platform, self._label)
+    def unpack(self, into: Unpacker) -> UnpackedImage:
+        check_platform(self._config, self._context.platform, self._label)
         digests = diff_ids(self._config, f"configuration of {self._label}")
         layers: list[str] = self._entry["Layers"]
         if len(digests) != len(layers):
@@ -194,15 +196,15 @@ class _DockerSave:
             what = f"layer {name} of {self._label}"
             with _found(self._files, name, what) as file:
                 into.layer(file, what, diff_id)
-        return Image(layers=tuple({"diff_id": diff_id} for diff_id in digests))
+        return UnpackedImage(layers=tuple({"diff_id": diff_id} for diff_id in digests))
 
 
-class _Folder:
+class _FolderFiles:
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def open(self, name: str) -> IO[bytes]:
-        # Without waiting: a pipe in its place would be waited for without end.
+        # O_NONBLOCK: opening a named pipe in its place would block forever.
         fd = os.open(self._path / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         file = open(fd, "rb")  # noqa: SIM115
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -211,8 +213,8 @@ class _Folder:
         return file
 
 
-class _Archive:
-    """A tar of which single files are read."""
+class _TarFiles:
+    """The files of a tar, read by name."""
 
     def __init__(self, tar: tarfile.TarFile, members: dict[str, tarfile.TarInfo]) -> None:
         self._tar = tar
@@ -220,12 +222,12 @@ class _Archive:
 
     @classmethod
     @contextmanager
-    def opened(cls, path: Path, order: Order) -> Generator[_Archive]:
+    def opened(cls, path: Path, context: FetchContext) -> Generator[_TarFiles]:
         with ExitStack() as stack:
             try:
-                file = stack.enter_context(_flat(path, order))
+                file = stack.enter_context(_flat(path, context))
                 tar = stack.enter_context(tarfile.TarFile(fileobj=file, mode="r"))
-                files = cls(tar, dict(_listed(tar, order)))
+                files = cls(tar, dict(_listed(tar, context)))
             except ImageError as exc:
                 raise ImageError(f"{str(path)!r}: {exc}") from exc
             except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error) as exc:
@@ -243,7 +245,7 @@ class _Archive:
         return file
 
     def _member(self, name: str) -> tarfile.TarInfo | None:
-        """Docker once wrote a layer that it had already as a link to that one."""
+        """The entry of that name. Links are followed: older docker versions wrote a repeated layer as a link."""
         member = self._members.get(name)
         for _ in range(_MOST_LINKS):
             if member is None or not (member.issym() or member.islnk()):
@@ -254,35 +256,34 @@ class _Archive:
         return None
 
 
-def _listed(tar: tarfile.TarFile, order: Order) -> Iterator[tuple[str, tarfile.TarInfo]]:
+def _listed(tar: tarfile.TarFile, context: FetchContext) -> Iterator[tuple[str, tarfile.TarInfo]]:
     for number, member in enumerate(tar):
-        order.check()
-        if number >= order.limits.entries:
-            raise ImageError(f"has more than {order.limits.entries} entries")
+        context.check()
+        if number >= context.limits.entries:
+            raise ImageError(f"has more than {context.limits.entries} entries")
         yield posixpath.normpath(member.name), member
 
 
 @contextmanager
-def _flat(path: Path, order: Order) -> Generator[IO[bytes]]:
-    """A tar that can be read anywhere: the file itself, or what was packed in it."""
-    with _Folder(path.parent).open(path.name) as file, unpacked(file) as source:
+def _flat(path: Path, context: FetchContext) -> Generator[IO[bytes]]:
+    """A seekable tar: the file itself, or a decompressed copy of it."""
+    with _FolderFiles(path.parent).open(path.name) as file, unpacked(file) as source:
         if source is file:
             yield file
             return
-        with (order.room / "archive").open("w+b") as flat:
+        with (context.room / "archive").open("w+b") as flat:
             size = 0
-            while chunk := source.read(_CHUNK):
-                order.check()
+            for chunk in chunks(source, context.check):
                 size += len(chunk)
-                if size > order.limits.size:
-                    raise ImageError(f"unpacks to more than {order.limits.size} bytes")
+                if size > context.limits.size:
+                    raise ImageError(f"unpacks to more than {context.limits.size} bytes")
                 flat.write(chunk)
             flat.seek(0)
             yield flat
 
 
 @contextmanager
-def _found(files: _Files, name: str, what: str) -> Generator[IO[bytes]]:
+def _found(files: _ImageFiles, name: str, what: str) -> Generator[IO[bytes]]:
     try:
         file = files.open(name)
     except OSError as exc:
@@ -294,7 +295,7 @@ def _found(files: _Files, name: str, what: str) -> Generator[IO[bytes]]:
             raise ImageError(f"{what} is cut off: {exc}") from exc
 
 
-def _text(files: _Files, name: str, what: str) -> bytes:
+def _text(files: _ImageFiles, name: str, what: str) -> bytes:
     with _found(files, name, what) as file:
         content = file.read(LARGEST_TEXT + 1)
     if len(content) > LARGEST_TEXT:
@@ -306,8 +307,8 @@ def _blob(descriptor: Descriptor) -> str:
     return "blobs/" + descriptor.digest.replace(":", "/")
 
 
-def _saved(content: bytes, label: str, wanted: _Wanted) -> dict[str, Any]:
-    """The entry of manifest.json that is wanted."""
+def _saved(content: bytes, label: str, wanted: _WantedTag) -> dict[str, Any]:
+    """The entry of manifest.json for the wanted image."""
     what = f"manifest.json of {label}"
     listed: Any = json_object(b'{"images": %s}' % content, what)["images"]
     entries = cast("list[Any]", listed) if isinstance(listed, list) else []

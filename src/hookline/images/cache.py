@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hookline.errors import ImageError
-from hookline.images.tree import Listed, listing, opened_folder, removed
+from hookline.images.tree import TreeEntry, listing, opened_folder, removed
 
 KEEP_DAYS = 30.0
 KEEP_BYTES = 4 * 1024**3
@@ -200,7 +200,7 @@ def _record(path: Path) -> dict[str, Any] | None:
 def _is_whole(tree: Path, record: Mapping[str, Any]) -> bool:
     """Names, kinds, modes, sizes and times; contents are not read again."""
     try:
-        return listing(tree) == [Listed(*entry) for entry in record.get("entries") or ()]
+        return listing(tree) == [TreeEntry(*entry) for entry in record.get("entries") or ()]
     except (OSError, TypeError):
         return False
 
@@ -220,7 +220,7 @@ def _used(path: Path) -> float:
 
 
 def _sync(folder: Path) -> None:
-    """Everything at once; one by one, the files of a large image would take minutes."""
+    """Syncs the whole file system at once; file by file, a large image would take minutes."""
     with opened_folder(folder) as fd:
         try:
             ctypes.CDLL(None).syncfs(fd)

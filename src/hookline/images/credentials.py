@@ -1,4 +1,4 @@
-"""Who we are to a registry: docker's own configuration, and the programs it names that keep passwords."""
+"""Registry credentials: docker's configuration file and the credential helpers it names."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Login:
 
 
 def login(registry: str, environ: Mapping[str, str], stop: Stop) -> Login | None:
-    """What the docker configuration has for a registry; a program it names is asked, without a shell."""
+    """The login for a registry in docker's configuration; a credential helper is run without a shell."""
     path = _path(environ)
     config = _read(path)
     helpers = _mapping(config, "credHelpers", path)
@@ -129,7 +129,7 @@ def _decoded(auth: str, path: Path, key: str) -> tuple[str, str]:
 
 
 def _asked(helper: Any, registry: str, path: Path, environ: Mapping[str, str], stop: Stop) -> Login | None:
-    """What a credential helper knows; None where it says that it knows nothing."""
+    """The login a credential helper returns; None if it has none."""
     if not isinstance(helper, str) or not _HELPER.fullmatch(helper):
         raise FileError(
             f"{helper!r} is no name of a credential helper", file=path, key="credsStore or credHelpers"

@@ -17,7 +17,7 @@ PAUSE = 3.0
 
 
 class Landing:
-    """Where a blob lands; `at` is how much of it is there, `most` how much ever was."""
+    """The target of a download; `at` is the number of bytes present, `most` the highest number so far."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Landing:
         self.restart()
 
     def restart(self) -> None:
-        """From the beginning, for what is there cannot be gone on with."""
+        """Discards the bytes so far, because the download cannot be resumed."""
         self._file.seek(0)
         self._file.truncate()
         self._hash = hashlib.new(self._descriptor.digest.partition(":")[0])

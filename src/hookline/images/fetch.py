@@ -1,4 +1,4 @@
-"""From the references of hooks to folders with their files: each distinct one once, in the order they came."""
+"""Fetches the images of hooks into folders: each distinct reference once, in the given order."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from hookline.images.archives import local_source
 from hookline.images.cache import Cache, Entry, Room
 from hookline.images.cancellation import Stop, stoppable
 from hookline.images.download import PAUSE
-from hookline.images.layers import Unpacking
+from hookline.images.layers import Unpacker
 from hookline.images.manifest import Platform, here
 from hookline.images.quota import LIMITS, Limits
 from hookline.images.reference import Reference, names
 from hookline.images.registry import RegistryStore
-from hookline.images.sources import Described, Image, Order, Source, is_local
+from hookline.images.sources import FetchContext, ImageSource, ManifestSource, UnpackedImage, is_local
 from hookline.images.tree import listing
 
 TIMEOUT = 600.0
@@ -31,7 +31,7 @@ TIMEOUT = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """An image that is there. `digest` is what was taken, `notes` what a user should know."""
+    """An image in the cache. `digest` identifies it, `notes` are remarks for the user."""
 
     ref: str
     name: str
@@ -54,7 +54,7 @@ async def fetch(
     timeout: float | None = TIMEOUT,
     pause: float = PAUSE,
 ) -> list[Fetched]:
-    """The images of `refs`. `sources` says where to take one from instead; relative paths start at `base`.
+    """Fetches the images of `refs`. `sources` maps a reference to another source; relative paths start at `base`.
 
     `told` gets warnings and, every `pause` seconds, progress; it is called in the loop. `plain` are registries that may be
     used without TLS; `timeout` is for each image.
@@ -66,7 +66,7 @@ async def fetch(
     def tell(text: str) -> None:
         _tell(loop, told, text)
 
-    task = _Task(
+    task = _Fetcher(
         cache=Cache(cache, tell),
         environ=environ,
         base=base,
@@ -80,18 +80,20 @@ async def fetch(
     for ref, name in folders.items():
         source = sources.get(ref, ref)
         try:
-            got = await stoppable(lambda stop, r=ref, s=source: task.fetched(r, s, stop), timeout=timeout)
+            digest, entry = await stoppable(
+                lambda stop, r=ref, s=source: task.fetched(r, s, stop), timeout=timeout
+            )
         except TimeoutError:
             raise ImageError(f"{ref}: took longer than {timeout:g} s; nothing of it is used") from None
-        notes = (*_notes(ref, source, got.digest), *got.entry.notes)
+        notes = (*_notes(ref, source, digest), *entry.notes)
         for note in notes:
             told(f"{ref}: {note}")
-        found.append(Fetched(ref=ref, name=name, digest=got.digest, path=got.entry.path, notes=notes))
+        found.append(Fetched(ref=ref, name=name, digest=digest, path=entry.path, notes=notes))
     return found
 
 
 def parse_image_option(text: str) -> tuple[str, str]:
-    """`REF=SOURCE` as the two."""
+    """Splits `REF=SOURCE`."""
     ref, equals, source = text.partition("=")
     if not equals or not ref or not source:
         raise UsageError(f"{text!r} does not say which image comes from where; write REF=SOURCE")
@@ -99,14 +101,8 @@ def parse_image_option(text: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Got:
-    digest: str
-    entry: Entry
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Task:
-    """What holds for all images of one call; its methods run in a thread."""
+class _Fetcher:
+    """Fetches the images of one call, one at a time; its methods run in a thread."""
 
     cache: Cache
     environ: Mapping[str, str]
@@ -117,7 +113,8 @@ class _Task:
     pause: float
     told: Callable[[str], None]
 
-    def fetched(self, ref: str, source: str, stop: Stop) -> _Got:
+    def fetched(self, ref: str, source: str, stop: Stop) -> tuple[str, Entry]:
+        """The digest and the cache entry of an image, unpacked now if it is not in the cache."""
         try:
             with self.cache.room() as room, ExitStack() as stack:
                 opened = self._source(ref, source, room, stop, stack)
@@ -125,8 +122,8 @@ class _Task:
         except OSError as exc:
             raise ImageError(f"{ref}: {exc}") from exc
 
-    def _source(self, ref: str, source: str, room: Room, stop: Stop, stack: ExitStack) -> Source:
-        order = Order(
+    def _source(self, ref: str, source: str, room: Room, stop: Stop, stack: ExitStack) -> ImageSource:
+        context = FetchContext(
             platform=self.platform,
             limits=self.limits,
             room=room.path,
@@ -137,28 +134,32 @@ class _Task:
         if is_local(source):
             home = self.environ.get("HOME")
             return stack.enter_context(
-                local_source(source, order, base=self.base, home=home, tag=_tag(ref, source))
+                local_source(source, context, base=self.base, home=home, tag=_tag(ref, source))
             )
         reference = Reference.read(source)
         store = RegistryStore(reference, environ=self.environ, stop=stop, told=self.told, plain=self.plain)
-        return Described(store, order)
+        return ManifestSource(store, context)
 
-    def _found(self, source: Source) -> _Got | None:
+    def _found(self, source: ImageSource) -> tuple[str, Entry] | None:
         digest = source.digest()
         entry = self.cache.find(self._key(digest)) if digest else None
-        return _Got(digest=digest, entry=entry) if digest and entry else None
+        return (digest, entry) if digest and entry else None
 
-    def _unpacked(self, source: Source, ref: str, text: str, room: Room, stop: Stop) -> _Got:
-        with Unpacking(room.tree, limits=self.limits, read_only=True, check=stop.check) as into:
+    def _unpacked(
+        self, source: ImageSource, ref: str, text: str, room: Room, stop: Stop
+    ) -> tuple[str, Entry]:
+        with Unpacker(room.tree, limits=self.limits, read_only=True, check=stop.check) as into:
             image = source.unpack(into)
             notes = into.finish(ref)
         digest = source.digest() or _folder_digest(room.tree)
         about = self._about(ref, text, digest, image, notes)
         entry = self.cache.keep(room, self._key(digest), about)
         self.cache.prune()
-        return _Got(digest=digest, entry=entry)
+        return digest, entry
 
-    def _about(self, ref: str, source: str, digest: str, image: Image, notes: list[str]) -> dict[str, Any]:
+    def _about(
+        self, ref: str, source: str, digest: str, image: UnpackedImage, notes: list[str]
+    ) -> dict[str, Any]:
         return {
             "ref": ref,
             "source": source,
@@ -174,7 +175,7 @@ class _Task:
 
 
 def _check(refs: Collection[str], sources: Mapping[str, str]) -> None:
-    """Everything that can be wrong before anything is fetched."""
+    """Raises for every mistake that can be found before anything is fetched."""
     for text in (*refs, *sources.values()):
         if not is_local(text):
             Reference.read(text)
@@ -186,7 +187,7 @@ def _check(refs: Collection[str], sources: Mapping[str, str]) -> None:
 
 
 def _tag(ref: str, source: str) -> str | None:
-    """The tag that a local source is searched for: the one of the hooks' own reference, where that is another."""
+    """The tag to look for in a local source: that of the reference it stands in for."""
     return None if ref == source or is_local(ref) else Reference.read(ref).tag
 
 
@@ -203,7 +204,7 @@ def _notes(ref: str, source: str, digest: str) -> list[str]:
 
 
 def _folder_digest(tree: Path) -> str:
-    """A plain folder is known by its names, modes, links and contents; not by its times."""
+    """The digest of a plain folder: names, modes, link targets and contents, without times."""
     whole = sha256()
     for entry in listing(tree):
         content = _content_digest(tree / entry.path) if entry.kind == "file" else ""

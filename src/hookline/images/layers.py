@@ -1,7 +1,7 @@
-"""From layers to one folder: applied in order, with whiteouts, under limits, and never outside of it.
+"""Unpacks the layers of an image into one folder: in order, with whiteouts, under limits, never outside of it.
 
-What is kept: files, folders, hard and symbolic links, modes without setuid and the like. Owners are ours. Devices and
-pipes are left out, and told.
+Files, folders, hard and symbolic links are kept, and modes without setuid and the like. The current user owns them.
+Devices and pipes are left out, with a note.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import IO, Any, cast
 
 from hookline.errors import ImageError
 from hookline.images.quota import LIMITS, Limits, Meter
-from hookline.images.tree import Tree, opened_folder
+from hookline.images.tree import ImageTree, opened_folder
 
 _CHUNK = 256 * 1024
-# Long names stand in headers of their own, which are read at once.
+# Long names have headers of their own, each of which is read in one piece.
 _LONGEST_HEADER = 1024 * 1024
 _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"
@@ -34,8 +34,8 @@ _LARGEST_WINDOW = 128 * 1024 * 1024
 _BROKEN = (tarfile.TarError, ValueError, TypeError, LookupError, ArithmeticError, EOFError, zlib.error)
 
 
-class Unpacking:
-    """Fills one folder. `check` is called between the pieces, and raises where nobody waits any more."""
+class Unpacker:
+    """Fills one folder. `check` is called between the pieces and raises if the fetch was cancelled."""
 
     def __init__(
         self,
@@ -46,35 +46,35 @@ class Unpacking:
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self._meter = meter = Meter(limits)
-        self._tree = Tree(
+        self._tree = ImageTree(
             folder, depth=limits.depth, unlisted=lambda name: meter.entry(name, 0), read_only=read_only
         )
         self._check = check
         self._left_out: Counter[str] = Counter()
         self._examples: dict[str, str] = {}
 
-    def __enter__(self) -> Unpacking:
+    def __enter__(self) -> Unpacker:
         return self
 
     def __exit__(self, *_exc: object) -> None:
         self._tree.close()
 
     def layer(self, file: IO[bytes], what: str, diff_id: str | None = None) -> None:
-        """Applies one layer over what is there; `diff_id` is the digest it must have unpacked."""
+        """Applies one layer over the earlier ones; `diff_id` is the digest its unpacked content must have."""
         with _named(what):
             self._tree.next_layer()
             with unpacked(file) as source:
-                stream = _Stream(source, file, self._meter, diff_id, self._check)
+                stream = _LayerStream(source, file, self._meter, diff_id, self._check)
                 self._apply(stream)
                 stream.end()
 
     def copy(self, folder: Path) -> None:
-        """Takes a plain folder as it is."""
+        """Copies a plain folder as it is."""
         with _named(f"{folder}"), opened_folder(folder) as fd:
             self._copy(fd, ())
 
     def finish(self, what: str = "image") -> list[str]:
-        """What has to be told, now that all layers are there."""
+        """Completes the folder after its last layer; returns notes on everything that was left out."""
         with _named(what):
             self._tree.finish()
         return [
@@ -82,7 +82,7 @@ class Unpacking:
             for what, count in sorted(self._left_out.items())
         ]
 
-    def _apply(self, stream: _Stream) -> None:
+    def _apply(self, stream: _LayerStream) -> None:
         with tarfile.TarFile(fileobj=cast("Any", stream), mode="r") as archive:
             for member in archive:
                 self._check()
@@ -99,7 +99,7 @@ class Unpacking:
         names = _names(member.name)
         mode = member.mode & 0o777
         if any(name.startswith(_AUFS) and name != _OPAQUE for name in names):
-            return  # notes that a file system of old kept for itself
+            return  # internal files of the aufs file system
         if names and names[-1].startswith(_WHITEOUT):
             self._white_out(names)
         elif member.isdir():
@@ -135,8 +135,7 @@ class Unpacking:
 
     def _content(self, file: IO[bytes] | None) -> Iterator[bytes]:
         written = 0
-        while file is not None and (chunk := file.read(_CHUNK)):
-            self._check()
+        for chunk in chunks(file, self._check) if file is not None else ():
             self._meter.written(len(chunk))
             written += len(chunk)
             if written > self._meter.limits.file:
@@ -175,9 +174,16 @@ class Unpacking:
             self._note("pipes, sockets or device nodes", "/".join(path))
 
 
+def chunks(file: IO[bytes], check: Callable[[], None]) -> Iterator[bytes]:
+    """The rest of a file in pieces, with `check` called before each."""
+    while chunk := file.read(_CHUNK):
+        check()
+        yield chunk
+
+
 @contextmanager
 def unpacked(file: IO[bytes]) -> Generator[IO[bytes]]:
-    """The content of a file that may be packed with gzip or zstd, which is seen by its first bytes."""
+    """The decompressed content of a file; gzip and zstd are recognised by the first bytes."""
     magic = file.read(4)
     file.seek(-len(magic), os.SEEK_CUR)
     if magic.startswith(_GZIP):
@@ -190,8 +196,8 @@ def unpacked(file: IO[bytes]) -> Generator[IO[bytes]]:
         yield file
 
 
-class _Stream:
-    """A layer as it comes out of its packing: read forward only, counted, and hashed where its digest is known."""
+class _LayerStream:
+    """The decompressed bytes of a layer: read forward only, counted, and hashed if its digest is known."""
 
     def __init__(
         self,
@@ -234,12 +240,12 @@ class _Stream:
                 raise ImageError("ends in the middle of an entry")
 
     def check_end(self) -> None:
-        """The library takes a broken header for the end; the end is a block of zeros, or nothing more."""
+        """Raises if the archive ends in a broken header, which tarfile takes for its end."""
         if self._last.strip(b"\0"):
             raise ImageError("has a broken header, so that what follows it cannot be read")
 
     def end(self) -> None:
-        """Reads what follows the archive, which its digest covers too."""
+        """Reads the bytes after the archive, which the digest covers too, and compares the digest."""
         while self.read(_CHUNK):
             self._check()
         if self._hash is not None and self._digest != f"{self._hash.name}:{self._hash.hexdigest()}":
@@ -268,7 +274,7 @@ def _zstd(file: IO[bytes]) -> Generator[IO[bytes]]:
 
 @contextmanager
 def _named(what: str) -> Generator[None]:
-    """Puts a name before what is wrong, once at each level."""
+    """Prefixes errors with a name, once per level."""
     try:
         yield
     except ImageError as exc:

@@ -1,4 +1,4 @@
-"""A folder in which the hooks of a run find their images by name."""
+"""The folder of a run with a link to each of its hook images."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hookline.images.reference import names
 
 @contextmanager
 def shown(fetched: Sequence[Fetched], folder: Path) -> Generator[Path]:
-    """`folder`, made for a run: `<folder>/<name>` leads to each image, read-only; gone afterwards.
+    """Makes `folder` for a run: `<folder>/<name>` links to each image, read-only; removed afterwards.
 
-    Meanwhile the images are held in the cache. A sandbox mounts them itself: each has its `path`.
+    The images are locked in the cache meanwhile. A sandbox mounts them itself, by their `path`.
     """
     names(image.ref for image in fetched)
     with ExitStack() as stack:

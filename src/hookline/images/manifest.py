@@ -1,4 +1,4 @@
-"""What registries and layouts say about an image: manifests, indexes, platforms. Bytes in, values out."""
+"""Manifests, indexes and platforms of images, read from the JSON of registries and layouts. Bytes in, values out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INDEXES = (f"{_OCI}.index.v1+json", f"{_DOCKER}.distribution.manifest.list.v2+j
 _MANIFESTS = (f"{_OCI}.manifest.v1+json", f"{_DOCKER}.distribution.manifest.v2+json")
 _OLD = tuple(f"{_DOCKER}.distribution.manifest.v1+{end}" for end in ("json", "prettyjws"))
 _CONFIGS = (f"{_OCI}.config.v1+json", f"{_DOCKER}.container.image.v1+json")
-# How a layer is packed is seen by its content; what counts here is that it is a file tree at all.
+# The compression is recognised by content; the type only has to say that the layer is a file tree.
 _LAYERS = frozenset(
     {
         *(f"{_OCI}.layer.v1.tar{end}" for end in ("", "+gzip", "+zstd")),
@@ -46,7 +46,7 @@ _MACHINES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """What an image is made for, in the words of Go."""
+    """The platform an image is built for, in the terms of Go (GOOS, GOARCH)."""
 
     os: str
     architecture: str
@@ -58,7 +58,7 @@ class Platform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
-    """Something that is known by its digest."""
+    """A reference to a blob or manifest by its digest."""
 
     media_type: str
     digest: str
@@ -68,13 +68,13 @@ class Descriptor:
 
     @property
     def named(self) -> str | None:
-        """Its tag in a layout."""
+        """The tag of an image in a layout."""
         name = (self.annotations or {}).get("org.opencontainers.image.ref.name")
         return name if isinstance(name, str) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class ImageManifest:
     config: Descriptor
     layers: tuple[Descriptor, ...]
 
@@ -95,8 +95,8 @@ def here() -> Platform:
     return Platform(os="linux", architecture=architecture, variant=variant)
 
 
-def manifest_or_index(content: bytes, what: str, media_type: str | None = None) -> Manifest | Index:
-    """Reads either; `what` names it in errors, `media_type` is what its sender calls it."""
+def manifest_or_index(content: bytes, what: str, media_type: str | None = None) -> ImageManifest | Index:
+    """Reads a manifest or an index; `what` names it in errors, `media_type` is the type its sender declared."""
     value = json_object(content, what)
     kind = value.get("mediaType") or (media_type or "").partition(";")[0].strip()
     if value.get("schemaVersion") == 1 or kind in _OLD:
@@ -115,7 +115,7 @@ def manifest_or_index(content: bytes, what: str, media_type: str | None = None) 
     layers = _descriptors(value, "layers", what)
     for layer in layers:
         _check_layer(layer, what)
-    return Manifest(config=_descriptor(value.get("config"), f"{what}: config"), layers=layers)
+    return ImageManifest(config=_descriptor(value.get("config"), f"{what}: config"), layers=layers)
 
 
 def chosen(index: Index, platform: Platform, what: str) -> Descriptor:
@@ -134,7 +134,7 @@ def chosen(index: Index, platform: Platform, what: str) -> Descriptor:
 
 
 def config_platform(content: bytes, what: str) -> Platform | None:
-    """What an image's own configuration says that it is for, if it says so."""
+    """The platform in an image's configuration, if there is one."""
     value = json_object(content, what)
     return _platform(value)
 
@@ -144,7 +144,7 @@ def fits(made_for: Platform | None, platform: Platform) -> bool:
 
 
 def diff_ids(content: bytes, what: str) -> tuple[str, ...]:
-    """The digests of the layers as they are unpacked, from an image's configuration."""
+    """The digests of the unpacked layers, from an image's configuration."""
     rootfs: Any = json_object(content, what).get("rootfs")
     found: Any = cast("dict[str, Any]", rootfs).get("diff_ids") if isinstance(rootfs, dict) else None
     if not isinstance(found, list):
@@ -172,7 +172,7 @@ def digest_of(content: bytes, like: str = "sha256:") -> str:
 
 
 def _rank(made_for: Platform | None, platform: Platform) -> int | None:
-    """How well an image fits, 0 best; None where it does not."""
+    """The rank of an image for a platform, 0 is best; None if it does not run there."""
     if made_for is None or (made_for.os, made_for.architecture) != (platform.os, platform.architecture):
         return None
     usual = {"arm64": "v8", "arm": "v7"}.get(platform.architecture)
@@ -186,7 +186,7 @@ def _rank(made_for: Platform | None, platform: Platform) -> int | None:
 
 
 def _is_real(platform: Platform | None) -> bool:
-    """Attestations stand in an index as if they were for an unknown platform."""
+    """False for attestations, which an index lists under an unknown platform."""
     return platform is not None and platform.os != "unknown"
 
 

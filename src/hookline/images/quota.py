@@ -1,4 +1,4 @@
-"""How much an image may hold, counted while it is read, so that a bomb is stopped before it goes off."""
+"""Limits on the size of an image, counted while it is read, so that a decompression bomb is stopped in time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from hookline.errors import ImageError
 
 _MIB = 1024 * 1024
-# A small layer of mostly nothing packs very well, and harms nobody.
+# A small layer of zeros compresses very well and does no harm.
 _FREE = 16 * _MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """`size` is all of an image unpacked, and also its layers as they are sent; `ratio` what packing may save."""
+    """`size` limits both the unpacked image and its compressed layers; `ratio` is the highest compression ratio."""
 
     size: int = 2048 * _MIB
     file: int = 1024 * _MIB
@@ -26,7 +26,7 @@ LIMITS = Limits()
 
 
 class Meter:
-    """Counts what one image holds, over all of its layers."""
+    """Counts the entries and bytes of one image, over all of its layers."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -42,7 +42,7 @@ class Meter:
             raise ImageError(f"{name!r} has {size} bytes; a single file may have {self.limits.file}")
 
     def read(self, size: int, layer: int, packed: int) -> None:
-        """`size` more bytes came out of a layer, `layer` altogether, of `packed` bytes that went in."""
+        """Counts `size` more bytes of a layer; `layer` is its total so far, from `packed` compressed bytes."""
         self._read += size
         self._check(self._read)
         if layer > _FREE + self.limits.ratio * packed:
@@ -51,7 +51,7 @@ class Meter:
             )
 
     def written(self, size: int) -> None:
-        """Counted apart: a sparse file is small in its layer and large on the disk."""
+        """Counts bytes written to disk; apart from `read`, because a sparse file is small in its layer."""
         self._written += size
         self._check(self._written)
 

@@ -1,4 +1,4 @@
-"""References to images, and the folder name that each of them gets: text in, values out."""
+"""Image references and the folder name of each. Text in, values out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ipaddress import IPv6Address
 
 from hookline.errors import UsageError
 
-# The prefixes that name something on this machine; the words are skopeo's.
+# Prefixes of images on this machine, as skopeo has them.
 LOCAL = ("oci:", "oci-archive:", "docker-archive:", "dir:")
 
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -24,7 +24,7 @@ _EXAMPLE = "write it as ghcr.io/org/hooks:v1 or ghcr.io/org/hooks@sha256:..."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """An image in a registry. `text` is as it was written; `registry` has its port."""
+    """An image in a registry. `text` is the reference as written; `registry` includes the port."""
 
     text: str
     registry: str
@@ -34,7 +34,7 @@ class Reference:
 
     @classmethod
     def read(cls, text: str) -> Reference:
-        """What a reference says, where a word without a registry is Docker's, as for docker itself."""
+        """Parses a reference; one without a registry is on Docker Hub, as for docker itself."""
         rest, digest = _digest(text.removeprefix("docker://"), text)
         rest, tag = _tag(rest, text)
         registry, repository = _registry(rest, text)
@@ -47,21 +47,21 @@ class Reference:
 
     @property
     def moving(self) -> bool:
-        """Whether it can be another image tomorrow."""
+        """True if it has no digest, so that it can name another image later."""
         return self.digest is None
 
     @property
     def wanted(self) -> str:
-        """What the registry is asked for; of a tag and a digest the digest counts."""
+        """The tag or digest to request; the digest wins over the tag."""
         return self.digest or self.tag or "latest"
 
     def pinned(self, digest: str) -> str:
-        """The same image as a reference that cannot move."""
+        """The same image as a reference by digest."""
         return f"{self.registry}/{self.repository}@{digest}"
 
 
 def directory_name(ref: str) -> str:
-    """The folder of an image below the folder of hooks: its last word, without tag and digest."""
+    """The folder name of an image: the last part of its reference, without tag and digest."""
     path = next((ref.removeprefix(prefix) for prefix in LOCAL if ref.startswith(prefix)), ref)
     path = path.rpartition("@")[0] if "@" in path else path
     if path.rfind(":") > path.rfind("/"):
@@ -76,7 +76,7 @@ def directory_name(ref: str) -> str:
 
 
 def names(refs: Iterable[str]) -> dict[str, str]:
-    """The folder name of each distinct reference, in the order they were first seen."""
+    """The folder name of each distinct reference, in order of first appearance."""
     found: dict[str, str] = {}
     holders: dict[str, str] = {}
     for ref in refs:
@@ -108,7 +108,7 @@ def _digest(rest: str, text: str) -> tuple[str, str | None]:
 
 
 def _tag(rest: str, text: str) -> tuple[str, str | None]:
-    # A colon before the last slash is a port's.
+    # A colon before the last slash belongs to a port.
     if rest.rfind(":") <= rest.rfind("/"):
         return rest, None
     rest, _, tag = rest.rpartition(":")

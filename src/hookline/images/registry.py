@@ -24,7 +24,7 @@ from hookline.images.credentials import Login, login
 from hookline.images.download import Landing
 from hookline.images.manifest import ACCEPTED, Descriptor, digest_of
 from hookline.images.reference import Reference, is_digest
-from hookline.images.sources import LARGEST_TEXT, Found
+from hookline.images.sources import LARGEST_TEXT, RawManifest
 
 T = TypeVar("T")
 
@@ -75,13 +75,13 @@ class RegistryStore:
     def known(self) -> str | None:
         return self._reference.digest
 
-    def top(self) -> Found:
+    def top(self) -> RawManifest:
         return self._patiently(self._asked_top)
 
     def save(self, descriptor: Descriptor, to: Landing) -> None:
         self._patiently(lambda: self._saved(descriptor, to), to)
 
-    def _asked_top(self) -> Found:
+    def _asked_top(self) -> RawManifest:
         what = f"manifest of {self.label}"
         path = f"manifests/{self._reference.wanted}"
         with self._got(path, {"Accept": ", ".join(ACCEPTED)}, what) as response:
@@ -90,7 +90,7 @@ class RegistryStore:
             named = response.getheader("Docker-Content-Digest")
         if kind is not None and not kind.partition(";")[0].strip().endswith("json"):
             self._check_is_manifest(content, kind, what)
-        return Found(digest=self._checked_digest(content, named), content=content, media_type=kind)
+        return RawManifest(digest=self._checked_digest(content, named), content=content, media_type=kind)
 
     def _check_is_manifest(self, content: bytes, kind: str, what: str) -> None:
         try:
@@ -332,7 +332,7 @@ class _Passing(ImageError):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, with or without its port, is this machine."""
+    """True if a host, with or without a port, is this machine."""
     name = urlsplit(f"//{host}").hostname or ""
     try:
         return ip_address(name).is_loopback
@@ -385,7 +385,7 @@ def _proxy(url: SplitResult, environ: Mapping[str, str]) -> SplitResult | None:
 
 
 def _address(text: str, base: SplitResult | None = None) -> SplitResult | None:
-    """Where a registry sends us; None where that is no address that can be asked."""
+    """The target of a redirect; None if it is not an http or https URL."""
     if not _PRINTABLE.fullmatch(text):
         return None
     try:
@@ -400,7 +400,7 @@ def _origin(url: SplitResult) -> tuple[str, str | None, int | None]:
 
 
 def _shown(url: SplitResult) -> str:
-    """Without the query, which may hold a signature."""
+    """The URL without its query, which may hold a signature."""
     return url._replace(query="", fragment="").geturl()
 
 

@@ -1,4 +1,4 @@
-"""Where images come from, as one protocol, and what is done with the two kinds that say what they hold by digests.
+"""The protocol of image sources, and the source that unpacks any image described by a manifest.
 
 A source is named by a path, by a path with one of skopeo's prefixes, or by a reference to a registry.
 """
@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 from hookline.errors import ImageError
 from hookline.images.download import Landing, landing
-from hookline.images.layers import Unpacking
+from hookline.images.layers import Unpacker
 from hookline.images.manifest import (
     Descriptor,
-    Manifest,
+    ImageManifest,
     Platform,
     chosen,
     config_platform,
@@ -34,10 +34,10 @@ _DEEPEST_INDEX = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What holds for fetching one image: `check` raises where nobody waits any more.
+class FetchContext:
+    """Settings for fetching one image; `check` raises if the fetch was cancelled.
 
-    `told` gets progress, a word every `pause` seconds.
+    `told` is called with progress every `pause` seconds.
     """
 
     platform: Platform
@@ -49,8 +49,8 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A manifest or an index, and how it is known."""
+class RawManifest:
+    """The bytes of a manifest or an index, with its digest."""
 
     digest: str
     content: bytes
@@ -58,61 +58,61 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Image:
-    """What was unpacked, for the record."""
+class UnpackedImage:
+    """The manifest and layers of an unpacked image, for its record in the cache."""
 
     manifest: str | None = None
     layers: tuple[dict[str, Any], ...] = field(default=())
 
 
-class Source(Protocol):
-    """One image somewhere."""
+class ImageSource(Protocol):
+    """One image in a folder, an archive or a registry."""
 
     def digest(self) -> str | None:
-        """How it is known, which may have to be asked for; None where that is only seen by unpacking it."""
+        """The digest of the image, which may take a request; None if it is only known after unpacking."""
         ...
 
-    def unpack(self, into: Unpacking) -> Image: ...
+    def unpack(self, into: Unpacker) -> UnpackedImage: ...
 
 
-class Store(Protocol):
-    """Keeps manifests and blobs by their digests. `label` names the image there."""
+class BlobStore(Protocol):
+    """Storage of manifests and blobs by digest. `label` names the image in messages."""
 
     label: str
 
     def known(self) -> str | None:
-        """The digest of the image, where it is known without asking."""
+        """The digest of the image, if it is known without a request."""
         ...
 
-    def top(self) -> Found: ...
+    def top(self) -> RawManifest: ...
 
     def save(self, descriptor: Descriptor, to: Landing) -> None:
-        """Writes it there, perhaps not whole; who asked checks that."""
+        """Writes the blob to `to`, perhaps only in part; the caller checks it."""
         ...
 
 
-class Described:
-    """An image whose manifest lists its layers by digest, in whatever store."""
+class ManifestSource:
+    """An image whose manifest lists its layers by digest, from any store."""
 
-    def __init__(self, store: Store, order: Order) -> None:
+    def __init__(self, store: BlobStore, context: FetchContext) -> None:
         self._store = store
-        self._order = order
-        self._top: Found | None = None
+        self._context = context
+        self._top: RawManifest | None = None
 
     def digest(self) -> str:
         return self._store.known() or self._found().digest
 
-    def unpack(self, into: Unpacking) -> Image:
+    def unpack(self, into: Unpacker) -> UnpackedImage:
         digest, manifest = self._manifest()
         expected = self._expected(manifest)
         sizes = sum(layer.size for layer in manifest.layers)
-        if sizes > self._order.limits.size:
+        if sizes > self._context.limits.size:
             raise ImageError(
-                f"{self._store.label} has {sizes} bytes of layers; the limit is {self._order.limits.size}"
+                f"{self._store.label} has {sizes} bytes of layers; the limit is {self._context.limits.size}"
             )
         for layer, diff_id in zip(manifest.layers, expected, strict=True):
             what = f"layer {layer.digest} of {self._store.label}"
-            with landing(self._order.room, layer, what, self._order.told, self._order.pause) as (
+            with landing(self._context.room, layer, what, self._context.told, self._context.pause) as (
                 to,
                 file,
             ):
@@ -121,31 +121,31 @@ class Described:
                 file.seek(0)
                 into.layer(file, what, diff_id)
         layers = tuple({"digest": layer.digest, "size": layer.size} for layer in manifest.layers)
-        return Image(manifest=digest, layers=layers)
+        return UnpackedImage(manifest=digest, layers=layers)
 
-    def _found(self) -> Found:
+    def _found(self) -> RawManifest:
         self._top = self._top or self._store.top()
         return self._top
 
-    def _manifest(self) -> tuple[str, Manifest]:
+    def _manifest(self) -> tuple[str, ImageManifest]:
         found = self._found()
         digest, content, media_type = found.digest, found.content, found.media_type
         for _ in range(_DEEPEST_INDEX):
             read = manifest_or_index(content, f"manifest of {self._store.label}", media_type)
-            if isinstance(read, Manifest):
+            if isinstance(read, ImageManifest):
                 return digest, read
-            inner = chosen(read, self._order.platform, self._store.label)
+            inner = chosen(read, self._context.platform, self._store.label)
             digest, media_type = inner.digest, inner.media_type
             content = _text(self._store, inner, f"manifest {digest} of {self._store.label}")
         raise ImageError(f"{self._store.label} has indexes more than {_DEEPEST_INDEX} deep")
 
-    def _expected(self, manifest: Manifest) -> tuple[str | None, ...]:
-        """The digests of the unpacked layers, where the image's configuration is one that says so."""
+    def _expected(self, manifest: ImageManifest) -> tuple[str | None, ...]:
+        """The digests of the unpacked layers; None for each if the configuration is not one of an image."""
         if not manifest.has_image_config:
             return (None,) * len(manifest.layers)
         what = f"configuration of {self._store.label}"
         config = _text(self._store, manifest.config, what)
-        check_platform(config, self._order.platform, self._store.label)
+        check_platform(config, self._context.platform, self._store.label)
         found = diff_ids(config, what)
         if len(found) != len(manifest.layers):
             raise ImageError(f"{what} lists {len(found)} layers, and its manifest {len(manifest.layers)}")
@@ -158,7 +158,7 @@ def check_platform(config: bytes, platform: Platform, label: str) -> None:
         raise ImageError(f"{label} is for another platform: it has {made_for}, and this is {platform}")
 
 
-def _text(store: Store, descriptor: Descriptor, what: str) -> bytes:
+def _text(store: BlobStore, descriptor: Descriptor, what: str) -> bytes:
     if descriptor.size > LARGEST_TEXT:
         raise ImageError(f"{what} has {descriptor.size} bytes; {LARGEST_TEXT} are the limit")
     content = BytesIO()
@@ -169,7 +169,7 @@ def _text(store: Store, descriptor: Descriptor, what: str) -> bytes:
 
 
 def is_local(text: str) -> bool:
-    """Whether this names something on this machine, and not in a registry."""
+    """True if the text names an image on this machine, not in a registry."""
     return text.startswith((*LOCAL, *_PATHS)) or text in (".", "..") or text.endswith(_ARCHIVES)
 
 

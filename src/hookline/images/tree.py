@@ -1,7 +1,7 @@
-"""A directory that is filled and walked through file descriptors only, so that no link and no race leads out of it.
+"""A folder that is filled and walked through file descriptors only, so that no link and no race leads out of it.
 
-Paths are followed as a container would follow them: an absolute link starts at the root of the tree. What would
-climb over that root is refused, and so is every link that would, once the tree is whole.
+Paths are resolved as in a container: an absolute link starts at the root of the tree. A path that climbs above that
+root is refused; so is every link that does, once the tree is complete.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _LATEST = 2**33
 Names = tuple[str, ...]
 
 
-class Place(NamedTuple):
-    """An open folder of a tree, and where it really is."""
+class OpenFolder(NamedTuple):
+    """An open folder of a tree, with its path after all links were resolved."""
 
     fd: int
     names: Names
 
 
-class Listed(NamedTuple):
-    """One entry of a finished tree: enough to see that nobody changed it."""
+class TreeEntry(NamedTuple):
+    """One entry of a finished tree, with enough detail to detect changes."""
 
     path: str
     kind: str
@@ -43,10 +43,10 @@ class Listed(NamedTuple):
     target: str
 
 
-class Tree:
-    """Being filled; `depth` is how many folders may stand inside one another.
+class ImageTree:
+    """A tree while it is filled; `depth` limits how deep its folders may be nested.
 
-    `unlisted` is told each folder that is made only because something is in it.
+    `unlisted` is called with each folder that has no entry of its own and is made because of its content.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Tree:
         os.close(self._root)
 
     def next_layer(self) -> None:
-        """What is there now is below; only that can be whited out from here on."""
+        """Begins a layer: whiteouts in it remove only entries of earlier layers."""
         self._upper.clear()
 
     def folder(self, names: Names, mode: int) -> None:
@@ -89,7 +89,7 @@ class Tree:
                 _date(fd, mtime)
 
     def link(self, names: Names, target: str) -> None:
-        """A symbolic link; an absolute one is made relative, so that it leads to the same place of the tree."""
+        """Adds a symbolic link; an absolute one is made relative to the root of the tree."""
         with self._cleared(names) as (place, name):
             if target.startswith("/"):
                 self._absolute[(*place.names, name)] = target
@@ -103,26 +103,26 @@ class Tree:
                 raise FileNotFoundError(errno.ENOENT, "there is no such file to link to")
             known = self._absolute.get((*source.names, other[-1]))
             if known is not None and stat.S_ISLNK(found):
-                # Its text is right only where it stands.
+                # The relative target is valid only in its own folder.
                 self.link(names, known)
                 return
             with self._cleared(names, spare=(*source.names, other[-1])) as (place, name):
                 os.link(other[-1], name, src_dir_fd=source.fd, dst_dir_fd=place.fd, follow_symlinks=False)
 
     def white_out(self, names: Names) -> None:
-        """Takes away what the layers below have there."""
+        """Removes an entry of earlier layers."""
         self._below(names[:-1], lambda fd: [names[-1]])
 
     def white_out_all(self, names: Names) -> None:
-        """Takes away what the layers below have in that folder."""
+        """Removes all entries of earlier layers in a folder."""
         self._below(names, os.listdir)
 
     def finish(self) -> None:
-        """Gives the folders their modes and looks where the links lead, now that all of them are there."""
+        """Sets the modes of the folders and checks the targets of the links, once all entries are there."""
         with self._place(()) as root:
             self._finish(root)
 
-    def _finish(self, place: Place) -> None:
+    def _finish(self, place: OpenFolder) -> None:
         for name in os.listdir(place.fd):
             mode = _mode(place.fd, name)
             if stat.S_ISLNK(mode):
@@ -133,18 +133,18 @@ class Tree:
         mode = self._modes.get(place.names, 0o755)
         os.fchmod(place.fd, mode & ~self._unwritable | (0o500 if self._readable else 0))
 
-    def _check_link(self, place: Place, name: str) -> None:
+    def _check_link(self, place: OpenFolder, name: str) -> None:
         target = os.readlink(name, dir_fd=place.fd)
         try:
             if _climbs(target, len(place.names)):
-                raise _Outside
+                raise _LeadsOut
             with self._place((*place.names, *target.split("/")), make=False):
                 pass
-        except _Outside:
+        except _LeadsOut:
             shown = "/".join((*place.names, name))
             raise ImageError(f"{shown!r} is a link to {target!r}, which leads out of the image") from None
         except OSError:
-            pass  # It ends at a file, or at nothing; neither leads out.
+            pass  # The target is a file or missing; neither leads out.
 
     def _below(self, names: Names, which: Callable[[int], Sequence[str]]) -> None:
         try:
@@ -152,10 +152,10 @@ class Tree:
                 for name in which(place.fd):
                     self._take_away(place, name)
         except (FileNotFoundError, NotADirectoryError):
-            pass  # nothing there, nothing to take away
+            pass  # nothing there, nothing to remove
 
-    def _take_away(self, place: Place, name: str) -> bool:
-        """Whether nothing of it is left, for what this layer brought stays."""
+    def _take_away(self, place: OpenFolder, name: str) -> bool:
+        """Removes an entry of earlier layers; False if some of it stays, because this layer brought it."""
         path = (*place.names, name)
         found = _mode(place.fd, name)
         if stat.S_ISDIR(found):
@@ -172,8 +172,8 @@ class Tree:
         return True
 
     @contextmanager
-    def _cleared(self, names: Names, spare: Names | None = None) -> Generator[tuple[Place, str]]:
-        """The folder for a new entry and its name there, where nothing stands any more."""
+    def _cleared(self, names: Names, spare: Names | None = None) -> Generator[tuple[OpenFolder, str]]:
+        """The folder for a new entry and its name in it; an existing entry of that name is removed."""
         if not names:
             raise ImageError("the root of the image is not a folder in it")
         with self._place(names[:-1]) as place:
@@ -186,8 +186,8 @@ class Tree:
             self._upper.add(path)
 
     @contextmanager
-    def _place(self, names: Names, *, make: bool = True) -> Generator[Place]:
-        steps = [Place(os.dup(self._root), ())]
+    def _place(self, names: Names, *, make: bool = True) -> Generator[OpenFolder]:
+        steps = [OpenFolder(os.dup(self._root), ())]
         try:
             self._follow(steps, deque(names), make)
             yield steps[-1]
@@ -195,7 +195,7 @@ class Tree:
             for step in steps:
                 os.close(step.fd)
 
-    def _follow(self, steps: list[Place], todo: deque[str], make: bool) -> None:
+    def _follow(self, steps: list[OpenFolder], todo: deque[str], make: bool) -> None:
         links = 0
         while todo:
             name = todo.popleft()
@@ -211,8 +211,8 @@ class Tree:
                         _back(steps)
                     todo.extendleft(reversed(target.split("/")))
 
-    def _step(self, steps: list[Place], name: str, make: bool) -> str | None:
-        """One folder further, or where the link leads that stands there."""
+    def _step(self, steps: list[OpenFolder], name: str, make: bool) -> str | None:
+        """Opens the next folder; returns the target if it is a link instead."""
         place = steps[-1]
         found = _mode(place.fd, name)
         if stat.S_ISLNK(found):
@@ -225,7 +225,7 @@ class Tree:
         steps.append(_open(place, name))
         return None
 
-    def _make(self, place: Place, name: str) -> None:
+    def _make(self, place: OpenFolder, name: str) -> None:
         _remove(place.fd, name)
         os.mkdir(name, 0o700, dir_fd=place.fd)
         path = (*place.names, name)
@@ -234,8 +234,8 @@ class Tree:
         self._absolute.pop(path, None)
 
 
-class _Outside(ImageError):
-    """A path climbs over the root of the tree."""
+class _LeadsOut(ImageError):
+    """A path climbs above the root of the tree."""
 
     def __init__(self) -> None:
         super().__init__("leads out of the image")
@@ -250,40 +250,40 @@ def opened_folder(path: Path | str, dir_fd: int | None = None) -> Generator[int]
         os.close(fd)
 
 
-def listing(folder: Path) -> list[Listed]:
+def listing(folder: Path) -> list[TreeEntry]:
     """Every entry below a folder, sorted; links are not followed."""
     with opened_folder(folder) as fd:
-        return sorted(_listed(Place(fd, ())))
+        return sorted(_listed(OpenFolder(fd, ())))
 
 
 def removed(folder: Path) -> None:
-    """Takes a folder away with all that is in it, read-only or not."""
+    """Removes a folder with all its content, read-only or not."""
     with opened_folder(folder.parent) as fd:
         _remove(fd, folder.name)
 
 
-def _listed(place: Place) -> Iterator[Listed]:
+def _listed(place: OpenFolder) -> Iterator[TreeEntry]:
     for name in os.listdir(place.fd):
         found = os.stat(name, dir_fd=place.fd, follow_symlinks=False)
         path = "/".join((*place.names, name))
         mode = stat.S_IMODE(found.st_mode)
         if stat.S_ISDIR(found.st_mode):
-            yield Listed(path, "folder", mode, 0, 0, "")
+            yield TreeEntry(path, "folder", mode, 0, 0, "")
             with _opened(place, name) as inner:
                 yield from _listed(inner)
         elif stat.S_ISLNK(found.st_mode):
-            yield Listed(path, "link", 0, 0, 0, os.readlink(name, dir_fd=place.fd))
+            yield TreeEntry(path, "link", 0, 0, 0, os.readlink(name, dir_fd=place.fd))
         else:
             kind = "file" if stat.S_ISREG(found.st_mode) else "other"
-            yield Listed(path, kind, mode, found.st_size, found.st_mtime_ns, "")
+            yield TreeEntry(path, kind, mode, found.st_size, found.st_mtime_ns, "")
 
 
-def _open(place: Place, name: str) -> Place:
-    return Place(os.open(name, _FOLDER, dir_fd=place.fd), (*place.names, name))
+def _open(place: OpenFolder, name: str) -> OpenFolder:
+    return OpenFolder(os.open(name, _FOLDER, dir_fd=place.fd), (*place.names, name))
 
 
 @contextmanager
-def _opened(place: Place, name: str) -> Generator[Place]:
+def _opened(place: OpenFolder, name: str) -> Generator[OpenFolder]:
     inner = _open(place, name)
     try:
         yield inner
@@ -291,14 +291,14 @@ def _opened(place: Place, name: str) -> Generator[Place]:
         os.close(inner.fd)
 
 
-def _back(steps: list[Place]) -> None:
+def _back(steps: list[OpenFolder]) -> None:
     if len(steps) == 1:
-        raise _Outside
+        raise _LeadsOut
     os.close(steps.pop().fd)
 
 
 def _mode(fd: int, name: str) -> int:
-    """What stands there, without following it; 0 where nothing does."""
+    """The mode of an entry, without following links; 0 if there is none."""
     try:
         return os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
     except FileNotFoundError:
@@ -326,7 +326,7 @@ def _write(fd: int, chunk: bytes) -> None:
 
 
 def _date(fd: int, mtime: float) -> None:
-    # An archive may say anything; what is no time at all becomes the first one.
+    # The time in an archive may be any number; NaN becomes the epoch.
     seconds = min(max(mtime, 0), _LATEST) if mtime == mtime else 0
     os.utime(fd, (seconds, seconds))
 

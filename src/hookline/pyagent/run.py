@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hookline.agent.loaded import Loaded, image_sources
-from hookline.agent.output_schema import as_text
-from hookline.engine.plain import plain
+from hookline.engine.plain import as_text, plain
 from hookline.engine.record import Journal, Record
 from hookline.errors import Skipped, UsageError
 from hookline.hookfile.attach import hooks_of

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from hookline.adapters.google_adk import messages
 from hookline.adapters.google_adk.runs import AdkRun
 from hookline.agent.current import Message
-from hookline.agent.loop import refusal, reply_from
+from hookline.agent.messages import refusal, reply_from
 from hookline.agent.models import Reply
 from hookline.agent.output import AgentResult
 from hookline.engine.context import Step, ToolResult, Usage

@@ -12,7 +12,7 @@ from hookline.adapters.google_adk.agents import AdkAgent, answer_of
 from hookline.adapters.google_adk.messages import text_of
 from hookline.adapters.google_adk.runs import AdkRun, AdkSession, without_hooks
 from hookline.adapters.google_adk.tools import BODY, AdkCall, StepCalls, ask_in_client
-from hookline.agent.current import Seen
+from hookline.agent.current import HookCoverage
 from hookline.agent.sdk import hook_declaration
 from hookline.engine.declaration import AgentDeclaration, Declaration
 from hookline.engine.hook import Hook
@@ -174,7 +174,7 @@ class OpenRuns:
         if session is None:
             session = self._sessions[key] = AdkSession(id=given.id, user_id=given.user_id)
         pipeline = Pipeline(self.hooks, self._recorder)
-        seen = Seen({hook.name: hook for hook in pipeline.matching}, pipeline.matched)
+        seen = HookCoverage({hook.name: hook for hook in pipeline.matching}, pipeline.matched)
         return AdkRun(
             invocation=invocation,
             run=Run(recorder=self._recorder, approver=self._approver),

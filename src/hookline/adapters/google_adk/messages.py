@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from hookline.agent.current import Message
-from hookline.agent.loop import mapping, messages_in
+from hookline.agent.messages import mapping, messages_in
 from hookline.agent.models import Reply
-from hookline.agent.output_schema import as_text
 from hookline.engine.context import ToolCall, Usage
-from hookline.engine.plain import plain
+from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point
 from hookline.errors import AgentFailed
 

@@ -16,11 +16,10 @@ from typing import Any
 from hookline.adapters.google_adk.invocations import HookSource, OpenRuns, invocation_of
 from hookline.adapters.google_adk.messages import adk_class, text_content, text_of, with_text
 from hookline.adapters.google_adk.tools import AdkCall, cause
-from hookline.agent.output_schema import as_text
 from hookline.claude.tools import TOOLS
 from hookline.engine.hook import Hook, Mode
 from hookline.engine.lifecycle import Approver
-from hookline.engine.plain import plain
+from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Journal, Record
 from hookline.engine.result import HookAction

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from hookline.agent.current import Seen
+from hookline.agent.current import HookCoverage
 from hookline.agent.spec import facts_of
 from hookline.engine.context import AgentConfig, Facts, Step
 from hookline.engine.lifecycle import OpenScope, Run
@@ -54,7 +54,7 @@ class AdkRun:
     run: Run
     pipeline: Pipeline
     session: AdkSession
-    seen: Seen
+    seen: HookCoverage
     root: str
     workspace: str | None
     implied: bool

@@ -1,7 +1,7 @@
-"""What the built-in agent needs of a model, and the table of those there are.
+"""The protocol between the built-in agent and a model.
 
-A model is asked with a `Request` and answers as a stream of `TextDelta` and, last, one `Reply`. Messages are
-plain dicts in one neutral shape; each provider's module turns them into that provider's words:
+A model takes a `Request` and answers with a stream of `TextDelta` and, last, one `Reply`. Messages are
+plain dicts in one neutral shape; each provider's module converts them:
 
     {"role": "user", "content": "..."}
     {"role": "assistant", "content": "..." or None, "tool_calls": [{"id": ..., "name": ..., "arguments": {...}}]}
@@ -22,7 +22,7 @@ __all__ = ["Model", "Reply", "Request", "TextDelta", "ToolSpec"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """A tool as a model is told of it; `parameters` is a JSON Schema object."""
+    """The description of a tool for a model; `parameters` is a JSON Schema object."""
 
     name: str
     description: str
@@ -46,14 +46,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
-    """A piece of text, as it comes."""
+    """A piece of streamed text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The whole answer: text, the tool calls it asks for, what it cost, why it stopped."""
+    """The whole answer: text, tool calls, token usage, stop reason."""
 
     text: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
@@ -62,7 +62,7 @@ class Reply:
 
     @classmethod
     def model_validate(cls, value: Mapping[str, Any]) -> Reply:
-        """A reply made again of its plain form, as hooks see and change it."""
+        """Rebuilds a reply from the plain form that hooks read and change."""
         calls = [_call(index, call) for index, call in enumerate(value.get("tool_calls") or ())]
         return cls(
             text=value.get("text"),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hookline.agent.models import Reply, Request, TextDelta, ToolSpec
 from hookline.agent.models.retry import (
+    ProviderTrouble,
     Tries,
-    Trouble,
     checked_url,
     clipped,
     refused_with,
@@ -25,13 +25,13 @@ from hookline.errors import UsageError
 if TYPE_CHECKING:
     from anthropic import AnthropicError, APIError
 
-# The provider wants a limit in every request, and what a model thinks counts; all it serves today can write this much.
+# The API requires a limit, which includes thinking; all its current models can write this much.
 MAX_TOKENS = 16384
 
-# The last version of the API that knows temperature and top_p; the client speaks a later one, which refuses them.
+# The last API version that accepts temperature and top_p; the client uses a later one, which refuses them.
 SAMPLING_VERSION = "2023-06-01"
 
-# An error inside a stream comes after the status 200, so that only its type says what it is.
+# An error inside a stream comes after status 200, so only its type tells what it is.
 STATUS = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -99,7 +99,7 @@ class Anthropic:
         from anthropic import AnthropicError
         from httpx2 import HTTPError, TimeoutException
 
-        reading = _Reading()
+        reading = _MessageReading()
         try:
             stream = await self._client.messages.create(**self._asked(request), stream=True)
             async with stream:
@@ -110,12 +110,12 @@ class Anthropic:
         except AnthropicError as exc:
             raise self._trouble(exc) from exc
         except TimeoutException as exc:
-            raise Trouble(f"no answer within {self._timeout:g} s", passing=True, cut=True) from exc
+            raise ProviderTrouble(f"no answer within {self._timeout:g} s", passing=True, cut=True) from exc
         except HTTPError as exc:
             # Once the answer has begun, the client lets the errors of the transport through as they are.
-            raise Trouble(f"connection lost: {clipped(str(exc))}", passing=True, cut=True) from exc
+            raise ProviderTrouble(f"connection lost: {clipped(str(exc))}", passing=True, cut=True) from exc
         except (json.JSONDecodeError, UnicodeDecodeError) as exc:
-            raise Trouble(f"answered with something that is not JSON: {clipped(str(exc))}") from exc
+            raise ProviderTrouble(f"answered with something that is not JSON: {clipped(str(exc))}") from exc
         yield reading.reply(stream.response.headers.get("content-type", "no content type"))
 
     def _asked(self, request: Request) -> dict[str, Any]:
@@ -133,27 +133,27 @@ class Anthropic:
         }
         return {key: value for key, value in given.items() if value is not None}
 
-    def _trouble(self, exc: AnthropicError) -> Trouble:
+    def _trouble(self, exc: AnthropicError) -> ProviderTrouble:
         from anthropic import APIConnectionError, APIStatusError, APITimeoutError
 
         if isinstance(exc, APIStatusError):
             status = exc.status_code if exc.status_code >= 400 else STATUS.get(exc.type or "", 500)
             return refused_with(status, exc.api_message or _said(exc), exc.response.headers)
         if isinstance(exc, APITimeoutError):
-            return Trouble(f"no answer within {self._timeout:g} s", passing=True)
+            return ProviderTrouble(f"no answer within {self._timeout:g} s", passing=True)
         if isinstance(exc, APIConnectionError):
             why = clipped(str(exc.__cause__ or exc))
-            return Trouble(f"cannot be reached at {self._client.base_url}: {why}", passing=True)
-        return Trouble(clipped(str(exc)))
+            return ProviderTrouble(f"cannot be reached at {self._client.base_url}: {why}", passing=True)
+        return ProviderTrouble(clipped(str(exc)))
 
 
-class _Reading:
-    """The answer so far; blocks that are neither text nor a tool call, such as thinking, are passed over."""
+class _MessageReading:
+    """The answer so far; blocks other than text and tool calls, such as thinking, are ignored."""
 
     def __init__(self) -> None:
         self.events = 0
         self.text: list[str] = []
-        self.calls: dict[int, _Call] = {}
+        self.calls: dict[int, _ToolUseBlock] = {}
         self.given: dict[str, int] = {}
         self.stop_reason: str | None = None
         self.explanation: str | None = None
@@ -168,7 +168,7 @@ class _Reading:
             case "content_block_delta", "text_delta":
                 return self._more(_at(delta, "text"))
             case "content_block_start", "tool_use":
-                self.calls[index] = _Call(block)
+                self.calls[index] = _ToolUseBlock(block)
             case "content_block_delta", "input_json_delta" if index in self.calls:
                 self.calls[index].pieces.append(_at(delta, "partial_json") or "")
             case "message_start", _:
@@ -188,7 +188,7 @@ class _Reading:
         return text or ""
 
     def _count(self, usage: Any) -> None:
-        """Each count is the sum so far, so that the last one holds."""
+        """Keeps the last count of each kind, because the counts are cumulative."""
         for key in (
             "input_tokens",
             "cache_creation_input_tokens",
@@ -201,11 +201,11 @@ class _Reading:
 
     def reply(self, content_type: str) -> Reply:
         if not self.events and "text/event-stream" not in content_type:
-            raise Trouble(f"answered with {content_type} where a stream of events was asked for")
+            raise ProviderTrouble(f"answered with {content_type} where a stream of events was asked for")
         if not self.ended:
-            raise Trouble("the stream ended without message_stop", passing=True, cut=True)
+            raise ProviderTrouble("the stream ended without message_stop", passing=True, cut=True)
         if self.stop_reason == "refusal":
-            raise Trouble(f"refused to answer: {clipped(self.explanation or 'no explanation given')}")
+            raise ProviderTrouble(f"refused to answer: {clipped(self.explanation or 'no explanation given')}")
         answered = self.given.pop("output_tokens", 0)
         asked = sum(self.given.values())
         return whole(
@@ -216,7 +216,7 @@ class _Reading:
         )
 
 
-class _Call:
+class _ToolUseBlock:
     def __init__(self, block: Any) -> None:
         self.id: str | None = _at(block, "id")
         self.name: str = _at(block, "name") or ""
@@ -229,12 +229,12 @@ class _Call:
 
 
 def _at(thing: Any, name: str) -> Any:
-    """A field that the client may not have checked to be there."""
+    """A field that may be missing, because the client does not validate events."""
     return getattr(thing, name, None)
 
 
 def _messages(messages: tuple[Mapping[str, Any], ...]) -> list[dict[str, Any]]:
-    """The provider knows two roles; results of tools are the user's, and those of one step stand together."""
+    """The messages in the two roles of the API; tool results belong to the user, those of one step to one message."""
     told: list[dict[str, Any]] = []
     for message in messages:
         role = "assistant" if message["role"] == "assistant" else "user"
@@ -269,7 +269,7 @@ def _output_config(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
     from anthropic import transform_schema
 
     try:
-        # What the provider cannot enforce moves into the descriptions.
+        # Constraints that the provider cannot enforce move into the descriptions.
         known = transform_schema(dict(schema))
     except (ValueError, AssertionError) as exc:
         raise UsageError(f"provider 'anthropic' cannot take this output schema: {exc}") from exc

@@ -1,4 +1,4 @@
-"""A model by the name of its provider, as a file or the command line gives it."""
+"""Models by the name of their provider, as written in a file or on the command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hookline.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compatible:
-    """A provider that speaks OpenAI's protocol, and where its dialect differs."""
+    """A provider with OpenAI's API, and where it differs."""
 
     base_url: str
     key: str
@@ -29,7 +29,7 @@ COMPATIBLE = {
     ),
     "groq": Compatible(base_url="https://api.groq.com/openai/v1", key="GROQ_API_KEY"),
     "litellm": Compatible(base_url="http://localhost:4000/v1", key="LITELLM_API_KEY", needs_key=False),
-    # Refuses a request with stream_options, and tells the usage unasked.
+    # Refuses stream_options, and sends the usage anyway.
     "mistral": Compatible(base_url="https://api.mistral.ai/v1", key="MISTRAL_API_KEY", asks_usage=False),
     "ollama": Compatible(base_url="http://localhost:11434/v1", key="OLLAMA_API_KEY", needs_key=False),
     "openai": Compatible(
@@ -49,9 +49,9 @@ PROVIDERS = tuple(sorted([*COMPATIBLE, "anthropic", "scripted"]))
 def model_named(
     provider: str, model: str, *, base_url: str | None = None, environ: Mapping[str, str]
 ) -> Model:
-    """The model; its key comes from `environ`, its address from the argument, `<NAME>_BASE_URL` or our table.
+    """The model; its key comes from `environ`, its URL from the argument, `<NAME>_BASE_URL` or the table above.
 
-    The model of the provider `scripted` is the path of a script.
+    For the provider `scripted` the model is the path of a script.
     """
     name = provider.lower()
     if name not in PROVIDERS:

@@ -1,4 +1,4 @@
-"""Models that speak OpenAI's chat completions, through the `openai` client: OpenAI and all who copied it."""
+"""Models with OpenAI's chat completions API, through the `openai` client: OpenAI and compatible providers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hookline.agent.models import Reply, Request, TextDelta, ToolSpec
 from hookline.agent.models.retry import (
+    ProviderTrouble,
     Tries,
-    Trouble,
     checked_url,
     clipped,
     refused_with,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class OpenAI:
     """A model behind chat completions. Without `api_key` the client looks for OPENAI_API_KEY itself.
 
-    `max_tokens_key` and `asks_usage` are for those whose dialect differs: the name that a limit on the answer
-    goes by, and whether `stream_options` may be sent. `timeout` is the longest silence, in seconds.
+    `max_tokens_key` and `asks_usage` are for providers that differ: the parameter that limits the answer, and
+    whether `stream_options` may be sent. `timeout` is the longest silence, in seconds.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class OpenAI:
     async def _ask(self, request: Request) -> AsyncGenerator[TextDelta | Reply, None]:
         from openai import OpenAIError
 
-        reading = _Reading()
+        reading = _ChatReading()
         begun = False
         try:
             stream = await self._client.chat.completions.create(**self._asked(request), stream=True)
@@ -94,7 +94,7 @@ class OpenAI:
         except OpenAIError as exc:
             raise self._trouble(exc, begun=begun) from exc
         except (json.JSONDecodeError, UnicodeDecodeError) as exc:
-            raise Trouble(f"answered with something that is not JSON: {clipped(str(exc))}") from exc
+            raise ProviderTrouble(f"answered with something that is not JSON: {clipped(str(exc))}") from exc
         yield reading.reply(stream.response.headers.get("content-type", "no content type"))
 
     def _asked(self, request: Request) -> dict[str, Any]:
@@ -111,31 +111,31 @@ class OpenAI:
         }
         return {key: value for key, value in given.items() if value is not None}
 
-    def _trouble(self, exc: OpenAIError, *, begun: bool) -> Trouble:
+    def _trouble(self, exc: OpenAIError, *, begun: bool) -> ProviderTrouble:
         from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
         if isinstance(exc, APIStatusError):
             return refused_with(exc.status_code, _said(exc), exc.response.headers)
         if isinstance(exc, APITimeoutError):
-            return Trouble(f"no answer within {self._timeout:g} s", passing=True, cut=begun)
+            return ProviderTrouble(f"no answer within {self._timeout:g} s", passing=True, cut=begun)
         if isinstance(exc, APIConnectionError):
             why = clipped(str(exc.__cause__ or exc))
             where = "connection lost" if begun else f"cannot be reached at {self._client.base_url}"
-            return Trouble(f"{where}: {why}", passing=True, cut=begun)
+            return ProviderTrouble(f"{where}: {why}", passing=True, cut=begun)
         if isinstance(exc, APIError):
-            return Trouble(f"error in the middle of the answer: {clipped(_said(exc))}", passing=True)
-        return Trouble(clipped(str(exc)))
+            return ProviderTrouble(f"error in the middle of the answer: {clipped(_said(exc))}", passing=True)
+        return ProviderTrouble(clipped(str(exc)))
 
 
-class _Reading:
-    """The answer so far. Those who copied the protocol leave fields out, so none is taken for granted."""
+class _ChatReading:
+    """The answer so far. Compatible providers leave fields out, so every field may be missing."""
 
     def __init__(self) -> None:
         self.chunks = 0
         self.choices = 0
         self.text: list[str] = []
         self.refusal = ""
-        self.calls: list[_Call] = []
+        self.calls: list[_PartialCall] = []
         self.usage = Usage()
         self.stop_reason: str | None = None
 
@@ -160,9 +160,9 @@ class _Reading:
     def _add_call(self, piece: Any) -> None:
         index, id = getattr(piece, "index", None), getattr(piece, "id", None)
         call = next((known for known in reversed(self.calls) if known.index == index), None)
-        # Some number all calls 0 or not at all, and only a new id tells them apart.
+        # Some providers give all calls index 0 or none; then only a new id marks a new call.
         if call is None or (id and call.id and id != call.id):
-            call = _Call(index=index)
+            call = _PartialCall(index=index)
             self.calls.append(call)
         function = getattr(piece, "function", None)
         call.id = call.id or id
@@ -171,19 +171,21 @@ class _Reading:
 
     def reply(self, content_type: str) -> Reply:
         if not self.chunks and "text/event-stream" not in content_type:
-            raise Trouble(f"answered with {content_type} where a stream of events was asked for")
+            raise ProviderTrouble(f"answered with {content_type} where a stream of events was asked for")
         if self.chunks and not self.choices:
-            raise Trouble("answered with no choices")
+            raise ProviderTrouble("answered with no choices")
         if self.stop_reason is None:
-            raise Trouble("the stream ended without a finish reason", passing=True, cut=True)
+            raise ProviderTrouble("the stream ended without a finish reason", passing=True, cut=True)
         if self.refusal or self.stop_reason == "content_filter":
-            raise Trouble(f"refused to answer: {clipped(self.refusal) or 'stopped by the content filter'}")
+            raise ProviderTrouble(
+                f"refused to answer: {clipped(self.refusal) or 'stopped by the content filter'}"
+            )
         calls = tuple(tool_call(call.id, call.name, call.arguments) for call in self.calls)
         return whole(text="".join(self.text), calls=calls, usage=self.usage, stop_reason=self.stop_reason)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Call:
+class _PartialCall:
     index: int | None
     id: str | None = None
     name: str = ""
@@ -219,14 +221,14 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
 def _response_format(request: Request) -> dict[str, Any] | None:
     if request.output_schema is None:
         return None
-    # The provider refuses other characters in the name, and a strict schema that leaves anything open.
+    # The provider refuses other characters in the name, and a strict schema with optional or extra properties.
     name = re.sub(r"[^a-zA-Z0-9_-]", "_", request.output_schema_name or "output")[:64]
     schema = dict(request.output_schema)
     return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": _closed(schema)}}
 
 
 def _closed(schema: Any) -> bool:
-    """Whether every object in the schema requires all its properties and allows no others."""
+    """True if every object in the schema requires all its properties and allows no others."""
     if isinstance(schema, list):
         return all(_closed(item) for item in cast("list[Any]", schema))
     if not isinstance(schema, dict):
@@ -249,7 +251,7 @@ def _usage(usage: Any) -> Usage:
 
 
 def _said(exc: APIError) -> str:
-    """The provider's own words, without the wrapping that the client puts round them."""
+    """The provider's own message, without the text the client puts around it."""
     body = exc.body
     if isinstance(body, Mapping):
         message = cast("Mapping[str, Any]", body).get("message")
@@ -258,7 +260,7 @@ def _said(exc: APIError) -> str:
 
 
 def _foreign_headers() -> Mapping[str, str]:
-    """Keeps OPENAI_ORG_ID and OPENAI_PROJECT_ID from being told to other providers."""
+    """Keeps OPENAI_ORG_ID and OPENAI_PROJECT_ID from being sent to other providers."""
     from openai import omit
 
     return cast("Mapping[str, str]", {"OpenAI-Organization": omit, "OpenAI-Project": omit})

@@ -1,7 +1,7 @@
-"""What the models of real providers share: trying again, and reading what came back.
+"""Shared code of the providers' models: retries, and reading of answers.
 
-Trying again happens here and nowhere else; the vendors' clients are told not to. Only so can an answer that
-broke off before its first piece of text be asked for once more, and the number of tries be told.
+Retries happen only here; those of the vendors' clients are off. That way an answer that broke off before its first
+piece of text can be requested again, and the error can give the number of tries.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hookline.errors import ModelFailed, UsageError
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-# 408 and 409 are a request and a lock that took too long; all others of the 400s will not get better by asking again.
+# 408 and 409 are timeouts of a request and of a lock; a retry does not help with the other 4xx.
 PASSING = frozenset({408, 409, 429})
 
 STOP_REASONS = {
@@ -41,10 +41,10 @@ STOP_REASONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tries:
-    """How often one call is tried, and how long is waited in between.
+    """The number of tries for one call, and the waits in between.
 
-    The wait doubles from `wait` up to `longest_wait`, unless the provider says how long. Where it asks for more
-    than `longest_asked`, the call fails at once: the caller should know, not sit there.
+    The wait doubles from `wait` up to `longest_wait`, unless the provider sets it. If that is more than
+    `longest_asked`, the call fails at once instead of waiting.
     """
 
     most: int = 3
@@ -54,8 +54,8 @@ class Tries:
     pause: Callable[[float], Awaitable[object]] = asyncio.sleep
 
 
-class Trouble(Exception):
-    """One try went wrong. `passing` trouble may be gone next time; `cut` means that an answer had begun."""
+class ProviderTrouble(Exception):
+    """A failed try. `passing` if a retry may succeed; `cut` if an answer had begun."""
 
     def __init__(
         self, text: str, *, passing: bool = False, cut: bool = False, asked: float | None = None
@@ -69,7 +69,7 @@ class Trouble(Exception):
 async def tried(
     ask: Callable[[], AsyncGenerator[TextDelta | Reply, None]], tries: Tries, who: str
 ) -> AsyncIterator[TextDelta | Reply]:
-    """What `ask` streams; asked again after passing trouble, as long as nothing has been handed out."""
+    """Streams the answer of `ask`; retries after passing trouble, as long as no text was yielded."""
     for number in count(1):
         given = 0
         try:
@@ -79,7 +79,7 @@ async def tried(
                         given += len(part.text)
                     yield part
             return
-        except Trouble as trouble:
+        except ProviderTrouble as trouble:
             why = (
                 f"the answer broke off after {given} characters: {trouble}"
                 if given or trouble.cut
@@ -99,20 +99,20 @@ async def tried(
         await tries.pause(_pause(tries, number) if asked is None else asked)
 
 
-def refused_with(status: int, text: str, headers: Mapping[str, str]) -> Trouble:
+def refused_with(status: int, text: str, headers: Mapping[str, str]) -> ProviderTrouble:
     """The trouble that an HTTP error is."""
     passing = status in PASSING or status >= 500
     word = headers.get("x-should-retry")
     if word in ("true", "false"):
         passing = word == "true"
-    return Trouble(f"{status}: {clipped(text)}", passing=passing, asked=_asked(headers))
+    return ProviderTrouble(f"{status}: {clipped(text)}", passing=passing, asked=_asked(headers))
 
 
 def whole(*, text: str, calls: tuple[ToolCall, ...], usage: Usage, stop_reason: str) -> Reply:
     """The reply, in our words; an answer with neither text nor tool call is trouble."""
     stop = STOP_REASONS.get(stop_reason, stop_reason)
     if not text and not calls:
-        raise Trouble(f"answered with neither text nor a tool call (stop reason {stop_reason!r})")
+        raise ProviderTrouble(f"answered with neither text nor a tool call (stop reason {stop_reason!r})")
     if calls and stop == "stop":
         stop = "tool_calls"
     return Reply(text=text or None, tool_calls=calls, usage=usage, stop_reason=stop)
@@ -131,7 +131,7 @@ def tool_call(id: str | None, name: str, raw: str) -> ToolCall:
 
 
 def sent_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a past call, as a provider is told again; it must always be an object."""
+    """The arguments of an earlier call for the provider, which accepts only an object."""
     arguments = call.get("arguments")
     if isinstance(arguments, Mapping):
         return dict(cast("Mapping[str, Any]", arguments))
@@ -145,14 +145,14 @@ def checked_url(provider: str, url: str | None) -> str | None:
 
 
 def clipped(text: str, most: int = 500) -> str:
-    """One line, of a length that fits in an error: a proxy may answer with a page of HTML."""
+    """The text as one short line for an error message: a proxy may answer with a page of HTML."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[:most]}..."
 
 
 @cache
 def tls() -> SSLContext:
-    """One for the process: reading the certificates takes longer than all else in making a client."""
+    """The TLS context of the process: reading the certificates is the slowest part of making a client."""
     from httpx2 import create_ssl_context
 
     return create_ssl_context()
@@ -160,12 +160,12 @@ def tls() -> SSLContext:
 
 def _pause(tries: Tries, number: int) -> float:
     longest = min(tries.wait * 2 ** (number - 1), tries.longest_wait)
-    # Many agents that were refused together should not come back together.
+    # Jitter: many agents that were refused together should not retry together.
     return longest * random.uniform(0.75, 1.0)
 
 
 def _asked(headers: Mapping[str, str]) -> float | None:
-    """The seconds that the provider asks to wait, if it does."""
+    """The wait in seconds that the provider's headers request, if any."""
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
             return max(0.0, float(headers.get(name, "")) / unit)

@@ -1,4 +1,4 @@
-"""Scripts: what a scripted model or a fake provider answers, turn by turn.
+"""Scripts: the answers of a scripted model or a fake provider, turn by turn.
 
 A script is a list of turns. A turn is a text, a function that is given the request and returns a turn, or
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptedCall:
-    """A call as the script has it; `raw` is its arguments as JSON, or what stands in for it."""
+    """A tool call in a script; `raw` is its arguments as JSON, or a text in place of them."""
 
     name: str
     raw: str = "{}"
@@ -38,7 +38,7 @@ class ScriptedCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class ScriptTurn:
     """One answer of the script."""
 
     text: str | None = None
@@ -60,8 +60,8 @@ class ScriptRanOut(Exception):
     """There was no turn left to give."""
 
 
-class Script(Generic[T]):
-    """The turns, handed out one after another, with a number for each tool call."""
+class TurnScript(Generic[T]):
+    """Hands out the turns one after another, and numbers the tool calls."""
 
     def __init__(self, turns: Sequence[Any], read: Callable[[Any], T], *, repeat: bool = False) -> None:
         if isinstance(turns, str | Mapping):
@@ -82,7 +82,7 @@ class Script(Generic[T]):
         turn = self._turns[number]
         return _numbered(number + 1, turn(request), self._read) if callable(turn) else turn
 
-    def calls(self, turn: Turn) -> tuple[ToolCall, ...]:
+    def calls(self, turn: ScriptTurn) -> tuple[ToolCall, ...]:
         return tuple(tool_call(call.id or self._id(), call.name, call.raw) for call in turn.tools)
 
     def _id(self) -> str:
@@ -90,8 +90,8 @@ class Script(Generic[T]):
         return f"call_{self._calls}"
 
 
-def expected(turn: Turn, last: Mapping[str, Any] | None) -> str | None:
-    """What is wrong with the last message, if the turn expects another."""
+def expected(turn: ScriptTurn, last: Mapping[str, Any] | None) -> str | None:
+    """The complaint about the last message if it does not match the turn's `expect`, else None."""
     if turn.expect is None:
         return None
     content = last.get("content") if last else None
@@ -101,20 +101,20 @@ def expected(turn: Turn, last: Mapping[str, Any] | None) -> str | None:
     return f"expected the last message to match {turn.expect.pattern!r}, but it is {text[:200]!r}"
 
 
-def read_turn(value: Any) -> Turn:
-    """The turn that a script's entry means; a wrong entry is a UsageError."""
+def read_turn(value: Any) -> ScriptTurn:
+    """Reads one entry of a script; UsageError if it is wrong."""
     if isinstance(value, str):
-        return Turn(text=value)
+        return ScriptTurn(text=value)
     if not isinstance(value, Mapping):
         raise UsageError(f"a turn is a text or a mapping, not {value!r}")
     given = cast("Mapping[str, Any]", value)
-    known = [item.name for item in fields(Turn)]
+    known = [item.name for item in fields(ScriptTurn)]
     _check_keys(given, known)
     if not any(given.get(key) is not None for key in ("text", "stream", "tools", "error")):
         raise UsageError("a turn needs one of text, stream, tools, error")
     if given.get("text") is not None and given.get("stream") is not None:
         raise UsageError("a turn has either text or stream; stream is the text in pieces")
-    return Turn(**{key: READ[key](key, item) for key, item in given.items() if item is not None})
+    return ScriptTurn(**{key: READ[key](key, item) for key, item in given.items() if item is not None})
 
 
 def _text(key: str, value: Any) -> str:
@@ -261,7 +261,7 @@ def _yaml_value(file: Path, text: str) -> Any:
 
 
 def _line(text: str, number: int) -> int | None:
-    """Where the turn stands in the file; JSON is read as the YAML that it is."""
+    """The line of a turn in the file; JSON is read as YAML, of which it is a subset."""
     import yaml
 
     try:

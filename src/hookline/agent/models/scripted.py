@@ -1,4 +1,4 @@
-"""A model that answers what its script says: for tests, demonstrations and work without a network."""
+"""A model that answers from a script: for tests, demonstrations and work without a network."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from hookline.agent.models import Reply, Request, TextDelta
-from hookline.agent.models.script import Script, ScriptRanOut, Turn, expected, read_file, read_turn
+from hookline.agent.models.script import ScriptRanOut, ScriptTurn, TurnScript, expected, read_file, read_turn
 from hookline.errors import ModelFailed
 
 
 class Scripted:
-    """Answers with the turns of a script, in order. `requests` keeps what it was asked."""
+    """Answers with the turns of a script, in order. `requests` keeps all requests."""
 
     provider = "scripted"
 
     def __init__(self, turns: Sequence[Any], *, name: str = "scripted", repeat: bool = False) -> None:
         self.name = name
         self.requests: list[Request] = []
-        self._script = Script(turns, read_turn, repeat=repeat)
+        self._script = TurnScript(turns, read_turn, repeat=repeat)
 
     @classmethod
     def of_file(cls, file: str | Path) -> Scripted:
@@ -52,7 +52,7 @@ class Scripted:
     def _who(self) -> str:
         return f"{self.provider} model {self.name!r}"
 
-    def _turn(self, request: Request) -> Turn:
+    def _turn(self, request: Request) -> ScriptTurn:
         try:
             turn = self._script.next(request)
         except ScriptRanOut as exc:

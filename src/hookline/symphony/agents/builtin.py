@@ -7,12 +7,11 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from hookline.agent.output_schema import as_text
 from hookline.agent.ready_tools import READY, bash_tool, ready_tool
 from hookline.agent.sdk import Agent
 from hookline.agent.tools import Tool
 from hookline.engine.hook import Hook
-from hookline.engine.plain import plain
+from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point, Scope
 from hookline.engine.record import Journal, Record
 from hookline.errors import RunEnded

@@ -15,13 +15,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from hookline.agent.output_schema import as_text
 from hookline.engine.context import Facts, WorkflowContext
 from hookline.engine.hook import Hook
 from hookline.engine.lifecycle import Approver, OpenScope, Run, new_run_id
 from hookline.engine.owed import owed
 from hookline.engine.pipeline import Pipeline, Recorder
-from hookline.engine.plain import plain
+from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import (
     Begun,

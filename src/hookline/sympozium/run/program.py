@@ -17,12 +17,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from hookline.agent.output_schema import as_text
 from hookline.agent.ready_tools import BASH_SECONDS, READY
 from hookline.agent.sdk import Agent
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import hook
-from hookline.engine.plain import plain
+from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point
 from hookline.engine.record import Record
 from hookline.engine.result import CONTINUE, HookResult
