@@ -23,6 +23,7 @@ from hookline.engine.result import CONTINUE, HookAction, HookResult, Outcome, ad
 _clock = time.perf_counter
 # A name of our own: looking up a member of an enum takes as long as half a hook.
 _GO_ON = HookAction.CONTINUE
+_COROUTINE: Any = CoroutineType
 _type: Any = type
 
 _INSIDE: ContextVar[_Walk | None] = ContextVar("hookline_inside", default=None)
@@ -66,7 +67,7 @@ class Pipeline:
         _INSIDE.set(walk)
         try:
             for hook in standing:
-                view = own_context(walk.given)
+                view = own_context(given)
                 if notes is not None:
                     notes.begin()
                 try:
@@ -85,6 +86,7 @@ class Pipeline:
                     answer = await walk.waited_for(hook, answer)
                 if walk.takes(hook, effect_of(hook, view, answer)):
                     break
+                given = walk.given
         finally:
             _INSIDE.set(walk.outer)
         return walk.outcome()
@@ -108,9 +110,8 @@ class _Waiting:
 
 def _first_step(answer: Any) -> Any:
     """What a handler returned; where that is awaitable what it comes to, or `_Waiting` where it has to wait."""
-    kind = _type(answer)
-    if kind is not CoroutineType:
-        if not hasattr(kind, "__await__"):
+    if type(answer) is not _COROUTINE:
+        if not hasattr(_type(answer), "__await__"):
             return answer
         answer = _awaited(answer)
     try:
