@@ -24,10 +24,11 @@ from hookline.journal.intake import Intake, OnceJournal
 from hookline.journal.masking import Mask
 from hookline.journal.owner import alive, owner
 from hookline.journal.recovery import is_abandoned, lost_ends
-from hookline.journal.user import open_journal, secrets_of
+from hookline.journal.user import open_journal
 from hookline.kube.connect import Target, connected
 from hookline.options import KUBERNETES, RunOptions
 from hookline.pyagent.run import RESULT
+from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.terminal import err, print_result, watcher
 
@@ -184,7 +185,7 @@ def _image(images: Sequence[str]) -> str:
 
 
 async def _sent(wanted: _Wanted, target: Target, *, json: bool, quiet: bool) -> int:
-    mask = Mask([*secrets_of(os.environ), *secrets_of(wanted.env)])
+    mask = Mask([*secrets_in(os.environ), *secrets_in(wanted.env)])
     watch = watcher(mask, json=json, quiet=quiet)
     with open_journal() as journal:
         async with connected(target) as cluster:

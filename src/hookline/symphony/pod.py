@@ -29,9 +29,9 @@ from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
 from hookline.journal.sqlite import SqliteJournal
 from hookline.journal.stream import Sender
-from hookline.journal.user import secrets_of
 from hookline.options import flag, option
 from hookline.runners.local import LocalRunner
+from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.symphony.agents import Told
 from hookline.symphony.agents.guard import guard_of
@@ -93,7 +93,7 @@ class AttemptOptions:
 
 def attempt(options: AttemptOptions) -> int:
     """Work on the issue once, or remove its workspace."""
-    mask = Mask(secrets_of(os.environ))
+    mask = Mask(secrets_in(os.environ))
     _log(mask)
     sender = Sender(_line, mask)
     given = _Given(
@@ -135,7 +135,7 @@ class _Journal(SqliteJournal):
     def __init__(self, sender: Sender) -> None:
         super().__init__(
             default_path(os.environ),
-            secrets=secrets_of(os.environ),
+            secrets=secrets_in(os.environ),
             payloads=os.environ.get("HOOKLINE_PAYLOADS", "on") != "off",
             keep_bytes=KEPT,
         )

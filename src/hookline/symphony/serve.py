@@ -17,10 +17,11 @@ from hookline.hookfile.attach import hooks_of
 from hookline.journal.home import default_path
 from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
-from hookline.journal.user import open_journal, secrets_of
+from hookline.journal.user import open_journal
 from hookline.kube.connect import Target, connected
 from hookline.options import AGENT, KUBERNETES, WORKFLOW, ServeOptions, refuse_given
 from hookline.runners.local import LocalRunner
+from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.symphony.agents import CodingAgent
 from hookline.symphony.agents.guard import Once, guard_of
@@ -56,7 +57,7 @@ def serve_workflow(options: ServeOptions) -> int:
     """Work on the issues here, or each in a pod of a cluster."""
     terms = _terms(options)
     path = workflow_file(options.file or None, Path.cwd())
-    mask = Mask(secrets_of(os.environ))
+    mask = Mask(secrets_in(os.environ))
     last = LastLines()
     live = err.is_terminal and not options.json and not options.quiet
     log_to(mask, last, live=live, quiet=options.quiet)

@@ -9,7 +9,6 @@ import asyncio
 import base64
 import hashlib
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -24,6 +23,7 @@ from hookline.kube.fields import items, owners, within
 from hookline.kube.install import GRANTABLE, GRANTABLE_NAME
 from hookline.kube.job_state import Made
 from hookline.kube.kinds import AGENT_RUN, CLUSTER_ROLE, EVENT, KINDS, ROLE, SECRET, Kind, kind_of
+from hookline.secret_names import secrets_in
 from hookline.sympozium.cluster import objects
 from hookline.sympozium.cluster import state as record
 from hookline.sympozium.cluster.grants import beyond
@@ -44,7 +44,6 @@ _BY_NAME: Mapping[str, Kind] = {
 _ROUNDS = 12
 _LARGE_LOGS = 4
 _TOO_WIDE = "lifecycle.rbac asks for more than hookline may grant (the role hookline-grantable says what)"
-_SECRET = re.compile("TOKEN|SECRET|PASSW|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIAL", re.IGNORECASE)
 
 
 Heard = Callable[[Mapping[str, Any], list[str], Mask], None]
@@ -322,6 +321,6 @@ def _why(kind: Kind, exc: Refused) -> str:
 def _secrets(spec: RunSpec) -> tuple[list[str], list[SecretRef]]:
     hooks = (*spec.hooks.pre_run, *spec.hooks.post_run)
     given = {**for_agent(spec).given, **spec.env}
-    pairs = [*given.items(), *(pair for hook in hooks for pair in hook.env.items())]
-    written = [value for name, value in pairs if isinstance(value, str) and _SECRET.search(name)]
-    return written, [value for _, value in pairs if isinstance(value, SecretRef)]
+    environments = (given, *(hook.env for hook in hooks))
+    refs = [value for environ in environments for value in environ.values() if isinstance(value, SecretRef)]
+    return secrets_in(*environments), refs
