@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import os
 import socket
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from hookline import files
 from hookline.errors import HooklineError, UsageError
 from hookline.kube.errors import AlreadyThere, ClusterError, Conflict, NotThere
 from hookline.kube.kinds import LEASE
@@ -140,10 +140,10 @@ def _identity(home: Path) -> str:
 
 @contextmanager
 def _locked(file: Path) -> Generator[None]:
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with open(file, "a+") as opened:
+    files.private_folder(file.parent)
+    with ExitStack() as stack:
         try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(files.locked_file(file, wait=False))
         except BlockingIOError:
             raise UsageError(
                 "another process of this machine works on this already; end it, or give this one another"

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hookline import files
 from hookline.engine.hook import Hook
 from hookline.engine.pipeline import Recorder
 from hookline.engine.record import Begun, Called, Decided, Ended, RunRow
@@ -361,9 +362,7 @@ def _begin_once(mark: str) -> None:
     file = default_path(os.environ).parent / "begun"
     if file.exists() and file.read_text() == mark:
         raise UsageError("an earlier pod had begun this attempt and is gone; it is not begun a second time")
-    new = file.with_name("begun~")
-    new.write_text(mark)
-    new.rename(file)
+    files.write_whole(file, mark.encode())
 
 
 def _failure(given: _Given, mask: Mask, outcome: str, error: str) -> dict[str, Any]:

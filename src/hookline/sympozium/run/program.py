@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from hookline import files
 from hookline.agent.output_schema import as_text
 from hookline.agent.ready_tools import BASH_SECONDS, READY
 from hookline.agent.sdk import Agent
@@ -155,9 +156,7 @@ class Ipc:
         """A whole file or none: somebody may be watching the folder."""
         place = self.path / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        part = place.with_name(f".{place.name}.part")
-        part.write_text(json.dumps(value, indent=2, ensure_ascii=False), encoding="utf-8", errors="replace")
-        part.rename(place)
+        files.write_whole(place, json.dumps(value, indent=2, ensure_ascii=False).encode("utf-8", "replace"))
 
     def ended(self, result: dict[str, Any], began: float) -> int:
         """Leave the result everywhere it is looked for; the exit code."""
