@@ -17,6 +17,7 @@ from hookline.engine.plain import plain
 from hookline.engine.point import Point, Status
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import AgentFailed, HookFailed, Refused, RunTimedOut, Skipped
+from hookline.tasks import cancel_and_wait
 
 
 class Host(Protocol):
@@ -107,11 +108,7 @@ class Calls:
                 if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                     raise error
         finally:
-            left = [task for task in tasks if not task.done()]
-            for task in left:
-                task.cancel()
-            if left:
-                await asyncio.wait(left)
+            await cancel_and_wait(*tasks)
 
     async def _body(self, each: Called) -> None:
         assert each.tool is not None
@@ -145,7 +142,8 @@ class Calls:
             text = str(exc) if isinstance(exc, AgentFailed) else f"{type(exc).__name__}: {exc}"
             each.status, each.output = Status.FAILED, {"error": text}
         finally:
-            await _ended(tasks)
+            # A tool that has ended leaves no agent at work behind it.
+            await cancel_and_wait(*tasks)
 
     async def _leave(self, begun: Sequence[Called]) -> None:
         """Every end that is due, in call order, also after one of them failed the run."""
@@ -216,12 +214,3 @@ def _error(output: Any) -> str:
     if isinstance(shown, dict) and "error" in shown:
         return str(cast("dict[str, Any]", shown)["error"])
     return as_text(shown)
-
-
-async def _ended(tasks: set[asyncio.Task[Any]]) -> None:
-    """A tool that has ended leaves no agent at work behind it."""
-    left = [task for task in tasks if not task.done()]
-    for task in left:
-        task.cancel()
-    if left:
-        await asyncio.wait(left)

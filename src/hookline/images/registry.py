@@ -25,6 +25,7 @@ from hookline.images.download import Landing
 from hookline.images.manifest import ACCEPTED, Descriptor, digest_of
 from hookline.images.reference import Reference, is_digest
 from hookline.images.sources import LARGEST_TEXT, Found
+from hookline.tasks import backoff
 
 T = TypeVar("T")
 
@@ -143,7 +144,8 @@ class RegistryStore:
                     to.restart()
                 if tries >= _TRIES:
                     raise ImageError(f"{exc}; tried {tries} times, and what came of it is not used") from exc
-                self._stop.wait(min(exc.wait or _FIRST_WAIT * 2 ** (tries - 1), _LONGEST_WAIT))
+                pause = exc.wait or backoff(tries, first=_FIRST_WAIT, longest=_LONGEST_WAIT)
+                self._stop.wait(min(pause, _LONGEST_WAIT))
 
     @contextmanager
     def _got(self, path: str, headers: Mapping[str, str], what: str) -> Generator[HTTPResponse]:

@@ -45,6 +45,7 @@ from hookline.kube.kinds import (
     kind_of,
 )
 from hookline.kube.pod_state import trouble
+from hookline.tasks import backoff
 
 logger = logging.getLogger("hookline.kube")
 
@@ -109,7 +110,7 @@ class Agents:
         self._listener = Listener(cluster, journal, self._speaking) if journal is not None else None
         self._due: dict[Key, None] = {}
         self._some = asyncio.Event()
-        self._pauses: dict[Key, float] = {}
+        self._failures: dict[Key, int] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._stores = {
             kind: [
@@ -199,7 +200,7 @@ class Agents:
     async def _worked(self, key: Key) -> None:
         try:
             await self._keep(key)
-            self._pauses.pop(key, None)
+            self._failures.pop(key, None)
         except ClusterError as exc:
             self._try_again(key, exc)
         except Exception:
@@ -208,7 +209,8 @@ class Agents:
             self._try_again(key, None)
 
     def _try_again(self, key: Key, why: ClusterError | None) -> None:
-        pause = self._pauses[key] = min(self._pauses.get(key, 0.25) * 2, _LONGEST_PAUSE)
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        pause = backoff(failures, first=0.5, longest=_LONGEST_PAUSE)
         if why is not None:
             level = logging.WARNING if pause > 4 else logging.INFO
             logger.log(level, "Agent %s/%s: tried again in %g s: %s", *key, pause, why)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
@@ -16,6 +15,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from hookline.kube.errors import ClusterError, Gone
 from hookline.kube.kinds import Kind, Object
+from hookline.tasks import backoff
 
 logger = logging.getLogger("hookline.kube")
 
@@ -68,7 +68,7 @@ class Store:
         # How far list and watch have brought us; whatever is older and not here was deleted.
         self._version = ""
         self._out = False
-        self._pause = FIRST_PAUSE
+        self._failures = 0
 
     async def run(self) -> None:
         """Keeps the copy up to date until it is cancelled."""
@@ -83,8 +83,8 @@ class Store:
                 logger.debug("%s: too much has happened since version %s", self.kind.kind, self._version)
             except ClusterError as error:
                 self._tell(error)
-            await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))
-            self._pause = min(self._pause * 2, LONGEST_PAUSE)
+            self._failures += 1
+            await asyncio.sleep(backoff(self._failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE, jitter=0.5))
 
     def get(self, namespace: str, name: str) -> Object | None:
         return self._objects.get((namespace, name))
@@ -132,10 +132,10 @@ class Store:
         async with aclosing(watching) as events:
             async for word, obj in events:
                 self._seen(word, obj)
-        self._pause = FIRST_PAUSE
+        self._failures = 0
 
     def _seen(self, word: str, obj: Object) -> None:
-        self._pause = FIRST_PAUSE
+        self._failures = 0
         self._version = _version(obj) or self._version
         if word in ("ADDED", "MODIFIED"):
             self._take(obj)

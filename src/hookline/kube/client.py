@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
-import random
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -29,6 +29,7 @@ from lightkube.core.exceptions import ConfigError
 from hookline.errors import FileError, UsageError
 from hookline.kube.errors import AlreadyThere, Conflict, Gone, NotThere, Refused, Unreachable
 from hookline.kube.kinds import POD, Kind, Object, kind_of
+from hookline.tasks import backoff
 
 SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 WATCH_SECONDS: Final = 110
@@ -336,7 +337,7 @@ class Cluster:
                 safe = again or isinstance(error, _UNTOUCHED)
             if not safe or attempt == tries:
                 raise trouble
-            spread = pause * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)
+            spread = backoff(attempt, first=pause, longest=math.inf, jitter=0.5)
             await asyncio.sleep(max(spread, min(wait, 5.0)))
         raise UsageError(f"tries={tries!r}; at least 1 is needed")
 

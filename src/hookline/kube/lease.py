@@ -19,6 +19,7 @@ from typing import Any, Protocol, cast
 from hookline.errors import UsageError
 from hookline.kube.errors import AlreadyThere, ClusterError, Conflict, NotThere
 from hookline.kube.kinds import LEASE, Kind, Object
+from hookline.tasks import cancel_and_wait
 
 logger = logging.getLogger("hookline.kube")
 
@@ -136,13 +137,11 @@ class Lead:
 
     async def _leave(self, work: asyncio.Future[None], renewal: asyncio.Task[None]) -> None:
         try:
-            work.cancel()
             # The lease is renewed for as long as the body takes to end.
-            await asyncio.wait({work})
+            await cancel_and_wait(work)
         finally:
             self.leading = False
-            renewal.cancel()
-            await asyncio.wait({renewal})
+            await cancel_and_wait(renewal)
             # Cancelled a second time, we leave with the body at work: then the lease has to run out.
             if work.done():
                 await self._release()

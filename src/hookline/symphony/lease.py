@@ -18,6 +18,7 @@ from hookline.errors import HooklineError, UsageError
 from hookline.kube.errors import AlreadyThere, ClusterError, Conflict, NotThere
 from hookline.kube.kinds import LEASE
 from hookline.kube.lease import Leased, claimed, may_take, released
+from hookline.tasks import cancel_and_wait
 
 DURATION = 40
 EVERY = 5.0
@@ -47,8 +48,7 @@ async def alone(
         try:
             yield renewing
         finally:
-            renewing.cancel()
-            await asyncio.wait({renewing})
+            await cancel_and_wait(renewing)
             await held.release()
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -46,6 +45,7 @@ from hookline.symphony.read import Workflow, read
 from hookline.symphony.trackers import Tracker, TrackerError
 from hookline.symphony.worker import agent_of, tracker_of
 from hookline.symphony.workspace import Root, WorkspaceError, workspace_key
+from hookline.tasks import on_signals
 
 TOLD = "told"
 ENDED = "ended"
@@ -200,15 +200,14 @@ async def _ended(given: _Given, sender: Sender, mask: Mask, work: Work) -> tuple
     stalling = asyncio.ensure_future(_stalled(given.workflow.codex.stall_timeout, telling, stop, task))
     signals = 0
 
-    def terminate() -> None:
+    def terminate(_number: int) -> None:
         nonlocal signals
         signals += 1
         # One that has stalled is ending already: the first signal must not cut its end hooks short.
         if signals > 1 or stop.outcome is None:
             stop.now(task)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, terminate)
+    on_signals(terminate)
     try:
         return 0, {"outcome": "ok", **await task}
     except asyncio.CancelledError as exc:

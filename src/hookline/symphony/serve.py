@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -35,6 +34,7 @@ from hookline.symphony.read import Workflow, WorkflowError, workflow_file
 from hookline.symphony.trackers import TrackerError
 from hookline.symphony.worker import SiteWorker, agent_of, secret_names, tracker_of
 from hookline.symphony.workspace import Root
+from hookline.tasks import cancel_and_wait, on_signals
 from hookline.terminal import err, print_json
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ async def _served(
 ) -> int:
     changed = asyncio.Event()
     service = Service(watched, lambda workflow: tracker_of(workflow, os.environ), worker, changed=changed.set)
-    _on_signals(service)
+    on_signals(lambda _number: service.stop())
     try:
         for line in await recovered(site):
             logging.getLogger(__name__).warning("what a killed service left could not be finished: %s", line)
@@ -157,7 +157,7 @@ async def _served_there(
                 service = Service(
                     watched, lambda found: tracker_of(found, os.environ), worker, changed=changed.set
                 )
-                _on_signals(service)
+                on_signals(lambda _number: service.stop())
                 try:
                     await _taken_up(worker, workflow)
                     async with _api(watched, service, port), _shown(service, changed, show):
@@ -222,8 +222,7 @@ async def _shown(
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.wait({task})
+        await cancel_and_wait(task)
         show(service.snapshot())
         closing = getattr(show, "close", None)
         if closing is not None:
@@ -254,12 +253,6 @@ def _terms(options: ServeOptions) -> dict[str, Any] | None:
         "hooks": tuple((os.path.basename(each), text_of(each)) for each in options.hooks),
         "env": {"HOOKLINE_PAYLOADS": payloads} if payloads else {},
     }
-
-
-def _on_signals(service: Service) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, service.stop)
 
 
 def _checked(workflow: Workflow) -> None:

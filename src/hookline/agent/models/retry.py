@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hookline.agent.models import Reply, TextDelta
 from hookline.engine.context import ToolCall, Usage
 from hookline.errors import ModelFailed, UsageError
+from hookline.tasks import backoff
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -159,9 +159,8 @@ def tls() -> SSLContext:
 
 
 def _pause(tries: Tries, number: int) -> float:
-    longest = min(tries.wait * 2 ** (number - 1), tries.longest_wait)
     # Many agents that were refused together should not come back together.
-    return longest * random.uniform(0.75, 1.0)
+    return backoff(number, first=tries.wait, longest=tries.longest_wait, jitter=0.25)
 
 
 def _asked(headers: Mapping[str, str]) -> float | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,6 +41,7 @@ from hookline.sympozium.cluster.objects import RUN_LABEL, Settings
 from hookline.sympozium.cluster.plan import FINALIZER, World
 from hookline.sympozium.cluster.state import Record
 from hookline.sympozium.phases import Phase
+from hookline.tasks import backoff, cancel_and_wait, run_interruptible
 
 logger = logging.getLogger("hookline.kube")
 
@@ -80,7 +80,7 @@ class Operator:
         self._working: dict[Key, asyncio.Task[None]] = {}
         self._again: set[Key] = set()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
-        self._pauses: dict[Key, float] = {}
+        self._failures: dict[Key, int] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
         self._hands = Hands(cluster, self._changed, *([self._writing.heard] if self._writing else []))
         self.ready = asyncio.Event()
@@ -114,9 +114,7 @@ class Operator:
             self.ready.clear()
             for timer in self._timers.values():
                 timer.cancel()
-            for task in self._working.values():
-                task.cancel()
-            await asyncio.gather(*self._working.values(), return_exceptions=True)
+            await cancel_and_wait(*self._working.values())
 
     async def _kept(self, kind: Kind, store: Store) -> None:
         """A store that runs for ever; of a kind that the cluster does not have, from when it has it."""
@@ -198,7 +196,7 @@ class Operator:
         async with self._places:
             try:
                 await (self._run(key) if key[0] == AGENT_RUN.kind else self._pack(key))
-                self._pauses.pop(key, None)
+                self._failures.pop(key, None)
             except ClusterError as exc:
                 self._try_again(key, f"{exc}")
             except Exception:
@@ -207,7 +205,8 @@ class Operator:
                 self._try_again(key, "")
 
     def _try_again(self, key: Key, why: str) -> None:
-        pause = self._pauses[key] = min(self._pauses.get(key, 0.25) * 2, _LONGEST_PAUSE)
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        pause = backoff(failures, first=0.5, longest=_LONGEST_PAUSE)
         if why:
             logger.log(
                 logging.WARNING if pause > 4 else logging.INFO,
@@ -444,11 +443,7 @@ def main(
 ) -> int:
     """Run until a signal; 130 then, as every program of ours. `journal` is the file that it keeps runs in."""
 
-    async def work(kept: Journal | None) -> None:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, task.cancel)
+    async def work(kept: Journal | None) -> int:
         async with Cluster.from_kubeconfig(kubeconfig) as cluster:
             await serve(
                 cluster,
@@ -459,13 +454,10 @@ def main(
                 journal=kept,
                 others=others,
             )
+        return 0
 
-    try:
-        with _opened(journal) as kept:
-            asyncio.run(work(kept))
-    except asyncio.CancelledError:
-        return 130
-    return 0
+    with _opened(journal) as kept:
+        return run_interruptible(lambda: work(kept))
 
 
 @contextlib.contextmanager

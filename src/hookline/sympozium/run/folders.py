@@ -8,7 +8,6 @@ What a run leaves there is written by others: it is read without following a lin
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Callable, Generator
@@ -20,6 +19,7 @@ from hookline import files
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, HooklineError
 from hookline.runners import Mount
+from hookline.tasks import finish
 
 KEPT = "kept"
 CONTROL = "control"
@@ -40,20 +40,10 @@ class FolderError(HooklineError):
 
 async def apart(work: Callable[[], _Made]) -> _Made:
     """In a thread, for a large folder takes long; to its end, also where we are cancelled meanwhile."""
-    doing = asyncio.ensure_future(_threads.call(work, timeout=None))
-    cancelled: asyncio.CancelledError | None = None
-    while not doing.done():
-        try:
-            await asyncio.wait({doing})
-        except asyncio.CancelledError as exc:
-            cancelled = exc
     try:
-        return doing.result()
+        return await finish(_threads.call(work, timeout=None))
     except HookBroke:
         return work()  # no thread to be had
-    finally:
-        if cancelled is not None:
-            raise cancelled
 
 
 class Home:

@@ -30,6 +30,7 @@ from hookline.errors import AgentFailed, HookBroke, HooklineError
 from hookline.journal.intake import INSIDE, MOST_BYTES, InnerScopes, Intake, lacking
 from hookline.journal.masking import Mask
 from hookline.journal.stream import MARK, Sender
+from hookline.tasks import cancel_and_wait
 
 SOCKET = "hooks.sock"
 VARIABLE = "HOOKLINE_RELAYED"
@@ -105,9 +106,7 @@ class _Relay:
             await asyncio.wait(self._serving, timeout=_LAST_LINES)
 
     async def ended(self) -> None:
-        left = [task for task in self._serving if task.cancel()]
-        if left:
-            await asyncio.wait(left)
+        await cancel_and_wait(*self._serving)
         for each in self._scopes.left():
             await self._scope.run.recorder.write(each)
         for text in lacking(
