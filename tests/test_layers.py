@@ -34,7 +34,7 @@ ROWS = (
     Row("terminal"),
     Row("handlers/ images/"),
     Row("runners/ journal/ guards/"),
-    Row("source table matcher files tasks secret_names options"),
+    Row("source table matcher files tasks times secret_names options"),
     Row("engine/ errors", engine=True),
 )
 

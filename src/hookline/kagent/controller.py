@@ -46,6 +46,7 @@ from hookline.kube.kinds import (
 )
 from hookline.kube.pod_state import trouble
 from hookline.tasks import backoff
+from hookline.times import utc_text
 
 logger = logging.getLogger("hookline.kube")
 
@@ -384,7 +385,7 @@ def _status(agent: Mapping[str, Any], conditions: Sequence[Condition]) -> Object
                 "reason": each.reason,
                 "message": each.message,
                 "observedGeneration": generation,
-                "lastTransitionTime": since or f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+                "lastTransitionTime": since or utc_text(datetime.now(UTC)),
             }
         )
     return {"observedGeneration": generation, "conditions": told}

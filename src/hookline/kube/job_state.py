@@ -21,9 +21,9 @@ from hookline.kube.pod_state import (
     evicted,
     is_over,
     job_failure,
-    moment,
     trouble,
 )
+from hookline.times import parse_time
 
 Object = Mapping[str, Any]
 
@@ -164,7 +164,7 @@ def _gone(made: Made, whole: Object | None, pod: Object | None, now: datetime) -
 def _lost_at(pod: Object | None) -> datetime | None:
     """When a pod that was ended should be gone by all means."""
     ending = pod["metadata"].get("deletionTimestamp") if pod is not None else None
-    return moment(ending) + timedelta(seconds=NODE_LOST) if ending else None
+    return parse_time(ending) + timedelta(seconds=NODE_LOST) if ending else None
 
 
 def _ended(
@@ -224,7 +224,7 @@ def _waited(
 
 def _trouble(whole: Object | None, pod: Object | None, slots: list[Slot]) -> Trouble | None:
     if pod is None:
-        since = moment(whole["metadata"]["creationTimestamp"]) if whole else None
+        since = parse_time(whole["metadata"]["creationTimestamp"]) if whole else None
         said = "the cluster has made no pod of it"
         return Trouble("NoPod", said, patience=NO_POD, quiet=_QUIET, since=since)
     found = trouble(pod)
@@ -235,6 +235,6 @@ def _trouble(whole: Object | None, pod: Object | None, slots: list[Slot]) -> Tro
         for slot in slots
         if slot.seen.started is not None and slot.seen.seconds is not None
     ]
-    since = max([moment(pod["metadata"]["creationTimestamp"]), *ends])
+    since = max([parse_time(pod["metadata"]["creationTimestamp"]), *ends])
     said = "its next container does not start; `kubectl describe pod` tells what it waits for"
     return Trouble("NotStarting", said, patience=_STUCK, quiet=_QUIET, since=since)

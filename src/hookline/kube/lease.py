@@ -20,6 +20,7 @@ from hookline.errors import UsageError
 from hookline.kube.errors import AlreadyThere, ClusterError, Conflict, NotThere
 from hookline.kube.kinds import LEASE, Kind, Object
 from hookline.tasks import cancel_and_wait
+from hookline.times import utc_text
 
 logger = logging.getLogger("hookline.kube")
 
@@ -44,7 +45,7 @@ def claimed(
 ) -> Object:
     """The lease with this one's name in it, renewed now."""
     spec = dict(_spec(lease))
-    time = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    time = utc_text(now, timespec="microseconds")
     if spec.get("holderIdentity") != identity:
         spec["acquireTime"] = time
         spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + (lease is not None)

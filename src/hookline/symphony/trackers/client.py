@@ -11,6 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, cast
 
 from hookline.symphony.trackers import TrackerError
+from hookline.times import parse_time
 
 TIMEOUT = 30.0
 LARGEST = 32 * 1024 * 1024
@@ -143,10 +144,9 @@ def time_or_none(value: Any) -> datetime | None:
     if not isinstance(value, str):
         return None
     try:
-        made = datetime.fromisoformat(value)
+        return parse_time(value)
     except ValueError:
         return None
-    return made if made.tzinfo is not None else made.replace(tzinfo=UTC)
 
 
 def _message(body: Any) -> str:

@@ -33,6 +33,7 @@ from hookline.sympozium.cluster.status import Note
 from hookline.sympozium.environment import for_agent
 from hookline.sympozium.phases import Stage
 from hookline.sympozium.types import RunSpec, SecretRef
+from hookline.times import utc_text
 
 logger = logging.getLogger("hookline.kube")
 
@@ -257,7 +258,7 @@ class Hands:
         """An event; the same one twice is one. That none can be written keeps nothing from going on."""
         owner = world.owner
         mark = hashlib.sha256(f"{owner.uid}{note.reason}{note.message}".encode()).hexdigest()[:16]
-        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        now = utc_text(datetime.now(UTC))
         event: Object = {
             "apiVersion": "v1",
             "kind": EVENT.kind,

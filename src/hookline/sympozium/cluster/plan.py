@@ -17,7 +17,7 @@ from hookline.errors import FileError
 from hookline.journal.masking import Mask
 from hookline.kube.fields import owners, phase_of, within
 from hookline.kube.job_state import NODE_LOST, Followed, Made, Slot, follow
-from hookline.kube.pod_state import HookSeen, Reason, State, any_running, moment
+from hookline.kube.pod_state import HookSeen, Reason, State, any_running
 from hookline.sympozium.cluster import objects
 from hookline.sympozium.cluster.objects import AGENT, POST, PRE, PREPARE, Owner, Settings
 from hookline.sympozium.cluster.state import Record, frozen_of, spec_of
@@ -26,6 +26,7 @@ from hookline.sympozium.environment import cut
 from hookline.sympozium.phases import AgentSeen, Phase, Seen, Stage, due, gate_settled, gated, phase, verdict
 from hookline.sympozium.result import Result, ended, from_output
 from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
+from hookline.times import parse_time, utc_text
 
 Object = Mapping[str, Any]
 
@@ -169,7 +170,7 @@ def _cannot_be_run(spec: RunSpec, settings: Settings) -> str:
 
 
 def _without_instance(world: World, name: str) -> Plan:
-    created = moment(world.run["metadata"]["creationTimestamp"])
+    created = parse_time(world.run["metadata"]["creationTimestamp"])
     until = created + timedelta(seconds=_NO_INSTANCE)
     said = f"there is no Agent or SympoziumInstance {name!r} in {world.owner.namespace}"
     if until <= world.now:
@@ -179,13 +180,12 @@ def _without_instance(world: World, name: str) -> Plan:
 
 
 def _waiting_for(reason: str, message: str, at: datetime) -> dict[str, Any]:
-    written = at.isoformat(timespec="seconds").replace("+00:00", "Z")
     return {
         "type": "Waiting",
         "status": "True",
         "reason": reason,
         "message": message,
-        "lastTransitionTime": written,
+        "lastTransitionTime": utc_text(at),
     }
 
 
@@ -511,7 +511,7 @@ class _Follow:
             return True
         for pod in self.world.pods:
             ending = pod["metadata"].get("deletionTimestamp")
-            until = moment(ending) + timedelta(seconds=NODE_LOST) if ending else None
+            until = parse_time(ending) + timedelta(seconds=NODE_LOST) if ending else None
             if until is not None and until <= self.world.now:
                 continue
             if any_running(pod) or (ending is None and _is_removed(self.remove, pod)):

@@ -11,7 +11,6 @@ import os
 import socket
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline.engine.record import Record, Verdict, VerdictKind
@@ -32,6 +31,7 @@ from hookline.sympozium.request import Asked, spec_of
 from hookline.sympozium.types import RunSpec
 from hookline.sympozium.view import lines_of_status
 from hookline.terminal import Explained, ExplainedHook, err, out, print_json, print_runs, show
+from hookline.times import parse_time
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
@@ -169,7 +169,7 @@ def _created(run: Object) -> str:
 
 
 def _at(text: Any) -> float:
-    return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
+    return parse_time(text).timestamp()
 
 
 def _held(run: Object) -> str:
