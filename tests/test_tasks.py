@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from hookline.tasks import backoff, cancel_and_wait, finish
+from hookline.tasks import StopToken, WorkStopped, backoff, cancel_and_wait, finish, stoppable
 
 
 async def started(work):
@@ -151,3 +151,43 @@ def test_a_second_signal_ends_the_end_too_and_is_told_once():
     os.kill(process.pid, signal.SIGTERM)
     out, err = process.communicate(timeout=30)
     assert (out, err, process.returncode) == ("", "", 130)
+
+
+async def test_work_in_a_thread_gives_its_result_or_its_error():
+    assert await stoppable(lambda stop: "done", timeout=10) == "done"
+
+    def wrong(stop):
+        raise ValueError("not so")
+
+    with pytest.raises(ValueError, match="not so"):
+        await stoppable(wrong, timeout=10)
+
+
+async def test_work_in_a_thread_is_stopped_past_its_limit_and_when_we_are_cancelled():
+    ended = []
+
+    def work(stop):
+        with stop.ending(lambda: ended.append("told")):
+            try:
+                stop.wait(60)
+            except WorkStopped:
+                ended.append("stopped")
+                raise
+
+    with pytest.raises(TimeoutError):
+        await stoppable(work, timeout=0.05)
+    assert ended == ["told", "stopped"]
+    ended.clear()
+    task = asyncio.ensure_future(stoppable(work, timeout=60))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == ["told", "stopped"]
+
+
+def test_work_that_was_stopped_before_begins_nothing():
+    stop = StopToken()
+    stop.stop()
+    with pytest.raises(WorkStopped), stop.ending(lambda: None):
+        pytest.fail("it began")

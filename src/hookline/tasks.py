@@ -1,12 +1,17 @@
-"""Tasks and time: cancel and wait, finish in spite of a cancellation, back off, and signals with a second Ctrl-C."""
+"""Tasks: cancel and wait, finish in spite of a cancellation, stop work in a thread, back off; signals and the second Ctrl-C."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import signal
-from collections.abc import Awaitable, Callable, Coroutine
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import contextmanager
 from typing import Any, TypeVar
+
+from hookline.engine.threads import Threads
+from hookline.errors import HooklineError
 
 T = TypeVar("T")
 
@@ -15,6 +20,9 @@ INTERRUPTED = 130
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LARGEST_EXPONENT = 60
+_GRACE = 5.0
+"""Seconds that a thread has to put away what it began; it only waits where it cannot be reached."""
+_threads = Threads()
 
 
 async def cancel_and_wait(*tasks: asyncio.Future[Any], insist: bool = False) -> None:
@@ -48,6 +56,67 @@ async def finish(work: Awaitable[T]) -> T:
     if not task.cancelled():
         task.exception()
     raise cancelled
+
+
+class WorkStopped(HooklineError):
+    """Nobody waits for this work any more."""
+
+
+class StopToken:
+    """Ends a piece of work in a thread, also while it waits for something that can be ended."""
+
+    def __init__(self) -> None:
+        self._set = threading.Event()
+        self._lock = threading.Lock()
+        self._ends: list[Callable[[], object]] = []
+
+    def stop(self) -> None:
+        """From any thread: the work raises WorkStopped where it looks next."""
+        with self._lock:
+            self._set.set()
+            for end in self._ends:
+                end()
+
+    def check(self) -> None:
+        """WorkStopped if the work is to end."""
+        if self._set.is_set():
+            raise WorkStopped("stopped")
+
+    def wait(self, seconds: float) -> None:
+        """Sleep for this long, unless the work is to end."""
+        self._set.wait(seconds)
+        self.check()
+
+    @contextmanager
+    def ending(self, end: Callable[[], object]) -> Generator[None]:
+        """While this lasts, `end` is called when the work is to end."""
+        with self._lock:
+            self._ends.append(end)
+        try:
+            self.check()
+            yield
+        finally:
+            with self._lock:
+                self._ends.remove(end)
+
+
+async def stoppable(work: Callable[[StopToken], T], *, timeout: float | None) -> T:
+    """`work` in a thread. Past the limit it is ended and a TimeoutError raised; ended too where we are cancelled."""
+    stop = StopToken()
+    task = asyncio.ensure_future(_threads.call(work, stop, timeout=None))
+    try:
+        done, _ = await asyncio.wait({task}, timeout=timeout)
+        if not done:
+            raise TimeoutError
+        return task.result()
+    finally:
+        if not task.done():
+            stop.stop()
+            await asyncio.wait({task}, timeout=_GRACE)
+            if not task.done():
+                task.cancel()
+            elif not task.cancelled():
+                task.exception()
 
 
 def backoff(attempt: int, *, first: float, longest: float, jitter: float = 0.0) -> float:

@@ -15,7 +15,6 @@ from typing import Any
 from hookline.errors import ImageError, UsageError
 from hookline.images.archives import local_source
 from hookline.images.cache import Cache, Entry, Room
-from hookline.images.cancellation import Stop, stoppable
 from hookline.images.download import PAUSE
 from hookline.images.layers import Unpacking
 from hookline.images.manifest import Platform, here
@@ -24,6 +23,7 @@ from hookline.images.reference import Reference, names
 from hookline.images.registry import RegistryStore
 from hookline.images.sources import Described, Image, Order, Source, is_local
 from hookline.images.tree import listing
+from hookline.tasks import StopToken, stoppable
 
 TIMEOUT = 600.0
 """Seconds for one image, from the first question to the last file."""
@@ -117,7 +117,7 @@ class _Task:
     pause: float
     told: Callable[[str], None]
 
-    def fetched(self, ref: str, source: str, stop: Stop) -> _Got:
+    def fetched(self, ref: str, source: str, stop: StopToken) -> _Got:
         try:
             with self.cache.room() as room, ExitStack() as stack:
                 opened = self._source(ref, source, room, stop, stack)
@@ -125,7 +125,7 @@ class _Task:
         except OSError as exc:
             raise ImageError(f"{ref}: {exc}") from exc
 
-    def _source(self, ref: str, source: str, room: Room, stop: Stop, stack: ExitStack) -> Source:
+    def _source(self, ref: str, source: str, room: Room, stop: StopToken, stack: ExitStack) -> Source:
         order = Order(
             platform=self.platform,
             limits=self.limits,
@@ -148,7 +148,7 @@ class _Task:
         entry = self.cache.find(self._key(digest)) if digest else None
         return _Got(digest=digest, entry=entry) if digest and entry else None
 
-    def _unpacked(self, source: Source, ref: str, text: str, room: Room, stop: Stop) -> _Got:
+    def _unpacked(self, source: Source, ref: str, text: str, room: Room, stop: StopToken) -> _Got:
         with Unpacking(room.tree, limits=self.limits, read_only=True, check=stop.check) as into:
             image = source.unpack(into)
             notes = into.finish(ref)

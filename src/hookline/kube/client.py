@@ -27,6 +27,7 @@ from lightkube.config.models import User
 from lightkube.core.exceptions import ConfigError
 
 from hookline.errors import FileError, UsageError
+from hookline.http_client import PASSING, retry_after
 from hookline.kube.errors import AlreadyThere, Conflict, Gone, NotThere, Refused, Unreachable
 from hookline.kube.kinds import POD, Kind, Object, kind_of
 from hookline.tasks import backoff
@@ -39,7 +40,6 @@ MOST_LOG_BYTES: Final = 8 * 2**20
 _MANAGER: Final = "hookline"
 _PAGE: Final = 500
 _MERGE: Final = "application/merge-patch+json"
-_STRAINED: Final = frozenset({429, 500, 502, 503, 504})
 # The server did nothing yet, so even a create may be tried again.
 _UNTOUCHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 # What a program that gives tokens, or the file that holds one, can do wrong.
@@ -362,7 +362,7 @@ class Cluster:
             said = _said(await _body(answer, 2**16), answer.status_code)
         finally:
             await answer.aclose()
-        if answer.status_code in _STRAINED:
+        if answer.status_code in PASSING:
             raise _Strained(call, answer, said)
         raise _refusal(answer.status_code, said, call)
 
@@ -376,8 +376,7 @@ class _Strained(Unreachable):
     def __init__(self, call: _Call, answer: httpx2.Response, said: str) -> None:
         super().__init__(f"{call.told}: status {answer.status_code}: {said}")
         self.status = answer.status_code
-        asked = answer.headers.get("Retry-After", "")
-        self.wait = float(asked) if asked.isdecimal() else 0.0
+        self.wait = retry_after(answer.headers.get) or 0.0
 
 
 def _refusal(status: int, said: str, call: _Call) -> Refused | Unreachable:

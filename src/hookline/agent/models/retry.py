@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, cast
@@ -21,13 +19,14 @@ from typing import TYPE_CHECKING, Any, cast
 from hookline.agent.models import Reply, TextDelta
 from hookline.engine.context import ToolCall, Usage
 from hookline.errors import ModelFailed, UsageError
+from hookline.http_client import PASSING, retry_after
 from hookline.tasks import backoff
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-# 408 and 409 are a request and a lock that took too long; all others of the 400s will not get better by asking again.
-PASSING = frozenset({408, 409, 429})
+# A lock that took too long; the others of the 400s that may pass are those of every server.
+_LOCKED = 409
 
 STOP_REASONS = {
     "end_turn": "stop",
@@ -101,11 +100,11 @@ async def tried(
 
 def refused_with(status: int, text: str, headers: Mapping[str, str]) -> Trouble:
     """The trouble that an HTTP error is."""
-    passing = status in PASSING or status >= 500
+    passing = status in PASSING or status == _LOCKED or status >= 500
     word = headers.get("x-should-retry")
     if word in ("true", "false"):
         passing = word == "true"
-    return Trouble(f"{status}: {clipped(text)}", passing=passing, asked=_asked(headers))
+    return Trouble(f"{status}: {clipped(text)}", passing=passing, asked=retry_after(headers.get))
 
 
 def whole(*, text: str, calls: tuple[ToolCall, ...], usage: Usage, stop_reason: str) -> Reply:
@@ -161,17 +160,3 @@ def tls() -> SSLContext:
 def _pause(tries: Tries, number: int) -> float:
     # Many agents that were refused together should not come back together.
     return backoff(number, first=tries.wait, longest=tries.longest_wait, jitter=0.25)
-
-
-def _asked(headers: Mapping[str, str]) -> float | None:
-    """The seconds that the provider asks to wait, if it does."""
-    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
-        try:
-            return max(0.0, float(headers.get(name, "")) / unit)
-        except ValueError:
-            continue
-    try:
-        when = parsedate_to_datetime(headers.get("retry-after", ""))
-    except ValueError:
-        return None
-    return max(0.0, when.timestamp() - time.time())
