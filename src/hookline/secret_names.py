@@ -18,11 +18,14 @@ from functools import cache
 HIDDEN = "***"
 """Stands where a secret was."""
 
-_KINDS_OF_KEY = "access|account|api|auth|encryption|master|private|service|signing"
+_KINDS_OF_KEY = ("access", "account", "api", "auth", "encryption", "master", "private", "service", "signing")
+# Each alternative begins with a plain letter: patterns are searched much faster so.
+KEYS = "|".join(rf"{kind}[_ .-]?key" for kind in _KINDS_OF_KEY)
+"""The keys that make a name secret: the text of a pattern for lower case, and a part of `WORDS`."""
 WORDS = (
     # Not a tokenizer, not a secretary, not the path of a file with passwords.
     r"token(?!i[sz])|secret(?!ar)|passw|passphrase|pgpass(?!file)|credential|authorization|cookie"
-    rf"|(?:{_KINDS_OF_KEY})[_ .-]?key"
+    rf"|{KEYS}"
 )
 """The words that make a name secret: the text of a pattern for lower case."""
 

@@ -16,7 +16,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
-from hookline.secret_names import HIDDEN, PLAIN_WORDS, WORDS, is_secret, secret_words
+from hookline.secret_names import HIDDEN, KEYS, PLAIN_WORDS, WORDS, is_secret, secret_words
 
 SHORTEST = 6
 """A known secret shorter than this is not looked for; it would be found in half of all words."""
@@ -52,7 +52,7 @@ class Mask:
             return True
         if "token" in low and _SOME_TOKEN.search(low) is not None:
             return True
-        return "key" in low and _SOME_WORD.search(low) is not None
+        return "key" in low and _SOME_KEY.search(low) is not None
 
     def json(self, value: Any, cap: int | None = None) -> str:
         """A value as JSON text, masked; past `cap` bytes its head in a JSON object that says so."""
@@ -214,7 +214,7 @@ def _later(text: str) -> re.Pattern[str]:
 
 # A number behind a JSON key that ends in tokens, or in tokens_used, is a count.
 _SOME_TOKEN = _later(r'token(?!s?(?:_[a-z]{1,20}){0,2}":(?:[\d-]|null))')
-_SOME_WORD = _later(WORDS)
+_SOME_KEY = _later(KEYS)
 _MENTIONED = _later(rf"{WORDS}|bearer")
 _PLAIN = (*PLAIN_WORDS, "bearer")
 
