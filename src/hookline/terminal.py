@@ -75,6 +75,11 @@ out = Console()
 err = Console(stderr=True)
 
 
+def warn(text: str) -> None:
+    """Tell the user of something that goes on all the same."""
+    err.print(text, style="yellow")
+
+
 def show(line: Line, console: Console) -> None:
     console.print(line.text, style=line.style)
 
@@ -304,29 +309,9 @@ class TerminalApprover:
 
 def interruptible(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """The first Ctrl-C or SIGTERM cancels the run and lets its end hooks finish; the next one ends those."""
-    import asyncio
-    import signal
+    from hookline.tasks import run_interruptible  # brings asyncio, which most commands start without
 
-    async def guarded() -> int:
-        task = asyncio.ensure_future(main())
-        loop = asyncio.get_running_loop()
-        count = 0
-
-        def interrupt() -> None:
-            nonlocal count
-            count += 1
-            if count == 1:
-                err.print("interrupted: end hooks are running; once more ends them too", style="yellow")
-            task.cancel()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, interrupt)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            return 130
-
-    return asyncio.run(guarded())
+    return run_interruptible(main, warn)
 
 
 def value_of(text: str) -> Any:

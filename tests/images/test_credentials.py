@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from hookline.errors import FileError, ImageError
-from hookline.images.cancellation import Stop, Stopped
 from hookline.images.credentials import Login, login
 from hookline.images.fetch import fetch
+from hookline.tasks import StopToken, WorkStopped
 from tests.fakes.images import MadeImage
 from tests.fakes.registry import FakeRegistry
 
@@ -41,7 +41,7 @@ class Home:
         program.chmod(0o755)
 
     def login(self, registry="ghcr.io"):
-        return login(registry, self.environ, Stop())
+        return login(registry, self.environ, StopToken())
 
     async def fetch(self, registry, **how):
         how = {"environ": self.environ, "base": self.folder, "timeout": 60, "told": self.told.append, **how}
@@ -354,9 +354,9 @@ async def test_a_helper_that_hangs_is_ended_with_all_it_started(home):
 async def test_a_helper_is_ended_also_where_nobody_waits_any_more_as_it_starts(home):
     home.config({"credsStore": "all"})
     home.helper("all", f"echo $$ > {home.folder}/pid; sleep 1000")
-    stop = Stop()
+    stop = StopToken()
     stop.stop()
-    with pytest.raises(Stopped):
+    with pytest.raises(WorkStopped):
         await asyncio.to_thread(login, "ghcr.io", home.environ, stop)
     pid = home.folder / "pid"
     assert not pid.exists() or await settled(lambda: is_gone(int(pid.read_text())))

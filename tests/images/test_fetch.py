@@ -15,12 +15,13 @@ import pytest
 import zstandard
 
 from hookline.errors import ImageError, UsageError
-from hookline.images.cancellation import Stop
+from hookline.http_client import is_loopback
 from hookline.images.fetch import fetch, parse_image_option
 from hookline.images.manifest import Platform, here
 from hookline.images.quota import Limits
 from hookline.images.reference import Reference
-from hookline.images.registry import RegistryStore, is_loopback
+from hookline.images.registry import RegistryStore
+from hookline.tasks import StopToken
 from tests.fakes.images import MadeImage, layer, tar_entry
 from tests.fakes.registry import FakeRegistry
 
@@ -564,7 +565,7 @@ async def test_a_registry_that_is_too_slow_is_ended_at_the_limit(fetching, regis
 
 def test_a_registry_that_falls_silent_is_tried_again_and_then_told(registry, ref):
     registry.misbehave("manifests", times=9, hang=True)
-    store = RegistryStore(Reference.read(ref), environ={}, stop=Stop(), told=print, silence=0.1)
+    store = RegistryStore(Reference.read(ref), environ={}, stop=StopToken(), told=print, silence=0.1)
     with pytest.raises(ImageError) as told:
         store.top()
     assert f"{registry.host} did not answer whole: it fell silent; tried 4 times" in str(told.value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, cast
 
@@ -16,6 +16,7 @@ from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point, Status
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import AgentFailed, HookFailed, Refused, RunTimedOut, Skipped
+from hookline.tasks import cancel_and_wait
 
 
 class CallHost(Protocol):
@@ -106,7 +107,7 @@ class ToolCalls:
                 if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                     raise error
         finally:
-            await _cancelled(tasks)
+            await cancel_and_wait(*tasks)
 
     async def _body(self, each: PendingCall) -> None:
         assert each.tool is not None
@@ -141,7 +142,7 @@ class ToolCalls:
             each.status, each.output = Status.FAILED, {"error": text}
         finally:
             # A tool that has ended leaves no agent running.
-            await _cancelled(tasks)
+            await cancel_and_wait(*tasks)
 
     async def _leave(self, begun: Sequence[PendingCall]) -> None:
         """Runs all end hooks that are due, in call order, even after one of them failed the run."""
@@ -212,12 +213,3 @@ def _error(output: Any) -> str:
     if isinstance(shown, dict) and "error" in shown:
         return str(cast("dict[str, Any]", shown)["error"])
     return as_text(shown)
-
-
-async def _cancelled(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Cancels the tasks that are not done, and waits for them."""
-    left = [task for task in tasks if not task.done()]
-    for task in left:
-        task.cancel()
-    if left:
-        await asyncio.wait(left)

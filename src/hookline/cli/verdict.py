@@ -10,9 +10,10 @@ from hookline.cli.runs import cluster_words
 from hookline.engine.record import Verdict, VerdictKind
 from hookline.errors import UsageError
 from hookline.journal.masking import Mask
-from hookline.journal.user import open_journal, secrets_of
+from hookline.journal.user import open_journal
 from hookline.kube.connect import target_of_runs
 from hookline.options import ClusterOptions, argument, flag
+from hookline.secret_names import secrets_in
 from hookline.terminal import found_run, out, value_of
 
 
@@ -62,7 +63,7 @@ def _answer(options: ApproveOptions, verdict: Verdict) -> int:
         if not journal.answer(question.id, verdict):
             raise UsageError(f"run {run_id}: somebody else has just answered")
     tool = f" {question.tool}" if question.tool else ""
-    mask = Mask(secrets_of(os.environ))
+    mask = Mask(secrets_in(os.environ))
     out.print(f"{verdict.kind}: {question.point}{tool} {mask.json(question.value)}")
     if len(pending) > 1:
         out.print(f"{len(pending) - 1} more questions of this run are waiting")

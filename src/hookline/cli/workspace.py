@@ -9,8 +9,8 @@ from typing import Any
 
 from hookline.errors import UsageError
 from hookline.journal.masking import Mask
-from hookline.journal.user import secrets_of
 from hookline.options import argument, flag, option
+from hookline.secret_names import secrets_in
 from hookline.symphony.attempt import Site, removed
 from hookline.symphony.check import read_workflow
 from hookline.symphony.run import open_site, watchers
@@ -52,7 +52,7 @@ def list_workspaces(options: ListOptions) -> int:
 def remove_workspace(options: RemoveOptions) -> int:
     workflow = read_workflow(options.file).checked()
     key = options.key
-    mask = Mask(secrets_of(os.environ))
+    mask = Mask(secrets_in(os.environ))
     watch = watchers(mask, json=False, quiet=False)
     with open_site(workflow, mask, watch, holder="hookline workspace rm") as site:
         found = site.root.find(key) or next(

@@ -12,8 +12,7 @@ from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import hook
 from hookline.engine.result import HookResult
 from hookline.guards.redact import answered
-
-HIDDEN = "***"
+from hookline.secret_names import HIDDEN, WORDS, is_secret_to_agent
 
 
 @hook(on=["tool.end", "model.end", "agent.end"], inline=True, name="mask_secrets")
@@ -24,7 +23,7 @@ def mask_secrets(ctx: WorkflowContext | None, hook_context: HookContext) -> Hook
 
 def masked(text: str, key: str | None = None) -> str:
     """The text without secrets; `key` is the key it is stored under, if any."""
-    if key is not None and _is_secret_name(key) and _is_value(key, text):
+    if key is not None and is_secret_to_agent(key) and _is_value(key, text):
         return HIDDEN
     text = _without_private_keys(text)
     found = 1
@@ -81,38 +80,24 @@ _BEARER = re.compile(
 )
 _IN_URL = re.compile(r"(://[^\s/:@\"'<>]{0,100}:)(?![$*{<])[^\s/@\"'<>]{1,256}@")
 
-_WORDS = (
-    r"secret|token|passw(?:or)?d|passwd|passphrase|credential|pgpass|(?:api|private|access|signing|encryption|auth"
-    r"|account|master|service)[_.-]?key"
-)
 _ASSIGNED = re.compile(
     # The name of an option or variable from the word that marks a secret; then the separator, then the value.
-    rf"(?P<name>(?:{_WORDS})[\w.-]{{0,40}}+)"
+    rf"(?P<name>(?:{WORDS})[\w.-]{{0,40}}+)"
     r"(?:(?P<quoted>\\{0,3}[\"']?\]?[ \t]{0,3}(?:=>|:=|=|:)[ \t]{0,3}(?P<quote>\\{0,3}[\"']))(?P<inside>[^\s\"'\\]{4,}+(?=(?P=quote)))"
     r"|(?P<plain>=)(?P<value>[^\s\"'`;&|<>(){}\[\],$*\\]{4,}+)(?![(\[{])"
     r"|(?P<yaml>:[ \t]{1,4})(?P<line>[^\s\"'`;&|<>(){}\[\],$*\\]{8,}+)(?=[ \t]*(?:[\r\n]|$)))",
-    re.IGNORECASE,
-)
-_NAME = re.compile(_WORDS, re.IGNORECASE)
-_HARMLESS = re.compile(
-    r"(?:names?|files?|paths?|dir|ur[li]s?|types?|counts?|limits?|lengths?|size|usage|used|budget|ids?|refs?|"
-    r"polic(?:y|ies)|expiry|expires?(?:_?(?:in|at))?|ttl|env|fields?|headers?|endpoints?|scopes?|manager|store)$",
     re.IGNORECASE,
 )
 _REFERENCE = re.compile(r"\$\{?\w*\}?.*|\{\{.*|<.*>|%\(.*|\*+|process\.env\..*|os\.environ.*", re.DOTALL)
 _NUMBER = re.compile(r"[\d.,_]+[kKmM]?")
 _LETTERS = re.compile(r"[A-Za-z]")
 _ANYTHING = re.compile(r"\d")
-_LONGEST_NAME = 120
-
-
-def _is_secret_name(name: str) -> bool:
-    return len(name) <= _LONGEST_NAME and bool(_NAME.search(name)) and not _HARMLESS.search(name.strip())
+_PLAIN_VALUES = ("none", "null", "true", "false", "bearer", "basic", "digest", "negotiate")
 
 
 def _is_value(name: str, value: str) -> bool:
     """True if the value can be a secret: not empty, not a reference, not a number of tokens."""
-    if not value.strip() or _REFERENCE.fullmatch(value) or value.lower() in ("none", "null", "true", "false"):
+    if not value.strip() or _REFERENCE.fullmatch(value) or value.lower() in _PLAIN_VALUES:
         return False
     return not (_NUMBER.fullmatch(value) and "token" in name.lower())
 
@@ -120,7 +105,7 @@ def _is_value(name: str, value: str) -> bool:
 def _hidden_value(found: re.Match[str]) -> str:
     name = found["name"]
     value = found["inside"] or found["value"] or found["line"]
-    if not _is_secret_name(name) or not _is_value(name, value):
+    if not is_secret_to_agent(name) or not _is_value(name, value):
         return found[0]
     looks = bool(_ANYTHING.search(value)) and bool(_LETTERS.search(value) or "token" not in name.lower())
     # Code is full of `token=next_token`: only an upper-case name or a value with a digit counts.

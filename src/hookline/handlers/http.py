@@ -10,15 +10,13 @@ import asyncio
 import json
 import os
 import re
-import socket
-import ssl
-import threading
 from collections.abc import Callable, Collection, Mapping
-from functools import cache
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from functools import partial
+from http.client import HTTPException, HTTPResponse
 from typing import Any
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import SplitResult, urlsplit
 
+from hookline import http_client
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import DEFAULT_TIMEOUT, Handler
 from hookline.engine.result import HookResult
@@ -26,13 +24,12 @@ from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, UsageError
 from hookline.handlers.input import context_json
 from hookline.runners import OUTPUT_CAP, Ending, Output
+from hookline.tasks import StopToken
 
 _threads = Threads()
-_MOST_REDIRECTS = 5
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection"})
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def http_handler(
@@ -58,138 +55,101 @@ def http_handler(
     async def handler(_ctx: WorkflowContext | None, hook_context: HookContext, /) -> HookResult:
         sent = {"Accept": "application/json", "Content-Type": "application/json"}
         sent |= _filled(fields, os.environ if env is None else env)
-        call = _Call(target, encode(hook_context), sent, timeout, cap)
+        stop = StopToken()
+        posted = partial(_posted, target, encode(hook_context), sent, timeout, cap, stop)
         try:
-            body = await _threads.call(call.answer, timeout=timeout)
+            body = await _threads.call(posted, timeout=timeout)
         except HookBroke as exc:
-            call.give_up()
+            stop.stop()
             if exc.kind == "timed_out":
                 raise HookBroke(f"{url} ran past its limit of {timeout:g} s", kind="timed_out") from None
             raise
         except asyncio.CancelledError:
-            call.give_up()
+            stop.stop()
             raise
         return decode(Ending(exit_code=0, stdout=Output(head=body, total=len(body))), hook_context)
 
     return handler
 
 
-class _Call:
-    """One POST with its redirects, made in a thread; `give_up` is called from the loop and ends it there."""
-
-    def __init__(
-        self, target: SplitResult, body: bytes, headers: Mapping[str, str], timeout: float | None, cap: int
-    ) -> None:
-        self._target = target
-        self._body = body
-        self._headers = headers
-        # The limit is kept outside, for the whole; this only sees to it that the thread ends some time.
-        self._patience = None if timeout is None else timeout + 1
-        self._cap = cap
-        self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
-        self._given_up = False
-
-    def answer(self) -> bytes:
-        target = self._target
-        for _ in range(_MOST_REDIRECTS + 1):
-            connection = self._connection(target)
-            try:
-                self._connect(connection, target)
-                body = self._exchanged(connection, target)
-            finally:
-                self._socket = None
-                connection.close()
-            if isinstance(body, bytes):
-                return body
-            target = body
-        raise HookBroke(
-            f"{_shown(self._target)} redirects more than {_MOST_REDIRECTS} times", kind="bad_answer"
-        )
-
-    def give_up(self) -> None:
-        with self._lock:
-            self._given_up = True
-            if self._socket is not None:
-                _shut(self._socket)
-
-    def _connection(self, target: SplitResult) -> HTTPConnection:
-        host = target.hostname or ""
-        if target.scheme == "https":
-            return HTTPSConnection(host, target.port, timeout=self._patience, context=_tls())
-        return HTTPConnection(host, target.port, timeout=self._patience)
-
-    def _connect(self, connection: HTTPConnection, target: SplitResult) -> None:
+def _posted(
+    target: SplitResult,
+    body: bytes,
+    headers: Mapping[str, str],
+    timeout: float | None,
+    cap: int,
+    stop: StopToken,
+) -> bytes:
+    """The answer to one POST with its redirects."""
+    # The limit is kept outside, for the whole; this only sees to it that the thread ends some time.
+    patience = None if timeout is None else timeout + 1
+    at = target
+    for _ in range(http_client.MOST_REDIRECTS + 1):
         try:
-            connection.connect()
-        except OSError as exc:
+            with http_client.exchange(
+                "POST", at, headers=headers, body=body, stop=stop, connect=patience, silence=patience
+            ) as response:
+                answer = _read(response, at, cap)
+        except http_client.NotReached as exc:
             raise HookBroke(
-                f"could not start: {_shown(target)} was not reached: {exc}", kind="not_started"
+                f"could not start: {http_client.shown(at)} was not reached: {exc}", kind="not_started"
             ) from exc
-        with self._lock:
-            self._socket = connection.sock
-            if self._given_up:
-                _shut(connection.sock)
-
-    def _exchanged(self, connection: HTTPConnection, target: SplitResult) -> bytes | SplitResult:
-        """The body of the answer, or where it sends us."""
-        path = (target.path or "/") + (f"?{target.query}" if target.query else "")
-        try:
-            connection.request("POST", path, self._body, dict(self._headers))
-            # Closed by itself: one that says its connection ends with it is no longer the connection's.
-            with connection.getresponse() as response:
-                return self._read(response, target)
         except (OSError, HTTPException) as exc:
             said = f"{exc}" or type(exc).__name__
-            raise HookBroke(f"{_shown(target)} did not answer whole: {said}", kind="bad_answer") from exc
-
-    def _read(self, response: HTTPResponse, target: SplitResult) -> bytes | SplitResult:
-        if 300 <= response.status < 400:
-            return _redirected(target, response)
-        if not 200 <= response.status < 300:
-            said = response.read1(400).decode("utf-8", "replace").strip()
             raise HookBroke(
-                f"{_shown(target)} answered {response.status} {response.reason}{f': {said}' if said else ''}",
-                kind="bad_answer",
-            )
-        return self._json_body(response, target)
-
-    def _json_body(self, response: HTTPResponse, target: SplitResult) -> bytes:
-        body = response.read(self._cap + 1)
-        if len(body) > self._cap:
-            raise HookBroke(f"{_shown(target)} answered with more than {self._cap} bytes", kind="bad_answer")
-        if response.length:
-            raise HookBroke(f"{_shown(target)} broke off in its answer", kind="bad_answer")
-        try:
-            value: Any = json.loads(body)
-        except (ValueError, RecursionError):
-            value = None
-        if not isinstance(value, dict):
-            kind = response.getheader("Content-Type") or "no content type"
-            raise HookBroke(
-                f"{_shown(target)} answered {response.status} ({kind}), and not with a JSON object",
-                kind="bad_answer",
-            )
-        return body
-
-
-def _redirected(target: SplitResult, response: HTTPResponse) -> SplitResult:
-    place = response.getheader("Location") or ""
-    to = urlsplit(urljoin(target.geturl(), place))
-    if place and response.status in (307, 308) and _origin(to) == _origin(target):
-        return to
+                f"{http_client.shown(at)} did not answer whole: {said}", kind="bad_answer"
+            ) from exc
+        if isinstance(answer, bytes):
+            return answer
+        at = answer
     raise HookBroke(
-        f"{_shown(target)} answered {response.status} and redirects to {place[:200]!r};"
-        " only a 307 or 308 to the same host is followed",
+        f"{http_client.shown(target)} redirects more than {http_client.MOST_REDIRECTS} times",
         kind="bad_answer",
     )
 
 
-def _origin(target: SplitResult) -> tuple[str, str | None, int | None]:
+def _read(response: HTTPResponse, target: SplitResult, cap: int) -> bytes | SplitResult:
+    """The body of the answer, or where it sends us."""
+    if 300 <= response.status < 400:
+        return _redirected(target, response)
+    if not 200 <= response.status < 300:
+        said = response.read1(400).decode("utf-8", "replace").strip()
+        raise HookBroke(
+            f"{http_client.shown(target)} answered {response.status} {response.reason}{f': {said}' if said else ''}",
+            kind="bad_answer",
+        )
+    return _json_body(response, target, cap)
+
+
+def _json_body(response: HTTPResponse, target: SplitResult, cap: int) -> bytes:
+    name = http_client.shown(target)
+    body = response.read(cap + 1)
+    if len(body) > cap:
+        raise HookBroke(f"{name} answered with more than {cap} bytes", kind="bad_answer")
+    if response.length:
+        raise HookBroke(f"{name} broke off in its answer", kind="bad_answer")
     try:
-        return target.scheme, target.hostname, target.port or _DEFAULT_PORTS.get(target.scheme)
-    except ValueError:
-        return "", None, None
+        value: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        kind = response.getheader("Content-Type") or "no content type"
+        raise HookBroke(
+            f"{name} answered {response.status} ({kind}), and not with a JSON object", kind="bad_answer"
+        )
+    return body
+
+
+def _redirected(target: SplitResult, response: HTTPResponse) -> SplitResult:
+    place = response.getheader("Location") or ""
+    to = http_client.address(place, target)
+    if to and response.status in (307, 308) and http_client.origin(to) == http_client.origin(target):
+        return to
+    raise HookBroke(
+        f"{http_client.shown(target)} answered {response.status} and redirects to {place[:200]!r};"
+        " only a 307 or 308 to the same host is followed",
+        kind="bad_answer",
+    )
 
 
 def _checked(url: str) -> SplitResult:
@@ -198,7 +158,7 @@ def _checked(url: str) -> SplitResult:
         port = target.port
     except ValueError as exc:
         raise UsageError(f"{url!r} is no URL: {exc}") from None
-    if target.scheme not in _DEFAULT_PORTS or not target.hostname or port == 0:
+    if target.scheme not in ("http", "https") or not target.hostname or port == 0:
         raise UsageError(f"{url!r} is no URL to post to; write http://host/path or https://host/path")
     if target.username is not None:
         raise UsageError("a URL with a password in it is not used; give it as a header from a variable")
@@ -237,20 +197,3 @@ def _filled(headers: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str
                 kind="not_started",
             )
     return filled
-
-
-def _shown(target: SplitResult) -> str:
-    """The URL without its query, which may hold a secret."""
-    return target._replace(query="", fragment="").geturl()
-
-
-def _shut(sock: socket.socket) -> None:
-    try:
-        sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    return ssl.create_default_context()

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from hookline import files
 from hookline.errors import FileError
 from hookline.hookfile.digest import digest
-from hookline.hookfile.trust import digest_of, written
+from hookline.hookfile.trust import digest_of
 from hookline.journal.home import default_path
 
 if TYPE_CHECKING:
@@ -75,9 +76,9 @@ def keep_copy(file: Path, content: bytes, hooks: Sequence[Hook], environ: Mappin
     body = json.dumps({"key": _key(file, content), "code": code, "hooks": rows}).encode()
     place = copy_place(file, environ)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        written(place, digest([body]).encode() + b"\n" + body, mode=0o600)
-    except (OSError, FileError):
+        files.private_folder(place.parent)
+        files.write_whole(place, digest([body]).encode() + b"\n" + body, mode=0o600, sync=True)
+    except OSError:
         pass  # then the next call takes the long way too
 
 
@@ -89,7 +90,7 @@ def copy_place(file: Path, environ: Mapping[str, str]) -> Path:
 
 def _own(place: Path) -> bytes:
     """What is in a file that nobody else can have written."""
-    opened = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    opened = files.open_file(place)
     with open(opened, "rb") as copy:
         known = os.fstat(opened)
         if not stat.S_ISREG(known.st_mode) or known.st_uid != os.geteuid() or known.st_mode & 0o077:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from hookline import files
 from hookline.errors import FileError, UsageError
 from hookline.hookfile.digest import digest
 from hookline.journal.home import default_path
@@ -86,7 +87,7 @@ def remembered(store: Path) -> dict[str, Any]:
 
 def remember(store: Path, value: Mapping[str, Any]) -> None:
     try:
-        store.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        files.private_folder(store.parent)
     except OSError as exc:
         raise FileError(f"cannot be written: {exc.strerror}", file=store) from exc
     written(store, json.dumps(value, indent=2).encode() + b"\n", mode=0o600)
@@ -95,21 +96,12 @@ def remember(store: Path, value: Mapping[str, Any]) -> None:
 def written(file: Path, content: bytes, *, mode: int | None = None) -> None:
     """Whole or not at all; a link stays a link, and the mode stays unless one is given."""
     full = file.resolve()
-    beside = full.with_name(f".{full.name}.{os.getpid()}.new")
     try:
         if mode is None and full.exists():
             mode = full.stat().st_mode & 0o7777
-        with open(beside, "xb") as opened:
-            if mode is not None:
-                os.fchmod(opened.fileno(), mode)
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.replace(beside, full)
+        files.write_whole(full, content, mode=mode, sync=True)
     except OSError as exc:
         raise FileError(f"cannot be written: {exc.strerror}", file=file) from exc
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _store(environ: Mapping[str, str]) -> Path:

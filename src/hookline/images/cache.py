@@ -11,7 +11,6 @@ process.
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import json
 import os
 import re
@@ -23,8 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from hookline import files
 from hookline.errors import ImageError
-from hookline.images.tree import TreeEntry, listing, opened_folder, removed
+from hookline.images.tree import TreeEntry, listing, removed
 
 KEEP_DAYS = 30.0
 KEEP_BYTES = 4 * 1024**3
@@ -90,8 +90,7 @@ class Cache:
             path.mkdir(parents=True, mode=0o700)
         except OSError as exc:
             raise ImageError(f"the cache of images cannot be written: {path.parent}: {exc.strerror}") from exc
-        with opened_folder(path) as fd:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+        with files.locked_folder(path):
             try:
                 yield Room(path)
             finally:
@@ -140,8 +139,7 @@ class Cache:
         """Takes an entry out of sight at once, and then away; not where somebody uses it."""
         aside = self._rooms / uuid.uuid4().hex
         try:
-            with opened_folder(path) as fd:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with files.locked_folder(path, wait=False):
                 self._rooms.mkdir(parents=True, exist_ok=True)
                 os.rename(path, aside)
                 removed(aside)
@@ -151,8 +149,7 @@ class Cache:
 
     def _remove(self, room: Path) -> None:
         try:
-            with opened_folder(room) as fd:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with files.locked_folder(room, wait=False):
                 removed(room)
         except OSError:
             pass  # it is somebody's, or was removed by somebody
@@ -163,8 +160,7 @@ def in_use(path: Path) -> Generator[None]:
     """Holds an entry, so that no process prunes it meanwhile."""
     with ExitStack() as stack:
         try:
-            fd = stack.enter_context(opened_folder(path.parent))
-            fcntl.flock(fd, fcntl.LOCK_SH)
+            stack.enter_context(files.locked_folder(path.parent, shared=True))
             os.stat(path)  # it may have been on its way out when we got the lock
         except OSError:
             raise ImageError(f"the image in {path} was removed meanwhile; fetch it again") from None
@@ -221,7 +217,7 @@ def _used(path: Path) -> float:
 
 def _sync(folder: Path) -> None:
     """Syncs the whole file system at once; file by file, a large image would take minutes."""
-    with opened_folder(folder) as fd:
+    with files.opened_folder(folder) as fd:
         try:
             ctypes.CDLL(None).syncfs(fd)
         except (OSError, AttributeError):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hookline.errors import FileError, ImageError
-from hookline.images.cancellation import Stop
+from hookline.tasks import StopToken
 
 _DOCKER = "docker.io"
 _DOCKER_KEY = "https://index.docker.io/v1/"
@@ -44,7 +44,7 @@ class Login:
         return tuple(filter(None, (self.password, self.identity, self.bearer, self.basic[6:])))
 
 
-def login(registry: str, environ: Mapping[str, str], stop: Stop) -> Login | None:
+def login(registry: str, environ: Mapping[str, str], stop: StopToken) -> Login | None:
     """The login for a registry in docker's configuration; a credential helper is run without a shell."""
     path = _path(environ)
     config = _read(path)
@@ -128,7 +128,9 @@ def _decoded(auth: str, path: Path, key: str) -> tuple[str, str]:
     return username, password.rstrip("\0")
 
 
-def _asked(helper: Any, registry: str, path: Path, environ: Mapping[str, str], stop: Stop) -> Login | None:
+def _asked(
+    helper: Any, registry: str, path: Path, environ: Mapping[str, str], stop: StopToken
+) -> Login | None:
     """The login a credential helper returns; None if it has none."""
     if not isinstance(helper, str) or not _HELPER.fullmatch(helper):
         raise FileError(
@@ -165,7 +167,7 @@ def _answer(out: str, name: str, path: Path) -> Login:
 
 
 def _run(
-    argv: list[str], given: str, name: str, environ: Mapping[str, str], stop: Stop
+    argv: list[str], given: str, name: str, environ: Mapping[str, str], stop: StopToken
 ) -> tuple[int, str, str]:
     try:
         process = subprocess.Popen(

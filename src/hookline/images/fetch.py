@@ -15,7 +15,6 @@ from typing import Any
 from hookline.errors import ImageError, UsageError
 from hookline.images.archives import local_source
 from hookline.images.cache import Cache, Entry, Room
-from hookline.images.cancellation import Stop, stoppable
 from hookline.images.download import PAUSE
 from hookline.images.layers import Unpacker
 from hookline.images.manifest import Platform, here
@@ -24,6 +23,7 @@ from hookline.images.reference import Reference, names
 from hookline.images.registry import RegistryStore
 from hookline.images.sources import FetchContext, ImageSource, ManifestSource, UnpackedImage, is_local
 from hookline.images.tree import listing
+from hookline.tasks import StopToken, stoppable
 
 TIMEOUT = 600.0
 """Seconds for one image, from the first question to the last file."""
@@ -113,7 +113,7 @@ class _Fetcher:
     pause: float
     told: Callable[[str], None]
 
-    def fetched(self, ref: str, source: str, stop: Stop) -> tuple[str, Entry]:
+    def fetched(self, ref: str, source: str, stop: StopToken) -> tuple[str, Entry]:
         """The digest and the cache entry of an image, unpacked now if it is not in the cache."""
         try:
             with self.cache.room() as room, ExitStack() as stack:
@@ -122,7 +122,7 @@ class _Fetcher:
         except OSError as exc:
             raise ImageError(f"{ref}: {exc}") from exc
 
-    def _source(self, ref: str, source: str, room: Room, stop: Stop, stack: ExitStack) -> ImageSource:
+    def _source(self, ref: str, source: str, room: Room, stop: StopToken, stack: ExitStack) -> ImageSource:
         context = FetchContext(
             platform=self.platform,
             limits=self.limits,
@@ -146,7 +146,7 @@ class _Fetcher:
         return (digest, entry) if digest and entry else None
 
     def _unpacked(
-        self, source: ImageSource, ref: str, text: str, room: Room, stop: Stop
+        self, source: ImageSource, ref: str, text: str, room: Room, stop: StopToken
     ) -> tuple[str, Entry]:
         with Unpacker(room.tree, limits=self.limits, read_only=True, check=stop.check) as into:
             image = source.unpack(into)

@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
+from hookline import files
 from hookline.errors import ImageError
 from hookline.images.quota import LIMITS, Limits, Meter
-from hookline.images.tree import ImageTree, opened_folder
+from hookline.images.tree import ImageTree
 
 _CHUNK = 256 * 1024
 # Long names have headers of their own, each of which is read in one piece.
@@ -70,7 +71,7 @@ class Unpacker:
 
     def copy(self, folder: Path) -> None:
         """Copies a plain folder as it is."""
-        with _named(f"{folder}"), opened_folder(folder) as fd:
+        with _named(f"{folder}"), files.opened_folder(folder) as fd:
             self._copy(fd, ())
 
     def finish(self, what: str = "image") -> list[str]:
@@ -159,7 +160,7 @@ class Unpacker:
         mode = stat.S_IMODE(found.st_mode) & 0o777
         if stat.S_ISDIR(found.st_mode):
             self._tree.folder(path, mode)
-            with opened_folder(name, fd) as inner:
+            with files.opened_folder(name, fd) as inner:
                 self._copy(inner, path)
         elif stat.S_ISLNK(found.st_mode):
             target = os.readlink(name, dir_fd=fd)
@@ -167,7 +168,7 @@ class Unpacker:
                 raise ImageError(f"is a link to {target!r}, which leads out of the folder; make it relative")
             self._tree.link(path, target)
         elif stat.S_ISREG(found.st_mode):
-            inner = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=fd)
+            inner = files.open_file(name, fd)
             with open(inner, "rb", buffering=0) as file:
                 self._tree.file(path, mode, found.st_mtime, self._content(file))
         else:

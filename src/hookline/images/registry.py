@@ -8,31 +8,26 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import ssl
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
-from functools import cache
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from ipaddress import ip_address
+from http.client import HTTPException, HTTPResponse
 from typing import Any, TypeVar, cast
 from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
+from hookline import http_client
 from hookline.errors import ImageError
-from hookline.images.cancellation import Stop
 from hookline.images.credentials import Login, login
 from hookline.images.download import Landing
 from hookline.images.manifest import ACCEPTED, Descriptor, digest_of
 from hookline.images.reference import Reference, is_digest
 from hookline.images.sources import LARGEST_TEXT, RawManifest
+from hookline.tasks import StopToken, backoff
 
 T = TypeVar("T")
 
 _HOSTS = {"docker.io": "registry-1.docker.io"}
-_PORTS = {"http": 80, "https": 443}
 _REDIRECTS = (301, 302, 303, 307, 308)
-_MOST_REDIRECTS = 5
-_PASSING = (408, 429, 500, 502, 503, 504)
 _TRIES = 4
 _FIRST_WAIT = 0.3
 _LONGEST_WAIT = 20.0
@@ -40,7 +35,6 @@ _SILENCE = 30.0
 _CONNECT = 15.0
 _CHUNK = 256 * 1024
 _SAID = 200
-_PRINTABLE = re.compile(r"[!-~]+")
 _CHALLENGE = re.compile(r'(\w+)((?:\s*,?\s*\w+=(?:"[^"]*"|[^\s,"]+))+)')
 _PAIR = re.compile(r'(\w+)=(?:"([^"]*)"|([^\s,"]+))')
 
@@ -53,7 +47,7 @@ class RegistryStore:
         reference: Reference,
         *,
         environ: Mapping[str, str],
-        stop: Stop,
+        stop: StopToken,
         told: Callable[[str], None],
         plain: Collection[str] = (),
         silence: float = _SILENCE,
@@ -143,7 +137,8 @@ class RegistryStore:
                     to.restart()
                 if tries >= _TRIES:
                     raise ImageError(f"{exc}; tried {tries} times, and what came of it is not used") from exc
-                self._stop.wait(min(exc.wait or _FIRST_WAIT * 2 ** (tries - 1), _LONGEST_WAIT))
+                pause = exc.wait or backoff(tries, first=_FIRST_WAIT, longest=_LONGEST_WAIT)
+                self._stop.wait(min(pause, _LONGEST_WAIT))
 
     @contextmanager
     def _got(self, path: str, headers: Mapping[str, str], what: str) -> Generator[HTTPResponse]:
@@ -151,7 +146,7 @@ class RegistryStore:
         url = urlsplit(urljoin(self._base.geturl(), path))
         for first in (True, False):
             with self._followed(url, headers, what) as (response, at):
-                asks = response.status == 401 and _origin(at) == _origin(url)
+                asks = response.status == 401 and http_client.origin(at) == http_client.origin(url)
                 if not asks or not first:
                     self._check_status(response, what)
                     yield response
@@ -163,24 +158,28 @@ class RegistryStore:
     def _followed(
         self, url: SplitResult, headers: Mapping[str, str], what: str
     ) -> Generator[tuple[HTTPResponse, SplitResult]]:
-        for _ in range(_MOST_REDIRECTS + 1):
+        for _ in range(http_client.MOST_REDIRECTS + 1):
             sent = dict(headers)
-            if self._authorization and _origin(url) == _origin(self._base):
+            if self._authorization and http_client.origin(url) == http_client.origin(self._base):
                 sent["Authorization"] = self._authorization
             with self._exchanged("GET", url, sent, None, what) as response:
                 if response.status not in _REDIRECTS:
                     yield response, url
                     return
                 url = self._redirected(url, response, what)
-        raise ImageError(f"{what}: {self._base.netloc} redirects more than {_MOST_REDIRECTS} times")
+        raise ImageError(
+            f"{what}: {self._base.netloc} redirects more than {http_client.MOST_REDIRECTS} times"
+        )
 
     def _redirected(self, url: SplitResult, response: HTTPResponse, what: str) -> SplitResult:
         place = response.getheader("Location") or ""
-        to = _address(place, url)
+        to = http_client.address(place, url)
         if to is None:
             raise ImageError(f"{what}: {url.netloc} redirects to {place[:200]!r}, which is no address")
         if to.scheme == "http" and self._base.scheme == "https":
-            raise ImageError(f"{what}: {url.netloc} redirects to {_shown(to)}, which is not encrypted")
+            raise ImageError(
+                f"{what}: {url.netloc} redirects to {http_client.shown(to)}, which is not encrypted"
+            )
         return to
 
     def _logged_in(self, challenges: list[str], what: str) -> str:
@@ -210,24 +209,26 @@ class RegistryStore:
             self._told(f"{self._trouble}; trying without a login")
 
     def _token(self, asked: Mapping[str, str], what: str) -> str:
-        realm = _address(asked.get("realm", ""))
+        realm = http_client.address(asked.get("realm", ""))
         if realm is None:
             raise ImageError(
                 f"{what}: {self._base.netloc} names no usable token server: {asked.get('realm')!r}"
             )
         if realm.scheme == "http" and not self._may_be_plain(realm.netloc):
-            raise ImageError(f"{what}: the token server {_shown(realm)} is not encrypted")
+            raise ImageError(f"{what}: the token server {http_client.shown(realm)} is not encrypted")
         scope = asked.get("scope") or f"repository:{self._reference.repository}:pull"
         query = {"service": asked.get("service", ""), "scope": scope}
         query = {key: value for key, value in query.items() if value}
         with self._token_answer(realm, query, what) as response:
             if response.status in (401, 403):
                 raise ImageError(self._wants_login(what))
-            self._check_status(response, f"{what}: token server {_shown(realm)}")
+            self._check_status(response, f"{what}: token server {http_client.shown(realm)}")
             content = _whole(response, what)
         token = _token_in(content)
         if token is None:
-            raise ImageError(f"{what}: the token server {_shown(realm)} did not answer with a token")
+            raise ImageError(
+                f"{what}: the token server {http_client.shown(realm)} did not answer with a token"
+            )
         return token
 
     @contextmanager
@@ -267,8 +268,8 @@ class RegistryStore:
         told = f"{what}: {self._base.netloc} answered {status} {response.reason}{self._said(response)}"
         if status == 416:
             raise _Passing(told, restart=True)
-        if status in _PASSING:
-            raise _Passing(told, wait=_seconds(response.getheader("Retry-After")))
+        if status in http_client.PASSING:
+            raise _Passing(told, wait=http_client.retry_after(response.getheader))
         raise ImageError(told)
 
     def _said(self, response: HTTPResponse) -> str:
@@ -287,36 +288,45 @@ class RegistryStore:
         self, method: str, url: SplitResult, headers: Mapping[str, str], body: bytes | None, what: str
     ) -> Generator[HTTPResponse]:
         """One request and its answer, both ended when the fetch is."""
-        self._stop.check()
-        proxy = _proxy(url, self._environ)
-        connection = _connection(url, proxy)
         try:
-            self._connect(connection, url, proxy, what)
-            sock = connection.sock
-            sock.settimeout(self._silence)
-            with self._stop.ending(lambda: _shut(sock)), _passing(self._stop, url, what):
-                connection.request(method, _path(url, proxy), body, {"User-Agent": "hookline", **headers})
-                with connection.getresponse() as response:
-                    yield response
-        finally:
-            connection.close()
+            proxy = http_client.proxy_for(url, self._environ)
+        except http_client.WrongProxy as exc:
+            raise ImageError(f"{exc}") from exc
+        with (
+            self._passing(url, proxy, what),
+            http_client.exchange(
+                method,
+                url,
+                headers={"User-Agent": "hookline", **headers},
+                body=body,
+                stop=self._stop,
+                connect=_CONNECT,
+                silence=self._silence,
+                proxy=proxy,
+            ) as response,
+        ):
+            yield response
 
-    def _connect(
-        self, connection: HTTPConnection, url: SplitResult, proxy: SplitResult | None, what: str
-    ) -> None:
+    @contextmanager
+    def _passing(self, url: SplitResult, proxy: SplitResult | None, what: str) -> Generator[None]:
+        """What goes wrong on the way, in words, and whether it may pass."""
         try:
-            connection.connect()
-        except ssl.SSLError as exc:
-            raise ImageError(
-                f"{what}: no encrypted connection to {url.netloc}: {exc}."
-                " Plain HTTP is only used where it is asked for"
-            ) from exc
-        except OSError as exc:
+            yield
+        except http_client.NotReached as exc:
+            if isinstance(exc.__cause__, ssl.SSLError):
+                raise ImageError(
+                    f"{what}: no encrypted connection to {url.netloc}: {exc}."
+                    " Plain HTTP is only used where it is asked for"
+                ) from exc
             through = f" through the proxy {proxy.hostname}" if proxy else ""
             raise _Passing(f"{what}: {url.netloc} was not reached{through}: {exc}") from exc
+        except (OSError, HTTPException) as exc:
+            self._stop.check()
+            said = "it fell silent" if isinstance(exc, TimeoutError) else f"{exc}" or type(exc).__name__
+            raise _Passing(f"{what}: {url.netloc} did not answer whole: {said}") from exc
 
     def _may_be_plain(self, host: str) -> bool:
-        return is_loopback(host) or host in self._plain
+        return http_client.is_loopback(host) or host in self._plain
 
 
 class _Passing(ImageError):
@@ -329,79 +339,6 @@ class _Passing(ImageError):
         super().__init__(message)
         self.wait = wait
         self.restart = restart
-
-
-def is_loopback(host: str) -> bool:
-    """True if a host, with or without a port, is this machine."""
-    name = urlsplit(f"//{host}").hostname or ""
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost"
-
-
-@contextmanager
-def _passing(stop: Stop, url: SplitResult, what: str) -> Generator[None]:
-    try:
-        yield
-    except ImageError:
-        raise
-    except (OSError, HTTPException) as exc:
-        stop.check()
-        said = "it fell silent" if isinstance(exc, TimeoutError) else f"{exc}" or type(exc).__name__
-        raise _Passing(f"{what}: {url.netloc} did not answer whole: {said}") from exc
-
-
-def _connection(url: SplitResult, proxy: SplitResult | None) -> HTTPConnection:
-    host, port = url.hostname or "", url.port
-    through = (proxy.hostname or "", proxy.port or 80) if proxy else None
-    if url.scheme == "http":
-        return HTTPConnection(*(through or (host, port)), timeout=_CONNECT)
-    connection = HTTPSConnection(*(through or (host, port)), timeout=_CONNECT, context=_tls())
-    if through:
-        connection.set_tunnel(host, port or _PORTS["https"])
-    return connection
-
-
-def _path(url: SplitResult, proxy: SplitResult | None) -> str:
-    path = (url.path or "/") + (f"?{url.query}" if url.query else "")
-    return f"http://{url.netloc}{path}" if proxy and url.scheme == "http" else path
-
-
-def _proxy(url: SplitResult, environ: Mapping[str, str]) -> SplitResult | None:
-    """The proxy that the environment names; never for this machine itself."""
-    text = environ.get(f"{url.scheme}_proxy") or environ.get(f"{url.scheme.upper()}_PROXY")
-    if not text or is_loopback(url.netloc):
-        return None
-    host = url.hostname or ""
-    for spared in (environ.get("no_proxy") or environ.get("NO_PROXY") or "").split(","):
-        name = spared.strip().lstrip(".").lower()
-        if name and (name == "*" or host == name or host.endswith(f".{name}")):
-            return None
-    proxy = urlsplit(text if "://" in text else f"http://{text}")
-    if proxy.scheme != "http" or not proxy.hostname or proxy.username:
-        raise ImageError(f"the proxy for {url.scheme} cannot be used; write it as http://host:port")
-    return proxy
-
-
-def _address(text: str, base: SplitResult | None = None) -> SplitResult | None:
-    """The target of a redirect; None if it is not an http or https URL."""
-    if not _PRINTABLE.fullmatch(text):
-        return None
-    try:
-        url = urlsplit(urljoin(base.geturl(), text) if base else text)
-        return url if url.scheme in _PORTS and url.hostname and url.port != 0 else None
-    except ValueError:
-        return None
-
-
-def _origin(url: SplitResult) -> tuple[str, str | None, int | None]:
-    return url.scheme, url.hostname, url.port or _PORTS.get(url.scheme)
-
-
-def _shown(url: SplitResult) -> str:
-    """The URL without its query, which may hold a signature."""
-    return url._replace(query="", fragment="").geturl()
 
 
 def _whole(response: HTTPResponse, what: str) -> bytes:
@@ -437,20 +374,3 @@ def _error_text(content: bytes) -> str:
         return "; ".join(str(error.get("message") or error.get("code")) for error in errors)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return " ".join(content.decode("utf-8", "replace").split())
-
-
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text and text.isdecimal() else None
-
-
-def _shut(sock: socket.socket | None) -> None:
-    try:
-        if sock is not None:
-            sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    return ssl.create_default_context()

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from hookline import files
 from hookline.errors import ImageError
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40  # as many as the kernel follows
 _LATEST = 2**33
@@ -52,7 +52,7 @@ class ImageTree:
     def __init__(
         self, folder: Path, *, depth: int, unlisted: Callable[[str], None], read_only: bool = False
     ) -> None:
-        self._root = os.open(folder, _FOLDER)
+        self._root = files.open_folder(folder)
         self._depth = depth
         self._unlisted = unlisted
         self._unwritable = 0o222 if read_only else 0
@@ -84,7 +84,7 @@ class ImageTree:
             fd = os.open(name, _NEW_FILE, 0o600, dir_fd=place.fd)
             with open(fd, "wb", buffering=0) as file:
                 for chunk in chunks:
-                    _write(file.fileno(), chunk)
+                    files.write_all(file.fileno(), chunk)
                 os.fchmod(fd, mode & ~self._unwritable | self._readable)
                 _date(fd, mtime)
 
@@ -241,24 +241,15 @@ class _LeadsOut(ImageError):
         super().__init__("leads out of the image")
 
 
-@contextmanager
-def opened_folder(path: Path | str, dir_fd: int | None = None) -> Generator[int]:
-    fd = os.open(path, _FOLDER, dir_fd=dir_fd)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
 def listing(folder: Path) -> list[TreeEntry]:
     """Every entry below a folder, sorted; links are not followed."""
-    with opened_folder(folder) as fd:
+    with files.opened_folder(folder) as fd:
         return sorted(_listed(OpenFolder(fd, ())))
 
 
 def removed(folder: Path) -> None:
     """Removes a folder with all its content, read-only or not."""
-    with opened_folder(folder.parent) as fd:
+    with files.opened_folder(folder.parent) as fd:
         _remove(fd, folder.name)
 
 
@@ -279,7 +270,7 @@ def _listed(place: OpenFolder) -> Iterator[TreeEntry]:
 
 
 def _open(place: OpenFolder, name: str) -> OpenFolder:
-    return OpenFolder(os.open(name, _FOLDER, dir_fd=place.fd), (*place.names, name))
+    return OpenFolder(files.open_folder(name, place.fd), (*place.names, name))
 
 
 @contextmanager
@@ -312,17 +303,9 @@ def _remove(fd: int, name: str) -> None:
     if not stat.S_ISDIR(found):
         os.unlink(name, dir_fd=fd)
         return
-    with opened_folder(name, fd) as inner:
-        os.fchmod(inner, 0o700)
-        for child in os.listdir(inner):
-            _remove(inner, child)
-    os.rmdir(name, dir_fd=fd)
-
-
-def _write(fd: int, chunk: bytes) -> None:
-    view = memoryview(chunk)
-    while view:
-        view = view[os.write(fd, view) :]
+    left = files.remove_tree(name, fd)
+    if left:
+        raise left[0][1]
 
 
 def _date(fd: int, mtime: float) -> None:

@@ -16,7 +16,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
-HIDDEN = "***"
+from hookline.secret_names import HIDDEN, KEYS, PLAIN_WORDS, WORDS, is_secret, secret_words
+
 SHORTEST = 6
 """A known secret shorter than this is not looked for; it would be found in half of all words."""
 
@@ -43,7 +44,9 @@ class Mask:
                 return True
         low = text.lower()
         # Plain words first, for they are found much faster than patterns.
-        if "secret" in low or "passw" in low or "passphrase" in low or "credential" in low or "cookie" in low:
+        if "secret" in low or "credential" in low or "cookie" in low:
+            return True
+        if "pass" in low and ("passw" in low or "passphrase" in low or "pgpass" in low):
             return True
         if "bearer" in low or ("auth" in low and ("authorization" in low or '"auth"' in low)):
             return True
@@ -209,23 +212,11 @@ def _later(text: str) -> re.Pattern[str]:
     return cast("re.Pattern[str]", _Later(text))
 
 
-# Each begins with a plain letter: patterns are searched much faster so.
-_KEYS = "|".join(rf"{word}[_ .-]?key" for word in ("api", "private", "access", "signing", "encryption"))
-_WORDS = rf"token(?!i[sz])|secret(?!ar)|passw(?:or)?d|passphrase|credential|authorization|cookie|{_KEYS}"
 # A number behind a JSON key that ends in tokens, or in tokens_used, is a count.
 _SOME_TOKEN = _later(r'token(?!s?(?:_[a-z]{1,20}){0,2}":(?:[\d-]|null))')
-_SOME_KEY = _later(_KEYS)
-_MENTIONED = _later(rf"{_WORDS}|bearer")
-# At least one of them is in each text that _MENTIONED finds something in.
-_PLAIN = ("token", "secret", "passw", "passphrase", "credential", "authorization", "cookie", "key", "bearer")
-_NAME = _later(rf"{_WORDS}|^auth$")
-_HARMLESS = _later(
-    r"(?:token|secret|passw(?:or)?d|credential|cookie|key)s?"
-    r"(?:names?|(?:key)?refs?|types?|ur[li]s?|endpoints?|counts?|limits?|usage|budgets?|polic(?:y|ies))$"
-    r"|^apikeysecret(?:key)?$|^imagepullsecrets?$"
-)
-_NOT_IN_NAMES = _later(r"[^a-z0-9]+")
-_LONGEST_NAME = 120
+_SOME_KEY = _later(KEYS)
+_MENTIONED = _later(rf"{WORDS}|bearer")
+_PLAIN = (*PLAIN_WORDS, "bearer")
 
 _REFERENCE = _later(r"\$\w+|\$\{\w+\}|\$\(\w+\)|\{\{[\w\s.-]*\}\}|\*+")
 _REFERENCE_KEYS = frozenset(
@@ -238,10 +229,10 @@ _A_NAME = _later(r"-{0,2}[A-Za-z_][\w.-]{0,60}")
 
 # Each starts at the word itself and is bounded, so that a long text takes time in proportion to its length.
 _ASSIGNED = _later(
-    rf"((?:{_WORDS})[\w.-]{{0,60}})(?:\\{{0,7}}[\"'])?\]?[ \t]{{0,4}}(?:=>|:=|==?|:)[ \t]{{0,4}}"
+    rf"((?:{WORDS})[\w.-]{{0,60}})(?:\\{{0,7}}[\"'])?\]?[ \t]{{0,4}}(?:=>|:=|==?|:)[ \t]{{0,4}}"
     r"(?:(?:bearer|basic|token|apikey|negotiate)[ \t]{1,4})?"
 )
-_FLAGGED = _later(rf"--(?:[\w-]{{0,40}}?)((?:{_WORDS})[\w-]{{0,40}})[ \t]{{1,4}}(?!-)")
+_FLAGGED = _later(rf"--(?:[\w-]{{0,40}}?)((?:{WORDS})[\w-]{{0,40}})[ \t]{{1,4}}(?!-)")
 _BEARER = _later(r"(bearer)[ \t]{1,4}(?=[\w.~+/=-]{16})")
 _QUOTE = _later(r"(\\{0,7})([\"'])")
 _WORD = _later(r"(?:[^\s\"'&;\\]|\\(?![\"'nrt\\]))+")
@@ -251,14 +242,10 @@ _WHOLE_LINES = ("authorization", "cookie")
 
 @lru_cache(maxsize=2048)
 def _rule(name: str) -> _Rule | None:
-    if len(name) > _LONGEST_NAME:
+    if not is_secret(name):
         return None
-    low = name.lower()
-    words = set(_NAME.findall(low))
-    if not words or _HARMLESS.search(_NOT_IN_NAMES.sub("", low)):
-        return None
-    counts = words == {"token"}
-    return _Rule(counts, counts and "tokens" in low)
+    counts = secret_words(name) == {"token"}
+    return _Rule(counts, counts and "tokens" in name.lower())
 
 
 def _is_reference(value: Any) -> bool:

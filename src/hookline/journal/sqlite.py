@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hookline import files
 from hookline.engine.point import Scope, Status
 from hookline.engine.record import (
     Begun,
@@ -199,7 +200,7 @@ class SqliteJournal:
 
     def _opened(self) -> sqlite3.Connection:
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.private_folder(self.path.parent)
             # Made here and not by SQLite, which would let everybody read it.
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as exc:

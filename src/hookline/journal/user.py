@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,23 +16,17 @@ from hookline.engine.record import Begun
 from hookline.journal.home import default_path
 from hookline.journal.masking import storable
 from hookline.journal.sqlite import SqliteJournal
+from hookline.secret_names import secrets_in
 
 if TYPE_CHECKING:
     from hookline.engine.context import Facts
-
-_SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "API_KEY", "APIKEY", "CREDENTIAL", "PRIVATE_KEY")
-
-
-def secrets_of(environ: Mapping[str, str]) -> list[str]:
-    """The values of variables whose names say that they are secret."""
-    return [value for name, value in environ.items() if any(word in name.upper() for word in _SECRET_WORDS)]
 
 
 def opened_journal(secrets: Iterable[str] = ()) -> SqliteJournal:
     """The user's journal. `HOOKLINE_PAYLOADS=off` keeps inputs and outputs out of it."""
     return SqliteJournal(
         default_path(os.environ),
-        secrets=[*secrets_of(os.environ), *secrets],
+        secrets=[*secrets_in(os.environ), *secrets],
         payloads=os.environ.get("HOOKLINE_PAYLOADS", "on") != "off",
     )
 

@@ -29,7 +29,7 @@ from hookline.kube.cache import Watch
 from hookline.kube.client import Cluster
 from hookline.kube.controller import Controller, Key
 from hookline.kube.errors import AlreadyThere, Conflict, NotThere, Refused
-from hookline.kube.fields import is_owned, items, mapping, timestamp, within
+from hookline.kube.fields import is_owned, items, mapping, within
 from hookline.kube.kinds import (
     ACCOUNT,
     DEPLOYMENT,
@@ -44,6 +44,7 @@ from hookline.kube.kinds import (
     kind_of,
 )
 from hookline.kube.pod_state import trouble
+from hookline.times import utc_text
 
 logger = logging.getLogger("hookline.kube")
 
@@ -282,7 +283,7 @@ def _status(agent: Mapping[str, Any], conditions: Sequence[Condition]) -> Object
                 "reason": each.reason,
                 "message": each.message,
                 "observedGeneration": generation,
-                "lastTransitionTime": since or timestamp(datetime.now(UTC)),
+                "lastTransitionTime": since or utc_text(datetime.now(UTC)),
             }
         )
     return {"observedGeneration": generation, "conditions": told}

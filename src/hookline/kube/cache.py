@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from hookline.kube.errors import ClusterError, Gone, NotThere
 from hookline.kube.kinds import Kind, Object, kind_of
+from hookline.tasks import backoff
 
 logger = logging.getLogger("hookline.kube")
 
@@ -74,7 +74,7 @@ class Store:
         # How far list and watch have brought us; whatever is older and not here was deleted.
         self._version = ""
         self._out = False
-        self._pause = FIRST_PAUSE
+        self._failures = 0
 
     async def run(self) -> None:
         """Keeps the copy up to date until it is cancelled."""
@@ -93,8 +93,8 @@ class Store:
                     await asyncio.sleep(MISSING_PAUSE)
                     continue
                 self._tell(error)
-            await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))
-            self._pause = min(self._pause * 2, LONGEST_PAUSE)
+            self._failures += 1
+            await asyncio.sleep(backoff(self._failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE, jitter=0.5))
 
     def get(self, namespace: str, name: str) -> Object | None:
         return self._objects.get((namespace, name))
@@ -142,10 +142,10 @@ class Store:
         async with aclosing(watching) as events:
             async for word, obj in events:
                 self._seen(word, obj)
-        self._pause = FIRST_PAUSE
+        self._failures = 0
 
     def _seen(self, word: str, obj: Object) -> None:
-        self._pause = FIRST_PAUSE
+        self._failures = 0
         self._version = _version(obj) or self._version
         if word in ("ADDED", "MODIFIED"):
             self._take(obj)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -25,6 +24,7 @@ from hookline.kube.client import Cluster
 from hookline.kube.errors import ClusterError
 from hookline.kube.kinds import Kind, Object
 from hookline.kube.lease import Lease
+from hookline.tasks import backoff, cancel_and_wait, run_interruptible
 
 logger = logging.getLogger("hookline.kube")
 
@@ -67,7 +67,7 @@ class Controller(ABC):
         # Woken while their worker was at it, so that it may have seen the state of before.
         self._again: set[Key] = set()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
-        self._pauses: dict[Key, float] = {}
+        self._failures: dict[Key, int] = {}
         self._places = asyncio.Semaphore(at_once)
 
     @abstractmethod
@@ -111,10 +111,7 @@ class Controller(ABC):
             self.ready.clear()
             for timer in self._timers.values():
                 timer.cancel()
-            workers = list(self._workers.values())
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
+            await cancel_and_wait(*self._workers.values())
 
     def wake(self, key: Key) -> None:
         """Reconciles it soon; once, however often this is called before."""
@@ -144,13 +141,13 @@ class Controller(ABC):
                 logger.exception("%s %s/%s", *key)
                 self._retry(key, None)
             else:
-                self._pauses.pop(key, None)
+                self._failures.pop(key, None)
                 if at is not None:
                     self._wake_in(key, (at - datetime.now(UTC)).total_seconds())
 
     def _retry(self, key: Key, error: ClusterError | None) -> None:
-        pause = min(self._pauses.get(key, _FIRST_PAUSE / 2) * 2, _LONGEST_PAUSE)
-        self._pauses[key] = pause
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        pause = backoff(failures, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         if error is not None:
             level = logging.WARNING if pause > _LOUD_PAUSE else logging.INFO
             logger.log(level, "%s %s/%s: tried again in %g s: %s", *key, pause, error)
@@ -247,20 +244,13 @@ def main(
 ) -> int:
     """Serves until a signal; 130 then, as every program of ours. `journal` is the file that runs are recorded in."""
 
-    async def work(opened: Journal | None) -> None:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, task.cancel)
+    async def work(opened: Journal | None) -> int:
         async with Cluster.from_kubeconfig(kubeconfig) as cluster:
             await serve(cluster, controllers, lease_namespace=lease_namespace, port=port, journal=opened)
+        return 0
 
-    try:
-        with _opened(journal) as opened:
-            asyncio.run(work(opened))
-    except asyncio.CancelledError:
-        return 130
-    return 0
+    with _opened(journal) as opened:
+        return run_interruptible(lambda: work(opened))
 
 
 @contextlib.contextmanager

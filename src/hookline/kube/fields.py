@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, cast
 
 Object = Mapping[str, Any]
@@ -32,16 +31,6 @@ def owners(obj: Object) -> list[Object]:
 def is_owned(obj: Object, uid: str) -> bool:
     """True if the object names an owner with this uid."""
     return any(owner.get("uid") == uid for owner in owners(obj))
-
-
-def timestamp(moment: datetime) -> str:
-    """A moment as the cluster writes it."""
-    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def moment(text: Any) -> datetime:
-    """The moment of a timestamp of the cluster."""
-    return datetime.fromisoformat(str(text).replace("Z", "+00:00"))
 
 
 def bare(obj: Object) -> dict[str, Any]:

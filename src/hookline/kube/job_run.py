@@ -20,6 +20,7 @@ from hookline.kube.kinds import JOB, POD
 from hookline.kube.logs import LogEnd, LogReader
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.kube.pods import child
+from hookline.tasks import cancel_and_wait
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
@@ -155,9 +156,7 @@ class _Tending:
                 await self._woken(seen)
         finally:
             left: list[asyncio.Task[Any]] = [*watching, *([self._reading] if self._reading else [])]
-            for each in left:
-                each.cancel()
-            await asyncio.gather(*left, return_exceptions=True)
+            await cancel_and_wait(*left)
 
     def _look(self) -> WorkloadState:
         whole = self._jobs.get(self._namespace, self._name)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from hookline.kube.fields import is_owned, moment
+from hookline.kube.fields import is_owned
 from hookline.kube.pod_state import (
     ContainerPhase,
     ContainerState,
@@ -23,6 +23,7 @@ from hookline.kube.pod_state import (
     job_failure,
     trouble,
 )
+from hookline.times import parse_time
 
 Object = Mapping[str, Any]
 
@@ -169,7 +170,7 @@ def _gone(
 def lost_at(pod: Object | None) -> datetime | None:
     """The moment from which a pod that was deleted counts as gone with its node."""
     ending = pod["metadata"].get("deletionTimestamp") if pod is not None else None
-    return moment(ending) + timedelta(seconds=NODE_LOST) if ending else None
+    return parse_time(ending) + timedelta(seconds=NODE_LOST) if ending else None
 
 
 def _ended(
@@ -229,7 +230,7 @@ def _waited(
 
 def _trouble(whole: Object | None, pod: Object | None, slots: list[Slot]) -> Trouble | None:
     if pod is None:
-        since = moment(whole["metadata"]["creationTimestamp"]) if whole else None
+        since = parse_time(whole["metadata"]["creationTimestamp"]) if whole else None
         said = "the cluster has made no pod of it"
         return Trouble("NoPod", said, patience=NO_POD, quiet=_QUIET, since=since)
     found = trouble(pod)
@@ -240,6 +241,6 @@ def _trouble(whole: Object | None, pod: Object | None, slots: list[Slot]) -> Tro
         for slot in slots
         if slot.seen.started is not None and slot.seen.seconds is not None
     ]
-    since = max([moment(pod["metadata"]["creationTimestamp"]), *ends])
+    since = max([parse_time(pod["metadata"]["creationTimestamp"]), *ends])
     said = "its next container does not start; `kubectl describe pod` tells what it waits for"
     return Trouble("NotStarting", said, patience=_STUCK, quiet=_QUIET, since=since)

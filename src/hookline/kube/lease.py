@@ -7,22 +7,24 @@ counts from before it asked for the renewal. So the holder has stopped before an
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import logging
 import os
 import secrets
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol, cast
 
+from hookline import files
 from hookline.errors import HooklineError, UsageError
 from hookline.kube.errors import AlreadyThere, ClusterError, Conflict, NotThere
 from hookline.kube.kinds import LEASE, Kind, Object
+from hookline.tasks import cancel_and_wait
+from hookline.times import utc_text
 
 logger = logging.getLogger("hookline.kube")
 
@@ -59,7 +61,7 @@ def claimed(
 ) -> Object:
     """The lease as held by `identity`, renewed now."""
     spec = dict(_spec(lease))
-    time = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    time = utc_text(now, timespec="microseconds")
     if spec.get("holderIdentity") != identity:
         spec["acquireTime"] = time
         spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + (lease is not None)
@@ -149,11 +151,7 @@ class Lease:
                 yield renewal
             finally:
                 self.leading = False
-                renewal.cancel()
-                await asyncio.wait({renewal})
-                if not renewal.cancelled():
-                    # Whoever was given the task may not have asked for its end.
-                    renewal.exception()
+                await cancel_and_wait(renewal)
                 await self._release()
 
     @contextmanager
@@ -161,10 +159,10 @@ class Lease:
         if self._lock is None:
             yield
             return
-        self._lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(self._lock, "a+") as opened:
+        files.private_folder(self._lock.parent)
+        with ExitStack() as stack:
             try:
-                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                stack.enter_context(files.locked_file(self._lock, wait=False))
             except BlockingIOError:
                 raise LeaseHeld("another process of this machine", self._name) from None
             yield
@@ -205,10 +203,9 @@ class Lease:
             await asyncio.wait({work, renewal}, return_when=asyncio.FIRST_COMPLETED)
             ended = work.done()
         finally:
-            work.cancel()
             try:
                 # The lease is renewed for as long as the body takes to end.
-                await asyncio.wait({work})
+                await cancel_and_wait(work)
             finally:
                 if not work.done():
                     # Cancelled a second time, we leave with the body at work: then the lease has to run out.

@@ -11,7 +11,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from hookline.kube.fields import items, mapping, moment
+from hookline.kube.fields import items, mapping
+from hookline.times import parse_time
 
 Object = Mapping[str, Any]
 
@@ -87,7 +88,7 @@ def container_state(pod: Object, name: str) -> ContainerState:
     if ended:
         return _ended(pod, name, ended)
     if running:
-        return ContainerState(state=ContainerPhase.RUNNING, started=moment(running.get("startedAt")))
+        return ContainerState(state=ContainerPhase.RUNNING, started=parse_time(running.get("startedAt")))
     return ContainerState()
 
 
@@ -99,7 +100,7 @@ def trouble(pod: Object) -> Trouble | None:
             said = str(condition.get("message") or "no node takes it")
             at = condition.get("lastTransitionTime")
             # A claim that is just being bound is nothing to speak of.
-            since = moment(at) if isinstance(at, str) else None
+            since = parse_time(at) if isinstance(at, str) else None
             return Trouble(reason, said, patience=_LONG, quiet=_SOON if since else 0.0, since=since)
     for status in _statuses(pod):
         waiting = mapping(mapping(status.get("state")).get("waiting"))
@@ -147,8 +148,8 @@ def evicted(pod: Object) -> str:
 def _ended(pod: Object, name: str, ended: Object) -> ContainerState:
     code, why = ended.get("exitCode"), str(ended.get("reason") or "")
     began, end = ended.get("startedAt"), ended.get("finishedAt")
-    started = moment(began) if began else None
-    seconds = (moment(end) - started).total_seconds() if started and end else None
+    started = parse_time(began) if began else None
+    seconds = (parse_time(end) - started).total_seconds() if started and end else None
     reason, detail = Reason.EXITED, ""
     said = str(ended.get("message") or "").strip()
     if why == "OOMKilled":

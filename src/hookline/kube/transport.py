@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
+import math
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Mapping
 from typing import Final, NamedTuple, TypeAlias, cast
@@ -16,11 +16,12 @@ from typing import Final, NamedTuple, TypeAlias, cast
 import httpx2
 
 from hookline.errors import UsageError
+from hookline.http_client import PASSING, retry_after
 from hookline.kube.errors import Conflict, Gone, NotThere, Refused, Unreachable
 from hookline.kube.kinds import Kind, Object
 from hookline.kube.kubeconfig import LOGIN_ERRORS, ClusterConfig, http_client
+from hookline.tasks import backoff
 
-_OVERLOADED: Final = frozenset({429, 500, 502, 503, 504})
 # The server did nothing yet, so even a create may be tried again.
 _UNTOUCHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 # httpx2 does not turn every error of a TLS connection into one of its own.
@@ -132,7 +133,7 @@ class Transport:
                 safe = again or isinstance(error, _UNTOUCHED)
             if not safe or attempt == tries:
                 raise trouble
-            spread = pause * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)
+            spread = backoff(attempt, first=pause, longest=math.inf, jitter=0.5)
             await asyncio.sleep(max(spread, min(wait, 5.0)))
         raise UsageError(f"tries={tries!r}; at least 1 is needed")
 
@@ -157,7 +158,7 @@ class Transport:
             said = _said(await _body(answer, 2**16), answer.status_code)
         finally:
             await answer.aclose()
-        if answer.status_code in _OVERLOADED:
+        if answer.status_code in PASSING:
             raise _Overloaded(request, answer, said)
         raise refusal(answer.status_code, said, request)
 
@@ -171,8 +172,7 @@ class _Overloaded(Unreachable):
     def __init__(self, request: ApiRequest, answer: httpx2.Response, said: str) -> None:
         super().__init__(f"{request.line}: status {answer.status_code}: {said}")
         self.status = answer.status_code
-        asked = answer.headers.get("Retry-After", "")
-        self.wait = float(asked) if asked.isdecimal() else 0.0
+        self.wait = retry_after(answer.headers.get) or 0.0
 
 
 def refusal(status: int, said: str, request: ApiRequest) -> Refused | Unreachable:

@@ -8,7 +8,6 @@ import hashlib
 import json as jsonlib
 import os
 import secrets
-import signal
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,11 +23,13 @@ from hookline.journal.intake import Intake, OnceJournal
 from hookline.journal.masking import Mask
 from hookline.journal.owner import alive, owner
 from hookline.journal.recovery import is_abandoned, lost_ends
-from hookline.journal.user import open_journal, secrets_of
+from hookline.journal.user import open_journal
 from hookline.kube.connect import Target, connected
 from hookline.options import KUBERNETES, RunOptions
 from hookline.pyagent.run import RESULT
+from hookline.secret_names import secrets_in
 from hookline.source import text_of
+from hookline.tasks import off_signals, on_signals
 from hookline.terminal import err, print_result, watcher
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def _image(images: Sequence[str]) -> str:
 
 
 async def _sent(wanted: _Wanted, target: Target, *, json: bool, quiet: bool) -> int:
-    mask = Mask([*secrets_of(os.environ), *secrets_of(wanted.env)])
+    mask = Mask([*secrets_in(os.environ), *secrets_in(wanted.env)])
     watch = watcher(mask, json=json, quiet=quiet)
     with open_journal() as journal:
         async with connected(target) as cluster:
@@ -216,10 +217,9 @@ async def _interrupts(
 ) -> AsyncGenerator[None]:
     from hookline.kube.job_run import end
 
-    loop = asyncio.get_running_loop()
     ends: list[asyncio.Task[None]] = []
 
-    def interrupt() -> None:
+    def interrupt(_number: int) -> None:
         if not ends:
             err.print(
                 "interrupted: end hooks are running in the pod; once more ends them too", style="yellow"
@@ -228,13 +228,11 @@ async def _interrupts(
         asked.set()
         ends.append(asyncio.ensure_future(end(cluster, job, at_once=bool(ends))))
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, interrupt)
+    on_signals(interrupt)
     try:
         yield
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
+        off_signals()
         await asyncio.gather(*ends)
 
 

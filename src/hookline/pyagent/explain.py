@@ -12,11 +12,11 @@ from hookline.engine.hook import Hook, Mode, settled_on_error
 from hookline.engine.point import Point
 from hookline.hookfile.attach import hooks_of
 from hookline.journal.masking import Mask
-from hookline.journal.user import secrets_of
 from hookline.options import ExplainOptions
 from hookline.pyagent.run import AGENT_HERE, refuse_unsound
 from hookline.runners.local import LocalRunner
 from hookline.runners.places import Place, known_place, runs_in
+from hookline.secret_names import secrets_in
 from hookline.terminal import Explained, ExplainedHook
 
 
@@ -92,7 +92,7 @@ def _notes(loaded: Loaded, hooks: Sequence[Hook]) -> list[str]:
         for hook in hooks
         if hook.mode is Mode.ENFORCE and hook.points & {Point.MODEL_END, Point.STEP_END, Point.AGENT_END}
     ]
-    mask = Mask(secrets_of(os.environ))
+    mask = Mask(secrets_in(os.environ))
     notes = [
         f"{server}: its tools are listed when a run begins; {mask.text(server.place)}"
         for server in loaded.agent.servers

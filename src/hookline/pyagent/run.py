@@ -17,9 +17,10 @@ from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
 from hookline.journal.recovery import recover
 from hookline.journal.stream import Sender
-from hookline.journal.user import open_journal, secrets_of
+from hookline.journal.user import open_journal
 from hookline.options import RunOptions
 from hookline.runners.places import place_of, usable
+from hookline.secret_names import secrets_in
 from hookline.terminal import (
     approver_of,
     err,
@@ -51,7 +52,7 @@ def run_agent(loaded: Loaded, options: RunOptions, loader: Loader) -> int:
     given = sys.stdin.read() if options.input == "-" else options.input
     if not given:
         raise UsageError(f'say what the agent is asked: hookline run {options.file} "..."')
-    mask = Mask([*secrets_of(os.environ), *loaded.secrets])
+    mask = Mask([*secrets_in(os.environ), *loaded.secrets])
     sender = Sender(_printed, mask) if options.records else None
     watch = sender.record if sender else watcher(mask, json=options.json, quiet=options.quiet)
     with open_journal(loaded.secrets) as journal:

@@ -20,10 +20,11 @@ from hookline.journal.encoding import Encoding, decoded
 from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
 from hookline.journal.stream import SERVING, Sender
-from hookline.journal.user import open_journal, secrets_of
+from hookline.journal.user import open_journal
 from hookline.options import ServeOptions
 from hookline.pyagent.run import Loader, progress, recover_others, refuse_unsound, take
 from hookline.runners.places import place_of, usable
+from hookline.secret_names import secrets_in
 from hookline.terminal import err, interruptible, print_json, watcher
 
 PORT = 8080
@@ -46,7 +47,7 @@ def serve_agent(options: ServeOptions, load: Loader) -> int:
     runner = place.runner(workspace=Path.cwd(), files=options.hooks)
     more = hooks_of(options.hooks, runner)
     secrets = loaded.secrets
-    mask = Mask([*secrets_of(os.environ), *secrets])
+    mask = Mask([*secrets_in(os.environ), *secrets])
     shown, sender = watcher(mask, json=json, quiet=quiet), _sender(mask)
     watchers = [*([shown] if shown else []), *([_recording(sender, mask)] if sender else [])]
     since = time.time()

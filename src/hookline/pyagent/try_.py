@@ -18,11 +18,12 @@ from hookline.engine.result import HookAction, Outcome
 from hookline.errors import UsageError
 from hookline.hookfile.attach import hooks_of
 from hookline.journal.masking import Mask
-from hookline.journal.user import open_journal, secrets_of
+from hookline.journal.user import open_journal
 from hookline.journal.view import Tree
 from hookline.options import TryOptions
 from hookline.pyagent.run import progress, refuse_unsound
 from hookline.runners.local import LocalRunner
+from hookline.secret_names import secrets_in
 from hookline.terminal import found_run, out, print_json, show
 
 
@@ -33,7 +34,7 @@ def try_agent(loaded: Loaded, options: TryOptions) -> int:
     runner = LocalRunner()
     more = hooks_of(options.hooks, runner)
     events = _wanted_events(loaded, options)
-    mask = Mask(secrets_of(os.environ))
+    mask = Mask(secrets_in(os.environ))
 
     async def main() -> list[Outcome]:
         try:

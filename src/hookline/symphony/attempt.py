@@ -33,6 +33,7 @@ from hookline.symphony.issue import Issue
 from hookline.symphony.prompt import guidance, issue_values, rendered
 from hookline.symphony.types import Workflow, declaration
 from hookline.symphony.workspace import Root, Workspace, WorkspaceError, workspace_key
+from hookline.tasks import finish
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -260,7 +261,7 @@ class _Work:
         try:
             return await self._turns(session.turn, prompt, run_id)
         finally:
-            await _to_its_end(session.close())
+            await finish(session.close())
 
     async def _turns(self, take: Callable[[str], Awaitable[str]], prompt: str, run_id: str) -> Attempted:
         issue, most = self.issue, self.workflow.agent.max_turns
@@ -308,7 +309,7 @@ async def _made(site: Site, workspace: Workspace, issue: Issue) -> Workspace:
     except BaseException as exc:
         if isinstance(exc, RunEnded):
             exc.run_id = workspace.run_id
-        await _to_its_end(_given_up(site, workspace, scope, str(exc) or type(exc).__name__))
+        await finish(_given_up(site, workspace, scope, str(exc) or type(exc).__name__))
         raise
 
 
@@ -504,21 +505,6 @@ def _status(exc: BaseException, scope: OpenScope | None = None) -> Status:
     if isinstance(exc, RunTimedOut) or (isinstance(exc, TurnFailed) and exc.kind in _TIMEOUTS):
         return Status.TIMED_OUT
     return scope.status_of(exc) if scope is not None else Status.FAILED
-
-
-async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Await it to its end also where we are cancelled meanwhile, for it ends what we began."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError as exc:
-            cancelled = exc
-    if cancelled is not None:
-        task.exception()
-        raise cancelled
-    return task.result()
 
 
 async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> list[str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hookline import files
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import Hook
 from hookline.engine.point import Point, Scope
@@ -72,15 +73,13 @@ class Outputs:
 
     def keep(self, name: str, text: str) -> Path:
         """Where it is; OSError where it cannot be kept."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.private_folder(self.folder)
         now = time.time()
         if now - self._tidied > _TIDY:
             self._tidied = now
             self._tidy(now - self._keep_seconds)
         path = self.folder / name
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
+        files.write_whole(path, text.encode("utf-8", "backslashreplace"), mode=0o600)
         return path
 
     def _tidy(self, oldest: float) -> None:

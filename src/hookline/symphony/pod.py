@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -19,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hookline import files
 from hookline.engine.hook import Hook
 from hookline.engine.pipeline import Recorder
 from hookline.engine.record import Begun, Called, Decided, Ended, RunRow
@@ -29,9 +29,9 @@ from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
 from hookline.journal.sqlite import SqliteJournal
 from hookline.journal.stream import Sender
-from hookline.journal.user import secrets_of
 from hookline.options import flag, option
 from hookline.runners.local import LocalRunner
+from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.symphony.agents import Told
 from hookline.symphony.agents.guard import guard_of
@@ -46,6 +46,7 @@ from hookline.symphony.trackers import Tracker, TrackerError
 from hookline.symphony.types import Workflow
 from hookline.symphony.worker import agent_of, tracker_of
 from hookline.symphony.workspace import Root, WorkspaceError, workspace_key
+from hookline.tasks import on_signals
 
 TOLD = "told"
 ENDED = "ended"
@@ -94,7 +95,7 @@ class AttemptOptions:
 
 def attempt(options: AttemptOptions) -> int:
     """Work on the issue once, or remove its workspace."""
-    mask = Mask(secrets_of(os.environ))
+    mask = Mask(secrets_in(os.environ))
     _log(mask)
     sender = Sender(_line, mask)
     given = _Given(
@@ -136,7 +137,7 @@ class _Journal(SqliteJournal):
     def __init__(self, sender: Sender) -> None:
         super().__init__(
             default_path(os.environ),
-            secrets=secrets_of(os.environ),
+            secrets=secrets_in(os.environ),
             payloads=os.environ.get("HOOKLINE_PAYLOADS", "on") != "off",
             keep_bytes=KEPT,
         )
@@ -200,15 +201,14 @@ async def _ended(given: _Given, sender: Sender, mask: Mask, work: Work) -> tuple
     stalling = asyncio.ensure_future(_stalled(given.workflow.codex.stall_timeout, telling, stop, task))
     signals = 0
 
-    def terminate() -> None:
+    def terminate(_number: int) -> None:
         nonlocal signals
         signals += 1
         # One that has stalled is ending already: the first signal must not cut its end hooks short.
         if signals > 1 or stop.outcome is None:
             stop.now(task)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, terminate)
+    on_signals(terminate)
     try:
         return 0, {"outcome": "ok", **await task}
     except asyncio.CancelledError as exc:
@@ -362,9 +362,7 @@ def _begin_once(mark: str) -> None:
     file = default_path(os.environ).parent / "begun"
     if file.exists() and file.read_text() == mark:
         raise UsageError("an earlier pod had begun this attempt and is gone; it is not begun a second time")
-    new = file.with_name("begun~")
-    new.write_text(mark)
-    new.rename(file)
+    files.write_whole(file, mark.encode())
 
 
 def _failure(given: _Given, mask: Mask, outcome: str, error: str) -> dict[str, Any]:

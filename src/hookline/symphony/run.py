@@ -17,9 +17,10 @@ from hookline.hookfile.attach import hooks_of
 from hookline.journal.home import default_path
 from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
-from hookline.journal.user import open_journal, secrets_of
+from hookline.journal.user import open_journal
 from hookline.options import RunOptions
 from hookline.runners.places import Place, place_of, usable
+from hookline.secret_names import secrets_in
 from hookline.symphony.agents import CodingAgent, Told
 from hookline.symphony.agents.guard import Guard, guard_of
 from hookline.symphony.attempt import Attempted, Site, Stop, attempt, recovered, removed
@@ -52,7 +53,7 @@ def run_one_issue(options: RunOptions) -> int:
         )
     for text in () if options.quiet else place.told(AGENT_HERE, files=hooks):
         err.print(text, style="yellow")
-    mask = Mask(secrets_of(os.environ))
+    mask = Mask(secrets_in(os.environ))
     watch = watchers(mask, json=options.json, quiet=options.quiet)
     with open_site(workflow, mask, watch, holder=f"hookline run {file}", place=place, files=hooks) as site:
         given = tuple(hooks_of(hooks, site.runner))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,11 +16,12 @@ from hookline.hookfile.attach import hooks_of
 from hookline.journal.home import default_path
 from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
-from hookline.journal.user import open_journal, secrets_of
+from hookline.journal.user import open_journal
 from hookline.kube.connect import Target, connected
 from hookline.kube.lease import Lease, LeaseHeld
 from hookline.options import AGENT, KUBERNETES, WORKFLOW, ServeOptions, refuse_given
 from hookline.runners.local import LocalRunner
+from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.symphony.agents import CodingAgent
 from hookline.symphony.agents.guard import Once, guard_of
@@ -36,6 +36,7 @@ from hookline.symphony.trackers import TrackerError
 from hookline.symphony.types import Workflow, WorkflowError
 from hookline.symphony.worker import SiteWorker, agent_of, secret_names, tracker_of
 from hookline.symphony.workspace import Root
+from hookline.tasks import cancel_and_wait, on_signals
 from hookline.terminal import err, print_json
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def serve_workflow(options: ServeOptions) -> int:
     """Work on the issues here, or each in a pod of a cluster."""
     terms = _terms(options)
     path = workflow_file(options.file or None, Path.cwd())
-    mask = Mask(secrets_of(os.environ))
+    mask = Mask(secrets_in(os.environ))
     last = LastLines()
     live = err.is_terminal and not options.json and not options.quiet
     log_to(mask, last, live=live, quiet=options.quiet)
@@ -112,7 +113,7 @@ async def _served(
 ) -> int:
     changed = asyncio.Event()
     service = Service(watched, lambda workflow: tracker_of(workflow, os.environ), worker, changed=changed.set)
-    _on_signals(service)
+    on_signals(lambda _number: service.stop())
     try:
         for line in await recovered(site):
             logging.getLogger(__name__).warning("what a killed service left could not be finished: %s", line)
@@ -158,7 +159,7 @@ async def _served_there(
                 service = Service(
                     watched, lambda found: tracker_of(found, os.environ), worker, changed=changed.set
                 )
-                _on_signals(service)
+                on_signals(lambda _number: service.stop())
                 try:
                     await _taken_up(worker, workflow)
                     async with _api(watched, service, port), _shown(service, changed, show):
@@ -242,8 +243,7 @@ async def _shown(
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.wait({task})
+        await cancel_and_wait(task)
         show(service.snapshot())
         closing = getattr(show, "close", None)
         if closing is not None:
@@ -274,12 +274,6 @@ def _terms(options: ServeOptions) -> dict[str, Any] | None:
         "hooks": tuple((os.path.basename(each), text_of(each)) for each in options.hooks),
         "env": {"HOOKLINE_PAYLOADS": payloads} if payloads else {},
     }
-
-
-def _on_signals(service: Service) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, service.stop)
 
 
 def _checked(workflow: Workflow) -> None:

@@ -17,10 +17,10 @@ from hookline.engine.point import Point, Status, point_named
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import UsageError
 from hookline.journal.masking import Mask
-from hookline.journal.user import secrets_of
 from hookline.options import TryOptions
 from hookline.runners import Runner
 from hookline.runners.local import LocalRunner
+from hookline.secret_names import secrets_in
 from hookline.symphony.hooks import Outputs, Scene, Scripts, workspace_hooks
 from hookline.symphony.issue import Issue
 from hookline.symphony.run import names_of_secrets, watchers
@@ -40,7 +40,7 @@ class Tried:
 def try_hook(workflow: Workflow, options: TryOptions) -> int:
     """Run the hook of a point, and say what it printed and decided; 1 where it refused."""
     workflow = workflow.checked()
-    mask = Mask(secrets_of(os.environ))
+    mask = Mask(secrets_in(os.environ))
     names = names_of_secrets(workflow)
 
     async def main() -> int:

@@ -12,7 +12,6 @@ by somebody else, and is used as it is.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -26,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from hookline import files
 from hookline.engine.threads import Threads
 from hookline.errors import HooklineError
 
@@ -34,7 +34,6 @@ OWN = ".hookline~"
 LONGEST = 255
 _STATES = ("making", "ready", "ending")
 _TRASH = "trash"
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _KEY = re.compile(r"[A-Za-z0-9._-]+")
 _threads = Threads(cap=8)
@@ -149,7 +148,8 @@ class Root:
     def listed(self) -> list[Workspace]:
         """Every workspace, by key; those that somebody else made too."""
         keys = {name for fd in self._notes.values() if fd >= 0 for name in os.listdir(fd)}
-        keys.update(entry.name for entry in _entries(self._fd) if entry.is_dir(follow_symlinks=False))
+        with os.scandir(self._fd) as entries:
+            keys.update(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
         found = [self.find(key) for key in sorted(keys) if _KEY.fullmatch(key)]
         return [each for each in found if each is not None]
 
@@ -274,7 +274,7 @@ class Root:
         if self._kind(key) is None:
             return None
         name = f"{secrets.token_hex(8)}"
-        _unlock(self._fd, key)
+        files.make_ours(key, self._fd)
         os.rename(key, name, src_dir_fd=self._fd, dst_dir_fd=self._trash)
         return name
 
@@ -297,7 +297,7 @@ class Root:
 
     def _entered(self, workspace: Workspace) -> int:
         try:
-            fd = os.open(workspace.key, _FOLDER, dir_fd=self._fd)
+            fd = files.open_folder(workspace.key, self._fd)
         except OSError as exc:
             kind = self._kind(workspace.key)
             if kind is None:
@@ -357,7 +357,7 @@ class Root:
         if self._notes[state] < 0:
             return None
         try:
-            fd = os.open(key, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._notes[state])
+            fd = files.open_file(key, self._notes[state])
         except FileNotFoundError:
             return None
         except OSError as exc:
@@ -381,28 +381,21 @@ class Root:
             "run_id": workspace.run_id,
             "created": workspace.created,
         }
-        name = f"{secrets.token_hex(8)}~"
-        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._own)
-        try:
-            try:
-                _write_all(fd, json.dumps(note).encode())
-            finally:
-                os.close(fd)
-            os.rename(name, workspace.key, src_dir_fd=self._own, dst_dir_fd=self._notes[state])
-        except BaseException:
-            _unlink(name, self._own)
-            raise
+        files.write_whole(workspace.key, json.dumps(note).encode(), mode=0o600, dir_fd=self._notes[state])
 
     def _move_note(self, key: str, old: str, new: str) -> None:
         os.rename(key, key, src_dir_fd=self._notes[old], dst_dir_fd=self._notes[new])
 
     def _drop_note(self, state: str, key: str) -> None:
-        _unlink(key, self._notes[state])
+        try:
+            os.unlink(key, dir_fd=self._notes[state])
+        except FileNotFoundError:
+            pass
 
     def _opened(self, path: str, *, make: bool) -> int:
         if make:
             os.makedirs(self.path, exist_ok=True)
-        fd = os.open(self.path, _FOLDER)
+        fd = files.open_folder(self.path)
         self._fds.append(fd)
         return fd
 
@@ -416,17 +409,17 @@ class Root:
             except FileExistsError:
                 pass
         try:
-            fd = os.open(name, _FOLDER, dir_fd=parent)
+            fd = files.open_folder(name, parent)
         except FileNotFoundError:
             return -1
         self._fds.append(fd)
         return fd
 
     def _lock(self, holder: str) -> None:
-        fd = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._own)
+        fd = files.open_lock("lock", self._own)
         self._fds.append(fd)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            files.lock(fd, wait=False)
         except BlockingIOError:
             who = os.pread(fd, 1000, 0).decode("utf-8", "replace").strip() or "another process"
             raise WorkspaceError(
@@ -435,20 +428,9 @@ class Root:
             ) from None
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         os.ftruncate(fd, 0)
-        _write_all(fd, f"{holder} (process {os.getpid()} on {socket.gethostname()}, since {since})".encode())
-
-
-def _unlink(name: str, folder: int) -> None:
-    try:
-        os.unlink(name, dir_fd=folder)
-    except FileNotFoundError:
-        pass
-
-
-def _write_all(fd: int, content: bytes) -> None:
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
+        files.write_all(
+            fd, f"{holder} (process {os.getpid()} on {socket.gethostname()}, since {since})".encode()
+        )
 
 
 _REASONS = {
@@ -483,57 +465,10 @@ def _told(what: str) -> Generator[None]:
         raise WorkspaceError(f"{what}: {_why(exc)}", kind="root_unusable") from exc
 
 
-def _unlock(folder: int, name: str) -> None:
-    """Give a folder back the permissions that its deletion needs, whatever its owner took away."""
-    fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        # A handle of a folder that may not even be read is good for nothing but this detour.
-        os.chmod(f"/proc/self/fd/{fd}", 0o700)
-    finally:
-        os.close(fd)
-
-
 def _delete_all(trash: int, names: list[str]) -> list[str]:
     """Delete these folders of the trash; what could not be, and why. Closes the handle."""
-    left: list[str] = []
-    waiting = list(names)
     try:
-        while waiting:
-            name = waiting.pop()
-            before = len(left)
-            try:
-                _empty(trash, name, waiting, left)
-                if len(left) == before:
-                    os.rmdir(name, dir_fd=trash)
-            except FileNotFoundError:
-                pass
-            except OSError as exc:
-                left.append(f"{name}: {_why(exc)}")
+        left = [each for name in names for each in files.remove_tree(name, trash)]
     finally:
         os.close(trash)
-    return left
-
-
-def _empty(trash: int, name: str, waiting: list[str], left: list[str]) -> None:
-    """Delete what is in a folder. Its own folders are moved up beside it first: no depth is too deep then."""
-    _unlock(trash, name)
-    fd = os.open(name, _FOLDER, dir_fd=trash)
-    try:
-        for entry in _entries(fd):
-            try:
-                if not entry.is_dir(follow_symlinks=False):
-                    os.unlink(entry.name, dir_fd=fd)
-                    continue
-                moved = secrets.token_hex(8)
-                _unlock(fd, entry.name)
-                os.rename(entry.name, moved, src_dir_fd=fd, dst_dir_fd=trash)
-                waiting.append(moved)
-            except OSError as exc:
-                left.append(f"{entry.name}: {_why(exc)}")
-    finally:
-        os.close(fd)
-
-
-def _entries(fd: int) -> list[os.DirEntry[str]]:
-    with os.scandir(fd) as entries:
-        return list(entries)
+    return [f"{name}: {_why(exc)}" for name, exc in left]

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from hookline.errors import FileError
+from hookline.secret_names import secret_words
 from hookline.sympozium.environment import script_at
 from hookline.sympozium.lifecycle import RESERVED
 from hookline.sympozium.types import HookSpec, Lifecycle, Manifests, RunSpec
@@ -63,9 +64,6 @@ _SET_BY_SCRIPT = re.compile(
 )
 _READ = re.compile(r"\bread((?:\s+-[a-zA-Z]+)*(?:\s+[A-Za-z_][A-Za-z0-9_]*)+)")
 _SUBSTITUTION = re.compile(r"(?<!\$)\$\(([^)]*)\)|`([^`]+)`")
-_SECRET = re.compile(
-    r"TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY|CREDENTIAL", re.IGNORECASE
-)
 _HERE = {
     "parent": "is not used on one machine: there is no other run above this one",
     "sandbox": "is not used on one machine: --on sandbox puts the run into one of hookline's",
@@ -222,7 +220,7 @@ def _without_shell(text: str, place: Location, names: frozenset[str]) -> Iterato
 
 def _literal_secrets(hook: HookSpec) -> Iterator[str]:
     for name, value in hook.env.items():
-        if isinstance(value, str) and value and _SECRET.search(name):
+        if isinstance(value, str) and value and secret_words(name):
             place = hook.env_places.get(name, hook.place)
             yield _said(
                 place, f"{name} looks like a secret, and its value is in the file; use valueFrom.secretKeyRef"

@@ -9,12 +9,13 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple, cast
 
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium.types import HookSpec, Lifecycle
+from hookline.times import utc_text
 
 NO_VERDICT = "Response blocked: gate hook did not return a verdict"
 REJECTED = "Response blocked by policy"
@@ -175,7 +176,7 @@ def conditions(lifecycle: Lifecycle, seen: Seen) -> tuple[dict[str, Any], ...]:
             "status": "True",
             "reason": "PostRunJobFailed",
             "message": f"postRun hooks failed: {'; '.join(failed)}",
-            **({"lastTransitionTime": _written(min(ends))} if ends else {}),
+            **({"lastTransitionTime": utc_text(min(ends))} if ends else {}),
         },
     )
 
@@ -259,8 +260,8 @@ def status(lifecycle: Lifecycle, seen: Seen) -> dict[str, Any]:
     skipped = seen.agent.skipped if seen.agent.skipped is not None else seen.skip
     told: dict[str, Any] = {
         "phase": str(now),
-        "startedAt": _written(min(begun)) if begun else None,
-        "completedAt": _written(max(ends)) if ends and now.ended else None,
+        "startedAt": utc_text(min(begun)) if begun else None,
+        "completedAt": utc_text(max(ends)) if ends and now.ended else None,
         "result": skipped if outcome is Phase.SKIPPED else published(lifecycle, seen),
         "error": error(lifecycle, seen) or None,
         "exitCode": exit_code(lifecycle, seen) if outcome and outcome is not Phase.SKIPPED else None,
@@ -354,7 +355,7 @@ def _told(stage: Stage, hook: HookSpec, seen: ContainerState) -> dict[str, Any]:
         "exitCode": seen.exit_code,
         "reason": str(seen.reason) if seen.failed else None,
         "message": _why(hook, seen) if seen.failed else None,
-        "startedAt": _written(seen.started) if seen.started else None,
+        "startedAt": utc_text(seen.started) if seen.started else None,
         "seconds": seen.seconds,
         "tail": seen.tail or None,
     }
@@ -371,7 +372,3 @@ def _end(seen: ContainerState | AgentSeen) -> datetime | None:
     if seen.state is not ContainerPhase.ENDED or seen.started is None or seen.seconds is None:
         return None
     return seen.started + timedelta(seconds=seen.seconds)
-
-
-def _written(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
@@ -12,6 +11,7 @@ from typing import Any, cast
 from hookline.engine.plain import plain
 from hookline.errors import UsageError
 from hookline.runners import Capabilities, Mount, Runner
+from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.sympozium.environment import for_agent
 from hookline.sympozium.read import parse
@@ -24,7 +24,6 @@ from hookline.sympozium.types import Manifests, RunSpec
 
 _MANIFEST = "manifest.yaml"
 _NOTES = "run.json"
-_SECRET = re.compile("TOKEN|SECRET|PASSW|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIAL", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +79,7 @@ def spec_of(asked: Asked) -> RunSpec:
 def secret_values(asked: Asked, spec: RunSpec, environ: Mapping[str, str]) -> list[str]:
     """What must not be on any record: the known secrets, and those that stand in the manifest itself."""
     hooks = (*spec.hooks.pre_run, *spec.hooks.post_run)
-    pairs = [*spec.env.items(), *(pair for hook in hooks for pair in hook.env.items())]
-    written = [value for name, value in pairs if isinstance(value, str) and _SECRET.search(name)]
+    written = secrets_in(spec.env, *(hook.env for hook in hooks))
     refs = [value for hook in hooks for value in hook.env.values() if not isinstance(value, str)]
     outside = [environ[variable(ref)] for ref in refs if variable(ref) in environ]
     return [*asked.known_secrets(environ).all(), *written, *outside]

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
-import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, cast
@@ -22,12 +19,14 @@ from typing import TYPE_CHECKING, Any, cast
 from hookline.agent.models import Reply, TextDelta
 from hookline.engine.context import ToolCall, Usage
 from hookline.errors import ModelFailed, UsageError
+from hookline.http_client import PASSING, retry_after
+from hookline.tasks import backoff
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-# 408 and 409 are timeouts of a request and of a lock; a retry does not help with the other 4xx.
-PASSING = frozenset({408, 409, 429})
+# 409 is a lock that took too long; a retry does not help with the other 4xx but those of PASSING.
+_LOCKED = 409
 
 STOP_REASONS = {
     "end_turn": "stop",
@@ -101,11 +100,11 @@ async def tried(
 
 def refused_with(status: int, text: str, headers: Mapping[str, str]) -> ProviderTrouble:
     """The trouble that an HTTP error is."""
-    passing = status in PASSING or status >= 500
+    passing = status in PASSING or status == _LOCKED or status >= 500
     word = headers.get("x-should-retry")
     if word in ("true", "false"):
         passing = word == "true"
-    return ProviderTrouble(f"{status}: {clipped(text)}", passing=passing, asked=_asked(headers))
+    return ProviderTrouble(f"{status}: {clipped(text)}", passing=passing, asked=retry_after(headers.get))
 
 
 def whole(*, text: str, calls: tuple[ToolCall, ...], usage: Usage, stop_reason: str) -> Reply:
@@ -159,20 +158,5 @@ def tls() -> SSLContext:
 
 
 def _pause(tries: Tries, number: int) -> float:
-    longest = min(tries.wait * 2 ** (number - 1), tries.longest_wait)
     # Jitter: many agents that were refused together should not retry together.
-    return longest * random.uniform(0.75, 1.0)
-
-
-def _asked(headers: Mapping[str, str]) -> float | None:
-    """The wait in seconds that the provider's headers request, if any."""
-    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
-        try:
-            return max(0.0, float(headers.get(name, "")) / unit)
-        except ValueError:
-            continue
-    try:
-        when = parsedate_to_datetime(headers.get("retry-after", ""))
-    except ValueError:
-        return None
-    return max(0.0, when.timestamp() - time.time())
+    return backoff(number, first=tries.wait, longest=tries.longest_wait, jitter=0.25)

@@ -17,7 +17,8 @@ from hookline.engine.record import Journal, Record
 from hookline.errors import RunEnded
 from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import Place, Tokens, Told, TurnFailed
-from hookline.symphony.agents.stall import ended, unless_silent
+from hookline.symphony.agents.stall import unless_silent
+from hookline.tasks import cancel_and_wait
 
 SYSTEM = (
     "You work on one issue in a folder of its own. Look at the files, change what the issue asks for, check that it"
@@ -84,7 +85,7 @@ class BuiltinSession:
 
     async def close(self) -> None:
         if self._going is not None and not self._going.done():
-            await ended(self._going)
+            await cancel_and_wait(self._going, insist=True)
         try:
             await self.agent.close()
         finally:

@@ -21,7 +21,8 @@ from hookline.runners import Ending, Order, Output
 from hookline.runners.child import Child, PopenChild, StandardFiles
 from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import Place, Tokens, Told, TurnFailed
-from hookline.symphony.agents.stall import ended, unless_silent
+from hookline.symphony.agents.stall import unless_silent
+from hookline.tasks import cancel_and_wait
 
 PROMPT = "{prompt}"
 KEPT = 256 * 1024
@@ -91,7 +92,7 @@ class CommandSession:
 
     async def close(self) -> None:
         if self._going is not None and not self._going.done():
-            await ended(self._going)
+            await cancel_and_wait(self._going, insist=True)
         await self._runner.close()
 
     async def _taken(self, prompt: str, listening: _Listening) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from hookline.symphony.agents import TurnFailed
+from hookline.tasks import cancel_and_wait
 
 T = TypeVar("T")
 
@@ -24,23 +25,8 @@ async def unless_silent(work: asyncio.Future[T], heard: Callable[[], float], lim
                 raise TurnFailed(f"nothing was heard of the agent for {limit:g} s", kind="turn_timeout")
             await asyncio.wait({work}, timeout=left)
     except BaseException:
-        await ended(work)
+        await cancel_and_wait(work, insist=True)
         raise
     if work.cancelled():
         raise TurnFailed("the turn was ended", kind="turn_cancelled")
     return work.result()
-
-
-async def ended(work: asyncio.Future[Any]) -> None:
-    """Cancel it and wait for its end, also where we are cancelled once more."""
-    work.cancel()
-    cancelled: asyncio.CancelledError | None = None
-    while not work.done():
-        try:
-            await asyncio.wait({work})
-        except asyncio.CancelledError as exc:
-            cancelled = exc
-    if not work.cancelled():
-        work.exception()
-    if cancelled is not None:
-        raise cancelled

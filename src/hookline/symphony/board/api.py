@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from hookline.errors import UsageError
+from hookline.tasks import cancel_and_wait
 
 
 @asynccontextmanager
@@ -34,8 +35,7 @@ async def serving(
     finally:
         server.should_exit = True
         await asyncio.wait({task}, timeout=5)
-        task.cancel()
-        await asyncio.wait({task})
+        await cancel_and_wait(task)
         listener.close()
 
 

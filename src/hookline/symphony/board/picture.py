@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from hookline import files
 from hookline.journal.home import default_path
 from hookline.journal.masking import Mask
 from hookline.symphony.board.reload import Watched
@@ -36,7 +37,7 @@ class LastLines(logging.Handler):
 def log_to(mask: Mask, last: LastLines, *, live: bool, quiet: bool) -> None:
     """Log to files beside the journal, masked; to the terminal too, where no picture is shown."""
     folder = default_path(os.environ).parent / "logs"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files.private_folder(folder)
     kept = RotatingFileHandler(folder / "serve.log", maxBytes=_LOG_SIZE, backupCount=_LOG_FILES)
     form = logging.Formatter("time=%(asctime)s level=%(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S%z")
     ours = logging.getLogger("hookline")

@@ -45,6 +45,7 @@ from hookline.symphony.hooks import fields
 from hookline.symphony.issue import Issue
 from hookline.symphony.trackers import Tracker, TrackerError
 from hookline.symphony.types import Workflow
+from hookline.tasks import cancel_and_wait
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +134,7 @@ class Service:
                 if each.done():
                     each.result()
         finally:
-            await _ended([*loops, stopped])
+            await cancel_and_wait(*loops, stopped)
             self._tell(Stopped())
             await self._drained()
             await self._trackers.close()
@@ -413,9 +414,3 @@ def rules_of(workflow: Workflow, *, dispatch: bool = True) -> Rules:
 
 def _wall(at: float) -> float:
     return time.time() - time.monotonic() + at
-
-
-async def _ended(tasks: list[asyncio.Future[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hookline import tasks
 from hookline.symphony.agents import Tokens
 from hookline.symphony.issue import Issue
 
@@ -240,7 +241,7 @@ def order(issue: Issue) -> tuple[int, float, str]:
 
 def backoff(attempt: int, longest: float) -> float:
     """Seconds before the attempt of this number, after a failure."""
-    return min(FIRST_BACKOFF * 2 ** min(attempt - 1, _LARGEST_EXPONENT), longest)
+    return tasks.backoff(min(attempt, _LARGEST_EXPONENT + 1), first=FIRST_BACKOFF, longest=longest)
 
 
 def eligible(issue: Issue, rules: Rules) -> bool:

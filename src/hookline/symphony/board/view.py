@@ -8,6 +8,7 @@ from typing import Any
 
 from hookline.symphony.agents import Tokens
 from hookline.symphony.board.state import Finished, Parked, Retry, Running, State
+from hookline.times import utc_text
 
 Clock = Callable[[float], float]
 """From the state's own time to seconds since 1970."""
@@ -122,4 +123,4 @@ def _tokens(tokens: Tokens) -> dict[str, int]:
 
 
 def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return utc_text(datetime.fromtimestamp(seconds, UTC))

@@ -6,11 +6,12 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 from typing import Any, NamedTuple, cast
 
+from hookline.http_client import retry_after
 from hookline.symphony.trackers import TrackerError
+from hookline.times import parse_time
 
 TIMEOUT = 30.0
 LARGEST = 32 * 1024 * 1024
@@ -120,14 +121,9 @@ def setting(
 
 def seconds_until(headers: Mapping[str, str]) -> float | None:
     """How long a server asks us to wait; None where it does not say."""
-    after = headers.get("retry-after")
-    if after is not None:
-        if after.strip().isdigit():
-            return float(after)
-        try:
-            return max((parsedate_to_datetime(after) - datetime.now(UTC)).total_seconds(), 0.0)
-        except (ValueError, TypeError):
-            return None
+    asked = retry_after(headers.get)
+    if asked is not None or headers.get("retry-after") is not None:
+        return asked
     if headers.get("x-ratelimit-remaining") != "0":
         return None
     reset = headers.get("x-ratelimit-reset", "")
@@ -143,10 +139,9 @@ def time_or_none(value: Any) -> datetime | None:
     if not isinstance(value, str):
         return None
     try:
-        made = datetime.fromisoformat(value)
+        return parse_time(value)
     except ValueError:
         return None
-    return made if made.tzinfo is not None else made.replace(tzinfo=UTC)
 
 
 def _message(body: Any) -> str:

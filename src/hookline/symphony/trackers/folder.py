@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -17,6 +17,7 @@ from hookline.errors import FileError
 from hookline.source import Document, front_matter, load, text_of
 from hookline.symphony.issue import Blocker, Issue
 from hookline.symphony.trackers import TrackerError
+from hookline.times import parse_time
 
 SUFFIXES = (".md", ".yaml", ".yml")
 FIRST_STATE = "Todo"
@@ -222,13 +223,10 @@ def _time(document: Document, key: str) -> datetime | None:
     given = _of(document, key)
     if given is None:
         return None
-    if isinstance(given, date) and not isinstance(given, datetime):
-        given = datetime(given.year, given.month, given.day)
     try:
-        made = given if isinstance(given, datetime) else datetime.fromisoformat(str(given))
+        return parse_time(given)
     except ValueError:
         raise document.problem(f"{given!r} is not a time such as 2026-11-16T09:00:00Z", (key,)) from None
-    return made if made.tzinfo is not None else made.replace(tzinfo=UTC)
 
 
 def _heading(body: str) -> str | None:

@@ -22,6 +22,7 @@ from hookline.kube.logs import GONE, LogReader
 from hookline.kube.pod_state import ContainerPhase, container_state
 from hookline.sympozium.cluster.objects import AGENT, RECORDS, RUN_LABEL, names
 from hookline.sympozium.cluster.records import agent_has_begun, inner_scopes_of, would_tell
+from hookline.tasks import cancel_and_wait
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
@@ -111,8 +112,7 @@ class _AgentLog:
                 return GONE
             return await self._read(str(pod["metadata"]["name"])) if _tells(pod) else ""
         finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+            await cancel_and_wait(watching)
 
     async def _started(self) -> Object | None:
         """The pod when its agent has begun; None where it went before that was seen."""

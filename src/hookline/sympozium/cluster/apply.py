@@ -10,7 +10,6 @@ import asyncio
 import base64
 import hashlib
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -21,10 +20,11 @@ from hookline.journal.masking import Mask
 from hookline.journal.stream import split_text
 from hookline.kube.client import MOST_LOG_BYTES, Cluster
 from hookline.kube.errors import AlreadyThere, ClusterError, NotThere, Refused
-from hookline.kube.fields import is_owned, items, owners, timestamp, within
+from hookline.kube.fields import is_owned, items, owners, within
 from hookline.kube.install import GRANTABLE, GRANTABLE_NAME
 from hookline.kube.job_state import Workload
 from hookline.kube.kinds import AGENT_RUN, CLUSTER_ROLE, EVENT, KINDS, ROLE, SECRET, Kind, kind_of
+from hookline.secret_names import secrets_in
 from hookline.sympozium.cluster import objects
 from hookline.sympozium.cluster import state as record
 from hookline.sympozium.cluster.grants import beyond
@@ -35,6 +35,7 @@ from hookline.sympozium.cluster.status import Note
 from hookline.sympozium.environment import for_agent
 from hookline.sympozium.phases import Stage
 from hookline.sympozium.types import RunSpec, SecretRef
+from hookline.times import utc_text
 
 logger = logging.getLogger("hookline.kube")
 
@@ -46,7 +47,6 @@ _BY_NAME: Mapping[str, Kind] = {
 _ROUNDS = 12
 _LARGE_LOGS = 4
 _TOO_WIDE = "lifecycle.rbac asks for more than hookline may grant (the role hookline-grantable says what)"
-_SECRET = re.compile("TOKEN|SECRET|PASSW|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIAL", re.IGNORECASE)
 
 
 OnRecords = Callable[[Mapping[str, Any], list[str], Mask], None]
@@ -262,7 +262,7 @@ class Applier:
         """Writes an event; the same one twice is one. A failure to write it is logged, and nothing else."""
         owner = world.owner
         mark = hashlib.sha256(f"{owner.uid}{note.reason}{note.message}".encode()).hexdigest()[:16]
-        now = timestamp(datetime.now(UTC))
+        now = utc_text(datetime.now(UTC))
         event: Object = {
             "apiVersion": "v1",
             "kind": EVENT.kind,
@@ -321,6 +321,6 @@ def _why(kind: Kind, exc: Refused) -> str:
 def _secrets(spec: RunSpec) -> tuple[list[str], list[SecretRef]]:
     hooks = (*spec.hooks.pre_run, *spec.hooks.post_run)
     given = {**for_agent(spec).given, **spec.env}
-    pairs = [*given.items(), *(pair for hook in hooks for pair in hook.env.items())]
-    written = [value for name, value in pairs if isinstance(value, str) and _SECRET.search(name)]
-    return written, [value for _, value in pairs if isinstance(value, SecretRef)]
+    environments = (given, *(hook.env for hook in hooks))
+    refs = [value for environ in environments for value in environ.values() if isinstance(value, SecretRef)]
+    return secrets_in(*environments), refs

@@ -35,6 +35,7 @@ from hookline.sympozium.cluster.records import (
     would_tell,
 )
 from hookline.sympozium.phases import WITHHELD, Phase
+from hookline.tasks import cancel_and_wait, on_signals
 from hookline.terminal import err, out, print_json, show
 
 if TYPE_CHECKING:
@@ -218,17 +219,14 @@ class RunFollower:
             tasks.append(asyncio.create_task(self._listen()))
         silence = loop.call_later(SILENT, self._put, self._silent)
         asks = sys.stdin.isatty()
-        loop.add_signal_handler(signal.SIGINT, self._put, self._interrupted, asks)
-        loop.add_signal_handler(signal.SIGTERM, self._put, self._interrupted, False)
+        on_signals(lambda number: self._put(self._interrupted, asks and number == signal.SIGINT))
         try:
             yield
         finally:
             silence.cancel()
-            for task in tasks:
-                task.cancel()
             if self._asked:
                 loop.remove_reader(sys.stdin.fileno())
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel_and_wait(*tasks)
 
     async def _listen(self) -> None:
         why = await read_agent_log(self._cluster, self._run, lambda line: self._put(self._heard_line, line))

@@ -34,6 +34,7 @@ from hookline.sympozium.cluster.records import (
 )
 from hookline.sympozium.phases import Stage
 from hookline.sympozium.resolve import FORMAT
+from hookline.tasks import backoff
 
 logger = logging.getLogger("hookline.kube")
 
@@ -137,7 +138,7 @@ class JournalWriter:
         self._ledger = Ledger(journal, alone=True)
         self._due: dict[str, _DueRun] = {}
         self._any = asyncio.Event()
-        self._pause = 0.0
+        self._failures = 0
         self._ended = 0
 
     def note(self, before: Object | None, after: Object | None) -> None:
@@ -221,12 +222,12 @@ class JournalWriter:
         """A journal that cannot be written is told once, and tried again; runs go on all the same."""
         try:
             await written
-            self._pause = 0.0
+            self._failures = 0
         except JournalError as exc:
-            if not self._pause:
+            if not self._failures:
                 logger.warning("what becomes of runs is not on record, and tried again: %s", exc)
-            self._pause = min(self._pause * 2 or 0.25, _LONGEST_PAUSE)
-            await asyncio.sleep(self._pause)
+            self._failures += 1
+            await asyncio.sleep(backoff(self._failures, first=0.25, longest=_LONGEST_PAUSE))
         except Exception:
             # The outermost loop of the record: a status that nobody understands ends no operator.
             logger.exception("what becomes of a run is not on record")

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from hookline.errors import FileError
-from hookline.kube.fields import is_owned, moment, phase_of, within
+from hookline.kube.fields import is_owned, phase_of, within
 from hookline.kube.job_state import NODE_LOST, Workload, lost_at
 from hookline.kube.pod_state import ContainerPhase, any_running
 from hookline.sympozium.cluster import grants, objects
@@ -31,6 +31,7 @@ from hookline.sympozium.cluster.state import Record, frozen_of, has_ended, probl
 from hookline.sympozium.cluster.status import Note, condition, failed_status, notes_of, shown
 from hookline.sympozium.phases import Phase, Seen, Stage, due, phase
 from hookline.sympozium.types import RunSpec
+from hookline.times import parse_time
 
 Object = Mapping[str, Any]
 
@@ -135,7 +136,7 @@ def _cannot_be_run(spec: RunSpec, settings: Settings) -> str:
 
 
 def _without_instance(world: World, name: str) -> Plan:
-    created = moment(world.run["metadata"]["creationTimestamp"])
+    created = parse_time(world.run["metadata"]["creationTimestamp"])
     until = created + timedelta(seconds=_NO_INSTANCE)
     said = f"there is no Agent or SympoziumInstance {name!r} in {world.owner.namespace}"
     if until <= world.now:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from hookline.engine.owed import LEAVING
@@ -23,6 +22,7 @@ from hookline.sympozium.cluster.state import frozen_of, spec_of
 from hookline.sympozium.phases import Phase, Stage
 from hookline.sympozium.resolve import FORMAT
 from hookline.sympozium.types import RUN_TIMEOUT
+from hookline.times import parse_time
 
 Object = Mapping[str, Any]
 
@@ -378,6 +378,6 @@ def _limit_passed(run: Object) -> str:
 
 def _moment(text: Any) -> float | None:
     try:
-        return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
+        return parse_time(text).timestamp()
     except ValueError:
         return None

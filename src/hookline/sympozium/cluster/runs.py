@@ -11,17 +11,17 @@ import os
 import socket
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline.engine.record import Record, Verdict, VerdictKind
 from hookline.errors import JournalError, UsageError
 from hookline.journal.masking import Mask
-from hookline.journal.user import open_journal, secrets_of
+from hookline.journal.user import open_journal
 from hookline.journal.view import Tree, duration, moment
 from hookline.kube.connect import Target, connected, found_run
 from hookline.kube.fields import phase_of, within
 from hookline.options import KUBERNETES, ExplainOptions
+from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.sympozium.cluster.ledger import Ledger
 from hookline.sympozium.cluster.records import records_of, run_id_of
@@ -31,6 +31,7 @@ from hookline.sympozium.request import Asked, spec_of
 from hookline.sympozium.types import RunSpec
 from hookline.sympozium.view import lines_of_status
 from hookline.terminal import Explained, ExplainedHook, err, out, print_json, print_runs, show
+from hookline.times import parse_time
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
@@ -130,7 +131,7 @@ async def _on_record(run: Object) -> list[Record]:
 def _show(run: Object, records: Iterable[Record]) -> None:
     metadata = run["metadata"]
     out.print(f"run {metadata['name']} in {metadata['namespace']}, made {metadata['creationTimestamp']}")
-    tree = Tree(Mask(secrets_of(os.environ)), width=max(out.width, 60))
+    tree = Tree(Mask(secrets_in(os.environ)), width=max(out.width, 60))
     for record in records:
         for line in tree.lines(record):
             show(line, out)
@@ -168,7 +169,7 @@ def _created(run: Object) -> str:
 
 
 def _at(text: Any) -> float:
-    return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
+    return parse_time(text).timestamp()
 
 
 def _held(run: Object) -> str:
@@ -206,7 +207,7 @@ async def _show_answer(cluster: Cluster, run: Object, digest: str) -> None:
     if digest_of(answer) != digest:
         raise UsageError(f"run {name} has another answer by now than the one that waits; try again")
     out.print(f"the answer of {name}:")
-    out.print(Mask(secrets_of(os.environ)).text(answer))
+    out.print(Mask(secrets_in(os.environ)).text(answer))
 
 
 def _result_in(secret: Mapping[str, Any]) -> str:

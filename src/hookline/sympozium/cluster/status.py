@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from hookline.kube.fields import timestamp
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium.cluster import objects
 from hookline.sympozium.cluster.state import Record
 from hookline.sympozium.phases import Phase, Stage, digest, error, gated, phase, status
 from hookline.sympozium.types import HookSpec, RunSpec
+from hookline.times import utc_text
 
 _ENDED = {
     Reason.TIMED_OUT: "passed its limit",
@@ -38,7 +38,7 @@ def shown(spec: RunSpec, record: Record) -> dict[str, Any]:
     waits = lifecycle.gate is not None and seen.agent.succeeded and gated(lifecycle, seen) is None
     more: dict[str, Any] = {
         # Of a run in which nothing began no container says when it ended.
-        "completedAt": told.get("completedAt") or (timestamp(record.closed) if record.closed else None),
+        "completedAt": told.get("completedAt") or (utc_text(record.closed) if record.closed else None),
         "jobName": record.agent.name if record.agent and not sandboxed else None,
         "sandboxName": name.sandbox if record.agent and sandboxed else None,
         "postRunJobName": record.post[-1].name if record.post else None,
@@ -51,7 +51,7 @@ def shown(spec: RunSpec, record: Record) -> dict[str, Any]:
 
 def failed_status(why: str, now: datetime) -> dict[str, Any]:
     """The status of a run that could not begin."""
-    return {"phase": str(Phase.FAILED), "error": why, "completedAt": timestamp(now)}
+    return {"phase": str(Phase.FAILED), "error": why, "completedAt": utc_text(now)}
 
 
 def notes_of(spec: RunSpec, before: Record, after: Record) -> tuple[Note, ...]:
@@ -119,5 +119,5 @@ def condition(kind: str, reason: str, message: str, at: datetime) -> dict[str, A
         "status": "True",
         "reason": reason,
         "message": message,
-        "lastTransitionTime": timestamp(at),
+        "lastTransitionTime": utc_text(at),
     }

@@ -12,8 +12,9 @@ from hookline.engine.lifecycle import new_run_id
 from hookline.engine.record import Journal
 from hookline.errors import UsageError
 from hookline.journal.masking import Mask
-from hookline.journal.user import open_journal, secrets_of
+from hookline.journal.user import open_journal
 from hookline.kube.connect import Target, connected
+from hookline.secret_names import secrets_in
 from hookline.sympozium.check import doubts
 from hookline.sympozium.cluster.follow import RunFollower
 from hookline.sympozium.read import parse
@@ -30,7 +31,7 @@ Object = dict[str, Any]
 def submit(asked: Asked, spec: RunSpec, target: Target, *, json: bool = False, quiet: bool = False) -> int:
     """Make an AgentRun of what was asked for, and follow it to its end."""
     secrets = secret_values(asked, spec, os.environ)
-    mask = Mask([*secrets_of(os.environ), *secrets])
+    mask = Mask([*secrets_in(os.environ), *secrets])
 
     async def main(journal: Journal) -> int:
         async with connected(target) as cluster:

@@ -17,7 +17,7 @@ from hookline.hookfile.attach import hooks_of
 from hookline.journal.home import default_path
 from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
-from hookline.journal.user import open_journal, secrets_of
+from hookline.journal.user import open_journal
 from hookline.kube.connect import target_of
 from hookline.options import KUBERNETES, RunOptions, refuse_given
 from hookline.runners import Runner
@@ -25,6 +25,7 @@ from hookline.runners.container import ContainerRunner
 from hookline.runners.local import LocalRunner
 from hookline.runners.places import PLACES, check_bubblewrap, known_place, mount_of
 from hookline.runners.sandbox import SandboxRunner
+from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.sympozium.explain import notes_before
 from hookline.sympozium.phases import WITHHELD, Phase
@@ -158,7 +159,7 @@ def _home() -> Home:
 def _site(
     on: str, secrets: Sequence[str], options: RunOptions, *, builtin: bool
 ) -> Generator[tuple[Site, _Runners]]:
-    mask = Mask([*secrets_of(os.environ), *secrets])
+    mask = Mask([*secrets_in(os.environ), *secrets])
     watch = watcher(mask, json=options.json, quiet=options.quiet)
     with open_journal(secrets) as journal:
         runners = _Runners(on)
@@ -173,7 +174,7 @@ def _site(
             owner=owner(),
             environ=dict(os.environ),
             hooks=tuple(hooks_of(files, runners.local)),
-            masked=(*secrets_of(os.environ), *secrets),
+            masked=(*secrets_in(os.environ), *secrets),
         )
         yield site, runners
 

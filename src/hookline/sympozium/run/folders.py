@@ -8,22 +8,18 @@ What a run leaves there is written by others: it is read without following a lin
 
 from __future__ import annotations
 
-import asyncio
-import errno
-import fcntl
-import itertools
 import json
 import os
-import shutil
-import stat
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hookline import files
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, HooklineError
 from hookline.runners import Mount
+from hookline.tasks import finish
 
 KEPT = "kept"
 CONTROL = "control"
@@ -34,10 +30,8 @@ IPC = (
 """What Sympozium's bridge makes beneath /ipc, and what its documents write into."""
 TMP_SIZE = 256 * 1024 * 1024
 _LOCK = ".lock"
-_DEEPEST, _LONGEST = 100, 2000
 _threads = Threads()
 _Made = TypeVar("_Made")
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class FolderError(HooklineError):
@@ -46,20 +40,10 @@ class FolderError(HooklineError):
 
 async def apart(work: Callable[[], _Made]) -> _Made:
     """In a thread, for a large folder takes long; to its end, also where we are cancelled meanwhile."""
-    doing = asyncio.ensure_future(_threads.call(work, timeout=None))
-    cancelled: asyncio.CancelledError | None = None
-    while not doing.done():
-        try:
-            await asyncio.wait({doing})
-        except asyncio.CancelledError as exc:
-            cancelled = exc
     try:
-        return doing.result()
+        return await finish(_threads.call(work, timeout=None))
     except HookBroke:
         return work()  # no thread to be had
-    finally:
-        if cancelled is not None:
-            raise cancelled
 
 
 class Home:
@@ -107,16 +91,13 @@ class Home:
     @contextmanager
     def _alone(self) -> Generator[None]:
         """While folders are made and taken over; between its making and its lock one looks as if it were left."""
-        try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fd = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except OSError as exc:
-            raise FolderError(f"the folder for runs cannot be used: {exc}") from exc
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+        with ExitStack() as stack:
+            try:
+                files.private_folder(self.path)
+                stack.enter_context(files.locked_file(self.path / _LOCK))
+            except OSError as exc:
+                raise FolderError(f"the folder for runs cannot be used: {exc}") from exc
             yield
-        finally:
-            os.close(fd)
 
 
 class Folder:
@@ -136,11 +117,11 @@ class Folder:
     def hold(self) -> bool:
         """Take its lock; False where somebody else has it, or it is gone."""
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fd = files.open_folder(self.path)
         except OSError:
             return False
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            files.lock(fd, wait=False)
         except BlockingIOError:
             os.close(fd)
             return False
@@ -166,11 +147,7 @@ class Folder:
         self.write_text(name, json.dumps(value))
 
     def write_text(self, name: str, text: str) -> None:
-        part = self.path / f".{name}.part"
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(fd, "w", encoding="utf-8", errors="surrogatepass") as file:
-            file.write(text)
-        part.rename(self.path / name)
+        files.write_whole(self.path / name, text.encode("utf-8", "surrogatepass"), mode=0o600)
 
     def read(self, name: str) -> Any:
         """One of our own notes; None where it was not written."""
@@ -185,36 +162,17 @@ class Folder:
 
     def left_in_ipc(self, name: str, most: int) -> bytes | None:
         """What somebody wrote beneath /ipc: at most `most` bytes and one more; None where there is no such file."""
-        fds: list[int] = []
         try:
-            fds.append(os.open(self.ipc, _FLAGS | os.O_DIRECTORY))
-            *folders, last = name.split("/")
-            for each in folders:
-                fds.append(os.open(each, _FLAGS | os.O_DIRECTORY, dir_fd=fds[-1]))
-            fds.append(os.open(last, _FLAGS, dir_fd=fds[-1]))
-            if not stat.S_ISREG(os.fstat(fds[-1]).st_mode):
-                return None
-            with open(fds[-1], "rb", closefd=False) as file:
-                return file.read(most + 1)
+            return files.read_below(self.ipc, name, most + 1)
         except OSError:
             return None
-        finally:
-            for fd in fds:
-                os.close(fd)
 
     def drop_from_ipc(self, name: str) -> None:
         """Remove a file beneath /ipc, if it is there; whatever it is."""
-        above, _, last = name.rpartition("/")
         try:
-            fd = os.open(self.ipc / above, _FLAGS | os.O_DIRECTORY)
-        except OSError:
-            return
-        try:
-            os.unlink(last, dir_fd=fd)
+            files.unlink_below(self.ipc, name)
         except OSError:
             pass  # none there, or a folder, which is no verdict
-        finally:
-            os.close(fd)
 
     def keep(self) -> Path:
         """Put the workspace where it stays, and remove the rest; where it is now."""
@@ -227,49 +185,13 @@ class Folder:
 
     def remove(self) -> None:
         """Everything of it; FolderError where something stays."""
-        try:
-            _remove(self.path)
-        except OSError as exc:
+        left = files.remove_tree(self.path)
+        self.let_go()
+        if left:
+            exc = left[0][1]
             raise FolderError(f"{self.path} cannot be removed: {exc.strerror or exc}") from exc
-        finally:
-            self.let_go()
 
     def let_go(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-
-def _remove(path: Path) -> None:
-    """Also what its owner may not write into. Links are removed, not followed."""
-    for _ in range(3):
-        try:
-            shutil.rmtree(path)
-        except FileNotFoundError:
-            return
-        except OSError as exc:
-            # Somebody may still be writing, has taken our rights away, or made a path too long for the system.
-            if exc.errno not in (errno.EACCES, errno.EPERM, errno.ENOTEMPTY, errno.ENAMETOOLONG):
-                raise
-            _open_up(path)
-        except RecursionError:
-            _open_up(path)
-        else:
-            return
-    shutil.rmtree(path)
-
-
-def _open_up(top: Path) -> None:
-    """Make every folder ours to change, and bring to the top what is nested too deep to be removed where it is."""
-    waiting, number = [(str(top), 0)], itertools.count()
-    while waiting:
-        folder, depth = waiting.pop()
-        os.chmod(folder, 0o700)
-        with os.scandir(folder) as entries:
-            inner = [each.path for each in entries if each.is_dir(follow_symlinks=False)]
-        for place in inner:
-            deep = depth >= _DEEPEST or len(place) > _LONGEST
-            moved = f"{top}/{os.urandom(8).hex()}.{next(number)}" if deep else place
-            if deep:
-                os.rename(place, moved)
-            waiting.append((moved, 0 if deep else depth + 1))

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.hook import Hook, OnError
@@ -33,6 +32,7 @@ from hookline.sympozium.run.quota import Held, Room
 from hookline.sympozium.run.state import Watch
 from hookline.sympozium.secret_refs import Secrets
 from hookline.sympozium.types import HookSpec, RunSpec
+from hookline.tasks import cancel_and_wait
 
 CANCELLED = "cancelled"
 WORKSPACE = "/workspace"
@@ -245,7 +245,7 @@ class _Container:
                 self._take(await asking)
             return held
         finally:
-            await _ended(running, asking)
+            await cancel_and_wait(running, asking)
 
     def _own_verdict(self) -> Verdict | None:
         found = self.ground.folder.left_in_ipc(VERDICT, _VERDICT_BYTES)
@@ -323,12 +323,3 @@ def _since(began: datetime) -> float:
 
 def _by(said: Verdict, who: str) -> Verdict:
     return Verdict(action=said.action, response=said.response, reason=said.reason, by=said.by or who)
-
-
-async def _ended(*tasks: asyncio.Future[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
-    for task in tasks:
-        if not task.cancelled():
-            task.exception()

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from hookline import files
 from hookline.agent.ready_tools import BASH_SECONDS, READY
 from hookline.agent.sdk import Agent
 from hookline.engine.context import HookContext, WorkflowContext
@@ -28,11 +29,12 @@ from hookline.engine.result import CONTINUE, HookResult
 from hookline.errors import HooklineError, UsageError
 from hookline.journal.masking import Mask
 from hookline.journal.stream import Sender
+from hookline.secret_names import secrets_in
 from hookline.sympozium.run.relay import VARIABLE, Outside, asking_hooks
 
 RECORDS = "HOOKLINE_RECORDS"
 SKIPPED = "preRun hook requested skip"
-_KEYS = re.compile(r"(_API_KEY|_AUTH_TOKEN)$")
+_MODEL_KEYS = re.compile(r"(_API_KEY|_AUTH_TOKEN)$")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -56,7 +58,7 @@ async def _worked(task: str, given: Mapping[str, str], ipc: Ipc) -> dict[str, An
         return {"response": f"dry run of {given.get('INSTANCE_NAME', 'the agent')}: {task[:300]}"}
     agent = _agent(given)
     # The model has its key by now, and a command of the agent's needs none.
-    for name in [name for name in os.environ if _KEYS.search(name)]:
+    for name in [name for name in os.environ if _MODEL_KEYS.search(name)]:
         del os.environ[name]
     ipc.write("output/status.json", {"phase": "running", "message": "", "toolId": ""})
     outside = Outside(ipc.path)
@@ -83,7 +85,7 @@ def _printing(given: Mapping[str, str]) -> Callable[[Record], None]:
         sys.stdout.write(text)
         sys.stdout.flush()
 
-    return Sender(line, Mask(value for name, value in given.items() if _KEYS.search(name))).scope
+    return Sender(line, Mask(secrets_in(given))).scope
 
 
 def _agent(given: Mapping[str, str]) -> Agent:
@@ -153,9 +155,7 @@ class Ipc:
         """A whole file or none: somebody may be watching the folder."""
         place = self.path / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        part = place.with_name(f".{place.name}.part")
-        part.write_text(json.dumps(value, indent=2, ensure_ascii=False), encoding="utf-8", errors="replace")
-        part.rename(place)
+        files.write_whole(place, json.dumps(value, indent=2, ensure_ascii=False).encode("utf-8", "replace"))
 
     def ended(self, result: dict[str, Any], began: float) -> int:
         """Leave the result everywhere it is looked for; the exit code."""

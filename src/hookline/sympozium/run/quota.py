@@ -21,6 +21,7 @@ from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, UsageError
 from hookline.runners import Ending, Order, Runner
 from hookline.sympozium.run.folders import TMP_SIZE, Folder
+from hookline.tasks import cancel_and_wait
 
 WORKSPACE_SIZE = 1024**3
 IPC_SIZE = 64 * 1024**2
@@ -83,8 +84,7 @@ class Room:
             filling.cancel()
             raise
         finally:
-            if not (running.done() and filling.done()):
-                await _ended(running, filling)
+            await cancel_and_wait(running, filling)
 
     async def _filled(self, before: Look) -> str:
         pause, found = _PAUSE, ""
@@ -175,12 +175,3 @@ def _free(path: Path) -> int:
     except OSError:
         return sys.maxsize  # somebody has removed it, and then nothing is written there
     return disk.f_bavail * disk.f_frsize
-
-
-async def _ended(*tasks: asyncio.Future[Ending] | asyncio.Future[str]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
-    for task in tasks:
-        if not task.cancelled():
-            task.exception()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -18,6 +17,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from hookline import files
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import Hook, OnError
 from hookline.engine.lifecycle import OpenScope
@@ -30,6 +30,7 @@ from hookline.errors import AgentFailed, HookBroke, HooklineError
 from hookline.journal.intake import INSIDE, MOST_BYTES, InnerScopes, Intake, lacking
 from hookline.journal.masking import Mask
 from hookline.journal.stream import MARK, Sender
+from hookline.tasks import cancel_and_wait
 
 SOCKET = "hooks.sock"
 VARIABLE = "HOOKLINE_RELAYED"
@@ -105,9 +106,7 @@ class _Relay:
             await asyncio.wait(self._serving, timeout=_LAST_LINES)
 
     async def ended(self) -> None:
-        left = [task for task in self._serving if task.cancel()]
-        if left:
-            await asyncio.wait(left)
+        await cancel_and_wait(*self._serving)
         for each in self._scopes.left():
             await self._scope.run.recorder.write(each)
         for text in lacking(
@@ -249,8 +248,5 @@ def _connected(ipc: Path) -> socket.socket:
 
 def _at(ipc: Path, does: Any) -> None:
     """By way of an open folder: the whole path may be longer than a socket's may be."""
-    fd = os.open(ipc, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with files.opened_folder(ipc) as fd:
         does(f"/proc/self/fd/{fd}/{SOCKET}")
-    finally:
-        os.close(fd)

@@ -1,0 +1,223 @@
+"""Files and folders: whole writes, locks, and what is done below a folder without following a link.
+
+Names of folders are followed to the last one; the last one, and everything below it, is taken as it is: where a link
+stands instead, it is not followed and the call fails.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+
+Path = str | os.PathLike[str]
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Without waiting: a pipe that nobody writes to must not hold us up.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_HANDLE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_REMOVALS = 3
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder, and those above it, unless it is there; only its owner may look into a new one."""
+    try:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+
+
+def write_whole(
+    path: Path, content: bytes, *, mode: int | None = None, sync: bool = False, dir_fd: int | None = None
+) -> None:
+    """Write a file such that everybody sees the old content or the new one, also after a crash.
+
+    A link there is replaced, not followed. `sync` waits for the disk, so that it also holds after a power failure.
+    """
+    folder, name = os.path.split(path)
+    new = os.path.join(folder, f".{name[:200]}.{os.urandom(8).hex()}~")
+    fd = os.open(new, _NEW, 0o666, dir_fd=dir_fd)
+    try:
+        try:
+            if mode is not None:
+                os.fchmod(fd, mode)
+            write_all(fd, content)
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(new, path, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(new, dir_fd=dir_fd)
+        raise
+
+
+def write_all(fd: int, content: bytes) -> None:
+    """Write all of it; the system may take less at a time."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def lock(fd: int, *, wait: bool = True, shared: bool = False) -> None:
+    """Lock an open file or folder until it is closed or we die; BlockingIOError if it is taken and we do not wait."""
+    how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    fcntl.flock(fd, how if wait else how | fcntl.LOCK_NB)
+
+
+def open_lock(path: Path, dir_fd: int | None = None) -> int:
+    """The descriptor of a file that is there for its lock, made if need be."""
+    return os.open(path, _LOCK, 0o600, dir_fd=dir_fd)
+
+
+@contextmanager
+def locked_file(path: Path, *, wait: bool = True) -> Generator[int]:
+    """A file that is there for its lock, locked."""
+    with _closing(open_lock(path)) as fd:
+        lock(fd, wait=wait)
+        yield fd
+
+
+@contextmanager
+def locked_folder(path: Path, *, wait: bool = True, shared: bool = False) -> Generator[int]:
+    """A folder, opened and locked."""
+    with opened_folder(path) as fd:
+        lock(fd, wait=wait, shared=shared)
+        yield fd
+
+
+def open_folder(path: Path, dir_fd: int | None = None) -> int:
+    """A folder's descriptor."""
+    return os.open(path, _FOLDER, dir_fd=dir_fd)
+
+
+@contextmanager
+def opened_folder(path: Path, dir_fd: int | None = None) -> Generator[int]:
+    """A folder's descriptor, closed at the end."""
+    with _closing(open_folder(path, dir_fd)) as fd:
+        yield fd
+
+
+def open_file(path: Path, dir_fd: int | None = None) -> int:
+    """The descriptor of a file to read; whether it is a regular one is for the caller to ask."""
+    return os.open(path, _FILE, dir_fd=dir_fd)
+
+
+@contextmanager
+def folder_below(top: Path, names: tuple[str, ...]) -> Generator[int]:
+    """The folder with these names below `top`, opened one by one, so that no link on the way leads out."""
+    fd = open_folder(top)
+    try:
+        for name in names:
+            inner = open_folder(name, fd)
+            os.close(fd)
+            fd = inner
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def read_below(top: Path, name: str, most: int) -> bytes:
+    """A file below a folder that others write into: at most `most` bytes; OSError if it is no regular file."""
+    *above, last = name.split("/")
+    with folder_below(top, tuple(above)) as folder, _closing(open_file(last, folder)) as fd:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", name)
+        with open(fd, "rb", closefd=False) as file:
+            return file.read(most)
+
+
+def unlink_below(top: Path, name: str) -> None:
+    """Remove a file below a folder that others write into; OSError if it is a folder or not there."""
+    *above, last = name.split("/")
+    with folder_below(top, tuple(above)) as folder:
+        os.unlink(last, dir_fd=folder)
+
+
+def make_ours(path: Path, dir_fd: int | None = None) -> None:
+    """Give a folder back the permissions that its deletion needs, whatever its owner took away."""
+    with _closing(os.open(path, _HANDLE, dir_fd=dir_fd)) as fd:
+        # A handle of a folder that may not even be read is good for nothing but this detour.
+        os.chmod(f"/proc/self/fd/{fd}", 0o700)
+
+
+def remove_tree(path: Path, dir_fd: int | None = None) -> list[tuple[str, OSError]]:
+    """Delete a folder with all that is in it, however deep and whoever may write there; links are not followed.
+
+    Returns what could not be deleted, each with the reason.
+    """
+    left: list[tuple[str, OSError]] = []
+    for _ in range(_REMOVALS):
+        try:
+            make_ours(path, dir_fd)
+            with opened_folder(path, dir_fd) as top:
+                left = _emptied(top)
+            if not left:
+                os.rmdir(path, dir_fd=dir_fd)
+            return left
+        except FileNotFoundError:
+            return []
+        except OSError as exc:
+            left = [(os.fspath(path), exc)]
+            if exc.errno != errno.ENOTEMPTY:
+                break
+            # Somebody is still writing into it.
+    return left
+
+
+def _emptied(top: int) -> list[tuple[str, OSError]]:
+    """Delete what is in a folder. Folders of folders are moved up into it first: no depth is too deep then."""
+    left: list[tuple[str, OSError]] = []
+    waiting = _folders_left(top, top, left)
+    while waiting:
+        name = waiting.pop()
+        before = len(left)
+        try:
+            make_ours(name, top)
+            with opened_folder(name, top) as inner:
+                waiting += _folders_left(inner, top, left)
+            if len(left) == before:
+                os.rmdir(name, dir_fd=top)
+        except FileNotFoundError:
+            pass
+        except OSError as exc:
+            left.append((name, exc))
+    return left
+
+
+def _folders_left(folder: int, top: int, left: list[tuple[str, OSError]]) -> list[str]:
+    """Delete the files of a folder and move its folders to the top; their names there."""
+    names: list[str] = []
+    with os.scandir(folder) as entries:
+        found = list(entries)
+    for entry in found:
+        try:
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.name, dir_fd=folder)
+                continue
+            name = entry.name if folder == top else os.urandom(8).hex()
+            if folder != top:
+                make_ours(entry.name, folder)
+                os.rename(entry.name, name, src_dir_fd=folder, dst_dir_fd=top)
+            names.append(name)
+        except FileNotFoundError:
+            pass
+        except OSError as exc:
+            left.append((entry.name, exc))
+    return names
+
+
+@contextmanager
+def _closing(fd: int) -> Generator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)

@@ -1,0 +1,81 @@
+"""Which names are secret: the only list.
+
+Three questions are asked of it, by how much it costs to be wrong:
+
+- A variable's value (`secrets_in`) is masked wherever that very value stands. One word in the name is enough.
+- A field of a record (`is_secret`) is masked by its name alone, so what only stands about a secret is let through:
+  its name, its type, a count of tokens.
+- A field that an agent works with (`is_secret_to_agent`) must stay readable also where it says where a secret is
+  kept: an agent that edits `PASSWORD_FILE` needs the path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+
+HIDDEN = "***"
+"""Stands where a secret was."""
+
+_KINDS_OF_KEY = ("access", "account", "api", "auth", "encryption", "master", "private", "service", "signing")
+# Each alternative begins with a plain letter: patterns are searched much faster so.
+KEYS = "|".join(rf"{kind}[_ .-]?key" for kind in _KINDS_OF_KEY)
+"""The keys that make a name secret: the text of a pattern for lower case, and a part of `WORDS`."""
+WORDS = (
+    # Not a tokenizer, not a secretary, not the path of a file with passwords.
+    r"token(?!i[sz])|secret(?!ar)|passw|passphrase|pgpass(?!file)|credential|authorization|cookie"
+    rf"|{KEYS}"
+)
+"""The words that make a name secret: the text of a pattern for lower case."""
+
+PLAIN_WORDS = ("token", "secret", "pass", "credential", "authorization", "cookie", "key")
+"""At least one of these is in every text that `WORDS` fits: a plain search is much faster than a pattern."""
+
+_ABOUT = (
+    r"(?:token|secret|passw(?:or)?d|credential|cookie|key)s?"
+    r"(?:names?|(?:key)?refs?|types?|ur[li]s?|endpoints?|counts?|limits?|usage|budgets?|polic(?:y|ies))$"
+    r"|^apikeysecret(?:key)?$|^imagepullsecrets?$"
+)
+_POINTERS = (
+    r"(?:names?|files?|paths?|dir|ur[li]s?|types?|counts?|limits?|lengths?|size|usage|used|budget|ids?|refs?|"
+    r"polic(?:y|ies)|expiry|expires?(?:_?(?:in|at))?|ttl|env|fields?|headers?|endpoints?|scopes?|manager|store)$"
+)
+_BETWEEN_WORDS = "[^a-z0-9]+"
+_LONGEST = 120
+
+
+def secret_words(name: str) -> set[str]:
+    """The words in a name that make it secret."""
+    low = name.lower()
+    if low == "auth":
+        return {low}
+    if not any(word in low for word in PLAIN_WORDS):
+        return set()
+    return set(_pattern(WORDS).findall(low))
+
+
+def secrets_in(*environments: Mapping[str, object]) -> list[str]:
+    """The texts under secret names in these environments."""
+    pairs = (pair for environ in environments for pair in environ.items())
+    return [value for name, value in pairs if isinstance(value, str) and secret_words(name)]
+
+
+def is_secret(name: str) -> bool:
+    """True if a field of this name holds a secret; False for what only stands about one (`token_type`)."""
+    return len(name) <= _LONGEST and bool(secret_words(name)) and not _is_about(name)
+
+
+def is_secret_to_agent(name: str) -> bool:
+    """True if a field of this name holds a secret, and does not merely say where one is kept (`token_file`)."""
+    return is_secret(name) and _pattern(_POINTERS).search(name.strip().lower()) is None
+
+
+def _is_about(name: str) -> bool:
+    return _pattern(_ABOUT).search(_pattern(_BETWEEN_WORDS).sub("", name.lower())) is not None
+
+
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    """Compiled when first needed: most programs meet no secret, and starting must be quick."""
+    return re.compile(text)
