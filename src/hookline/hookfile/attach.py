@@ -32,10 +32,9 @@ from hookline.runners.warm import WarmRunner
 from hookline.source import SUFFIXES, text_of
 from hookline.terminal import err, refuse_mistakes
 
-_AN_AGENT = re.compile(
-    r"""^spec: | ^\s*["']?apiVersion["']?:\s*["']?(kagent\.dev|sympozium\.ai)/""", re.MULTILINE | re.VERBOSE
-)
-"""A manifest, or the part of one that documents show."""
+_API_VERSION = re.compile(r"""^\s*["']?apiVersion["']?:\s*["']?([^\s/"']*)""", re.MULTILINE)
+_SPEC = re.compile(r"^spec:", re.MULTILINE)
+_OF_AGENTS = ("kagent.dev", "sympozium.ai")
 
 
 class Attached(NamedTuple):
@@ -59,7 +58,7 @@ def load_hooks(target: str, runner: Runner) -> Attached:
     if path.suffix in SUFFIXES:
         if not path.is_file():
             raise FileError("there is no such file", file=path)
-        if _AN_AGENT.search(text_of(path)):
+        if _is_agent(text_of(path)):
             raise FileError(
                 f"this is an agent with its own hooks: hookline run {target}; given as hooks can be a"
                 " hookline.yaml, a .claude/settings.json or a Python file",
@@ -77,6 +76,12 @@ def load_hooks(target: str, runner: Runner) -> Attached:
             f"there is {which} in it that says its points; write @hook(on='tool.start')", file=where
         )
     return Attached(found, [], [], [])
+
+
+def _is_agent(text: str) -> bool:
+    """True for a manifest of an agent, and for its `spec` alone, as documents show it."""
+    groups = _API_VERSION.findall(text)
+    return any(group in _OF_AGENTS for group in groups) if groups else _SPEC.search(text) is not None
 
 
 def hooks_of(files: Iterable[str], runner: Runner) -> list[Hook]:
