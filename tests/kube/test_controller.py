@@ -151,7 +151,7 @@ async def test_what_fails_is_tried_again_after_longer_and_longer_pauses(monkeypa
 
     async with running(Log(Objects(obj("a"), obj("b")), act)) as made:
         await until(lambda: len(times) == 5)
-        await until(lambda: not made._pauses)
+        await until(lambda: not made._failures)
         assert made.done.count("b") == 1
     assert times[4] - times[3] >= 0.15
 
