@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hookline.cli.crds import yaml_of
+from hookline.cli.operator import yaml_of
 from hookline.kube.install import GRANTABLE_NAME, NAME, OPTIONS, Installation, arguments, crds, objects
 
 CHART = Path(__file__).resolve().parents[1] / "deploy" / "chart" / "hookline"

@@ -33,12 +33,12 @@ COMMANDS = {
         "explain", "Say which hooks run where, in which order, with what limits, from which source."
     ),
     "try": Command(
-        "try_",
+        "run",
         "Say what the hooks would decide for one made-up event, with no agent; exit 1 if it is refused.",
     ),
-    "schema": Command("schema", "Print the JSON Schema of hookline.yaml, for editors."),
+    "schema": Command("hookfile", "Print the JSON Schema of hookline.yaml, for editors."),
     "serve": Command(
-        "serve",
+        "run",
         "Work on the issues of a tracker until stopped, each in a workspace of its own; or answer messages over A2A.",
     ),
     "attempt": Command(
@@ -49,9 +49,9 @@ COMMANDS = {
         "Run the operator for Kubernetes, for AgentRuns, agents and packs of Sympozium, until stopped.",
     ),
     "operator manifest": Command(
-        "manifest", "Print all that an installation needs, for `kubectl apply -f -`.", "operator"
+        "operator", "Print all that an installation needs, for `kubectl apply -f -`.", "operator"
     ),
-    "crds": Command("crds", "Print the CustomResourceDefinitions, for `kubectl apply -f -`."),
+    "crds": Command("operator", "Print the CustomResourceDefinitions, for `kubectl apply -f -`."),
     "workspace list": Command(
         "workspace",
         "List the workspaces of a WORKFLOW.md, with the issue of each and when it was made.",
@@ -59,18 +59,18 @@ COMMANDS = {
     ),
     "workspace rm": Command("workspace", "Run `before_remove` and delete a workspace.", "workspace"),
     "runs": Command("runs", "List the runs of the journal, or show one as a tree; or those of a cluster."),
-    "logs": Command("logs", "Show what each hook of a run was given, and what it said."),
-    "approve": Command("verdict", "Say yes to what a run is waiting for."),
-    "reject": Command("verdict", "Say no to what a run is waiting for."),
-    "rewrite": Command("verdict", "Let a run go on with another input than the one it asks about."),
-    "prune": Command("prune", "Drop old runs from the journal; runs that have not ended stay."),
-    "init": Command("init", "Write a first hookline.yaml."),
+    "logs": Command("runs", "Show what each hook of a run was given, and what it said."),
+    "approve": Command("approve", "Say yes to what a run is waiting for."),
+    "reject": Command("approve", "Say no to what a run is waiting for."),
+    "rewrite": Command("approve", "Let a run go on with another input than the one it asks about."),
+    "prune": Command("runs", "Drop old runs from the journal; runs that have not ended stay."),
+    "init": Command("hookfile", "Write a first hookline.yaml."),
     "install": Command("install", "Add hookline to an agent's settings, so that it asks `hookline answer`."),
     "uninstall": Command(
         "install", "Take out of an agent's settings what `install` added, and nothing else."
     ),
     "trust": Command(
-        "trust",
+        "hookfile",
         "Show the hooks of a file and approve it, so that `hookline answer` runs them where it finds them.",
     ),
 }

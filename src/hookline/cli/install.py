@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from hookline.cli.approval import Report, approve_shown
 from hookline.cli.client_settings import (
     EVENTS,
     add_entries,
@@ -14,6 +13,7 @@ from hookline.cli.client_settings import (
     settings_file,
     take_entries_out,
 )
+from hookline.cli.hookfile import Report, approve_shown
 from hookline.errors import UsageError
 from hookline.hookfile.trust import FILE, nearest
 from hookline.options import argument, flag, option

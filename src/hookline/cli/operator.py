@@ -1,12 +1,15 @@
-"""`hookline operator`: the program that works in a cluster."""
+"""`hookline operator`, `operator manifest` and `crds`: the program for a cluster, and its installation."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shlex
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hookline.errors import UsageError
 from hookline.journal.home import default_path
@@ -92,4 +95,75 @@ def check(options: OperatorOptions) -> None:
         raise UsageError("--kagent-selector: it says which Agents of kagent's, and --kagent is not given")
 
 
-COMMANDS = {"operator": (StartOptions, start)}
+@dataclass(kw_only=True, eq=False, repr=False)
+class ManifestOptions(OperatorOptions):
+    namespace: str = option("where the operator itself stands", "hookline-system")
+    watch: tuple[str, ...] = option(
+        "work in this namespace only; may be given again [default: all]", kind="texts"
+    )
+    replicas: int = option("of which one acts", 2, kind="int", least=1)
+    without_crds: bool = flag("they are there already")
+    json: bool = flag("one List as JSON")
+
+
+def manifest(options: ManifestOptions) -> int:
+    from hookline.kube.install import Installation, crds, objects
+
+    check(options)
+    settings = Installation(
+        image=options.image,
+        namespace=options.namespace,
+        watched=options.watch,
+        agent_image=options.agent_image,
+        replicas=options.replicas,
+        shared_account=options.shared_account,
+        max_run_history=options.max_run_history,
+        agent_command=options.agent_command,
+        workspace_size=options.workspace_size,
+        storage_class=options.storage_class,
+        prepare_as_root=options.prepare_as_root,
+        kagent=options.kagent,
+        kagent_selector=options.kagent_selector,
+        plain_registries=options.plain_registry,
+    )
+    print_objects([*([] if options.without_crds else crds()), *objects(settings)], as_json=options.json)
+    return 0
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CrdsOptions:
+    kagent: bool = flag("those of kagent instead, for a cluster that has no kagent")
+    json: bool = flag("one List as JSON")
+
+
+def print_crds(options: CrdsOptions) -> int:
+    from hookline.kube.install import crds
+
+    print_objects(crds("kagent" if options.kagent else "sympozium"), as_json=options.json)
+    return 0
+
+
+def yaml_of(objects: Sequence[Any]) -> str:
+    """One document for each, and in each every part written out."""
+    import yaml
+
+    class Plain(yaml.CSafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    return yaml.dump_all(
+        objects, Dumper=Plain, sort_keys=False, allow_unicode=True, width=110, explicit_start=True
+    )
+
+
+def print_objects(objects: Sequence[Any], *, as_json: bool) -> None:
+    listed = {"apiVersion": "v1", "kind": "List", "items": objects}
+    sys.stdout.write(json.dumps(listed, indent=2) + "\n" if as_json else yaml_of(objects))
+    sys.stdout.flush()
+
+
+COMMANDS = {
+    "operator": (StartOptions, start),
+    "operator manifest": (ManifestOptions, manifest),
+    "crds": (CrdsOptions, print_crds),
+}

@@ -1,10 +1,10 @@
-"""`hookline run`."""
+"""`hookline run`, `serve` and `try`: the system of the file carries them out."""
 
 from __future__ import annotations
 
 from hookline import systems
 from hookline.errors import UsageError
-from hookline.options import RunOptions
+from hookline.options import RunOptions, ServeOptions, TryOptions
 
 
 def run(options: RunOptions) -> int:
@@ -18,4 +18,8 @@ def run(options: RunOptions) -> int:
     return systems.run(options)
 
 
-COMMANDS = {"run": (RunOptions, run)}
+COMMANDS = {
+    "run": (RunOptions, run),
+    "serve": (ServeOptions, systems.serve),
+    "try": (TryOptions, systems.try_),
+}

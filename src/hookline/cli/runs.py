@@ -1,12 +1,19 @@
-"""`hookline runs`: lists the runs of the journal or of a cluster, or shows one as a tree."""
+"""`hookline runs`, `logs` and `prune`: the runs of the journal or of a cluster."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+from hookline.engine.hook import Mode
 from hookline.engine.plain import plain
-from hookline.engine.record import THERE, Begun, Ended, Record, RunRow
+from hookline.engine.record import THERE, Begun, Called, Ended, Record, RunRow
+from hookline.engine.result import merged
+from hookline.errors import UsageError
+from hookline.journal.masking import Mask
 from hookline.journal.owner import alive
+from hookline.journal.sqlite import KEEP_BYTES, KEEP_DAYS
 from hookline.journal.user import open_journal
 from hookline.journal.view import Tree, duration, moment
 from hookline.kube.connect import Target, target_of_runs
@@ -79,7 +86,7 @@ def _show_run(records: list[Record], *, as_json: bool) -> None:
         for line in status_lines(records):
             show(line, out)
     if not as_json and (there := cluster_words(records)):
-        out.print(f"it went on there: hookline runs {there}   brings the rest", style="yellow")
+        out.print(f"still running on the cluster; `hookline runs {there}` fetches the rest", style="yellow")
 
 
 def cluster_words(records: list[Record]) -> str:
@@ -98,4 +105,85 @@ def _is_agentrun(records: list[Record]) -> bool:
     return any(each.get("format") == "sympozium" for each in declared)
 
 
-COMMANDS = {"runs": (RunsOptions, runs)}
+@dataclass(kw_only=True, eq=False, repr=False)
+class LogsOptions:
+    run: str = argument("a run's id, the beginning of one, or `last`", required=True)
+    hook: str = argument("only this hook")
+    json: bool = flag("for a program to read")
+
+
+def logs(options: LogsOptions) -> int:
+    hook = options.hook
+    with open_journal() as journal:
+        records = journal.records(found_run(journal, options.run))
+    called = list(_with_given(records))
+    wanted = [record for record in called if not hook or record.hook == hook]
+    if hook and not wanted:
+        names = ", ".join(dict.fromkeys(record.hook for record in called)) or "none"
+        raise UsageError(f"hook {hook!r} was not called in that run; called were: {names}")
+    for record in wanted:
+        if options.json:
+            print_json(record._asdict())
+            continue
+        out.print(
+            f"{moment(record.at)}  {record.hook} at {record.point}, {duration(record.seconds)}", style="bold"
+        )
+        said = {
+            "given": record.given,
+            "said": None
+            if record.error
+            else f"{record.action}{f': {record.reason}' if record.reason else ''}",
+            "changed": record.changed,
+            "broke": record.error,
+            "tells the model": record.tell_model,
+            "tells the user": record.tell_user,
+            "note": record.note,
+        }
+        for name, value in said.items():
+            if value is not None:
+                out.print(f"  {name}: {value if isinstance(value, str) else Mask().json(value)}")
+    return 0
+
+
+def _with_given(records: list[Record]) -> Iterator[Called]:
+    """Every call with what it was given, also where the record leaves that to its scope and to earlier changes."""
+    began = {record.scope_id: record.payload for record in records if isinstance(record, Begun)}
+    ended = {record.scope_id: record.output for record in records if isinstance(record, Ended)}
+    now: dict[tuple[str, str], Any] = {}
+    for record in records:
+        if not isinstance(record, Called):
+            continue
+        place = (record.scope_id, str(record.point))
+        scope = began if str(record.point).endswith(".start") else ended
+        given = record.given if record.given is not None else now.get(place, scope.get(record.scope_id))
+        yield record._replace(given=given)
+        now[place] = given
+        if record.changed is not None and record.mode == Mode.ENFORCE:
+            now[place] = merged("changed", given, record.changed)
+
+
+_MEGABYTE = 1048576
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PruneOptions:
+    days: float = option("keep runs that are younger", KEEP_DAYS, kind="float")
+    megabytes: float = option("keep the file below this size", KEEP_BYTES / _MEGABYTE, kind="float")
+    json: bool = flag("for a program to read")
+
+
+def prune(options: PruneOptions) -> int:
+    with open_journal() as journal:
+        gone = journal.prune(keep_days=options.days, keep_bytes=int(options.megabytes * _MEGABYTE))
+    if options.json:
+        print_json({"pruned": gone})
+    else:
+        out.print("1 run dropped" if gone == 1 else f"{gone} runs dropped")
+    return 0
+
+
+COMMANDS = {
+    "runs": (RunsOptions, runs),
+    "logs": (LogsOptions, logs),
+    "prune": (PruneOptions, prune),
+}

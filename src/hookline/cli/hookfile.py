@@ -1,0 +1,144 @@
+"""`hookline init`, `trust` and `schema`: a hook file written, approved after it was shown, and described."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hookline.engine.declaration import HookDeclaration
+from hookline.errors import FileError, HooklineError, UsageError
+from hookline.hookfile.read import read, schema
+from hookline.hookfile.trust import FILE, approve, nearest
+from hookline.options import argument, flag
+from hookline.terminal import out, print_json
+
+
+class Report:
+    """Lines for a person, or at the end one JSON value for a program."""
+
+    def __init__(self, json: bool) -> None:
+        self.json = json
+
+    def __call__(self, text: str) -> None:
+        if not self.json:
+            out.print(text)
+
+    def done(self, value: dict[str, Any]) -> int:
+        if self.json:
+            print_json(value)
+        return 0
+
+
+def approve_shown(file: Path, say: Report, *, broken: bool = False) -> dict[str, Any] | None:
+    """Approve a file after showing what it would run; one with a mistake is not approved."""
+    try:
+        hooks = read(file, strict=True).hooks
+    except HooklineError as exc:
+        if not broken:
+            raise
+        say(f"not approved: {exc}")
+        return None
+    rows = [
+        {"name": each.name, "points": [str(point) for point in each.points], "runs": _runs(each)}
+        for each in hooks
+    ]
+    say(f"{file}:")
+    for row in rows:
+        say(f"  {row['name']} at {', '.join(row['points'])} runs {row['runs']}")
+    if not rows:
+        say("  no hooks")
+    also = approve(file, hooks, os.environ)
+    covered = f", with {', '.join(also)}" if also else ""
+    say(f"approved{covered}; a change takes the approval away")
+    return {"file": str(file), "hooks": rows, "also": also}
+
+
+def _runs(hook: HookDeclaration) -> str:
+    params = hook.params
+    if hook.kind == "python":
+        return f"{params.get('file') or params['module']}:{params['function']}"
+    if hook.kind == "command":
+        return shlex.join(params["argv"])
+    return str(params["script"]).strip() if hook.kind == "shell" else str(params["url"])
+
+
+FIRST = """\
+# The hooks of this project, for every agent that hookline runs or answers for.
+# Check it with `hookline check hookline.yaml`. After a change, approve it again with `hookline trust`.
+version: 1
+hooks:
+  # A ready guard: refuses a git push that would overwrite what others have pushed.
+  - name: no-force-push
+    on: tool.start          # before a tool is called; tool.end is after it
+    match: kind:shell       # every tool that runs commands, whatever the agent calls it
+    python: hookline.guards:no_force_push
+
+  # A script of your own: any exit code but 0 refuses the call.
+  # - name: tests-before-push
+  #   on: tool.start
+  #   match: kind:shell
+  #   when: {input.command: {contains: git push}}   # no process starts for other calls
+  #   shell: make test
+  #   timeout: 5m
+  #   on_error: block
+"""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class InitOptions:
+    file: Path = argument("the file to write", Path(FILE), kind="path")
+    json: bool = flag("for a program to read")
+
+
+def init(options: InitOptions) -> int:
+    file = options.file
+    if file.suffix not in (".yaml", ".yml"):
+        raise UsageError(f"{file} would not be known as a hook file; its name must end in .yaml")
+    try:
+        with open(file, "x", encoding="utf-8") as opened:
+            opened.write(FIRST)
+    except FileExistsError:
+        raise FileError("is there already; it was not changed", file=file) from None
+    except OSError as exc:
+        raise FileError(f"cannot be written: {exc.strerror}", file=file) from exc
+    report = Report(options.json)
+    report(f"wrote {file}")
+    approved = approve_shown(file, report)
+    report("next: hookline install claude-code")
+    return report.done({"wrote": str(file), "approved": approved})
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TrustOptions:
+    file: Path | None = argument(f"[default: the nearest {FILE} upward]", None, kind="path")
+    json: bool = flag("for a program to read")
+
+
+def trust(options: TrustOptions) -> int:
+    found = options.file or nearest(Path.cwd())
+    if found is None:
+        raise UsageError(f"there is no {FILE} in {Path.cwd()} or above it; `hookline init` writes one")
+    report = Report(options.json)
+    return report.done({"approved": approve_shown(found, report)})
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SchemaOptions:
+    pass
+
+
+def print_schema(_options: SchemaOptions) -> int:
+    sys.stdout.write(json.dumps(schema(), indent=2, ensure_ascii=False) + "\n")
+    return 0
+
+
+COMMANDS = {
+    "init": (InitOptions, init),
+    "trust": (TrustOptions, trust),
+    "schema": (SchemaOptions, print_schema),
+}
