@@ -5,6 +5,7 @@ tools     the tools of each client: kind, and the keys of the input
 payload   HookContext to and from the JSON on stdin
 wire      host side: exit code and output of a hook to a HookResult; wire_json reads the JSON
 answer    hook side: an outcome in the format of the client that asked
+matchers  the matchers of those settings, and permission rules
 settings  the hooks of `.claude/settings.json`, as declarations (loads patterns; not needed to answer)
 host      runs command and shell hooks the way Claude Code does
 """

@@ -6,21 +6,17 @@ Only the entry that is wrong is dropped, and each is told with its file and line
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from os import PathLike
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-from hookline.claude.events import EVENTS, event_of, meant, point_of
-from hookline.claude.permission import rule_parts
-from hookline.claude.tools import TOOLS
-from hookline.engine.context import Facts
+from hookline.claude.events import EVENTS, meant, point_of
+from hookline.claude.matchers import exact_names, meant_tool, rule_parts, whole_pattern
 from hookline.engine.declaration import Declaration, HookDeclaration
-from hookline.engine.hook import Matcher, OnError
+from hookline.engine.hook import OnError
 from hookline.errors import FileError, UsageError
-from hookline.matcher import pattern
 from hookline.source import Wrong, key_of, load_json, without_lines
 from hookline.table import Findings, Key, Node, Reader, Table, unread
 
@@ -30,7 +26,6 @@ LONGEST_SESSION_END = 60.0
 
 Json = dict[str, Any]
 
-_EXACT = re.compile(r"[A-Za-z0-9_]+(?:\s*[|,]\s*[A-Za-z0-9_]+)*\s*")
 _NEVER_BLOCKS = ("Stop", "SubagentStop", "TaskCompleted", "TeammateIdle")
 _NOT_RUN = {
     "prompt": "a prompt hook asks a model",
@@ -57,18 +52,7 @@ class Declared(NamedTuple):
 
 def declared(text: str, file: str | PathLike[str]) -> Declared:
     """The hooks of a settings file. `problems` are its wrong entries, `declaration.notes` what is only odd."""
-    return _File(text, str(file)).read()
-
-
-def whole_pattern(matcher: str | None) -> str | None:
-    """A matcher of rule 5 as a pattern for whole names; None where it fits all; UsageError if it is no pattern."""
-    if matcher is None or matcher in ("", "*"):
-        return None
-    if _EXACT.fullmatch(matcher.strip()):
-        return "|".join(re.split(r"\s*[|,]\s*", matcher.strip()))
-    # Searched, not anchored; checked by itself first, so that what is told is what was written.
-    pattern(matcher)
-    return f"(?s:.*)(?:{matcher})(?s:.*)"
+    return _SettingsReader(text, str(file)).read()
 
 
 def once(hooks: Iterable[HookDeclaration]) -> tuple[tuple[HookDeclaration, ...], tuple[str, ...]]:
@@ -91,58 +75,13 @@ def once(hooks: Iterable[HookDeclaration]) -> tuple[tuple[HookDeclaration, ...],
     return tuple(found.values()), tuple(notes)
 
 
-def selector(hook: HookDeclaration) -> Matcher:
-    """Whether a hook of a settings file is meant by what happened: its event, and what its matcher is tested against."""
-    event = hook.params["event"]
-    fits = pattern(hook.match) if isinstance(hook.match, str) else None
-    known: dict[str, bool] = {}
-
-    def match(facts: Facts) -> bool:
-        if _event_in(facts) != event:
-            return False
-        if fits is None:
-            return True
-        name = subject_of(facts, event)
-        found = known.get(name)
-        if found is None:
-            found = known[name] = fits(name)
-        return found
-
-    return match
-
-
-def subject_of(facts: Facts, event: str) -> str:
-    """What the matcher of an event is tested against: a tool's name, a session's source, an agent's type."""
-    subject = EVENTS[event].subject
-    if subject == "tool_name":
-        return facts.current_tool or ""
-    native: Any = facts.native
-    if isinstance(native, dict):
-        value = cast("Json", native).get(subject or "", "")
-        value = value if isinstance(value, str) else ""
-        return value.rpartition("/")[2] if event == "FileChanged" else value
-    defaults = {"source": "startup", "reason": "other", "agent_type": facts.agent or ""}
-    return defaults.get(subject or "", "")
-
-
 def _either(one: Any, other: Any) -> str | None:
     if one is None or other is None:
         return None
     return str(one) if one == other else f"(?:{one})|(?:{other})"
 
 
-def _event_in(facts: Facts) -> str | None:
-    native: Any = facts.native
-    name = cast("Json", native).get("hook_event_name") if isinstance(native, dict) else None
-    if isinstance(name, str) and name in EVENTS:
-        return name
-    try:
-        return event_of(facts)
-    except UsageError:
-        return None
-
-
-class _File:
+class _SettingsReader:
     """One file while it is read: what it declares, and what is wrong with it."""
 
     def __init__(self, text: str, file: str) -> None:
@@ -278,9 +217,9 @@ def _match(event: str, group: Node) -> str | None:
             _note(group, f"{event} has nothing to match; the matcher {matcher!r} is ignored", "matcher")
         return None
     whole = whole_pattern(matcher)
-    if whole is not None and EVENTS[event].subject == "tool_name" and _EXACT.fullmatch(matcher.strip()):
-        for name in re.split(r"\s*[|,]\s*", matcher.strip()):
-            hint = _meant_tool(name)
+    if whole is not None and EVENTS[event].subject == "tool_name":
+        for name in exact_names(matcher):
+            hint = meant_tool(name)
             if hint:
                 _note(group, f"no tool of Claude Code is called {name!r}; {hint}", "matcher")
     return whole
@@ -446,23 +385,6 @@ _IN_GROUP = Table(dict.fromkeys(("matcher", "hooks", "description", "id"), Key(u
 def _name(params: Json) -> str:
     text: str = params.get("command") or params.get("url") or " ".join(params["argv"])
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _meant_tool(name: str) -> str | None:
-    """What was meant by a name that is almost a tool's; other names may be tools that we do not know."""
-    tools = TOOLS["claude"]
-    if name in tools:
-        return None
-    if name.startswith("mcp__"):
-        return (
-            f"to match every tool of that server write {name + '__.*'!r}" if name.count("__") == 1 else None
-        )
-    lower = {known.lower(): known for known in tools}
-    if name.lower() in lower:
-        return f"did you mean {lower[name.lower()]!r}?"
-    begun = [known for known in tools if known.startswith(name)]
-    near = begun or get_close_matches(name, tools, n=1, cutoff=0.8)
-    return f"did you mean {near[0]!r}?" if near else None
 
 
 _WORDS: Mapping[type, str] = {

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from hookline.claude import settings
 from hookline.claude.host import asked_when, command_of, read, shell_of, written
-from hookline.claude.permission import applies
+from hookline.claude.matchers import applies, selector
 from hookline.engine.context import HookContext
 from hookline.engine.declaration import HookDeclaration
 from hookline.engine.hook import Handler, Hook, Matcher, Mode, OnError, options_of
@@ -192,7 +192,7 @@ def _live(
     return replace(
         made,
         handler=asked_when(_conditions(declared), made.handler),
-        match=settings.selector(declared) if foreign else _match(declared.match) or made.match,
+        match=selector(declared) if foreign else _match(declared.match) or made.match,
         match_text=_match_text(declared.match) or made.match_text,
         on_error=declared.on_error,
         source=declared.source,

@@ -33,7 +33,7 @@ OWN_GUARDS = "hookline.guards"
 _MADE_BY = (
     "hookfile/attach.py",
     "hookfile/compiler.py",
-    "claude/permission.py",
+    "claude/matchers.py",
     "claude/settings.py",
     "hookfile/condition.py",
     "hookfile/keys.py",

@@ -1,0 +1,149 @@
+"""Matchers of Claude Code's settings: names of tools and sources, and permission rules such as `Bash(git *)`."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any, cast
+
+from hookline.claude.events import EVENTS, event_of
+from hookline.claude.tools import TOOLS, tool_named
+from hookline.engine.context import Facts
+from hookline.engine.declaration import HookDeclaration
+from hookline.engine.hook import Matcher
+from hookline.errors import UsageError
+from hookline.matcher import pattern
+
+_EXACT = re.compile(r"[A-Za-z0-9_]+(?:\s*[|,]\s*[A-Za-z0-9_]+)*\s*")
+_RULE = re.compile(r"([A-Za-z][A-Za-z0-9_*-]*)(?:\((.*)\))?", re.DOTALL)
+
+
+def exact_names(matcher: str) -> list[str]:
+    """The names of a matcher that is a list of names; empty if it is a pattern."""
+    text = matcher.strip()
+    return re.split(r"\s*[|,]\s*", text) if _EXACT.fullmatch(text) else []
+
+
+def whole_pattern(matcher: str | None) -> str | None:
+    """A matcher of rule 5 as a pattern for whole names; None where it fits all; UsageError if it is no pattern."""
+    if matcher is None or matcher in ("", "*"):
+        return None
+    if names := exact_names(matcher):
+        return "|".join(names)
+    # Searched, not anchored; checked by itself first, so that what is told is what was written.
+    pattern(matcher)
+    return f"(?s:.*)(?:{matcher})(?s:.*)"
+
+
+def selector(hook: HookDeclaration) -> Matcher:
+    """Matches the facts that a hook of a settings file is for, by their event and the subject of its matcher."""
+    event = hook.params["event"]
+    fits = pattern(hook.match) if isinstance(hook.match, str) else None
+    known: dict[str, bool] = {}
+
+    def match(facts: Facts) -> bool:
+        if _event_in(facts) != event:
+            return False
+        if fits is None:
+            return True
+        name = subject_of(facts, event)
+        found = known.get(name)
+        if found is None:
+            found = known[name] = fits(name)
+        return found
+
+    return match
+
+
+def subject_of(facts: Facts, event: str) -> str:
+    """The text that the matcher of an event is tested against: a tool's name, a session's source, an agent's type."""
+    subject = EVENTS[event].subject
+    if subject == "tool_name":
+        return facts.current_tool or ""
+    native: Any = facts.native
+    if isinstance(native, dict):
+        value = cast("dict[str, Any]", native).get(subject or "", "")
+        value = value if isinstance(value, str) else ""
+        return value.rpartition("/")[2] if event == "FileChanged" else value
+    defaults = {"source": "startup", "reason": "other", "agent_type": facts.agent or ""}
+    return defaults.get(subject or "", "")
+
+
+def meant_tool(name: str) -> str | None:
+    """A hint for a name that is almost a tool's; any other name may be a tool that we do not know."""
+    tools = TOOLS["claude"]
+    if name in tools:
+        return None
+    if name.startswith("mcp__"):
+        return (
+            f"to match every tool of that server write {name + '__.*'!r}" if name.count("__") == 1 else None
+        )
+    lower = {known.lower(): known for known in tools}
+    if name.lower() in lower:
+        return f"did you mean {lower[name.lower()]!r}?"
+    begun = [known for known in tools if known.startswith(name)]
+    near = begun or get_close_matches(name, tools, n=1, cutoff=0.8)
+    return f"did you mean {near[0]!r}?" if near else None
+
+
+def applies(rule: str, tool: str, given: Any) -> bool:
+    """True if permission-rule text fits a call: `Bash(git *)`, `Write(*.txt)`, `WebFetch(domain:x)`, `mcp__x__*`."""
+    name, inner = rule_parts(rule)
+    if not fnmatchcase(tool, name):
+        return False
+    if inner is None or inner in ("", "*"):
+        return True
+    values = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    known = tool_named(tool)
+    if known.kind == "shell":
+        command = values.get(known.keys.get("command", "command"), "")
+        return isinstance(command, str) and any(_fits_command(inner, part) for part in _commands(command))
+    if inner.startswith("domain:"):
+        host = re.sub(
+            r"^[a-z]+://(?:[^/@]*@)?([^/:?#]*).*$", r"\1", str(values.get("url", "")), flags=re.I | re.S
+        )
+        wanted = inner.removeprefix("domain:").lower()
+        return host.lower() == wanted or fnmatchcase(host.lower(), wanted)
+    texts = [value for value in values.values() if isinstance(value, str)]
+    path = values.get(known.keys.get("path", ""))
+    return any(_fits_path(inner, text) for text in ([path] if isinstance(path, str) else texts))
+
+
+def rule_parts(rule: str) -> tuple[str, str | None]:
+    """The pattern of a tool's name, and what stands in brackets behind it."""
+    found = _RULE.fullmatch(rule.strip())
+    if found is None:
+        raise UsageError(f"{rule!r} is not a permission rule; write it like Bash(git *) or Write(*.txt)")
+    return found.group(1), found.group(2)
+
+
+def _commands(text: str) -> list[str]:
+    """The whole line and each command in it: a hook runs rather once too often than not at all."""
+    parts = [part.strip(" \t(){}") for part in re.split(r"&&|\|\||[;|&\n]|\$\(|`", text)]
+    return [text.strip(), *(part for part in parts if part)]
+
+
+def _fits_command(inner: str, command: str) -> bool:
+    if inner.endswith(":*"):
+        start = inner.removesuffix(":*")
+        return command == start or command.startswith(f"{start} ")
+    # `git *` is also git alone.
+    return fnmatchcase(command, inner) or (inner.endswith(" *") and command == inner[:-2])
+
+
+def _fits_path(inner: str, path: str) -> bool:
+    wanted = inner.removeprefix("./").replace("**/", "*").replace("**", "*")
+    wanted = wanted.replace("//", "/", 1) if wanted.startswith("//") else wanted
+    return fnmatchcase(path, wanted) or fnmatchcase(path, f"*/{wanted.lstrip('/')}")
+
+
+def _event_in(facts: Facts) -> str | None:
+    native: Any = facts.native
+    name = cast("dict[str, Any]", native).get("hook_event_name") if isinstance(native, dict) else None
+    if isinstance(name, str) and name in EVENTS:
+        return name
+    try:
+        return event_of(facts)
+    except UsageError:
+        return None
