@@ -40,12 +40,12 @@ def matcher(text: str) -> Matcher:
 
 
 def pattern(text: str) -> Callable[[str], bool]:
-    """Whether a name fits the pattern as a whole; TimeoutError where nobody knows in time."""
+    """True if the pattern fits the whole name; TimeoutError if that takes too long."""
     return _asking(text, "fullmatch", "match ")
 
 
 def search(text: str) -> Callable[[str], bool]:
-    """Whether the pattern is found anywhere in a text; TimeoutError where nobody knows in time."""
+    """True if the pattern is found anywhere in the text; TimeoutError if that takes too long."""
     return _asking(text, "search")
 
 

@@ -59,7 +59,7 @@ class Document(NamedTuple):
     line: int = 1
 
     def problem(self, message: str, trail: Trail = ()) -> FileError:
-        """What is wrong at the end of the trail, with its line and key."""
+        """The problem at the end of the trail, with its line and key."""
         return FileError(message, file=self.file, line=line_of(self, trail), key=key_of(trail) or None)
 
 
@@ -72,7 +72,7 @@ class FrontMatter(NamedTuple):
 
 
 class Wrong(Exception):
-    """What is wrong with a value that is being read, and the trail from that value to the spot."""
+    """A mistake in a value that is being read, and the trail from that value to its place."""
 
     def __init__(self, message: str, trail: Trail = ()) -> None:
         super().__init__(message)
@@ -396,7 +396,7 @@ def _resolved(text: str) -> tuple[str, Any]:
 
 
 def _merge(found: LinedDict, merged: list[LinedDict]) -> None:
-    """What is written in the mapping itself wins, then the first of those merged into it."""
+    """Keys of the mapping itself win over merged ones, then the first of those merged into it."""
     for source in merged:
         for key, value in source.items():
             if key not in found:

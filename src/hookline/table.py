@@ -30,7 +30,7 @@ DURATION_UNITS = {
 _GO_DURATION = re.compile(rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(DURATION_UNITS)})", re.ASCII)
 
 UNSET: Any = object()
-"""What a reader returns for a value that is as good as not given."""
+"""A reader returns this for a value that counts as not given."""
 
 
 class Location(NamedTuple):
@@ -48,7 +48,7 @@ class Location(NamedTuple):
 
 
 class Findings:
-    """What is wrong in a file, and what is only odd. With `strict` a doubt is wrong too."""
+    """The problems of a file, and notes on what is only odd. With `strict` a doubt is a problem too."""
 
     def __init__(self, *, strict: bool = False) -> None:
         self.strict = strict
@@ -253,7 +253,7 @@ class Table(NamedTuple):
         return UNSET
 
     def hint(self, name: str) -> str:
-        """What was probably meant by a key that is not known."""
+        """The key that was probably meant by an unknown one."""
         return self.instead.get(name) or meant(name, self.keys)
 
     def paths(self) -> Iterator[str]:

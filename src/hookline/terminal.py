@@ -113,7 +113,7 @@ def print_runs(rows: Iterable[Sequence[str]]) -> None:
 
 
 class Explained(NamedTuple):
-    """What `hookline explain` says of a file: its head, its hooks by point, and notes; `value` is the same as JSON."""
+    """A file explained: its head, its hooks by point, and notes; `value` is the same as JSON."""
 
     head: Sequence[str]
     hooks: Sequence[ExplainedHook]
@@ -150,7 +150,7 @@ def print_explained(explained: Explained, *, as_json: bool) -> None:
 
 
 class Problems(NamedTuple):
-    """What `hookline check` says of a file: mistakes, and notes that are none."""
+    """The result of checking a file: mistakes, and notes that are none."""
 
     problems: Sequence[str] = ()
     notes: Sequence[str] = ()

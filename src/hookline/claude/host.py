@@ -93,7 +93,7 @@ def written(context: HookContext, *, event: str | None = None) -> bytes:
 def read(
     ending: Ending, context: HookContext, *, reads_text: bool = True, event: str | None = None
 ) -> HookResult:
-    """What its ending means there."""
+    """The result of an ended process, in the rules of its event."""
     from hookline.claude.wire import decode  # slow to load, and not for a script
 
     code = ending.exit_code if ending.exit_code is not None else 1

@@ -40,7 +40,7 @@ _SHELLS = {
 
 
 class Declared(NamedTuple):
-    """What a file declares, and every entry of it that cannot be used."""
+    """The hooks a file declares, and every entry of it that cannot be used."""
 
     declaration: Declaration
     problems: tuple[FileError, ...] = ()

@@ -183,7 +183,7 @@ def _without_ours(settings: Settings) -> str:
 
 
 def _cut(settings: Settings, event: str, listed: Node) -> tuple[list[tuple[int, int]], bool]:
-    """What to take out of an event's list, and whether that is all of it."""
+    """The stretches to take out of an event's list, and True if nothing is left of it."""
     stretches: list[tuple[int, int]] = []
     empty: set[int] = set()
     for index, (group, node) in enumerate(zip(settings.groups(event), listed.members, strict=True)):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class OperatorOptions:
-    """What holds for the operator however it is started."""
+    """Options of the operator, however it is started."""
 
     image: str = option("hookline's own image, made of deploy/Containerfile; it must be given")
     agent_image: str = option("the image agents run in [default: hookline's own]")

@@ -32,7 +32,7 @@ def parse(kind: type[Options], words: Sequence[str], command: str, about: str) -
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What stands before `--`, and what after it, which is never an option."""
+    """The words before `--`, and those after it, which are never options."""
     at = list(words).index("--") if "--" in words else len(words)
     return list(words[:at]), list(words[at + 1 :])
 

@@ -89,7 +89,7 @@ def copy_place(file: Path, environ: Mapping[str, str]) -> Path:
 
 
 def _own(place: Path) -> bytes:
-    """What is in a file that nobody else can have written."""
+    """The content of a file that only this user can have written."""
     opened = files.open_file(place)
     with open(opened, "rb") as copy:
         known = os.fstat(opened)
@@ -117,7 +117,7 @@ def _declared(file: Path) -> tuple[HookDeclaration, ...]:
 
 
 def _row(declared: HookDeclaration, hook: Hook) -> Json:
-    """What tells whether a hook is concerned, and what it is made of where it is plain."""
+    """The matchers of a hook as data, and the parameters of its handler if they are plain."""
     from hookline.engine.hook import settled_on_error  # only to write
 
     plain = _is_plain(declared, hook)
@@ -140,7 +140,7 @@ def _row(declared: HookDeclaration, hook: Hook) -> Json:
 
 
 def _is_plain(declared: HookDeclaration, hook: Hook) -> bool:
-    """Whether it can be asked without an event loop: waited for, or answering at once."""
+    """True if the hook can be called without an event loop: a process, or a sync function."""
     params = declared.params
     if declared.kind == "python":
         # One that limits itself is sync, and called in a thread. An inline one could be anything, but for our own.

@@ -29,7 +29,7 @@ FIELDS: Mapping[str, Callable[[HookContext], Any]] = {
     "agent": lambda context: context.facts.agent,
     "status": lambda context: context.facts.status,
 }
-"""What a path may begin with. Only `input` and `output` have something inside them."""
+"""The first words of a path. Only `input` and `output` have something inside them."""
 
 _ONLY_AT: Mapping[str, tuple[str, Callable[[Point], bool]]] = {
     "output": ("there is an output only at .end points", lambda point: not point.is_start),
@@ -217,7 +217,7 @@ _TESTS: Mapping[str, Callable[[Any, Trail], Test]] = {
 
 
 def _inside(value: Any, path: list[str]) -> Any:
-    """What the path leads to, or _MISSING."""
+    """The value at the path, or _MISSING."""
     for part in path:
         if not isinstance(value, Mapping | list | tuple):
             value = plain(value)
@@ -273,7 +273,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _search(text: str, trail: Trail) -> Callable[[str], bool]:
-    """Whether the pattern is found anywhere; _Undecided where it takes too long over a text."""
+    """True if the pattern is found anywhere; _Undecided if the search takes too long."""
     # Imported when there is a pattern: most conditions have none, and what compiles one is slow to load.
     from hookline.matcher import search
 

@@ -47,7 +47,7 @@ _ELSEWHERE = {
     "prerun": Point.RUN_START,
     "postrun": Point.RUN_END,
 }
-"""What other systems call the points, for the hint."""
+"""The names of the points in other systems, for the hint."""
 
 _INSTEAD = {
     "container": "; did you mean image?",

@@ -23,7 +23,7 @@ DEFAULTS: Mapping[Point, OnError] = {
     Point.MODEL_START: OnError.BLOCK,
     Point.TOOL_START: OnError.BLOCK,
 }
-"""What follows when a hook of this file broke and its entry does not say."""
+"""The `on_error` of hooks whose entry does not say."""
 
 _FILE = Table(
     {
@@ -42,7 +42,7 @@ _FILE = Table(
 
 
 class HookFile(NamedTuple):
-    """What a file holds: the hooks that are right, in order, and what is wrong with the others."""
+    """The hooks of a file that are right, in order, and the problems of the others."""
 
     hooks: tuple[HookDeclaration, ...]
     problems: tuple[FileError, ...]
@@ -211,7 +211,7 @@ def _kinds(given: Mapping[str, Any]) -> list[str]:
 
 
 def _params(kind: str, values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """What its handler is made of. Paths that the file means from its own folder are made whole."""
+    """The parameters of its handler; paths relative to the file's folder are made absolute."""
     params = dict(values[kind])
     if kind == "python" and "file" in params:
         params["file"] = str(folder / params["file"])

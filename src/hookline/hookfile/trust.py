@@ -69,7 +69,7 @@ def distrusted(file: Path, environ: Mapping[str, str]) -> str | None:
 
 
 def remembered(store: Path) -> dict[str, Any]:
-    """What one of hookline's own small JSON files holds, by the path of the user's file."""
+    """The content of one of hookline's own small JSON files, by the path of the user's file."""
     try:
         value: Any = json.loads(store.read_bytes())
     except FileNotFoundError:
@@ -142,7 +142,7 @@ def _is_code(file: Path) -> bool:
 
 
 def digest_of(file: str | Path) -> str | None:
-    """What tells one content from another; None where there is no file."""
+    """The digest of a file's content; None if there is no file."""
     if not os.path.isfile(file):
         return None
     try:
