@@ -29,15 +29,14 @@ from hookline.kube.jobs import GIVEN, Task, claim_of
 from hookline.kube.kinds import CLAIM, JOB
 from hookline.kube.pod_state import is_over
 from hookline.symphony.agents import Told
-from hookline.symphony.attempt import Stop
-from hookline.symphony.board.service import Ended, rules_of
-from hookline.symphony.board.state import eligible
+from hookline.symphony.attempt import Halt
 from hookline.symphony.hooks import fields
-from hookline.symphony.issue import Issue, issue_text
 from hookline.symphony.job import UNREAD_NOTE, AttemptJob, AttemptStream, Over
 from hookline.symphony.pod import NEAR
+from hookline.symphony.service import AttemptEnd
+from hookline.symphony.state import eligible, rules_of
 from hookline.symphony.trackers import Tracker, TrackerError
-from hookline.symphony.types import Workflow
+from hookline.symphony.types import Issue, Workflow, issue_text
 from hookline.symphony.workspace import workspace_key
 
 if TYPE_CHECKING:
@@ -118,8 +117,8 @@ class ClusterWorker:
         issue: Issue,
         number: int | None,
         tell: Callable[[Told], None],
-        halt: Stop,
-    ) -> Ended:
+        halt: Halt,
+    ) -> AttemptEnd:
         text = self._text()
         try:
             key = workspace_key(issue.identifier)
@@ -132,7 +131,7 @@ class ClusterWorker:
                     job = self._job(ATTEMPT, workflow, issue, text, words)
                 over = await self._waited(job, tell)
         except HooklineError as exc:
-            return Ended(outcome="failed", error=self._mask.text(str(exc), 2000))
+            return AttemptEnd(outcome="failed", error=self._mask.text(str(exc), 2000))
         ended = over.outcome(self._name(issue.identifier))
         return replace(ended, error=ended.error and self._mask.text(ended.error, 2000))
 

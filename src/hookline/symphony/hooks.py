@@ -18,17 +18,17 @@ from typing import Any
 from hookline import files
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import Hook
+from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Point, Scope
+from hookline.engine.record import Owner
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke
 from hookline.handlers.input import context_json, environment
 from hookline.journal.masking import SHORTEST, Mask
 from hookline.runners import Ending, Order, Runner
-from hookline.symphony.issue import Issue
-from hookline.symphony.read import FILE
-from hookline.symphony.types import DEFAULTS, POINTS, Hooks, Script
-from hookline.symphony.workspace import Root, Workspace, WorkspaceError
+from hookline.symphony.types import DEFAULTS, POINTS, Issue, Script, Workflow
+from hookline.symphony.workspace import Workspace, WorkspaceError, WorkspaceRoot
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,6 @@ class Scene:
 
     issue: Issue
     workspace: Workspace
-    root: Root
     attempt: int | None = None
     outcome: Callable[[], str | None] = lambda: None
 
@@ -94,30 +93,48 @@ class Outputs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scripts:
-    """What runs the scripts, and what each is given. `current` gives the configuration of this moment.
+class AttemptSite:
+    """What all attempts of a service share, and what their hooks are run with.
 
-    `secret_names` are variables that no script sees, nor any other variable that holds the same value.
+    `current` gives the workflow of this moment; `hooks` are further ones. `secret_names` are variables that neither
+    hooks nor agents see, nor any other variable that holds the same value.
     """
 
-    current: Callable[[], Hooks]
+    current: Callable[[], Workflow]
+    root: WorkspaceRoot
     runner: Runner
     environ: Mapping[str, str]
-    file: str = FILE
+    recorder: Recorder = field(default_factory=Recorder)
     secret_names: frozenset[str] = frozenset()
     mask: Mask = field(default_factory=Mask)
     outputs: Outputs | None = None
+    owner: Owner | None = None
+    hooks: tuple[Hook, ...] = ()
 
-    async def run(self, name: str, scene: Scene, hook_context: HookContext) -> HookResult:
+    @property
+    def withheld_names(self) -> frozenset[str]:
+        """Variables that neither hooks nor agents are given; a file that was read again may name others."""
+        return self.secret_names | self.current().tracker.variables
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The service's own environment, without the tracker's secrets."""
+        return withheld(self.environ, self.withheld_names)
+
+    def pipeline(self, scene: Scene) -> Pipeline:
+        """All hooks around one workspace: the further ones, then the four of the file."""
+        return Pipeline((*self.hooks, *workspace_hooks(self, scene)), self.recorder)
+
+    async def run_script(self, name: str, scene: Scene, hook_context: HookContext) -> HookResult:
         """Run a hook's script of this moment; nothing where there is none."""
-        hooks = self.current()
+        hooks = self.current().hooks
         script: Script | None = getattr(hooks, name)
         if script is None:
             return CONTINUE
         about = _about(name, scene)
         logger.info("%s hook started", about)
         try:
-            with scene.root.opened(scene.workspace) as folder:
+            with self.root.opened(scene.workspace) as folder:
                 order = self._order(script, hooks.timeout, folder, scene, name, hook_context)
                 ending = await self.runner.run(order)
         except WorkspaceError as exc:
@@ -128,8 +145,8 @@ class Scripts:
             raise
         return await self._judged(ending, name, hooks.timeout, about, hook_context)
 
-    def environment(self, name: str, scene: Scene, hook_context: HookContext) -> dict[str, str]:
-        """The service's own, without the tracker's secrets, with what is known of the issue."""
+    def script_environment(self, name: str, scene: Scene, hook_context: HookContext) -> dict[str, str]:
+        """The environment of a script: the service's own, with what is known of the issue."""
         issue, workspace = scene.issue, scene.workspace
         ended = None if POINTS[name].is_start else scene.outcome() or hook_context.status
         told: Mapping[str, Any] = {
@@ -143,7 +160,7 @@ class Scripts:
             "HOOK": name,
             "OUTCOME": ended,
         }
-        env = withheld(self.environ, self.secret_names)
+        env = self.environment
         for key, value in told.items():
             for prefix in ("HOOKLINE_", "SYMPHONY_"):
                 env.pop(prefix + key, None)
@@ -164,7 +181,7 @@ class Scripts:
         return Order(
             argv=("sh", "-lc", self._without_secrets(script.text)),
             cwd=folder,
-            env=self.environment(name, scene, context),
+            env=self.script_environment(name, scene, context),
             stdin=context_json(context),
             timeout=timeout,
             output_cap=KEPT,
@@ -173,7 +190,7 @@ class Scripts:
 
     def _without_secrets(self, script: str) -> str:
         """A profile that the login shell reads may export them again. In the same line: errors tell lines."""
-        names = " ".join(sorted(name for name in self.secret_names if _VARIABLE.fullmatch(name)))
+        names = " ".join(sorted(name for name in self.withheld_names if _VARIABLE.fullmatch(name)))
         return f"command unset {names} 2>/dev/null; {script}" if names else script
 
     async def _judged(
@@ -222,25 +239,26 @@ class Scripts:
             return None
 
 
-def workspace_hooks(scripts: Scripts, scene: Scene) -> tuple[Hook, ...]:
+def workspace_hooks(site: AttemptSite, scene: Scene) -> tuple[Hook, ...]:
     """The four hooks for one workspace. One that has no script when its point comes is not called."""
-    return tuple(_hook(scripts, scene, name, point) for name, point in POINTS.items())
+    return tuple(_hook(site, scene, name, point) for name, point in POINTS.items())
 
 
-def _hook(scripts: Scripts, scene: Scene, name: str, point: Point) -> Hook:
+def _hook(site: AttemptSite, scene: Scene, name: str, point: Point) -> Hook:
     async def handler(_ctx: WorkflowContext | None, hook_context: HookContext, /) -> HookResult:
-        return await scripts.run(name, scene, hook_context)
+        return await site.run_script(name, scene, hook_context)
 
-    script: Script | None = getattr(scripts.current(), name)
+    workflow = site.current()
+    script: Script | None = getattr(workflow.hooks, name)
     return Hook(
         name=name,
         points=frozenset({point}),
         handler=handler,
         kind="shell",
-        match=lambda _: getattr(scripts.current(), name) is not None,
-        timeout=scripts.current().timeout,
+        match=lambda _: getattr(site.current().hooks, name) is not None,
+        timeout=workflow.hooks.timeout,
         on_error=DEFAULTS[point],
-        source=f"{scripts.file}:{script.line}" if script else scripts.file,
+        source=f"{workflow.file}:{script.line}" if script else workflow.file,
         limits_itself=True,
     )
 

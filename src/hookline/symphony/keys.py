@@ -9,23 +9,19 @@ from typing import Any, cast
 
 from hookline.source import Wrong, without_lines
 from hookline.symphony.types import (
-    ACTIVE,
     AGENTS,
     DEFAULT_TIMEOUT,
-    TERMINAL,
     TRACKERS,
-    Agent,
-    Codex,
-    Hooks,
-    Polling,
+    AgentSettings,
+    CodexSettings,
+    HookScripts,
+    PollingSettings,
     Script,
-    Server,
-    Tracker,
+    ServerSettings,
+    TrackerSettings,
 )
 from hookline.table import UNSET, InMapping, Key, Node, Table, meant, split_command, warn
 
-_STATES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {"github": (("open",), ("closed",))}
-"""Active and terminal states of trackers that have others than those of Symphony."""
 _NUMBER = re.compile(r"[-+]?[0-9]+", re.ASCII)
 _LONGEST_WAIT = 10 * 365 * 86400 * 1000
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
@@ -57,10 +53,10 @@ class _TrackerSection(_Section):
         return super().__call__(node.with_value({**values, "provider": inner}) if inner else node)
 
 
-def _tracker(_: Node, values: dict[str, Any]) -> Tracker:
-    active, terminal = _STATES.get(values.get("kind") or "", (ACTIVE, TERMINAL))
-    whole: dict[str, Any] = {"active_states": active, "terminal_states": terminal, **values}
-    return Tracker(**whole)
+def _tracker(_: Node, values: dict[str, Any]) -> TrackerSettings:
+    known = TRACKERS[values.get("kind") or "folder"]
+    whole: dict[str, Any] = {"active_states": known.active, "terminal_states": known.terminal, **values}
+    return TrackerSettings(**whole)
 
 
 def _shown(value: Any) -> str:
@@ -328,7 +324,13 @@ SECTIONS: Mapping[str, Table] = {
 }
 """Every key that has an effect, by section."""
 
-_CLASSES = {"polling": Polling, "hooks": Hooks, "agent": Agent, "codex": Codex, "server": Server}
+_CLASSES = {
+    "polling": PollingSettings,
+    "hooks": HookScripts,
+    "agent": AgentSettings,
+    "codex": CodexSettings,
+    "server": ServerSettings,
+}
 
 
 def _made(name: str) -> Callable[[Node, dict[str, Any]], Any]:

@@ -6,8 +6,7 @@ from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from hookline.symphony.issue import Blocker, Issue
-from hookline.symphony.types import Workflow, WorkflowError
+from hookline.symphony.types import Blocker, Issue, Workflow, WorkflowError
 
 DEFAULT_PROMPT = """\
 You are working on issue {{ issue.identifier }}: {{ issue.title }}

@@ -89,7 +89,7 @@ def workspace_key(identifier: str | None) -> str:
     return key
 
 
-class Root:
+class WorkspaceRoot:
     """The folder that holds the workspaces, opened, and locked unless it is only looked at."""
 
     def __init__(self, path: str, *, holder: str = "hookline", lock: bool = True) -> None:
@@ -116,7 +116,7 @@ class Root:
         while self._fds:
             os.close(self._fds.pop())
 
-    def __enter__(self) -> Root:
+    def __enter__(self) -> WorkspaceRoot:
         return self
 
     def __exit__(self, *_: object) -> None:

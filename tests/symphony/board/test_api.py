@@ -7,9 +7,8 @@ import pytest
 
 from hookline.errors import UsageError
 from hookline.symphony.agents import Tokens
-from hookline.symphony.board.api import serving
-from hookline.symphony.board.state import Finish, Heard, Looked, Polled, Rules, State, step
-from hookline.symphony.board.view import one_issue, snapshot
+from hookline.symphony.state import Finish, Heard, Looked, Polled, Rules, State, step
+from hookline.symphony.view import StateView, api, serving
 from tests.symphony.board.test_state import issue
 
 RULES = Rules(active=frozenset({"todo"}), terminal=frozenset({"done"}), slots=3)
@@ -31,12 +30,18 @@ def busy():
     return state
 
 
-def shown(state=None):
-    return snapshot(state or busy(), lambda at: 1_700_000_000 + at, 40, lambda name: f"/root/{name}", None)
+def view():
+    return StateView(
+        state=busy(), clock=lambda at: 1_700_000_000 + at, workspace=lambda name: f"/root/{name}"
+    )
+
+
+def shown():
+    return view().snapshot(40, None)
 
 
 def found(name):
-    return one_issue(busy(), name, lambda at: 1_700_000_000 + at, lambda name: f"/root/{name}")
+    return view().issue(name)
 
 
 @pytest.mark.rule("O29", "M53")
@@ -89,7 +94,7 @@ async def client():
         return {"queued": True, "coalesced": len(asked) > 1}
 
     async with (
-        serving("127.0.0.1", 0, state=shown, issue=found, refresh=refresh) as port,
+        serving(api(shown, found, refresh), "127.0.0.1", 0) as port,
         httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as made,
     ):
         yield made
@@ -129,11 +134,11 @@ async def test_a_port_that_is_taken_is_said():
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1:{port}"):
-            async with serving("127.0.0.1", port, state=shown, issue=found, refresh=dict):
+            async with serving(api(shown, found, dict), "127.0.0.1", port):
                 pass
 
 
 async def test_a_port_that_is_none_is_said():
     with pytest.raises(UsageError, match=r"cannot listen on 127\.0\.0\.1:99999"):
-        async with serving("127.0.0.1", 99999, state=shown, issue=found, refresh=dict):
+        async with serving(api(shown, found, dict), "127.0.0.1", 99999):
             pass

@@ -2,8 +2,7 @@
 
 import pytest
 
-from hookline.symphony.board.service import rules_of
-from hookline.symphony.board.state import Finish, Heard, Looked, Ticked, step
+from hookline.symphony.state import Finish, Heard, Looked, Ticked, rules_of, step
 from tests.symphony.board.test_service import Board
 
 

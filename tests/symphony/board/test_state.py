@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hookline.symphony.agents import Tokens
-from hookline.symphony.board.state import (
-    Clean,
+from hookline.symphony.state import (
+    AskTracker,
     Cleaned,
     Finish,
     Heard,
-    Look,
     Looked,
     Polled,
     Refreshed,
+    RemoveWorkspace,
     Rules,
-    Start,
+    StartAttempt,
     State,
-    Stop,
+    StopAttempt,
     Stopped,
     Swept,
     Ticked,
@@ -31,7 +31,7 @@ from hookline.symphony.board.state import (
     order,
     step,
 )
-from hookline.symphony.issue import Issue
+from hookline.symphony.types import Issue
 
 RULES = Rules(active=frozenset({"todo", "in progress"}), terminal=frozenset({"done"}), slots=2)
 
@@ -59,11 +59,11 @@ def finished(state, id="id-A-1", outcome="ok", now=5.0, rules=RULES, error=None)
 @pytest.mark.rule("O2", "O7", "M17")
 def test_an_issue_is_asked_about_once_more_before_it_starts():
     state, actions = step(State(), Polled(issues=(issue(),), rules=RULES, now=0))
-    assert actions == [Look(ids=("id-A-1",))]
+    assert actions == [AskTracker(ids=("id-A-1",))]
     assert state.running == {}
     looked = Looked(asked=("id-A-1",), found={"id-A-1": issue(state="In Progress")}, rules=RULES, now=1)
     state, actions = step(state, looked)
-    assert actions == [Start(issue=issue(state="In Progress"), attempt=None, generation=1)]
+    assert actions == [StartAttempt(issue=issue(state="In Progress"), attempt=None, generation=1)]
     assert state.claimed == {}
     assert list(state.running) == ["id-A-1"]
 
@@ -160,7 +160,7 @@ def test_an_issue_that_is_claimed_running_or_waiting_is_not_taken_twice():
 
 def test_an_issue_that_a_tracker_sends_twice_is_one():
     _, actions = step(State(), Polled(issues=(issue(), issue()), rules=RULES, now=0))
-    assert actions == [Look(ids=("id-A-1",))]
+    assert actions == [AskTracker(ids=("id-A-1",))]
 
 
 @pytest.mark.rule("O8", "M47", "O18")
@@ -210,21 +210,21 @@ def test_a_new_retry_takes_the_place_of_the_old_one():
 
 def due(state, now=100.0, rules=RULES):
     state, actions = step(state, Ticked(rules=rules, now=now))
-    assert actions == [Look(ids=("id-A-1",))]
+    assert actions == [AskTracker(ids=("id-A-1",))]
     return state
 
 
 RETRIES = {
     "the tracker did not answer": ({}, "down", "retry refresh failed: down", None),
     "missing": ({}, None, None, None),
-    "terminal": ({"id-A-1": issue(state="Done")}, None, None, Clean(issue=issue(state="Done"))),
+    "terminal": ({"id-A-1": issue(state="Done")}, None, None, RemoveWorkspace(issue=issue(state="Done"))),
     "not active": ({"id-A-1": issue(state="Backlog")}, None, None, None),
     "not ours": ({"id-A-1": issue(dispatchable=False)}, None, None, None),
     "wanted": (
         {"id-A-1": issue(description="new")},
         None,
         None,
-        Start(issue=issue(description="new"), attempt=1, generation=2),
+        StartAttempt(issue=issue(description="new"), attempt=1, generation=2),
     ),
 }
 
@@ -313,10 +313,10 @@ def test_a_running_issue_that_is_not_wanted_is_stopped_and_cleaned_only_when_ter
     state, _ = started(issue())
     refreshed = Refreshed(asked=("id-A-1",), found=found, rules=RULES, now=1)
     state, [stop] = step(state, refreshed)
-    assert isinstance(stop, Stop)
+    assert isinstance(stop, StopAttempt)
     assert step(state, refreshed)[1] == [], "it is stopped once"
     state, actions = finished(state, outcome="cancelled")
-    assert [type(action) for action in actions] == ([Clean] if cleaned else [])
+    assert [type(action) for action in actions] == ([RemoveWorkspace] if cleaned else [])
     assert state.running == state.retries == {}
     assert list(state.cleaning) == (["id-A-1"] if cleaned else [])
 
@@ -326,7 +326,7 @@ def test_an_issue_whose_workspace_is_being_removed_is_not_begun_again():
     state, _ = step(State(), Swept(issues=(issue(state="Done"),)))
     assert step(state, Polled(issues=(issue(),), rules=RULES, now=0)) == (state, [])
     state, _ = step(state, Cleaned(id="id-A-1"))
-    assert step(state, Polled(issues=(issue(),), rules=RULES, now=0))[1] == [Look(ids=("id-A-1",))]
+    assert step(state, Polled(issues=(issue(),), rules=RULES, now=0))[1] == [AskTracker(ids=("id-A-1",))]
 
 
 @pytest.mark.rule("M46", "O12")
@@ -338,7 +338,7 @@ def test_with_nothing_running_a_refresh_changes_nothing():
 def test_at_the_start_every_terminal_issue_with_a_workspace_is_cleaned():
     done = issue(state="Done"), issue("B-1", "Done")
     _, actions = step(State(), Swept(issues=done))
-    assert actions == [Clean(issue=each) for each in done]
+    assert actions == [RemoveWorkspace(issue=each) for each in done]
 
 
 @pytest.mark.rule("O15")
@@ -351,7 +351,7 @@ def test_an_agent_that_wants_a_person_parks_its_issue_until_the_tracker_changes(
     assert step(state, Polled(issues=(issue(),), rules=RULES, now=9)) == (state, [])
     changed = issue(description="branch main")
     state, actions = step(state, Polled(issues=(changed,), rules=RULES, now=9))
-    assert (state.parked, actions) == ({}, [Look(ids=("id-A-1",))])
+    assert (state.parked, actions) == ({}, [AskTracker(ids=("id-A-1",))])
 
 
 @pytest.mark.rule("O15")
@@ -360,7 +360,7 @@ def test_a_parked_issue_that_is_closed_loses_its_workspace():
     state, _ = finished(state, outcome="input_required")
     closed = issue(state="Done")
     state, actions = step(state, Refreshed(asked=("id-A-1",), found={"id-A-1": closed}, rules=RULES, now=1))
-    assert actions == [Clean(issue=closed)]
+    assert actions == [RemoveWorkspace(issue=closed)]
     assert state.parked == {}
 
 
@@ -370,7 +370,7 @@ def test_with_an_invalid_configuration_nothing_begins_and_what_runs_is_looked_af
     assert step(State(), Polled(issues=(issue(),), rules=broken, now=0)) == (State(), [])
     state, _ = started(issue())
     _, [stop] = step(state, Refreshed(asked=("id-A-1",), found={}, rules=broken, now=0))
-    assert isinstance(stop, Stop)
+    assert isinstance(stop, StopAttempt)
     state, _ = finished(state)
     state = due(state, rules=broken)
     state, actions = step(state, Looked(asked=("id-A-1",), found={"id-A-1": issue()}, rules=broken, now=100))
@@ -414,7 +414,7 @@ def test_a_stop_cancels_what_runs_and_begins_nothing():
     state, _ = started(issue(), issue("B-1"))
     state, _ = finished(state, "id-B-1")
     state, actions = step(state, Stopped())
-    assert [(type(each), each.id) for each in actions] == [(Stop, "id-A-1")]
+    assert [(type(each), each.id) for each in actions] == [(StopAttempt, "id-A-1")]
     assert state.retries == {}
     assert step(state, Polled(issues=(issue("C-1"),), rules=RULES, now=1)) == (state, [])
     state, actions = finished(state, outcome="cancelled")
@@ -446,9 +446,9 @@ class Scheduler(RuleBasedStateMachine):
             self.done(action)
 
     def done(self, action):
-        if isinstance(action, Look):
+        if isinstance(action, AskTracker):
             self.looks.append(action.ids)
-        elif isinstance(action, Start):
+        elif isinstance(action, StartAttempt):
             assert action.generation not in self.generations
             assert action.issue.id not in self.alive, "two attempts on one issue"
             assert action.issue.id not in {each.id for each in self.cleans}, "begun while it is removed"
@@ -459,7 +459,7 @@ class Scheduler(RuleBasedStateMachine):
                 each for each in self.state.running.values() if each.issue.state == action.issue.state
             ]
             assert len(of_state) <= LIMITS.slots_by_state.get(action.issue.state.lower(), LIMITS.slots)
-        elif isinstance(action, Stop):
+        elif isinstance(action, StopAttempt):
             assert self.alive[action.id] == action.generation
         else:
             assert action.issue.id not in self.alive, "removed under a running attempt"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 from hookline.errors import AgentFailed
-
-__all__ = ["AgentSession", "CodingAgent", "Place", "Tokens", "Told", "TurnFailed"]
+from hookline.runners import Output
+from hookline.runners.local import Piped
+from hookline.tasks import cancel_and_wait
 
 
 class TurnFailed(AgentFailed):
@@ -48,7 +53,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class AgentPlace:
     """Where an agent works: the workspace, the whole environment, and who is told what it does."""
 
     workspace: str
@@ -76,4 +81,193 @@ class AgentSession(Protocol):
 class CodingAgent(Protocol):
     """One kind of agent with its settings."""
 
-    async def open(self, place: Place) -> AgentSession: ...
+    async def open(self, place: AgentPlace) -> AgentSession: ...
+
+
+T = TypeVar("T")
+
+
+async def unless_silent(work: asyncio.Future[T], heard: Callable[[], float], limit: float) -> T:
+    """What the work comes to; past its limit of silence it is cancelled, waited for, and a TurnFailed.
+
+    `heard` is when it last gave a sign, in the loop's time. Cancelled ourselves, we end it first as well.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        while not work.done():
+            left = heard() + limit - loop.time()
+            if left <= 0:
+                raise TurnFailed(f"nothing was heard of the agent for {limit:g} s", kind="turn_timeout")
+            await asyncio.wait({work}, timeout=left)
+    except BaseException:
+        await cancel_and_wait(work, insist=True)
+        raise
+    if work.cancelled():
+        raise TurnFailed("the turn was ended", kind="turn_cancelled")
+    return work.result()
+
+
+LONGEST_LINE = 10 * 1024 * 1024
+_CHUNK = 65536
+_KEPT_OF_ERRORS = 16384
+
+Message = dict[str, Any]
+
+
+class Conversation:
+    """One process at the other end. `heard` gets its notes; `asked` gives the answer to its requests.
+
+    A line longer than ten megabytes is left out, and one that is no JSON object too; `odd` is told of either.
+    """
+
+    def __init__(
+        self,
+        process: Piped,
+        *,
+        heard: Callable[[str, Message], None],
+        asked: Callable[[str, Message], Message],
+        odd: Callable[[str], None],
+    ) -> None:
+        self._process = process
+        self._heard, self._asked, self._odd = heard, asked, odd
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Message]] = {}
+        self._line = bytearray()
+        self._too_long = False
+        self._errors = bytearray()
+        self._unsent = bytearray()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(process.stdout, self._read)
+        self._loop.add_reader(process.stderr, self._read_errors)
+
+    async def request(self, method: str, params: Mapping[str, Any], timeout: float) -> Message:
+        """Its answer within `timeout` seconds, whatever else it says meanwhile."""
+        number = next(self._ids)
+        answer: asyncio.Future[Message] = self._loop.create_future()
+        self._waiting[number] = answer
+        try:
+            self._send({"id": number, "method": method, "params": params})
+            await asyncio.wait({answer, self.ended}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return _result(method, answer.result())
+            if self.ended.done():
+                raise self.gone()
+            raise TurnFailed(f"{method} was not answered in {timeout:g} s", kind="response_timeout")
+        finally:
+            del self._waiting[number]
+
+    def note(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        self._send({"method": method} if params is None else {"method": method, "params": params})
+
+    def gone(self) -> TurnFailed:
+        """What to say of a process that left in the middle."""
+        said = Output(head=bytes(self._errors), total=len(self._errors)).last_lines()
+        return TurnFailed(f"the agent's process has ended{f': {said}' if said else ''}", kind="port_exit")
+
+    def close(self) -> None:
+        """Stop listening; the process itself is ended by whoever started it."""
+        for fd in (self._process.stdout, self._process.stderr):
+            self._loop.remove_reader(fd)
+        self._loop.remove_writer(self._process.stdin)
+        self._end()
+
+    def _end(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        self._unsent += json.dumps(message).encode() + b"\n"
+        self._write()
+
+    def _write(self) -> None:
+        try:
+            while self._unsent:
+                del self._unsent[: os.write(self._process.stdin, self._unsent)]
+        except BlockingIOError:
+            self._loop.add_writer(self._process.stdin, self._write)
+            return
+        except OSError:
+            # It does not read any more; that it has ended is seen where we read.
+            self._unsent.clear()
+        self._loop.remove_writer(self._process.stdin)
+
+    def _read(self) -> None:
+        part = _part(self._process.stdout)
+        if part is None:
+            return
+        if not part:
+            self._loop.remove_reader(self._process.stdout)
+            self._end()
+            return
+        *whole, rest = part.split(b"\n")
+        for piece in whole:
+            self._add(piece)
+            self._take()
+        self._add(rest)
+
+    def _add(self, piece: bytes) -> None:
+        if len(self._line) + len(piece) > LONGEST_LINE:
+            self._too_long = True
+            self._line.clear()
+        if not self._too_long:
+            self._line += piece
+
+    def _take(self) -> None:
+        line, too_long = bytes(self._line), self._too_long
+        self._line.clear()
+        self._too_long = False
+        if too_long:
+            self._odd(f"a line of more than {LONGEST_LINE} bytes was left out")
+            return
+        if not line.strip():
+            return
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        if isinstance(message, dict):
+            self._take_message(cast("Message", message))
+        else:
+            self._odd(f"a line that is no message: {line[:200].decode('utf-8', 'replace')!r}")
+
+    def _take_message(self, message: Message) -> None:
+        method, params = message.get("method"), message.get("params")
+        given = cast("Message", params) if isinstance(params, dict) else {}
+        # Its requests have numbers of their own, which may be the same as ours: what has a method is no answer.
+        if not isinstance(method, str):
+            waiting = self._waiting.get(cast("int", message.get("id")))
+            if waiting is not None and not waiting.done():
+                waiting.set_result(message)
+        elif "id" in message:
+            self._send({"id": message["id"], **self._asked(method, given)})
+        else:
+            self._heard(method, given)
+
+    def _read_errors(self) -> None:
+        part = _part(self._process.stderr)
+        if part is None:
+            return
+        if not part:
+            self._loop.remove_reader(self._process.stderr)
+            return
+        self._errors += part
+        del self._errors[:-_KEPT_OF_ERRORS]
+
+
+def _part(fd: int) -> bytes | None:
+    try:
+        return os.read(fd, _CHUNK)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+def _result(method: str, answer: Message) -> Message:
+    error = answer.get("error")
+    if error is not None:
+        said = cast("Message", error).get("message") if isinstance(error, dict) else error
+        raise TurnFailed(f"{method} was refused: {said}", kind="response_error")
+    result = answer.get("result")
+    return cast("Message", result) if isinstance(result, dict) else {}

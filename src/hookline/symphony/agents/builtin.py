@@ -16,8 +16,7 @@ from hookline.engine.point import Point, Scope
 from hookline.engine.record import Journal, Record
 from hookline.errors import RunEnded
 from hookline.runners.local import LocalRunner
-from hookline.symphony.agents import Place, Tokens, Told, TurnFailed
-from hookline.symphony.agents.stall import unless_silent
+from hookline.symphony.agents import AgentPlace, Tokens, Told, TurnFailed, unless_silent
 from hookline.tasks import cancel_and_wait
 
 SYSTEM = (
@@ -37,7 +36,7 @@ class BuiltinAgent:
     hooks: tuple[Hook, ...] = ()
     journal: Journal | None = None
 
-    async def open(self, place: Place) -> BuiltinSession:
+    async def open(self, place: AgentPlace) -> BuiltinSession:
         session = BuiltinSession(self, place)
         try:
             session.agent.live_model()
@@ -52,7 +51,7 @@ class BuiltinAgent:
 class BuiltinSession:
     """One conversation of the built-in agent. Its shell has the environment of the place, and no other."""
 
-    def __init__(self, settings: BuiltinAgent, place: Place) -> None:
+    def __init__(self, settings: BuiltinAgent, place: AgentPlace) -> None:
         self.id = secrets.token_hex(6)
         self._settings = settings
         self._place = place

@@ -17,9 +17,8 @@ from typing import Any, cast
 
 from hookline.runners import Order
 from hookline.runners.local import piped
-from hookline.symphony.agents import Place, Tokens, Told, TurnFailed
+from hookline.symphony.agents import AgentPlace, Conversation, Message, Tokens, Told, TurnFailed
 from hookline.symphony.agents.guard import commands_in, in_force, trusted
-from hookline.symphony.agents.jsonrpc import Conversation, Message
 
 INTERRUPT = 2.0
 """Seconds that an interrupted turn has to say that it ended."""
@@ -42,7 +41,7 @@ class CodexAgent:
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     hooks: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
-    async def open(self, place: Place) -> CodexSession:
+    async def open(self, place: AgentPlace) -> CodexSession:
         _check_folder(place.workspace)
         env = {name: value for name, value in place.env.items() if name not in self.secret_names}
         stack = AsyncExitStack()
@@ -72,7 +71,7 @@ class CodexSession:
 
     talk: Conversation
 
-    def __init__(self, agent: CodexAgent, place: Place, stack: AsyncExitStack) -> None:
+    def __init__(self, agent: CodexAgent, place: AgentPlace, stack: AsyncExitStack) -> None:
         self._agent = agent
         self._place = place
         self._stack = stack

@@ -20,8 +20,7 @@ from hookline.errors import UsageError
 from hookline.runners import Ending, Order, Output
 from hookline.runners.child import Child, PopenChild, StandardFiles
 from hookline.runners.local import LocalRunner
-from hookline.symphony.agents import Place, Tokens, Told, TurnFailed
-from hookline.symphony.agents.stall import unless_silent
+from hookline.symphony.agents import AgentPlace, Tokens, Told, TurnFailed, unless_silent
 from hookline.tasks import cancel_and_wait
 
 PROMPT = "{prompt}"
@@ -46,7 +45,7 @@ class CommandAgent:
         if not self.argv:
             raise UsageError("a command-line agent needs a command, such as claude -p")
 
-    async def open(self, place: Place) -> CommandSession:
+    async def open(self, place: AgentPlace) -> CommandSession:
         program = self.argv[0]
         found = shutil.which(
             os.path.join(place.workspace, program) if "/" in program else program, path=place.env.get("PATH")
@@ -63,7 +62,7 @@ class CommandAgent:
 class CommandSession:
     """The turns of one attempt. What a turn started is gone when the turn is."""
 
-    def __init__(self, agent: CommandAgent, place: Place) -> None:
+    def __init__(self, agent: CommandAgent, place: AgentPlace) -> None:
         self.id = secrets.token_hex(6)
         self._agent = agent
         self._place = place

@@ -21,7 +21,7 @@ from hookline.claude.events import CALLERS
 from hookline.engine.hook import Hook, Mode
 from hookline.engine.point import Point, Scope
 from hookline.journal.home import default_path
-from hookline.symphony.types import Agent
+from hookline.symphony.types import AgentSettings
 
 SHORTEST_LIMIT = 600
 """Seconds that an agent waits for a hook at least; what a hook may take is limited by hookline itself."""
@@ -65,7 +65,7 @@ class Guard:
         settings = {"disableAllHooks": False, "hooks": self.events("claude")}
         return (argv[0], "--settings", json.dumps(settings), *argv[1:])
 
-    def blind(self, agent: Agent) -> list[str]:
+    def blind(self, agent: AgentSettings) -> list[str]:
         """Which hooks do not see what this agent does, and why."""
         if agent.kind == "builtin":
             return []

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import quote, urlencode, urlsplit
 
-from hookline.symphony.issue import Issue
-from hookline.symphony.trackers import TrackerError
-from hookline.symphony.trackers.client import Api, setting, text_or_none, time_or_none
+from hookline.symphony.trackers import Api, TrackerError, setting, text_or_none, time_or_none
+from hookline.symphony.types import Issue
 
 ENDPOINT = "https://api.github.com"
 SECRET = "GITHUB_TOKEN"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from hookline.symphony.issue import Blocker, Issue
-from hookline.symphony.trackers import TrackerError
-from hookline.symphony.trackers.client import Api, setting, text_or_none, time_or_none
+from hookline.symphony.trackers import Api, TrackerError, setting, text_or_none, time_or_none
+from hookline.symphony.types import Blocker, Issue
 
 ENDPOINT = "https://api.linear.app/graphql"
 SECRET = "LINEAR_API_KEY"

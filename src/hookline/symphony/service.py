@@ -16,35 +16,35 @@ from typing import Any, Protocol
 
 from hookline.errors import HooklineError
 from hookline.symphony.agents import Told
-from hookline.symphony.attempt import Stop as Halt
-from hookline.symphony.board.reload import Watched
-from hookline.symphony.board.state import (
+from hookline.symphony.attempt import Halt
+from hookline.symphony.hooks import fields
+from hookline.symphony.read import WatchedWorkflow
+from hookline.symphony.state import (
     Action,
-    Clean,
+    AskTracker,
     Cleaned,
     Event,
     Finish,
     Heard,
-    Look,
     Looked,
     Polled,
     Refreshed,
+    RemoveWorkspace,
     Rules,
-    Start,
+    StartAttempt,
     State,
-    Stop,
+    StopAttempt,
     Stopped,
     Swept,
     Ticked,
     next_due,
+    rules_of,
     step,
     waits,
 )
-from hookline.symphony.board.view import one_issue, snapshot
-from hookline.symphony.hooks import fields
-from hookline.symphony.issue import Issue
 from hookline.symphony.trackers import Tracker, TrackerError
-from hookline.symphony.types import Workflow
+from hookline.symphony.types import Issue, Workflow
+from hookline.symphony.view import StateView
 from hookline.tasks import cancel_and_wait
 
 logger = logging.getLogger(__name__)
@@ -56,14 +56,14 @@ SOONEST = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class AttemptEnd:
     """How an attempt went. Outcomes are those of `state.Finish`."""
 
     outcome: str
     error: str | None = None
 
 
-class Worker(Protocol):
+class IssueWorker(Protocol):
     """Does the work on one issue. Cancelled, an attempt runs its end hooks and then says how it ended."""
 
     async def attempt(
@@ -74,7 +74,7 @@ class Worker(Protocol):
         number: int | None,
         tell: Callable[[Told], None],
         halt: Halt,
-    ) -> Ended: ...
+    ) -> AttemptEnd: ...
 
     async def remove(self, workflow: Workflow, issue: Issue) -> None:
         """Remove the issue's workspace, with its hook; nothing where there is none."""
@@ -95,16 +95,15 @@ class Service:
 
     def __init__(
         self,
-        watched: Watched,
+        watched: WatchedWorkflow,
         tracker_of: Callable[[Workflow], Tracker],
-        worker: Worker,
+        worker: IssueWorker,
         *,
         changed: Callable[[], None] = lambda: None,
         mask: Callable[[str], str] = str,
     ) -> None:
         self._watched = watched
         self._mask = mask
-        self._tracker_of = tracker_of
         self._worker = worker
         self._changed = changed
         self.state = State()
@@ -150,20 +149,22 @@ class Service:
         """Look at the tracker now; a wish that is waiting already takes this one along."""
         waiting = self._look_now.is_set()
         self._look_now.set()
-        at = snapshot(self.state, _wall, time.monotonic(), self._worker.path, None)["generated_at"]
         return {
             "queued": True,
             "coalesced": waiting or self._polling,
-            "requested_at": at,
+            "requested_at": self._view().time(time.monotonic()),
             "operations": ["poll", "reconcile"],
         }
 
     def snapshot(self) -> dict[str, Any]:
         problem = self._watched.problem or self.problem
-        return snapshot(self.state, _wall, time.monotonic(), self._worker.path, problem)
+        return self._view().snapshot(time.monotonic(), problem)
 
     def issue(self, identifier: str) -> dict[str, Any] | None:
-        return one_issue(self.state, identifier, _wall, self._worker.path)
+        return self._view().issue(identifier)
+
+    def _view(self) -> StateView:
+        return StateView(state=self.state, clock=_wall, workspace=self._worker.path)
 
     async def once(self) -> None:
         """Reconcile, then look for new work: one round of the poll."""
@@ -242,13 +243,13 @@ class Service:
             self._wake.set()
         self._changed()
 
-    def _start(self, action: Start) -> None:
+    def _start(self, action: StartAttempt) -> None:
         halt = Halt()
         task = asyncio.ensure_future(self._attempted(action, halt))
         self._attempts[action.generation] = (task, halt)
         task.add_done_callback(lambda _: self._attempts.pop(action.generation, None))
 
-    async def _attempted(self, action: Start, halt: Halt) -> None:
+    async def _attempted(self, action: StartAttempt, halt: Halt) -> None:
         issue, workflow = action.issue, self._watched.workflow
         about = fields(issue_id=issue.id, issue_identifier=issue.identifier, attempt=action.attempt)
         logger.info("%s an attempt begins", about)
@@ -267,15 +268,15 @@ class Service:
                 )
             )
 
-        ended = Ended(outcome="failed", error="it was cut short")
+        ended = AttemptEnd(outcome="failed", error="it was cut short")
         try:
             async with self._trackers.held(workflow) as tracker:
                 ended = await self._worker.attempt(workflow, tracker, issue, action.attempt, tell, halt)
         except asyncio.CancelledError:
-            ended = Ended(outcome="cancelled")
+            ended = AttemptEnd(outcome="cancelled")
         except Exception as exc:
             logger.exception("%s an attempt broke off", about)
-            ended = Ended(outcome="failed", error=self._mask(f"{type(exc).__name__}: {exc}"))
+            ended = AttemptEnd(outcome="failed", error=self._mask(f"{type(exc).__name__}: {exc}"))
         finally:
             logger.info("%s %s an attempt ended", about, fields(outcome=ended.outcome, error=ended.error))
             self._tell(
@@ -297,15 +298,15 @@ class Service:
         wait = max(self._looked_at + SOONEST - time.monotonic(), 0.0)
         asyncio.get_running_loop().call_later(wait, self._look_now.set)
 
-    def _stop_one(self, action: Stop) -> None:
+    def _stop_one(self, action: StopAttempt) -> None:
         logger.info("%s an attempt is stopped: %s", fields(issue_id=action.id), action.why)
         task, halt = self._attempts[action.generation]
         halt.now(task, action.outcome)
 
-    def _look(self, action: Look) -> None:
+    def _look(self, action: AskTracker) -> None:
         self._aside(self._looked(action))
 
-    async def _looked(self, action: Look) -> None:
+    async def _looked(self, action: AskTracker) -> None:
         found: Mapping[str, Issue] = {}
         error: str | None = None
         try:
@@ -320,10 +321,10 @@ class Service:
             Looked(asked=action.ids, found=found, rules=self._rules(), now=time.monotonic(), error=error)
         )
 
-    def _clean(self, action: Clean) -> None:
+    def _clean(self, action: RemoveWorkspace) -> None:
         self._aside(self._cleaned(action))
 
-    async def _cleaned(self, action: Clean) -> None:
+    async def _cleaned(self, action: RemoveWorkspace) -> None:
         about = fields(issue_id=action.issue.id, issue_identifier=action.issue.identifier)
         try:
             async with self._removing:
@@ -348,10 +349,10 @@ class Service:
 
 
 _ACTIONS: Mapping[type[Action], Callable[[Service, Any], None]] = {
-    Look: Service._look,  # pyright: ignore[reportPrivateUsage]
-    Start: Service._start,  # pyright: ignore[reportPrivateUsage]
-    Stop: Service._stop_one,  # pyright: ignore[reportPrivateUsage]
-    Clean: Service._clean,  # pyright: ignore[reportPrivateUsage]
+    AskTracker: Service._look,  # pyright: ignore[reportPrivateUsage]
+    StartAttempt: Service._start,  # pyright: ignore[reportPrivateUsage]
+    StopAttempt: Service._stop_one,  # pyright: ignore[reportPrivateUsage]
+    RemoveWorkspace: Service._clean,  # pyright: ignore[reportPrivateUsage]
 }
 
 
@@ -395,21 +396,6 @@ class _Trackers:
         for tracker in free:
             self._holders.pop(id(tracker), None)
             await tracker.close()
-
-
-def rules_of(workflow: Workflow, *, dispatch: bool = True) -> Rules:
-    """What the configuration says about scheduling."""
-    tracker, agent = workflow.tracker, workflow.agent
-    return Rules(
-        active=frozenset(state.strip().lower() for state in tracker.active_states),
-        terminal=frozenset(state.strip().lower() for state in tracker.terminal_states),
-        required_labels=tuple(label.strip().lower() for label in tracker.required_labels),
-        slots=agent.max_concurrent_agents,
-        slots_by_state=agent.max_concurrent_agents_by_state,
-        max_backoff=agent.max_retry_backoff,
-        stall_after=workflow.codex.stall_timeout,
-        dispatch=dispatch,
-    )
 
 
 def _wall(at: float) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 
 from hookline import tasks
 from hookline.symphony.agents import Tokens
-from hookline.symphony.issue import Issue
+from hookline.symphony.types import Issue, Workflow
 
 CONTINUE_AFTER = 1.0
 """Seconds from the good end of an attempt to a look whether the issue wants another."""
@@ -35,6 +35,21 @@ class Rules:
     stall_after: float | None = 300.0
     dispatch: bool = True
     """False while the configuration on disk is invalid: what runs is looked after, nothing new is begun."""
+
+
+def rules_of(workflow: Workflow, *, dispatch: bool = True) -> Rules:
+    """What the configuration says about scheduling."""
+    tracker, agent = workflow.tracker, workflow.agent
+    return Rules(
+        active=frozenset(state.strip().lower() for state in tracker.active_states),
+        terminal=frozenset(state.strip().lower() for state in tracker.terminal_states),
+        required_labels=tuple(label.strip().lower() for label in tracker.required_labels),
+        slots=agent.max_concurrent_agents,
+        slots_by_state=agent.max_concurrent_agents_by_state,
+        max_backoff=agent.max_retry_backoff,
+        stall_after=workflow.codex.stall_timeout,
+        dispatch=dispatch,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,14 +206,14 @@ Event = Polled | Looked | Refreshed | Ticked | Heard | Finish | Swept | Cleaned 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class AskTracker:
     """Ask the tracker about these ids, and tell it as `Looked`."""
 
     ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class StartAttempt:
     """Begin an attempt; its end is told as `Finish` with the same generation."""
 
     issue: Issue
@@ -207,7 +222,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class StopAttempt:
     """Cancel the attempt of this generation; its end hooks run, then it is told as `Finish`."""
 
     id: str
@@ -217,13 +232,13 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clean:
+class RemoveWorkspace:
     """Remove the issue's workspace, with its hook, and tell it as `Cleaned`."""
 
     issue: Issue
 
 
-Action = Look | Start | Stop | Clean
+Action = AskTracker | StartAttempt | StopAttempt | RemoveWorkspace
 Next = tuple[State, list[Action]]
 
 
@@ -296,7 +311,7 @@ def _polled(state: State, event: Polled) -> Next:
         counted[name] = counted.get(name, 0) + 1
         taken[issue.id] = issue
         fresh.append(issue.id)
-    return replace(state, claimed=taken), [Look(ids=tuple(fresh))] if fresh else []
+    return replace(state, claimed=taken), [AskTracker(ids=tuple(fresh))] if fresh else []
 
 
 def _looked(state: State, event: Looked) -> Next:
@@ -331,7 +346,7 @@ def _again(state: State, event: Looked, id: str) -> Next:
         return _requeued(state, event, retry, f"retry refresh failed: {event.error}"), []
     if issue is None:
         return replace(state, retries=_without(state.retries, id)), []
-    if _is_terminal(issue, event.rules):
+    if is_terminal(issue, event.rules):
         return _cleaning(replace(state, retries=_without(state.retries, id)), issue)
     if not eligible(issue, event.rules):
         return replace(state, retries=_without(state.retries, id)), []
@@ -352,7 +367,7 @@ def _refreshed(state: State, event: Refreshed) -> Next:
             continue
         if issue is None:
             why, clean = "the tracker does not have it any more", False
-        elif _is_terminal(issue, event.rules):
+        elif is_terminal(issue, event.rules):
             why, clean = f"its state is {issue.state!r}", True
         elif not _is_active(issue, event.rules):
             why, clean = f"its state is {issue.state!r}, which is not an active one", False
@@ -365,7 +380,7 @@ def _refreshed(state: State, event: Refreshed) -> Next:
             each, issue=issue or each.issue, ending=each.ending or why, clean=each.clean or clean
         )
         if each.ending is None:
-            actions.append(Stop(id=id, generation=each.generation, why=why))
+            actions.append(StopAttempt(id=id, generation=each.generation, why=why))
     state = replace(state, running=running)
     gone = [id for id in event.asked if id in state.parked and id not in event.found]
     state = replace(state, parked={id: each for id, each in state.parked.items() if id not in gone})
@@ -376,7 +391,7 @@ def _parked_cleaned(state: State, event: Refreshed, actions: list[Action]) -> Ne
     """A parked issue that was closed meanwhile has a workspace that nobody else would remove."""
     for id in event.asked:
         issue = event.found.get(id)
-        if issue is not None and _is_terminal(issue, event.rules) and not _is_busy(state, id):
+        if issue is not None and is_terminal(issue, event.rules) and not _is_busy(state, id):
             state, done = _cleaning(state, issue)
             actions += done
     return state, actions
@@ -392,13 +407,13 @@ def _ticked(state: State, event: Ticked) -> Next:
         if silent > event.rules.stall_after:
             why = f"nothing was heard of it for {silent:.0f} s"
             running[id] = replace(each, ending=why, stalled=True)
-            actions.append(Stop(id=id, generation=each.generation, why=why, outcome="stalled"))
+            actions.append(StopAttempt(id=id, generation=each.generation, why=why, outcome="stalled"))
     due = (
         () if state.stopping else tuple(id for id, each in state.retries.items() if _is_due(each, event.now))
     )
     retries = {id: replace(each, asked=True) if id in due else each for id, each in state.retries.items()}
     if due:
-        actions.append(Look(ids=due))
+        actions.append(AskTracker(ids=due))
     return replace(state, running=running, retries=retries), actions
 
 
@@ -470,7 +485,7 @@ def _stopped(state: State, _event: Stopped) -> Next:
     why = "the service is stopping"
     running = {id: replace(each, ending=each.ending or why) for id, each in state.running.items()}
     actions: list[Action] = [
-        Stop(id=id, generation=each.generation, why=why)
+        StopAttempt(id=id, generation=each.generation, why=why)
         for id, each in state.running.items()
         if each.ending is None
     ]
@@ -494,11 +509,11 @@ def _started(state: State, issue: Issue, attempt: int | None, now: float) -> Nex
     number = state.generation + 1
     begun = Running(issue=issue, attempt=attempt, generation=number, since=now, heard=now)
     state = replace(state, running={**state.running, issue.id: begun}, generation=number)
-    return state, [Start(issue=issue, attempt=attempt, generation=number)]
+    return state, [StartAttempt(issue=issue, attempt=attempt, generation=number)]
 
 
 def _cleaning(state: State, issue: Issue) -> Next:
-    return replace(state, cleaning={**state.cleaning, issue.id: issue}), [Clean(issue=issue)]
+    return replace(state, cleaning={**state.cleaning, issue.id: issue}), [RemoveWorkspace(issue=issue)]
 
 
 def _requeued(state: State, event: Looked, retry: Retry, error: str) -> State:
@@ -535,10 +550,10 @@ def _is_due(retry: Retry, now: float) -> bool:
 
 
 def _is_active(issue: Issue, rules: Rules) -> bool:
-    return _word(issue.state) in rules.active and not _is_terminal(issue, rules)
+    return _word(issue.state) in rules.active and not is_terminal(issue, rules)
 
 
-def _is_terminal(issue: Issue, rules: Rules) -> bool:
+def is_terminal(issue: Issue, rules: Rules) -> bool:
     return _word(issue.state) in rules.terminal
 
 
