@@ -14,8 +14,8 @@ import pytest
 from hookline.symphony.hooks import LOGGED
 from hookline.symphony.keys import SECTIONS
 from hookline.symphony.read import read
+from hookline.symphony.run import agent_of
 from hookline.symphony.types import AGENTS, TRACKERS, missing_for_dispatch
-from hookline.symphony.worker import agent_of
 from tools.symphony_rules import Rule, page, rules, wrong
 
 ROOT = Path(__file__).parents[1]

@@ -16,12 +16,13 @@ from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
 from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import Tokens
+from hookline.symphony.attempt import SiteWorker
 from hookline.symphony.hooks import AttemptSite, Outputs
 from hookline.symphony.read import WatchedWorkflow
+from hookline.symphony.run import agent_of
+from hookline.symphony.scheduler import CONTINUE_AFTER, FIRST_BACKOFF
 from hookline.symphony.service import Service
-from hookline.symphony.state import CONTINUE_AFTER, FIRST_BACKOFF
 from hookline.symphony.trackers.folder import FolderTracker
-from hookline.symphony.worker import SiteWorker, agent_of
 from hookline.symphony.workspace import WorkspaceRoot
 from tests.fakes import FakeProvider
 from tests.real.codex_cli import codex, codex_home, configure, shell, started

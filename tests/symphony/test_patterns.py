@@ -23,8 +23,8 @@ from hookline.symphony.agents import TurnFailed
 from hookline.symphony.attempt import Attempt
 from hookline.symphony.hooks import AttemptSite
 from hookline.symphony.read import read_file
+from hookline.symphony.run import agent_of
 from hookline.symphony.types import Issue
-from hookline.symphony.worker import agent_of
 from hookline.symphony.workspace import WorkspaceRoot, workspace_key
 from hookline.symphony.workspace_run import removed
 

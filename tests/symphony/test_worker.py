@@ -12,7 +12,7 @@ from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import AgentPlace
 from hookline.symphony.hooks import AttemptSite
 from hookline.symphony.read import read
-from hookline.symphony.worker import agent_of
+from hookline.symphony.run import agent_of
 from hookline.symphony.workspace import WorkspaceRoot
 from tests.symphony.scenes import workflow
 

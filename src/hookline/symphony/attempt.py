@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,12 +23,22 @@ from hookline.errors import HooklineError, JournalError, RunEnded, RunTimedOut, 
 from hookline.journal.recovery import claim_abandoned
 from hookline.symphony.agents import AgentPlace, CodingAgent, Told, TurnFailed
 from hookline.symphony.hooks import AttemptSite, Scene, fields
-from hookline.symphony.prompt import guidance, issue_values, rendered
-from hookline.symphony.state import Rules, eligible, rules_of
+from hookline.symphony.prompt import guidance, rendered
+from hookline.symphony.scheduler import eligible
+from hookline.symphony.state import Rules, rules_of
 from hookline.symphony.trackers import Tracker
-from hookline.symphony.types import Issue, Workflow, declaration
+from hookline.symphony.types import Issue, Workflow, declaration, issue_values
 from hookline.symphony.workspace import Workspace, workspace_key
-from hookline.symphony.workspace_run import AGAIN, LOST, facts_of, payload_of, prepared, removed, run_at
+from hookline.symphony.workspace_run import (
+    AGAIN,
+    LOST,
+    facts_of,
+    payload_of,
+    prepared,
+    remove_workspace,
+    removed,
+    run_at,
+)
 from hookline.tasks import finish
 
 logger = logging.getLogger(__name__)
@@ -47,6 +58,14 @@ class Halt:
         """The first time its end hooks still run, within their limits; the next time they are ended too."""
         self.outcome = self.outcome or outcome
         task.cancel()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptEnd:
+    """The end of an attempt, for the service. Outcomes are those of `state.Finish`."""
+
+    outcome: str
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +196,7 @@ def _why_over(issue: Issue | None, rules: Rules) -> str | None:
 
 
 def outcome_of(exc: BaseException, halt: Halt | None = None) -> str:
-    """What an attempt that raised this came to: failed, timed_out, cancelled, stalled, skipped or input_required."""
+    """The outcome of an attempt that raised this: failed, timed_out, cancelled, stalled, skipped or input_required."""
     if isinstance(exc, asyncio.CancelledError):
         return (halt.outcome if halt else None) or "cancelled"
     if isinstance(exc, Skipped):
@@ -185,6 +204,42 @@ def outcome_of(exc: BaseException, halt: Halt | None = None) -> str:
     if isinstance(exc, TurnFailed) and exc.kind == "turn_input_required":
         return "input_required"
     return "timed_out" if _status(exc) is Status.TIMED_OUT else "failed"
+
+
+class SiteWorker:
+    """Works at one site. `agent` makes the agent of a workflow."""
+
+    def __init__(self, site: AttemptSite, agent: Callable[[Workflow], CodingAgent]) -> None:
+        self._site = site
+        self._agent = agent
+
+    async def attempt(
+        self,
+        workflow: Workflow,
+        tracker: Tracker,
+        issue: Issue,
+        number: int | None,
+        tell: Callable[[Told], None],
+        halt: Halt,
+    ) -> AttemptEnd:
+        agent = self._agent(workflow)
+        attempt = Attempt(
+            site=self._site, issue=issue, agent=agent, tracker=tracker, number=number, tell=tell, halt=halt
+        )
+        try:
+            await attempt.run()
+        except HooklineError as exc:
+            return AttemptEnd(outcome=outcome_of(exc, halt), error=self._site.mask.text(str(exc), 2000))
+        return AttemptEnd(outcome="ok")
+
+    async def remove(self, workflow: Workflow, issue: Issue) -> None:
+        await remove_workspace(self._site, issue)
+
+    async def workspaces(self) -> frozenset[str]:
+        return frozenset(each.identifier for each in self._site.root.listed())
+
+    def path(self, identifier: str) -> str:
+        return os.path.join(self._site.root.path, workspace_key(identifier))
 
 
 async def recovered(site: AttemptSite) -> list[str]:

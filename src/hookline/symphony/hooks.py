@@ -47,7 +47,7 @@ _threads = Threads(cap=8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What a hook is told: whose workspace it is in, in which attempt, and how that ended.
+    """The issue and workspace that a hook runs for, in which attempt, and how that ended.
 
     `attempt` is the prompt's: None the first time, then the number of the retry. `outcome` is for endings that the
     engine has no word of its own for.
@@ -71,7 +71,7 @@ class Outputs:
         self._tidied = 0.0
 
     def keep(self, name: str, text: str) -> Path:
-        """Where it is; OSError where it cannot be kept."""
+        """Keep it, and return its file; OSError where it cannot be kept."""
         files.private_folder(self.folder)
         now = time.time()
         if now - self._tidied > _TIDY:
@@ -94,7 +94,7 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptSite:
-    """What all attempts of a service share, and what their hooks are run with.
+    """Everything that the attempts of a service share; it also runs their hooks.
 
     `current` gives the workflow of this moment; `hooks` are further ones. `secret_names` are variables that neither
     hooks nor agents see, nor any other variable that holds the same value.

@@ -20,8 +20,8 @@ from hookline.kube.errors import ClusterError, Conflict, NotThere, Unreachable
 from hookline.kube.job_run import Ending, end, forget, tended
 from hookline.kube.kinds import CLAIM
 from hookline.symphony.agents import Tokens, Told
+from hookline.symphony.attempt import AttemptEnd
 from hookline.symphony.pod import ENDED, TOLD
-from hookline.symphony.service import AttemptEnd
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
@@ -92,7 +92,7 @@ class AttemptStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
-    """How a Job ended: what the cluster says of its pod, and what its program `said` of itself, if it came to that.
+    """The end of a Job: what the cluster says of its pod, and what its program `said` of itself, if it came to that.
 
     `last` is what was printed last; `stopped` says that we asked it to end."""
 
@@ -107,7 +107,7 @@ class Over:
 
     @property
     def is_unsaid(self) -> bool:
-        """Whether it began, and nobody knows how far it came."""
+        """True if it began, and nobody knows how far it came."""
         return self.said is None and self.ending.began
 
     def outcome(self, claim: str) -> AttemptEnd:

@@ -35,9 +35,9 @@ from hookline.symphony.agents.guard import guard_of
 from hookline.symphony.attempt import Attempt, Halt, outcome_of, recovered
 from hookline.symphony.hooks import AttemptSite
 from hookline.symphony.read import read
+from hookline.symphony.run import agent_of, log_masked, site_of, tracker_of
 from hookline.symphony.trackers import Tracker, TrackerError
 from hookline.symphony.types import Issue, Workflow, issue_from
-from hookline.symphony.worker import agent_of, log_masked, site_of, tracker_of
 from hookline.symphony.workspace import WorkspaceError, WorkspaceRoot
 from hookline.symphony.workspace_run import remove_workspace
 from hookline.tasks import on_signals
@@ -123,7 +123,7 @@ class SentJournal(SqliteJournal):
         self._sender.record(record)
 
     def send_again(self, since: float | None) -> None:
-        """What the reader may not have: of runs that did not come to their end, and of all since then."""
+        """Send the records that the reader may not have: of runs that did not come to their end, and of all since then."""
         late = [] if since is None else self.runs(limit=10_000)
         rows = [*self.unfinished(), *(row for row in late if _is_since(row, since))]
         for run_id in dict.fromkeys(row.run_id for row in rows):
@@ -274,7 +274,7 @@ def _tracker(workflow: Workflow) -> Tracker:
 
 
 def _begin_once(mark: str) -> None:
-    """Where a pod was lost the cluster may put another in its place; what the first had begun is not begun again."""
+    """Refuse an attempt that a lost pod had begun: the cluster may put another pod in its place."""
     if not mark:
         return
     file = default_path(os.environ).parent / "begun"

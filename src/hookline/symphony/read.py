@@ -1,4 +1,6 @@
-"""Reads WORKFLOW.md of Symphony, and again when it changes: YAML front matter for a service that works on issues, and its prompt in Markdown.
+"""Reads WORKFLOW.md of Symphony, and again when it changes.
+
+It has YAML front matter for a service that works on issues, and its prompt in Markdown.
 
 Nothing here starts, watches or asks anything. What is wrong is a problem with its line and key, and the field then has
 its default; what is only odd is a warning.
@@ -11,7 +13,6 @@ the built-in one. For every kind `codex.turn_timeout_ms` is how long a turn may 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -150,7 +151,7 @@ class WatchedWorkflow:
         self.text = ""
         """The file as it was when `workflow` was read of it."""
         self.workflow = self._read()
-        self._content = _hash(file)
+        self._content = _bytes(file)
         self.problem: str | None = None
         self.revision = 1
         for warning in self.workflow.warnings:
@@ -171,7 +172,7 @@ class WatchedWorkflow:
         if stamp is not None and time.time() - stamp[0] / 1e9 < settled:
             return False
         self._stamp = stamp
-        content = _hash(self.file)
+        content = _bytes(self.file)
         if content == self._content and self.problem is None:
             return False
         self._content = content
@@ -193,18 +194,18 @@ class WatchedWorkflow:
         return True
 
     def _read(self) -> Workflow:
-        text = None
+        content = None
         while True:
             workflow = read_file(self.file, self._env, strict=self._strict).checked()
-            # What was read between two equal texts was read of this one.
-            before, text = text, _text(self.file)
-            if text == before:
+            # A workflow that was read between two equal contents was read of this one.
+            before, content = content, _bytes(self.file)
+            if content == before:
                 break
         missing = missing_for_dispatch(workflow)
         if missing:
             raise missing[0]
         self._check(workflow)
-        self.text = text or ""
+        self.text = (content or b"").decode("utf-8-sig")
         return workflow
 
 
@@ -216,17 +217,9 @@ def _stamp(file: str) -> Stamp | None:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _text(file: str) -> str | None:
-    try:
-        with open(file, encoding="utf-8-sig", newline="") as opened:
-            return opened.read()
-    except OSError:
-        return None
-
-
-def _hash(file: str) -> bytes | None:
+def _bytes(file: str) -> bytes | None:
     try:
         with open(file, "rb") as opened:
-            return hashlib.sha256(opened.read()).digest()
+            return opened.read()
     except OSError:
         return None

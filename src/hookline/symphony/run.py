@@ -1,4 +1,7 @@
-"""`hookline run WORKFLOW.md --issue` and `hookline try`: one attempt at one issue, or one hook, without a service."""
+"""`hookline run WORKFLOW.md --issue` and `hookline try`: one attempt at one issue, or one hook, without a service.
+
+And what every command works with: the tracker and the agent that a file names, its site, and the log.
+"""
 
 from __future__ import annotations
 
@@ -9,34 +12,44 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hookline.engine.context import Facts, HookContext
+from hookline.engine.hook import Hook
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Point, Status, point_named
 from hookline.engine.record import Record
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import Skipped, UsageError
 from hookline.hookfile.attach import hooks_of
+from hookline.journal.home import default_path
 from hookline.journal.masking import Mask
+from hookline.journal.owner import owner
 from hookline.journal.user import open_journal
 from hookline.options import RunOptions, TryOptions
+from hookline.runners import Runner
 from hookline.runners.local import LocalRunner
 from hookline.runners.places import Place, place_of, usable
 from hookline.secret_names import secrets_in
 from hookline.symphony.agents import CodingAgent
+from hookline.symphony.agents.builtin import BuiltinAgent
+from hookline.symphony.agents.codex import CodexAgent
+from hookline.symphony.agents.command import CommandAgent
 from hookline.symphony.agents.guard import Guard, guard_of
 from hookline.symphony.attempt import Attempt, Attempted, recovered
-from hookline.symphony.hooks import AttemptSite, Outputs, Scene, workspace_hooks
+from hookline.symphony.hooks import KEEP_BYTES, AttemptSite, Outputs, Scene, workspace_hooks
 from hookline.symphony.read import read_workflow
-from hookline.symphony.state import is_terminal, rules_of
-from hookline.symphony.trackers import Tracker
-from hookline.symphony.types import AGENT_HERE, POINTS, Issue, Workflow
-from hookline.symphony.worker import agent_of, site_of, tracker_of
+from hookline.symphony.scheduler import is_terminal
+from hookline.symphony.state import rules_of
+from hookline.symphony.trackers import Tracker, TrackerError, setting
+from hookline.symphony.trackers.folder import FolderTracker
+from hookline.symphony.trackers.github import GithubTracker
+from hookline.symphony.trackers.linear import LinearTracker
+from hookline.symphony.types import AGENT_HERE, POINTS, TRACKERS, Issue, Workflow
 from hookline.symphony.workspace import WorkspaceRoot
 from hookline.symphony.workspace_run import remove_workspace
 from hookline.terminal import interruptible, out, print_json, print_line, warn, watcher
@@ -208,3 +221,95 @@ async def _tried(
     finally:
         await runner.close()
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+def tracker_of(workflow: Workflow, env: Mapping[str, str]) -> Tracker:
+    """The tracker that a workflow names. Paths are taken from the folder of its file."""
+    kind, provider = workflow.tracker.kind, workflow.tracker.provider
+    if kind == "linear":
+        return LinearTracker(provider, env)
+    if kind == "github":
+        return GithubTracker(provider, env)
+    if kind in ("folder", "memory"):
+        path, _ = setting(provider, "path", env)
+        folder = Path(workflow.folder) / Path(path or "issues").expanduser()
+        return FolderTracker(folder, workflow.tracker.terminal_states)
+    raise TrackerError(
+        f"tracker.kind is {kind!r}; known: {', '.join(TRACKERS)}", kind="unsupported_tracker_kind"
+    )
+
+
+def secret_names(workflow: Workflow, env: Mapping[str, str]) -> frozenset[str]:
+    """The variables with the tracker's secrets; where it cannot be made, those that its settings refer to."""
+    try:
+        return tracker_of(workflow, env).secret_names
+    except TrackerError:
+        return workflow.tracker.variables
+
+
+def agent_of(workflow: Workflow, site: AttemptSite | None = None, guard: Guard | None = None) -> CodingAgent:
+    """The agent that a workflow names. The hooks of a site stand around what the built-in one does; others get the
+    `guard`."""
+    agent, codex = workflow.agent, workflow.codex
+    if agent.kind == "command":
+        argv = guard.argv(agent.command) if guard else agent.command
+        return CommandAgent(argv=argv, silence=codex.turn_timeout)
+    if agent.kind == "builtin":
+        return BuiltinAgent(
+            model=agent.model,
+            tools=agent.tools,
+            silence=codex.turn_timeout,
+            hooks=site.hooks if site else (),
+            journal=site.recorder.journal if site else None,
+        )
+    return CodexAgent(
+        command=codex.command,
+        approval_policy=codex.approval_policy or "never",
+        thread_sandbox=codex.thread_sandbox or "workspace-write",
+        turn_sandbox_policy=codex.turn_sandbox_policy,
+        turn_timeout=codex.turn_timeout,
+        read_timeout=codex.read_timeout,
+        secret_names=site.withheld_names if site else frozenset(),
+        hooks=guard.events("codex") if guard else {},
+    )
+
+
+def site_of(
+    current: Callable[[], Workflow],
+    root: WorkspaceRoot,
+    runner: Runner,
+    recorder: Recorder,
+    mask: Mask,
+    *,
+    hooks: tuple[Hook, ...] = (),
+    keep_bytes: int = KEEP_BYTES,
+) -> AttemptSite:
+    """The site of a command: with its environment, and outputs that are kept beside its journal."""
+    return AttemptSite(
+        current=current,
+        root=root,
+        runner=runner,
+        environ=dict(os.environ),
+        recorder=recorder,
+        secret_names=secret_names(current(), os.environ),
+        mask=mask,
+        outputs=Outputs(default_path(os.environ).parent / "outputs", keep_bytes=keep_bytes),
+        owner=owner(),
+        hooks=hooks,
+    )
+
+
+def log_masked(mask: Mask, *handlers: logging.Handler) -> None:
+    """Hand the log of hookline, masked, to these handlers."""
+
+    def masked(record: logging.LogRecord) -> bool:
+        record.msg, record.args = mask.text(record.getMessage()), None
+        if record.exc_info and not record.exc_text:
+            record.exc_text = mask.text(logging.Formatter().formatException(record.exc_info))
+        return True
+
+    ours = logging.getLogger("hookline")
+    ours.setLevel(logging.INFO)
+    for handler in handlers:
+        handler.addFilter(masked)
+        ours.addHandler(handler)

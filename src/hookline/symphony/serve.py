@@ -28,14 +28,14 @@ from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.symphony.agents import CodingAgent
 from hookline.symphony.agents.guard import Once, guard_of
-from hookline.symphony.attempt import recovered
+from hookline.symphony.attempt import SiteWorker, recovered
 from hookline.symphony.hooks import AttemptSite
 from hookline.symphony.read import WatchedWorkflow, workflow_file
+from hookline.symphony.run import agent_of, log_masked, site_of, tracker_of
 from hookline.symphony.service import Service
 from hookline.symphony.trackers import TrackerError
 from hookline.symphony.types import Workflow, WorkflowError
 from hookline.symphony.view import LastLines, Picture, api, serving
-from hookline.symphony.worker import SiteWorker, agent_of, log_masked, site_of, tracker_of
 from hookline.symphony.workspace import WorkspaceRoot
 from hookline.tasks import cancel_and_wait, on_signals
 from hookline.terminal import err, print_json
@@ -254,7 +254,7 @@ def _log(mask: Mask, last: LastLines, *, live: bool, quiet: bool) -> None:
 
 
 def _terms(options: ServeOptions) -> dict[str, Any] | None:
-    """What the options say of pods and volumes; None where the work is done here."""
+    """Settings of pods and volumes, from the options; None where the work is done here."""
     if options.on not in ("", KUBERNETES):
         raise UsageError(
             f"--on is {options.on!r}; known: {KUBERNETES}, or nothing, then the work is done here"
@@ -280,7 +280,7 @@ def _terms(options: ServeOptions) -> dict[str, Any] | None:
 
 
 def _checked(workflow: Workflow) -> None:
-    """What a service of this workflow would need at once: its tracker can be made, and so can its agent."""
+    """Check that the tracker and the agent of a workflow can be made, which a service needs at once."""
     try:
         tracker_of(workflow, os.environ)
     except TrackerError as exc:

@@ -11,14 +11,15 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Protocol
 
 from hookline.errors import HooklineError
 from hookline.symphony.agents import Told
-from hookline.symphony.attempt import Halt
+from hookline.symphony.attempt import AttemptEnd, Halt
 from hookline.symphony.hooks import fields
 from hookline.symphony.read import WatchedWorkflow
+from hookline.symphony.scheduler import next_due, step, waits
 from hookline.symphony.state import (
     Action,
     AskTracker,
@@ -37,10 +38,7 @@ from hookline.symphony.state import (
     Stopped,
     Swept,
     Ticked,
-    next_due,
     rules_of,
-    step,
-    waits,
 )
 from hookline.symphony.trackers import Tracker, TrackerError
 from hookline.symphony.types import Issue, Workflow
@@ -53,14 +51,6 @@ REMOVALS = 4
 """Workspaces that are removed at once."""
 SOONEST = 1.0
 """Seconds from one look at a tracker to one for a place that has become free."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptEnd:
-    """How an attempt went. Outcomes are those of `state.Finish`."""
-
-    outcome: str
-    error: str | None = None
 
 
 class IssueWorker(Protocol):
@@ -238,10 +228,21 @@ class Service:
     def _tell(self, event: Event, *, wake: bool = True) -> None:
         self.state, actions = step(self.state, event)
         for action in actions:
-            _ACTIONS[type(action)](self, action)
+            self._do(action)
         if wake:
             self._wake.set()
         self._changed()
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case AskTracker():
+                self._aside(self._looked(action))
+            case StartAttempt():
+                self._start(action)
+            case StopAttempt():
+                self._stop_one(action)
+            case RemoveWorkspace():
+                self._aside(self._cleaned(action))
 
     def _start(self, action: StartAttempt) -> None:
         halt = Halt()
@@ -255,18 +256,8 @@ class Service:
         logger.info("%s an attempt begins", about)
 
         def tell(told: Told) -> None:
-            self._tell(
-                Heard(
-                    id=issue.id,
-                    generation=action.generation,
-                    now=time.monotonic(),
-                    kind=told.kind,
-                    text=self._mask(told.text),
-                    session_id=told.session_id,
-                    tokens=told.tokens,
-                    rate_limits=told.rate_limits,
-                )
-            )
+            shown = replace(told, text=self._mask(told.text))
+            self._tell(Heard(id=issue.id, generation=action.generation, now=time.monotonic(), told=shown))
 
         ended = AttemptEnd(outcome="failed", error="it was cut short")
         try:
@@ -303,9 +294,6 @@ class Service:
         task, halt = self._attempts[action.generation]
         halt.now(task, action.outcome)
 
-    def _look(self, action: AskTracker) -> None:
-        self._aside(self._looked(action))
-
     async def _looked(self, action: AskTracker) -> None:
         found: Mapping[str, Issue] = {}
         error: str | None = None
@@ -320,9 +308,6 @@ class Service:
         self._tell(
             Looked(asked=action.ids, found=found, rules=self._rules(), now=time.monotonic(), error=error)
         )
-
-    def _clean(self, action: RemoveWorkspace) -> None:
-        self._aside(self._cleaned(action))
 
     async def _cleaned(self, action: RemoveWorkspace) -> None:
         about = fields(issue_id=action.issue.id, issue_identifier=action.issue.identifier)
@@ -346,14 +331,6 @@ class Service:
     async def _drained(self) -> None:
         while self._attempts or self._others:
             await asyncio.wait([*(task for task, _ in self._attempts.values()), *self._others])
-
-
-_ACTIONS: Mapping[type[Action], Callable[[Service, Any], None]] = {
-    AskTracker: Service._look,  # pyright: ignore[reportPrivateUsage]
-    StartAttempt: Service._start,  # pyright: ignore[reportPrivateUsage]
-    StopAttempt: Service._stop_one,  # pyright: ignore[reportPrivateUsage]
-    RemoveWorkspace: Service._clean,  # pyright: ignore[reportPrivateUsage]
-}
 
 
 class _Trackers:

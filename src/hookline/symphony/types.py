@@ -26,7 +26,7 @@ POINTS: Mapping[str, Point] = {
 DEFAULTS: Mapping[Point, OnError] = {
     point: OnError.FAIL if point.is_start else OnError.CONTINUE for point in Point
 }
-"""What follows when a hook of this file broke."""
+"""The consequence of a broken hook of this file, by point."""
 AGENTS = ("codex", "command", "builtin")
 AGENT_HERE = "the agent runs here, as do hooks in Python"
 """Told where hooks are to run elsewhere."""
@@ -100,7 +100,7 @@ class WorkflowError(FileError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerSettings:
-    """Where issues come from. `provider` is the tracker's own; a `$NAME` in it is still that (see `resolved`)."""
+    """The source of issues. `provider` is the tracker's own; a `$NAME` in it is still that (see `resolved`)."""
 
     kind: str | None = None
     provider: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -140,7 +140,7 @@ class HookScripts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """How many agents work at once and for how long, and which one it is."""
+    """The agent: its kind, how many work at once, and for how long."""
 
     max_concurrent_agents: int = 10
     max_turns: int = 20
@@ -154,7 +154,7 @@ class AgentSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodexSettings:
-    """What is handed on to Codex, and its limits in seconds. No `stall_timeout` means that a stall is not looked for."""
+    """Settings that are handed on to Codex, and its limits in seconds. No `stall_timeout` means that a stall is not looked for."""
 
     command: str = "codex app-server"
     approval_policy: Any = None
@@ -167,7 +167,7 @@ class CodexSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Where the service can be seen; no port, no listener. 0 is any free port."""
+    """The address of the service's API; no port, no listener. 0 is any free port."""
 
     port: int | None = None
     host: str = "127.0.0.1"
@@ -204,7 +204,7 @@ class Workflow:
 
 
 def missing_for_dispatch(workflow: Workflow) -> tuple[WorkflowError, ...]:
-    """What a service cannot begin without, although everything that is written is right."""
+    """Settings that a service cannot begin without, although everything that is written is right."""
     found: list[tuple[str, str]] = []
     if workflow.tracker.kind is None:
         found.append(("tracker.kind", f"is missing; give one of {', '.join(TRACKERS)}"))
@@ -219,7 +219,7 @@ def missing_for_dispatch(workflow: Workflow) -> tuple[WorkflowError, ...]:
 
 
 def declaration(workflow: Workflow) -> Declaration:
-    """What the file says of hooks, for `explain` and for the record of a run."""
+    """The hooks of the file, for `explain` and for the record of a run."""
     scripts = {name: cast("Script | None", getattr(workflow.hooks, name)) for name in POINTS}
     return Declaration(
         format="symphony",
@@ -294,13 +294,13 @@ class Issue:
 _TIMES = ("created_at", "updated_at")
 
 
-def issue_text(issue: Issue) -> str:
-    """An issue for another process, whole."""
-    return json.dumps(asdict(issue), default=datetime.isoformat)
+def issue_values(issue: Issue) -> dict[str, Any]:
+    """An issue as a template, an agent and another process see it: plain values, moments as ISO 8601."""
+    return json.loads(json.dumps(asdict(issue), default=datetime.isoformat))
 
 
 def issue_from(text: str) -> Issue:
-    """The issue that was written so; a ValueError, TypeError or KeyError where it is none."""
+    """The issue of these values, as JSON; a ValueError, TypeError or KeyError where it is none."""
     told: dict[str, Any] = json.loads(text)
     times = {name: datetime.fromisoformat(told[name]) for name in _TIMES if told.get(name)}
     blockers = tuple(Blocker(**each) for each in told.get("blocked_by") or ())

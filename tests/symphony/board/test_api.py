@@ -6,8 +6,9 @@ import httpx2
 import pytest
 
 from hookline.errors import UsageError
-from hookline.symphony.agents import Tokens
-from hookline.symphony.state import Finish, Heard, Looked, Polled, Rules, State, step
+from hookline.symphony.agents import Tokens, Told
+from hookline.symphony.scheduler import step
+from hookline.symphony.state import Finish, Heard, Looked, Polled, Rules, State
 from hookline.symphony.view import StateView, api, serving
 from tests.symphony.board.test_state import issue
 
@@ -21,7 +22,8 @@ def busy():
     found = {each.id: each for each in issues}
     state, _ = step(state, Looked(asked=look.ids, found=found, rules=RULES, now=10))
     tokens = Tokens(input=10, output=8, total=18)
-    heard = Heard(id="id-A-1", generation=1, now=20, text="hello", session_id="s-1", tokens=tokens)
+    told = Told(kind="notification", text="hello", session_id="s-1", tokens=tokens)
+    heard = Heard(id="id-A-1", generation=1, now=20, told=told)
     state, _ = step(state, heard)
     failed = Finish(id="id-B-1", generation=2, outcome="failed", rules=RULES, now=30, error="boom")
     state, _ = step(state, failed)

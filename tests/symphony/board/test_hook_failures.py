@@ -2,7 +2,9 @@
 
 import pytest
 
-from hookline.symphony.state import Finish, Heard, Looked, Ticked, rules_of, step
+from hookline.symphony.agents import Told
+from hookline.symphony.scheduler import step
+from hookline.symphony.state import Finish, Heard, Looked, Ticked, rules_of
 from tests.symphony.board.test_service import Board
 
 
@@ -66,7 +68,8 @@ async def test_what_an_agent_says_is_shown_and_changes_nothing_that_is_done(tmp_
         await board.until(lambda: board.agent.open_now == 1)
         service = board.service
         [running] = service.state.running.values()
-        heard = Heard(id=running.issue.id, generation=running.generation, now=running.heard, text=text)
+        told = Told(kind="notification", text=text)
+        heard = Heard(id=running.issue.id, generation=running.generation, now=running.heard, told=told)
         state, actions = step(service.state, heard)
         assert actions == []
         [after] = state.running.values()

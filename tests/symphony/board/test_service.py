@@ -14,12 +14,12 @@ from hookline.journal.owner import owner
 from hookline.runners.local import LocalRunner
 from hookline.symphony import read as reloading
 from hookline.symphony.agents import Told, TurnFailed
+from hookline.symphony.attempt import SiteWorker
 from hookline.symphony.hooks import AttemptSite
 from hookline.symphony.read import WatchedWorkflow
 from hookline.symphony.service import Service
 from hookline.symphony.trackers import TrackerError
 from hookline.symphony.trackers.folder import FolderTracker
-from hookline.symphony.worker import SiteWorker
 from hookline.symphony.workspace import WorkspaceRoot
 
 WORKFLOW = """---
@@ -142,7 +142,7 @@ class Board:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(reloading, "EVERY", 0.02)
-    monkeypatch.setattr("hookline.symphony.state.CONTINUE_AFTER", 0.05)
+    monkeypatch.setattr("hookline.symphony.scheduler.CONTINUE_AFTER", 0.05)
 
 
 @pytest.mark.rule("O2", "M21", "M22", "M23", "M24", "M45", "O13")

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from hookline.symphony.agents import Tokens
+from hookline.symphony.agents import Tokens, Told
+from hookline.symphony.scheduler import backoff, eligible, free_slots, next_due, order, step
 from hookline.symphony.state import (
     AskTracker,
     Cleaned,
@@ -24,12 +25,6 @@ from hookline.symphony.state import (
     Stopped,
     Swept,
     Ticked,
-    backoff,
-    eligible,
-    free_slots,
-    next_due,
-    order,
-    step,
 )
 from hookline.symphony.types import Issue
 
@@ -390,8 +385,8 @@ def test_tokens_told_twice_are_counted_once_and_add_up_over_sessions():
         ("id-B-1", 2, 10),
         ("id-B-1", 1, 1000),
     ):
-        tokens = Tokens(input=total - 8, output=8, total=total)
-        state, _ = step(state, Heard(id=id, generation=generation, now=1, tokens=tokens))
+        told = Told(kind="notification", tokens=Tokens(input=total - 8, output=8, total=total))
+        state, _ = step(state, Heard(id=id, generation=generation, now=1, told=told))
     assert state.tokens == Tokens(input=48, output=16, total=64)
 
 

@@ -4,11 +4,11 @@ import time
 
 import pytest
 
+from hookline.symphony.run import tracker_of
 from hookline.symphony.trackers import Api, TrackerError, seconds_until
 from hookline.symphony.trackers.github import GithubTracker
 from hookline.symphony.trackers.linear import LinearTracker
 from hookline.symphony.types import TRACKERS, Blocker, TrackerSettings, Workflow
-from hookline.symphony.worker import tracker_of
 from tests.fakes.trackers import FakeGithub, FakeLinear, Trouble, github_issue, linear_issue
 
 

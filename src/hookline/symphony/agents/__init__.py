@@ -1,4 +1,8 @@
-"""The protocol of coding agents: what works on an issue in its workspace, one turn after another."""
+"""The protocol of coding agents: what works on an issue in its workspace, one turn after another.
+
+And what they share: a session whose turns may not be silent for too long, and a conversation with a process in lines
+of JSON.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ import asyncio
 import itertools
 import json
 import os
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
@@ -27,6 +32,11 @@ class TurnFailed(AgentFailed):
         super().__init__(message)
         self.kind = kind
 
+    def told(self) -> Told:
+        """The event of a turn that ended so."""
+        known = self.kind in ("turn_failed", "turn_cancelled", "turn_input_required")
+        return Told(kind=self.kind if known else "turn_ended_with_error", text=str(self))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
@@ -35,6 +45,16 @@ class Tokens:
     input: int = 0
     output: int = 0
     total: int = 0
+
+    def __add__(self, other: Tokens) -> Tokens:
+        return Tokens(
+            input=self.input + other.input, output=self.output + other.output, total=self.total + other.total
+        )
+
+    def __sub__(self, other: Tokens) -> Tokens:
+        return Tokens(
+            input=self.input - other.input, output=self.output - other.output, total=self.total - other.total
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +74,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPlace:
-    """Where an agent works: the workspace, the whole environment, and who is told what it does."""
+    """The workspace that an agent works in, its whole environment, and a callback for what it does."""
 
     workspace: str
     env: Mapping[str, str]
@@ -70,7 +90,7 @@ class AgentSession(Protocol):
     def id(self) -> str: ...
 
     async def turn(self, prompt: str) -> str:
-        """One turn; what the agent said at its end. A turn that did not end well is a TurnFailed."""
+        """Take one turn, and return the agent's last message. A turn that did not end well is a TurnFailed."""
         ...
 
     async def close(self) -> None:
@@ -88,7 +108,7 @@ T = TypeVar("T")
 
 
 async def unless_silent(work: asyncio.Future[T], heard: Callable[[], float], limit: float) -> T:
-    """What the work comes to; past its limit of silence it is cancelled, waited for, and a TurnFailed.
+    """The result of the work; past its limit of silence it is cancelled, waited for, and a TurnFailed.
 
     `heard` is when it last gave a sign, in the loop's time. Cancelled ourselves, we end it first as well.
     """
@@ -114,6 +134,63 @@ _KEPT_OF_ERRORS = 16384
 Message = dict[str, Any]
 
 
+class TurnSession:
+    """A session whose turns are tasks of their own, each of which has to give a sign of life now and then."""
+
+    def __init__(self, place: AgentPlace, silence: float) -> None:
+        self.id = secrets.token_hex(6)
+        self._place = place
+        self._silence = silence
+        self._going: asyncio.Task[str] | None = None
+        self._tokens = Tokens()
+
+    async def close(self) -> None:
+        if self._going is not None and not self._going.done():
+            await cancel_and_wait(self._going, insist=True)
+
+    async def _taken(self, work: Coroutine[Any, Any, str], heard: Callable[[], float]) -> str:
+        """The answer of a turn. `heard` is when it last gave a sign, in the loop's time."""
+        self._going = asyncio.get_running_loop().create_task(work)
+        try:
+            said = await unless_silent(self._going, heard, self._silence)
+        except TurnFailed as exc:
+            self._place.tell(exc.told())
+            raise
+        told = Told(kind="turn_completed", text=said[-500:], tokens=self._tokens, session_id=self.id)
+        self._place.tell(told)
+        return said
+
+
+class LineBuffer:
+    """Bytes as lines, in whatever parts they come. A line of more than ten megabytes is None."""
+
+    def __init__(self) -> None:
+        self._line = bytearray()
+        self._too_long = False
+
+    def add(self, part: bytes) -> Iterator[bytes | None]:
+        """The lines that this part completes."""
+        *whole, rest = part.split(b"\n")
+        for piece in whole:
+            self._grow(piece)
+            yield self.take()
+        self._grow(rest)
+
+    def take(self) -> bytes | None:
+        """The line as far as it has come; the next one begins."""
+        line = None if self._too_long else bytes(self._line)
+        self._line.clear()
+        self._too_long = False
+        return line
+
+    def _grow(self, piece: bytes) -> None:
+        if len(self._line) + len(piece) > LONGEST_LINE:
+            self._too_long = True
+            self._line.clear()
+        if not self._too_long:
+            self._line += piece
+
+
 class Conversation:
     """One process at the other end. `heard` gets its notes; `asked` gives the answer to its requests.
 
@@ -132,8 +209,7 @@ class Conversation:
         self._heard, self._asked, self._odd = heard, asked, odd
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Message]] = {}
-        self._line = bytearray()
-        self._too_long = False
+        self._lines = LineBuffer()
         self._errors = bytearray()
         self._unsent = bytearray()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -161,7 +237,7 @@ class Conversation:
         self._send({"method": method} if params is None else {"method": method, "params": params})
 
     def gone(self) -> TurnFailed:
-        """What to say of a process that left in the middle."""
+        """The error for a process that ended in the middle of a turn."""
         said = Output(head=bytes(self._errors), total=len(self._errors)).last_lines()
         return TurnFailed(f"the agent's process has ended{f': {said}' if said else ''}", kind="port_exit")
 
@@ -193,31 +269,18 @@ class Conversation:
         self._loop.remove_writer(self._process.stdin)
 
     def _read(self) -> None:
-        part = _part(self._process.stdout)
+        part = read_part(self._process.stdout)
         if part is None:
             return
         if not part:
             self._loop.remove_reader(self._process.stdout)
             self._end()
             return
-        *whole, rest = part.split(b"\n")
-        for piece in whole:
-            self._add(piece)
-            self._take()
-        self._add(rest)
+        for line in self._lines.add(part):
+            self._take(line)
 
-    def _add(self, piece: bytes) -> None:
-        if len(self._line) + len(piece) > LONGEST_LINE:
-            self._too_long = True
-            self._line.clear()
-        if not self._too_long:
-            self._line += piece
-
-    def _take(self) -> None:
-        line, too_long = bytes(self._line), self._too_long
-        self._line.clear()
-        self._too_long = False
-        if too_long:
+    def _take(self, line: bytes | None) -> None:
+        if line is None:
             self._odd(f"a line of more than {LONGEST_LINE} bytes was left out")
             return
         if not line.strip():
@@ -245,7 +308,7 @@ class Conversation:
             self._heard(method, given)
 
     def _read_errors(self) -> None:
-        part = _part(self._process.stderr)
+        part = read_part(self._process.stderr)
         if part is None:
             return
         if not part:
@@ -255,7 +318,8 @@ class Conversation:
         del self._errors[:-_KEPT_OF_ERRORS]
 
 
-def _part(fd: int) -> bytes | None:
+def read_part(fd: int) -> bytes | None:
+    """The bytes that can be read now: None where there are none yet, empty at the end."""
     try:
         return os.read(fd, _CHUNK)
     except BlockingIOError:

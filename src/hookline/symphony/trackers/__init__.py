@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from hookline.errors import HooklineError
 from hookline.http_client import retry_after
-from hookline.symphony.types import Issue
+from hookline.symphony.types import Issue, reference
 from hookline.times import parse_time
 
 
@@ -39,7 +38,7 @@ class Tracker(Protocol):
 
     @property
     def omitted(self) -> Sequence[str]:
-        """What the last list left out because it could not be read, and why."""
+        """Issues that the last list left out because they could not be read, and why."""
         ...
 
     async def by_states(self, states: Sequence[str]) -> list[Issue]:
@@ -56,7 +55,6 @@ class Tracker(Protocol):
 TIMEOUT = 30.0
 LARGEST = 32 * 1024 * 1024
 """Bytes of one answer."""
-_REFERENCE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 
 
 class Answer(NamedTuple):
@@ -149,18 +147,25 @@ def setting(
         return (env.get(fallback) or None, names) if fallback else (None, names)
     if not isinstance(given, str):
         raise TrackerError(f"tracker.provider.{key} is {given!r}, not a text", kind="invalid_tracker_config")
-    reference = _REFERENCE.fullmatch(given.strip())
-    if reference is None:
+    name = reference(given.strip())
+    if name is None:
         return given.strip() or None, names
-    name = reference[1]
-    found = env.get(name)
-    if found is None and fallback:
-        found = env.get(fallback)
-    return found or None, names | {name}
+    return env.get(name, env.get(fallback)) or None, names | {name}
+
+
+def secret(
+    provider: Mapping[str, Any], key: str, env: Mapping[str, str], *, fallback: str, called: str
+) -> tuple[str, frozenset[str]]:
+    """The secret of a tracker and the variables it may have come from; a TrackerError where there is none."""
+    value, names = setting(provider, key, env, fallback=fallback)
+    if value is None:
+        known = " or ".join(f"${name}" for name in sorted(names))
+        raise TrackerError(f"there is no {called}; set {known}", kind="missing_tracker_secret")
+    return value, names
 
 
 def seconds_until(headers: Mapping[str, str]) -> float | None:
-    """How long a server asks us to wait; None where it does not say."""
+    """Seconds that a server asks us to wait; None where it does not say."""
     asked = retry_after(headers.get)
     if asked is not None or headers.get("retry-after") is not None:
         return asked
