@@ -47,9 +47,9 @@ NO_SLOT = "no available orchestrator slots"
 Next = tuple[State, list[Action]]
 
 
-def step(state: State, event: Event) -> Next:
+def step(state: State, event: Event, rules: Rules, now: float) -> Next:
     """The next state, and what is to be done."""
-    return _STEPS[type(event)](state, event)
+    return _STEPS[type(event)](state, event, rules, now)
 
 
 def order(issue: Issue) -> tuple[int, float, str]:
@@ -96,11 +96,11 @@ def waits(state: State, issues: Iterable[Issue], rules: Rules) -> bool:
     return any(eligible(issue, rules) and not _is_busy(state, issue.id) for issue in issues)
 
 
-def _polled(state: State, event: Polled) -> Next:
-    if state.stopping or not event.rules.dispatch:
+def _polled(state: State, event: Polled, rules: Rules, _now: float) -> Next:
+    if state.stopping or not rules.dispatch:
         return state, []
     state = _unparked(state, event.issues)
-    room = max(event.rules.slots - len(state.running) - len(state.claimed), 0)
+    room = max(rules.slots - len(state.running) - len(state.claimed), 0)
     taken = dict(state.claimed)
     counted: dict[str, int] = {}
     for each in (*(running.issue for running in state.running.values()), *taken.values()):
@@ -110,8 +110,8 @@ def _polled(state: State, event: Polled) -> Next:
         if len(fresh) >= room:
             break
         name = _word(issue.state)
-        limit = event.rules.slots_by_state.get(name, event.rules.slots)
-        if _is_busy(state, issue.id) or not eligible(issue, event.rules) or counted.get(name, 0) >= limit:
+        limit = rules.slots_by_state.get(name, rules.slots)
+        if _is_busy(state, issue.id) or not eligible(issue, rules) or counted.get(name, 0) >= limit:
             continue
         counted[name] = counted.get(name, 0) + 1
         taken[issue.id] = issue
@@ -119,51 +119,51 @@ def _polled(state: State, event: Polled) -> Next:
     return replace(state, claimed=taken), [AskTracker(ids=tuple(fresh))] if fresh else []
 
 
-def _looked(state: State, event: Looked) -> Next:
+def _looked(state: State, event: Looked, rules: Rules, now: float) -> Next:
     actions: list[Action] = []
     for id in event.asked:
         if id in state.claimed:
-            state, done = _first(state, event, id)
+            state, done = _first(state, event, rules, now, id)
         elif id in state.retries and state.retries[id].asked:
-            state, done = _again(state, event, id)
+            state, done = _again(state, event, rules, now, id)
         else:
             continue
         actions += done
     return state, actions
 
 
-def _first(state: State, event: Looked, id: str) -> Next:
+def _first(state: State, event: Looked, rules: Rules, now: float, id: str) -> Next:
     """A first attempt. What is not wanted any more is dropped; the next poll finds it again if it is."""
     issue = event.found.get(id)
     state = replace(state, claimed=_without(state.claimed, id))
-    startable = issue is not None and event.error is None and eligible(issue, event.rules)
-    if not startable or issue is None or not _may_start(state, event.rules, issue):
+    startable = issue is not None and event.error is None and eligible(issue, rules)
+    if not startable or issue is None or not _may_start(state, rules, issue):
         return state, []
-    return _started(state, issue, None, event.now)
+    return _started(state, issue, None, now)
 
 
-def _again(state: State, event: Looked, id: str) -> Next:
+def _again(state: State, event: Looked, rules: Rules, now: float, id: str) -> Next:
     retry = state.retries[id]
     issue = event.found.get(id)
     if state.stopping:
         return replace(state, retries=_without(state.retries, id)), []
     if event.error is not None:
-        return _requeued(state, event, retry, f"retry refresh failed: {event.error}"), []
+        return _requeued(state, rules, now, retry, f"retry refresh failed: {event.error}"), []
     if issue is None:
         return replace(state, retries=_without(state.retries, id)), []
-    if is_terminal(issue, event.rules):
+    if is_terminal(issue, rules):
         return _cleaning(replace(state, retries=_without(state.retries, id)), issue)
-    if not eligible(issue, event.rules):
+    if not eligible(issue, rules):
         return replace(state, retries=_without(state.retries, id)), []
-    if not event.rules.dispatch:
-        later = replace(retry, asked=False, due=event.now + CONTINUE_AFTER)
+    if not rules.dispatch:
+        later = replace(retry, asked=False, due=now + CONTINUE_AFTER)
         return replace(state, retries={**state.retries, id: later}), []
-    if not _may_start(state, event.rules, issue):
-        return _requeued(state, event, replace(retry, issue=issue), NO_SLOT), []
-    return _started(replace(state, retries=_without(state.retries, id)), issue, retry.attempt, event.now)
+    if not _may_start(state, rules, issue):
+        return _requeued(state, rules, now, replace(retry, issue=issue), NO_SLOT), []
+    return _started(replace(state, retries=_without(state.retries, id)), issue, retry.attempt, now)
 
 
-def _refreshed(state: State, event: Refreshed) -> Next:
+def _refreshed(state: State, event: Refreshed, rules: Rules, _now: float) -> Next:
     actions: list[Action] = []
     running = dict(state.running)
     for id in event.asked:
@@ -172,11 +172,11 @@ def _refreshed(state: State, event: Refreshed) -> Next:
             continue
         if issue is None:
             why, clean = "the tracker does not have it any more", False
-        elif is_terminal(issue, event.rules):
+        elif is_terminal(issue, rules):
             why, clean = f"its state is {issue.state!r}", True
-        elif not _is_active(issue, event.rules):
+        elif not _is_active(issue, rules):
             why, clean = f"its state is {issue.state!r}, which is not an active one", False
-        elif not routable(issue, event.rules):
+        elif not routable(issue, rules):
             why, clean = "it is not ours to work on any more", False
         else:
             running[id] = replace(each, issue=issue)
@@ -189,40 +189,38 @@ def _refreshed(state: State, event: Refreshed) -> Next:
     state = replace(state, running=running)
     gone = [id for id in event.asked if id in state.parked and id not in event.found]
     state = replace(state, parked={id: each for id, each in state.parked.items() if id not in gone})
-    return _parked_cleaned(_unparked(state, event.found.values()), event, actions)
+    return _parked_cleaned(_unparked(state, event.found.values()), event, rules, actions)
 
 
-def _parked_cleaned(state: State, event: Refreshed, actions: list[Action]) -> Next:
+def _parked_cleaned(state: State, event: Refreshed, rules: Rules, actions: list[Action]) -> Next:
     """A parked issue that was closed meanwhile has a workspace that nobody else would remove."""
     for id in event.asked:
         issue = event.found.get(id)
-        if issue is not None and is_terminal(issue, event.rules) and not _is_busy(state, id):
+        if issue is not None and is_terminal(issue, rules) and not _is_busy(state, id):
             state, done = _cleaning(state, issue)
             actions += done
     return state, actions
 
 
-def _ticked(state: State, event: Ticked) -> Next:
+def _ticked(state: State, event: Ticked, rules: Rules, now: float) -> Next:
     actions: list[Action] = []
     running = dict(state.running)
     for id, each in state.running.items():
-        if event.rules.stall_after is None or each.ending is not None:
+        if rules.stall_after is None or each.ending is not None:
             continue
-        silent = event.now - each.heard
-        if silent > event.rules.stall_after:
+        silent = now - each.heard
+        if silent > rules.stall_after:
             why = f"nothing was heard of it for {silent:.0f} s"
             running[id] = replace(each, ending=why, stalled=True)
             actions.append(StopAttempt(id=id, generation=each.generation, why=why, outcome="stalled"))
-    due = (
-        () if state.stopping else tuple(id for id, each in state.retries.items() if _is_due(each, event.now))
-    )
+    due = () if state.stopping else tuple(id for id, each in state.retries.items() if _is_due(each, now))
     retries = {id: replace(each, asked=True) if id in due else each for id, each in state.retries.items()}
     if due:
         actions.append(AskTracker(ids=due))
     return replace(state, running=running, retries=retries), actions
 
 
-def _heard(state: State, event: Heard) -> Next:
+def _heard(state: State, event: Heard, _rules: Rules, now: float) -> Next:
     each = state.running.get(event.id)
     if each is None or each.generation != event.generation:
         return state, []
@@ -230,7 +228,7 @@ def _heard(state: State, event: Heard) -> Next:
     tokens = _larger(each.tokens, told.tokens or Tokens())
     renewed = replace(
         each,
-        heard=event.now,
+        heard=now,
         said=told.text or each.said,
         session_id=told.session_id or each.session_id,
         turns=each.turns + (told.kind == "turn_completed"),
@@ -244,14 +242,14 @@ def _heard(state: State, event: Heard) -> Next:
     ), []
 
 
-def _finish(state: State, event: Finish) -> Next:
+def _finish(state: State, event: Finish, rules: Rules, now: float) -> Next:
     each = state.running.get(event.id)
     if each is None or each.generation != event.generation:
         return state, []
     outcome = "stalled" if each.stalled else event.outcome
     error = each.ending if each.stalled else event.error
-    seconds = max(event.now - each.since, 0.0)
-    ended = Finished(issue=each.issue, outcome=outcome, error=error, at=event.now, seconds=seconds)
+    seconds = max(now - each.since, 0.0)
+    ended = Finished(issue=each.issue, outcome=outcome, error=error, at=now, seconds=seconds)
     state = replace(
         state,
         running=_without(state.running, event.id),
@@ -263,18 +261,18 @@ def _finish(state: State, event: Finish) -> Next:
     if state.stopping or (each.ending is not None and not each.stalled):
         return state, []
     if outcome in ("input_required", "skipped"):
-        parked = Parked(issue=each.issue, why=error or outcome, since=event.now)
+        parked = Parked(issue=each.issue, why=error or outcome, since=now)
         return replace(state, parked={**state.parked, event.id: parked}), []
     if outcome == "ok":
-        retry = Retry(issue=each.issue, attempt=1, due=event.now + CONTINUE_AFTER)
+        retry = Retry(issue=each.issue, attempt=1, due=now + CONTINUE_AFTER)
     else:
         number = (each.attempt or 0) + 1
-        due = event.now + backoff(number, event.rules.max_backoff)
+        due = now + backoff(number, rules.max_backoff)
         retry = Retry(issue=each.issue, attempt=number, due=due, error=error or outcome)
     return replace(state, retries={**state.retries, event.id: retry}), []
 
 
-def _swept(state: State, event: Swept) -> Next:
+def _swept(state: State, event: Swept, _rules: Rules, _now: float) -> Next:
     actions: list[Action] = []
     for issue in event.issues:
         if not _is_busy(state, issue.id):
@@ -283,11 +281,11 @@ def _swept(state: State, event: Swept) -> Next:
     return state, actions
 
 
-def _cleaned(state: State, event: Cleaned) -> Next:
+def _cleaned(state: State, event: Cleaned, _rules: Rules, _now: float) -> Next:
     return replace(state, cleaning=_without(state.cleaning, event.id)), []
 
 
-def _stopped(state: State, _event: Stopped) -> Next:
+def _stopped(state: State, _event: Stopped, _rules: Rules, _now: float) -> Next:
     why = "the service is stopping"
     running = {id: replace(each, ending=each.ending or why) for id, each in state.running.items()}
     actions: list[Action] = [
@@ -298,7 +296,7 @@ def _stopped(state: State, _event: Stopped) -> Next:
     return replace(state, running=running, claimed={}, retries={}, stopping=True), actions
 
 
-_STEPS: Mapping[type, Callable[[State, Any], Next]] = {
+_STEPS: Mapping[type, Callable[[State, Any, Rules, float], Next]] = {
     Polled: _polled,
     Looked: _looked,
     Refreshed: _refreshed,
@@ -322,9 +320,9 @@ def _cleaning(state: State, issue: Issue) -> Next:
     return replace(state, cleaning={**state.cleaning, issue.id: issue}), [RemoveWorkspace(issue=issue)]
 
 
-def _requeued(state: State, event: Looked, retry: Retry, error: str) -> State:
+def _requeued(state: State, rules: Rules, now: float, retry: Retry, error: str) -> State:
     number = retry.attempt + 1
-    due = event.now + backoff(number, event.rules.max_backoff)
+    due = now + backoff(number, rules.max_backoff)
     later = replace(retry, attempt=number, due=due, error=error, asked=False)
     return replace(state, retries={**state.retries, retry.issue.id: later})
 

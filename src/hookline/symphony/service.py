@@ -169,7 +169,7 @@ class Service:
             for line in tracker.omitted:
                 logger.warning("an issue was left out: %s", line)
             self.problem = None
-            self._tell(Polled(issues=tuple(found), rules=self._rules(), now=time.monotonic()))
+            self._tell(Polled(issues=tuple(found)))
             self._left_waiting = waits(self.state, found, self._rules())
         finally:
             self._polling = False
@@ -212,7 +212,7 @@ class Service:
                 async with asyncio.timeout(None if due is None else max(due - time.monotonic(), 0.0)):
                     await self._wake.wait()
             self._wake.clear()
-            self._tell(Ticked(rules=self._rules(), now=time.monotonic()), wake=False)
+            self._tell(Ticked(), wake=False)
 
     async def _reconciled(self, tracker: Tracker) -> None:
         ids = (*self.state.running, *self.state.parked)
@@ -220,13 +220,13 @@ class Service:
             return
         found = await tracker.by_ids(ids)
         by_id = {issue.id: issue for issue in found}
-        self._tell(Refreshed(asked=ids, found=by_id, rules=self._rules(), now=time.monotonic()))
+        self._tell(Refreshed(asked=ids, found=by_id))
 
     def _rules(self) -> Rules:
         return rules_of(self._watched.workflow, dispatch=self._watched.problem is None)
 
     def _tell(self, event: Event, *, wake: bool = True) -> None:
-        self.state, actions = step(self.state, event)
+        self.state, actions = step(self.state, event, self._rules(), time.monotonic())
         for action in actions:
             self._do(action)
         if wake:
@@ -257,7 +257,7 @@ class Service:
 
         def tell(told: Told) -> None:
             shown = replace(told, text=self._mask(told.text))
-            self._tell(Heard(id=issue.id, generation=action.generation, now=time.monotonic(), told=shown))
+            self._tell(Heard(id=issue.id, generation=action.generation, told=shown))
 
         ended = AttemptEnd(outcome="failed", error="it was cut short")
         try:
@@ -276,8 +276,6 @@ class Service:
                     generation=action.generation,
                     outcome=ended.outcome,
                     error=ended.error,
-                    rules=self._rules(),
-                    now=time.monotonic(),
                 )
             )
             if self._left_waiting:
@@ -305,9 +303,7 @@ class Service:
             logger.warning("%s the tracker could not be asked: %s", fields(kind=exc.kind), exc)
         except asyncio.CancelledError:
             error = "the service is stopping"
-        self._tell(
-            Looked(asked=action.ids, found=found, rules=self._rules(), now=time.monotonic(), error=error)
-        )
+        self._tell(Looked(asked=action.ids, found=found, error=error))
 
     async def _cleaned(self, action: RemoveWorkspace) -> None:
         about = fields(issue_id=action.issue.id, issue_identifier=action.issue.identifier)

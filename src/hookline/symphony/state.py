@@ -111,8 +111,6 @@ class Polled:
     """The tracker was asked for the issues in active states."""
 
     issues: tuple[Issue, ...]
-    rules: Rules
-    now: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +119,6 @@ class Looked:
 
     asked: tuple[str, ...]
     found: Mapping[str, Issue]
-    rules: Rules
-    now: float
     error: str | None = None
 
 
@@ -132,16 +128,11 @@ class Refreshed:
 
     asked: tuple[str, ...]
     found: Mapping[str, Issue]
-    rules: Rules
-    now: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticked:
     """Time went by."""
-
-    rules: Rules
-    now: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +141,6 @@ class Heard:
 
     id: str
     generation: int
-    now: float
     told: Told = Told(kind="notification")
 
 
@@ -162,8 +152,6 @@ class Finish:
     id: str
     generation: int
     outcome: str
-    rules: Rules
-    now: float
     error: str | None = None
 
 

@@ -18,17 +18,17 @@ RULES = Rules(active=frozenset({"todo"}), terminal=frozenset({"done"}), slots=3)
 def busy():
     """One running, one waiting, one parked."""
     issues = (issue("A-1"), issue("B-1"), issue("C-1"))
-    state, [look] = step(State(), Polled(issues=issues, rules=RULES, now=0))
+    state, [look] = step(State(), Polled(issues=issues), RULES, 0)
     found = {each.id: each for each in issues}
-    state, _ = step(state, Looked(asked=look.ids, found=found, rules=RULES, now=10))
+    state, _ = step(state, Looked(asked=look.ids, found=found), RULES, 10)
     tokens = Tokens(input=10, output=8, total=18)
     told = Told(kind="notification", text="hello", session_id="s-1", tokens=tokens)
-    heard = Heard(id="id-A-1", generation=1, now=20, told=told)
-    state, _ = step(state, heard)
-    failed = Finish(id="id-B-1", generation=2, outcome="failed", rules=RULES, now=30, error="boom")
-    state, _ = step(state, failed)
-    asked = Finish(id="id-C-1", generation=3, outcome="input_required", rules=RULES, now=30, error="which?")
-    state, _ = step(state, asked)
+    heard = Heard(id="id-A-1", generation=1, told=told)
+    state, _ = step(state, heard, RULES, 20)
+    failed = Finish(id="id-B-1", generation=2, outcome="failed", error="boom")
+    state, _ = step(state, failed, RULES, 30)
+    asked = Finish(id="id-C-1", generation=3, outcome="input_required", error="which?")
+    state, _ = step(state, asked, RULES, 30)
     return state
 
 
