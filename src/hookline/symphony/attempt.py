@@ -152,7 +152,6 @@ class Attempt:
             workspace=path,
             env={**site.environment, "PWD": path},
             tell=self.tell,
-            title=f"{issue.identifier}: {issue.title}",
             issue=issue_values(issue),
         )
         session = await self.agent.open(place)

@@ -36,7 +36,7 @@ LOGGED = 2048
 """Bytes of a hook's output that the log and the journal have; the whole is in a file of its own."""
 KEPT = 4 * 1024 * 1024
 """Bytes of a hook's output that the file has; of a longer one its beginning and its end."""
-KEEP_DAYS = 30.0
+KEEP_SECONDS = 30 * 86400.0
 KEEP_BYTES = 512 * 1024 * 1024
 _TIDY = 3600.0
 _BIG = 64 * 1024
@@ -62,11 +62,8 @@ class Scene:
 class Outputs:
     """Whole outputs, a file for each hook that said something, kept beside the journal for a while."""
 
-    def __init__(
-        self, folder: str | Path, *, keep_days: float = KEEP_DAYS, keep_bytes: int = KEEP_BYTES
-    ) -> None:
+    def __init__(self, folder: str | Path, *, keep_bytes: int = KEEP_BYTES) -> None:
         self.folder = Path(folder)
-        self._keep_seconds = keep_days * 86400
         self._keep_bytes = keep_bytes
         self._tidied = 0.0
 
@@ -76,7 +73,7 @@ class Outputs:
         now = time.time()
         if now - self._tidied > _TIDY:
             self._tidied = now
-            self._tidy(now - self._keep_seconds)
+            self._tidy(now - KEEP_SECONDS)
         path = self.folder / name
         files.write_whole(path, text.encode("utf-8", "backslashreplace"), mode=0o600)
         return path

@@ -164,12 +164,12 @@ class WatchedWorkflow:
             if await asyncio.to_thread(self.look):
                 changed()
 
-    def look(self, *, settled: float = SETTLED) -> bool:
-        """Read the file if it has changed and rests; whether anything is different now."""
+    def look(self) -> bool:
+        """Read the file if it has changed and rests; True if anything is different now."""
         stamp = _stamp(self.file)
         if stamp == self._stamp:
             return False
-        if stamp is not None and time.time() - stamp[0] / 1e9 < settled:
+        if stamp is not None and time.time() - stamp[0] / 1e9 < SETTLED:
             return False
         self._stamp = stamp
         content = _bytes(self.file)

@@ -100,7 +100,13 @@ async def _served(
     show: Callable[[dict[str, Any]], None] | None,
 ) -> int:
     changed = asyncio.Event()
-    service = Service(watched, lambda workflow: tracker_of(workflow, os.environ), worker, changed=changed.set)
+    service = Service(
+        watched,
+        lambda workflow: tracker_of(workflow, os.environ),
+        worker,
+        changed=changed.set,
+        mask=site.mask.text,
+    )
     on_signals(lambda _number: service.stop())
     try:
         for line in await recovered(site):
@@ -145,7 +151,11 @@ async def _served_there(
                     mask=mask,
                 )
                 service = Service(
-                    watched, lambda found: tracker_of(found, os.environ), worker, changed=changed.set
+                    watched,
+                    lambda found: tracker_of(found, os.environ),
+                    worker,
+                    changed=changed.set,
+                    mask=mask.text,
                 )
                 on_signals(lambda _number: service.stop())
                 try:

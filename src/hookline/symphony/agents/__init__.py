@@ -79,7 +79,6 @@ class AgentPlace:
     workspace: str
     env: Mapping[str, str]
     tell: Callable[[Told], None]
-    title: str = ""
     issue: Mapping[str, Any] | None = None
 
 
@@ -233,8 +232,9 @@ class Conversation:
         finally:
             del self._waiting[number]
 
-    def note(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        self._send({"method": method} if params is None else {"method": method, "params": params})
+    def note(self, method: str) -> None:
+        """Send a message that has no answer."""
+        self._send({"method": method})
 
     def gone(self) -> TurnFailed:
         """The error for a process that ended in the middle of a turn."""
