@@ -213,7 +213,8 @@ def _ticked(state: State, event: Ticked, rules: Rules, now: float) -> Next:
             why = f"nothing was heard of it for {silent:.0f} s"
             running[id] = replace(each, ending=why, stalled=True)
             actions.append(StopAttempt(id=id, generation=each.generation, why=why, outcome="stalled"))
-    due = () if state.stopping else tuple(id for id, each in state.retries.items() if _is_due(each, now))
+    waiting = {} if state.stopping else state.retries
+    due = tuple(id for id, each in waiting.items() if not each.asked and each.due <= now)
     retries = {id: replace(each, asked=True) if id in due else each for id, each in state.retries.items()}
     if due:
         actions.append(AskTracker(ids=due))
@@ -347,10 +348,6 @@ def _is_busy(state: State, id: str, *, waiting: bool = True) -> bool:
     """True if the issue is in hand already."""
     at_work = id in state.running or id in state.cleaning
     return at_work or (waiting and (id in state.claimed or id in state.retries or id in state.parked))
-
-
-def _is_due(retry: Retry, now: float) -> bool:
-    return not retry.asked and retry.due <= now
 
 
 def _is_active(issue: Issue, rules: Rules) -> bool:

@@ -13,12 +13,18 @@ import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, cast
 
 from hookline.errors import AgentFailed
 from hookline.runners import Output
 from hookline.runners.local import Piped
 from hookline.tasks import cancel_and_wait
+
+LONGEST_LINE = 10 * 1024 * 1024
+_CHUNK = 65536
+_KEPT_OF_ERRORS = 16384
+
+Message = dict[str, Any]
 
 
 class TurnFailed(AgentFailed):
@@ -103,36 +109,6 @@ class CodingAgent(Protocol):
     async def open(self, place: AgentPlace) -> AgentSession: ...
 
 
-T = TypeVar("T")
-
-
-async def unless_silent(work: asyncio.Future[T], heard: Callable[[], float], limit: float) -> T:
-    """The result of the work; past its limit of silence it is cancelled, waited for, and a TurnFailed.
-
-    `heard` is when it last gave a sign, in the loop's time. Cancelled ourselves, we end it first as well.
-    """
-    loop = asyncio.get_running_loop()
-    try:
-        while not work.done():
-            left = heard() + limit - loop.time()
-            if left <= 0:
-                raise TurnFailed(f"nothing was heard of the agent for {limit:g} s", kind="turn_timeout")
-            await asyncio.wait({work}, timeout=left)
-    except BaseException:
-        await cancel_and_wait(work, insist=True)
-        raise
-    if work.cancelled():
-        raise TurnFailed("the turn was ended", kind="turn_cancelled")
-    return work.result()
-
-
-LONGEST_LINE = 10 * 1024 * 1024
-_CHUNK = 65536
-_KEPT_OF_ERRORS = 16384
-
-Message = dict[str, Any]
-
-
 class TurnSession:
     """A session whose turns are tasks of their own, each of which has to give a sign of life now and then."""
 
@@ -148,12 +124,26 @@ class TurnSession:
             await cancel_and_wait(self._going, insist=True)
 
     async def _taken(self, work: Coroutine[Any, Any, str], heard: Callable[[], float]) -> str:
-        """The answer of a turn. `heard` is when it last gave a sign, in the loop's time."""
-        self._going = asyncio.get_running_loop().create_task(work)
+        """The answer of a turn; past the limit of silence it is cancelled, waited for, and a TurnFailed.
+
+        `heard` is when it last gave a sign, in the loop's time. Cancelled ourselves, we end it first as well.
+        """
+        loop = asyncio.get_running_loop()
+        self._going = turn = loop.create_task(work)
         try:
-            said = await unless_silent(self._going, heard, self._silence)
-        except TurnFailed as exc:
-            self._place.tell(exc.told())
+            while not turn.done():
+                left = heard() + self._silence - loop.time()
+                if left <= 0:
+                    why = f"nothing was heard of the agent for {self._silence:g} s"
+                    raise TurnFailed(why, kind="turn_timeout")
+                await asyncio.wait({turn}, timeout=left)
+            if turn.cancelled():
+                raise TurnFailed("the turn was ended", kind="turn_cancelled")
+            said = turn.result()
+        except BaseException as exc:
+            await cancel_and_wait(turn, insist=True)
+            if isinstance(exc, TurnFailed):
+                self._place.tell(exc.told())
             raise
         told = Told(kind="turn_completed", text=said[-500:], tokens=self._tokens, session_id=self.id)
         self._place.tell(told)
