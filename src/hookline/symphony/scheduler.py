@@ -213,8 +213,9 @@ def _ticked(state: State, event: Ticked, rules: Rules, now: float) -> Next:
             why = f"nothing was heard of it for {silent:.0f} s"
             running[id] = replace(each, ending=why, stalled=True)
             actions.append(StopAttempt(id=id, generation=each.generation, why=why, outcome="stalled"))
-    waiting = {} if state.stopping else state.retries
-    due = tuple(id for id, each in waiting.items() if not each.asked and each.due <= now)
+    due = tuple(
+        id for id, each in state.retries.items() if not state.stopping and not each.asked and each.due <= now
+    )
     retries = {id: replace(each, asked=True) if id in due else each for id, each in state.retries.items()}
     if due:
         actions.append(AskTracker(ids=due))
