@@ -107,21 +107,22 @@ async def served(
     from hookline.journal.owner import owner
     from hookline.journal.sqlite import SqliteJournal
     from hookline.runners.local import LocalRunner
-    from hookline.symphony.attempt import Site
-    from hookline.symphony.board.reload import Watched
-    from hookline.symphony.board.service import Service
-    from hookline.symphony.worker import SiteWorker, agent_of
-    from hookline.symphony.workspace import Root
+    from hookline.symphony.attempt import SiteWorker
+    from hookline.symphony.hooks import AttemptSite
+    from hookline.symphony.read import WatchedWorkflow
+    from hookline.symphony.run import agent_of
+    from hookline.symphony.service import Service
+    from hookline.symphony.workspace import WorkspaceRoot
 
     logging.disable(logging.CRITICAL)
     text = WORKFLOW.replace("INTERVAL", str(interval)).replace("SLOTS", str(slots))
     hooks = "\n".join(f"  {name}: {json.dumps(script)}" for name, script in scripts.items()) or "  x-none: 1"
     file = folder / "WORKFLOW.md"
     file.write_text(text.replace("HOOKS", hooks))
-    watched = Watched(str(file), os.environ)
+    watched = WatchedWorkflow(str(file), os.environ)
     journal, runner = SqliteJournal(folder / "journal.db"), LocalRunner(cap=4 * slots)
-    with Root(watched.workflow.root) as root:
-        site = Site(
+    with WorkspaceRoot(watched.workflow.root) as root:
+        site = AttemptSite(
             current=lambda: watched.workflow,
             root=root,
             runner=runner,
@@ -143,7 +144,7 @@ async def served(
 
 
 def issue(name: str) -> Any:
-    from hookline.symphony.issue import Issue
+    from hookline.symphony.types import Issue
 
     return Issue(id=name, identifier=name, title=name, state="Todo")
 

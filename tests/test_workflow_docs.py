@@ -14,9 +14,8 @@ import pytest
 from hookline.symphony.hooks import LOGGED
 from hookline.symphony.keys import SECTIONS
 from hookline.symphony.read import read
-from hookline.symphony.trackers.names import KINDS
-from hookline.symphony.types import AGENTS, missing_for_dispatch
-from hookline.symphony.worker import agent_of
+from hookline.symphony.run import agent_of
+from hookline.symphony.types import AGENTS, TRACKERS, missing_for_dispatch
 from tools.symphony_rules import Rule, page, rules, wrong
 
 ROOT = Path(__file__).parents[1]
@@ -186,7 +185,7 @@ DESCRIBED = {"workspace.root"}
 def test_every_tracker_and_agent_is_in_the_reference_with_its_settings():
     text = REFERENCE.read_text()
     rows = [line for line in text.splitlines() if line.startswith("| `")]
-    for kind, known in KINDS.items():
+    for kind, known in TRACKERS.items():
         [row] = [each for each in rows if f"`{kind}`" in each.split("|")[1]]
         assert [setting for setting in known.settings if f"`{setting}`" not in row] == [], kind
     assert [kind for kind in AGENTS if f"| `{kind}` |" not in text] == []

@@ -16,14 +16,14 @@ from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
 from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import Tokens
-from hookline.symphony.attempt import Site
-from hookline.symphony.board.reload import Watched
-from hookline.symphony.board.service import Service
-from hookline.symphony.board.state import CONTINUE_AFTER, FIRST_BACKOFF
-from hookline.symphony.hooks import Outputs
+from hookline.symphony.attempt import SiteWorker
+from hookline.symphony.hooks import AttemptSite, Outputs
+from hookline.symphony.read import WatchedWorkflow
+from hookline.symphony.run import agent_of
+from hookline.symphony.scheduler import CONTINUE_AFTER, FIRST_BACKOFF
+from hookline.symphony.service import Service
 from hookline.symphony.trackers.folder import FolderTracker
-from hookline.symphony.worker import SiteWorker, agent_of
-from hookline.symphony.workspace import Root
+from hookline.symphony.workspace import WorkspaceRoot
 from tests.fakes import FakeProvider
 from tests.real.codex_cli import codex, codex_home, configure, shell, started
 
@@ -96,11 +96,11 @@ class Board:
 
     async def __aenter__(self):
         names = frozenset({"LINEAR_API_KEY"})
-        watched = Watched(str(self.folder / "WORKFLOW.md"), {}, told=self.seen.append)
+        watched = WatchedWorkflow(str(self.folder / "WORKFLOW.md"), {}, told=self.seen.append)
         self.runner, self.journal = LocalRunner(), MemoryJournal()
-        self.site = Site(
+        self.site = AttemptSite(
             current=lambda: watched.workflow,
-            root=Root(watched.workflow.root),
+            root=WorkspaceRoot(watched.workflow.root),
             runner=self.runner,
             environ=self.environ,
             recorder=Recorder(self.journal),
@@ -110,7 +110,7 @@ class Board:
             owner=owner(),
         )
         tracker = FolderTracker(self.folder / "issues", watched.workflow.tracker.terminal_states)
-        worker = SiteWorker(self.site, lambda workflow: agent_of(workflow, names))
+        worker = SiteWorker(self.site, lambda workflow: agent_of(workflow, self.site))
         self.service = Service(watched, lambda _: tracker, worker, changed=self._look)
         self.running = asyncio.ensure_future(self.service.run())
         return self

@@ -13,7 +13,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from hookline.symphony.agents import Place
+from hookline.symphony.agents import AgentPlace
 from hookline.symphony.agents.codex import CodexAgent, CodexSession
 from tests.fakes import FakeProvider
 from tests.real.codex_cli import codex, codex_home, configure, shell, started
@@ -78,7 +78,7 @@ async def test_every_request_that_codex_may_make_gets_an_answer_that_it_can_read
     for method, name, whole in asked(schemas):
         params = sample(whole["definitions"][name], whole, full=full)
         jsonschema.validate(params, {**whole["definitions"][name], "definitions": whole["definitions"]})
-        place = Place(workspace="/", env={}, tell=lambda _: None)
+        place = AgentPlace(workspace="/", env={}, tell=lambda _: None)
         session = CodexSession(CodexAgent(approval_policy=policy), place, AsyncExitStack())
         answer = session.asked(method, params)
         if "error" in answer:
@@ -104,7 +104,7 @@ async def test_whatever_we_send_is_as_the_schema_says(schemas, codex, codex_home
             read_timeout=60,
             hooks=hooks,
         )
-        place = Place(workspace=str(tmp_path), env=env, tell=lambda _: None)
+        place = AgentPlace(workspace=str(tmp_path), env=env, tell=lambda _: None)
         session = await agent.open(place)
         assert await session.turn("go") == "done"
         second = asyncio.ensure_future(session.turn("and on"))

@@ -8,10 +8,9 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-from hookline.symphony.agents import Place, TurnFailed
-from hookline.symphony.issue import Issue
+from hookline.symphony.agents import AgentPlace, TurnFailed
 from hookline.symphony.read import read
-from hookline.symphony.types import Workflow
+from hookline.symphony.types import Issue, Workflow
 
 ISSUE = Issue(
     id="u-1", identifier="ABC-123", title="Mend the fence", state="Todo", url="https://x.test/ABC-123"
@@ -64,15 +63,15 @@ class Scripted:
     """A coding agent that does what a test says: `turns` are called one after another with the session's place."""
 
     def __init__(
-        self, *turns: Callable[[Place, str], Awaitable[str]], opens: Exception | None = None
+        self, *turns: Callable[[AgentPlace, str], Awaitable[str]], opens: Exception | None = None
     ) -> None:
         self.turns = turns
         self.opens = opens
-        self.places: list[Place] = []
+        self.places: list[AgentPlace] = []
         self.prompts: list[str] = []
         self.closed = 0
 
-    async def open(self, place: Place) -> "ScriptedSession":
+    async def open(self, place: AgentPlace) -> "ScriptedSession":
         if self.opens is not None:
             raise self.opens
         self.places.append(place)
@@ -82,7 +81,7 @@ class Scripted:
 class ScriptedSession:
     id = "s-1"
 
-    def __init__(self, agent: Scripted, place: Place) -> None:
+    def __init__(self, agent: Scripted, place: AgentPlace) -> None:
         self._agent = agent
         self._place = place
         self._turns = iter(agent.turns)
@@ -96,20 +95,20 @@ class ScriptedSession:
         self._agent.closed += 1
 
 
-async def works(place: Place, _prompt: str) -> str:
+async def works(place: AgentPlace, _prompt: str) -> str:
     Path(place.workspace, "work").write_text("done")
     return "worked"
 
 
-async def fails(_place: Place, _prompt: str) -> str:
+async def fails(_place: AgentPlace, _prompt: str) -> str:
     raise TurnFailed("the model is gone", kind="turn_failed")
 
 
-async def falls_silent(_place: Place, _prompt: str) -> str:
+async def falls_silent(_place: AgentPlace, _prompt: str) -> str:
     raise TurnFailed("nothing was heard for 5 s", kind="turn_timeout")
 
 
-async def hangs(place: Place, _prompt: str) -> str:
+async def hangs(place: AgentPlace, _prompt: str) -> str:
     Path(place.workspace, "hanging").touch()
     await asyncio.Event().wait()
     return "never"

@@ -20,11 +20,12 @@ from hookline.journal.sqlite import SqliteJournal
 from hookline.runners import tags as tagged
 from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import TurnFailed
-from hookline.symphony.attempt import Site, Stop, attempt, outcome_of, recovered, removed
-from hookline.symphony.hooks import Outputs
+from hookline.symphony.attempt import Attempt, Halt, outcome_of, recovered
+from hookline.symphony.hooks import AttemptSite, Outputs
 from hookline.symphony.trackers import TrackerError
 from hookline.symphony.types import Script, WorkflowError
-from hookline.symphony.workspace import Root, WorkspaceError
+from hookline.symphony.workspace import WorkspaceError, WorkspaceRoot
+from hookline.symphony.workspace_run import removed
 from tests.symphony.scenes import (
     ISSUE,
     PATH,
@@ -51,9 +52,9 @@ class Life:
         self.current = Current(workflow(folder, **sections))
         self.runner = LocalRunner()
         self.journal = SqliteJournal(folder / "journal.db")
-        self.root = Root(self.current().root)
+        self.root = WorkspaceRoot(self.current().root)
         self.answers: list = []
-        self.site = Site(
+        self.site = AttemptSite(
             current=self.current,
             root=self.root,
             runner=self.runner,
@@ -76,21 +77,21 @@ class Life:
         self.site = replace(self.site, recorder=Recorder(self.journal))
         return self
 
-    async def refresh(self, _issue):
+    async def by_ids(self, _ids):
         answer = self.answers.pop(0) if self.answers else DONE
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return [] if answer is None else [answer]
 
     async def attempt(self, agent=None, **rest):
-        return await attempt(
-            self.site,
-            rest.pop("issue", ISSUE),
-            agent or Scripted(works),
-            refresh=self.refresh,
-            wanted=lambda issue: issue.state == "Todo",
+        made = Attempt(
+            site=self.site,
+            issue=rest.pop("issue", ISSUE),
+            agent=agent or Scripted(works),
+            tracker=self,
             **rest,
         )
+        return await made.run()
 
     async def fault(self, agent=None, **rest) -> HooklineError:
         with pytest.raises(HooklineError) as told:
@@ -279,8 +280,8 @@ async def test_after_run_comes_also_where_the_prompt_cannot_be_filled(lives, tmp
 @pytest.mark.statement("SC19", "SC20")
 @pytest.mark.parametrize("word", ["cancelled", "stalled"])
 async def test_after_run_comes_after_a_cancel_and_a_stall(life, word):
-    agent, stop = Scripted(hangs), Stop()
-    task = asyncio.ensure_future(life.attempt(agent, stop=stop))
+    agent, stop = Scripted(hangs), Halt()
+    task = asyncio.ensure_future(life.attempt(agent, halt=stop))
     await until(lambda: (life.workspace / "hanging").exists())
     stop.now(task, word)
     with pytest.raises(asyncio.CancelledError) as told:

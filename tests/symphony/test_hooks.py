@@ -22,16 +22,16 @@ from hookline.runners.local import LocalRunner
 from hookline.symphony.hooks import (
     KEPT,
     LOGGED,
+    AttemptSite,
     Outputs,
     Scene,
-    Scripts,
     fields,
     shortened,
     withheld,
     workspace_hooks,
 )
-from hookline.symphony.types import POINTS, Hooks, Script
-from hookline.symphony.workspace import Root
+from hookline.symphony.types import POINTS, HookScripts, Script, Workflow
+from hookline.symphony.workspace import WorkspaceRoot
 from tests.symphony.scenes import ISSUE, PATH, until
 
 
@@ -45,23 +45,25 @@ async def runner():
 
 @pytest.fixture
 def root(tmp_path):
-    with Root(str(tmp_path / "ws")) as opened:
+    with WorkspaceRoot(str(tmp_path / "ws")) as opened:
         yield opened
 
 
 class Bench:
     """One hook's script, run at its point."""
 
-    def __init__(self, root: Root, runner: LocalRunner, folder: Path, identifier: str = "ABC-123") -> None:
+    def __init__(
+        self, root: WorkspaceRoot, runner: LocalRunner, folder: Path, identifier: str = "ABC-123"
+    ) -> None:
         self.workspace = root.finish(root.begin(identifier, issue_id="u-1", run_id="w1"))
-        self.scene = Scene(issue=ISSUE, workspace=self.workspace, root=root)
-        self.hooks = Hooks()
-        self.scripts = Scripts(
-            current=lambda: self.hooks,
+        self.scene = Scene(issue=ISSUE, workspace=self.workspace)
+        self.hooks = HookScripts()
+        self.site = AttemptSite(
+            current=lambda: Workflow(file="WORKFLOW.md", hooks=self.hooks),
+            root=root,
             runner=runner,
             environ={"PATH": PATH, "HOME": str(folder / "home"), "USER": "ann", "SET_BEFORE": "yes"},
             outputs=Outputs(folder / "outputs"),
-            file="WORKFLOW.md",
         )
 
     def given(self, name: str, script: str, **rest) -> None:
@@ -72,14 +74,14 @@ class Bench:
         facts = Facts(
             workflow_id="ABC-123", run_id="r1", scope_id="1", point=POINTS[name], status=status, attempt=2
         )
-        pipeline = Pipeline(workspace_hooks(self.scripts, self.scene))
+        pipeline = Pipeline(workspace_hooks(self.site, self.scene))
         return await pipeline.fire(HookContext.of(facts, {"issue": {"id": "u-1"}}, None))
 
     async def broke(self, name: str, script: str, **rest) -> HookBroke:
         self.given(name, script, **rest)
         facts = Facts(workflow_id="ABC-123", run_id="r1", scope_id="1", point=POINTS[name])
         with pytest.raises(HookBroke) as told:
-            await self.scripts.run(name, self.scene, HookContext.of(facts, None, None))
+            await self.site.run_script(name, self.scene, HookContext.of(facts, None, None))
         return told.value
 
     def file(self, name: str) -> str:
@@ -145,12 +147,12 @@ async def test_an_ending_that_only_we_have_a_word_for_is_told(bench):
 
 async def test_what_is_around_us_does_not_pass_for_the_issue(bench):
     env = {
-        **bench.scripts.environ,
+        **bench.site.environ,
         "SYMPHONY_ISSUE_URL": "of another",
         "HOOKLINE_OUTCOME": "old",
         "SYMPHONY_ATTEMPT": "9",
     }
-    bench.scripts = replace(bench.scripts, environ=env)
+    bench.site = replace(bench.site, environ=env)
     bench.scene = replace(bench.scene, issue=replace(ISSUE, url=None))
     await bench.fire(
         "after_create",
@@ -174,14 +176,12 @@ async def test_a_title_is_only_text(bench, title):
 async def test_secrets_of_the_tracker_are_not_handed_on_by_name_value_or_profile(bench, tmp_path):
     (tmp_path / "home/.profile").write_text("export LINEAR_API_KEY=lin_0123456789 AGAIN=x\n")
     env = {
-        **bench.scripts.environ,
+        **bench.site.environ,
         "LINEAR_API_KEY": "lin_0123456789",
         "COPY": "lin_0123456789",
         "SHORT": "lin",
     }
-    bench.scripts = replace(
-        bench.scripts, environ=env, secret_names=frozenset({"LINEAR_API_KEY", "UNSET_ONE"})
-    )
+    bench.site = replace(bench.site, environ=env, secret_names=frozenset({"LINEAR_API_KEY", "UNSET_ONE"}))
     await bench.fire("before_run", "env > seen")
     assert "lin_0123456789" not in bench.file("seen")
     assert "SHORT=lin" in bench.file("seen")
@@ -225,7 +225,7 @@ async def test_past_the_limit_the_whole_tree_is_killed_and_it_counts_as_failed(b
     caplog.set_level(logging.INFO, "hookline.symphony")
     outcome = await bench.fire(name, "sleep 300 & setsid sleep 300 & sleep 300", Status.OK, timeout=0.3)
     assert tagged.carriers(runner.mark.encode()) == {}
-    hook = next(each for each in workspace_hooks(bench.scripts, bench.scene) if each.name == name)
+    hook = next(each for each in workspace_hooks(bench.site, bench.scene) if each.name == name)
     assert outcome.action.value == settled_on_error(hook, POINTS[name])
     assert settled_on_error(hook, POINTS[name]) is (
         OnError.FAIL if POINTS[name].is_start else OnError.CONTINUE
@@ -261,7 +261,7 @@ async def test_the_log_has_2048_bytes_and_a_file_the_whole(bench, caplog):
     caplog.set_level(logging.INFO, "hookline.symphony")
     error = await bench.broke("before_run", "seq 1 5000; exit 1")
     whole = "\n".join(str(number) for number in range(1, 5001))
-    kept = bench.scripts.outputs.folder / "r1.before_run.log"
+    kept = bench.site.outputs.folder / "r1.before_run.log"
     assert kept.read_text().strip() == whole
     assert kept.stat().st_mode & 0o077 == 0
     assert f"whole output: {kept}" in str(error)
@@ -294,12 +294,12 @@ def test_no_character_is_cut_in_half(letter, shift):
 @pytest.mark.rule("W27", "W30")
 async def test_secrets_are_masked_before_the_cut_wherever_they_are_told(bench, caplog):
     secret = "s3cret-" + "v" * 40
-    bench.scripts = replace(bench.scripts, mask=Mask([secret]))
+    bench.site = replace(bench.site, mask=Mask([secret]))
     caplog.set_level(logging.DEBUG, "hookline.symphony")
     # It lies across the place where the beginning is cut off.
     script = f"printf %01010d 0; echo; echo {secret}; seq 1 3000; exit 1"
     error = await bench.broke("before_run", script)
-    kept = (bench.scripts.outputs.folder / "r1.before_run.log").read_text()
+    kept = (bench.site.outputs.folder / "r1.before_run.log").read_text()
     for text in (str(error), kept, caplog.text):
         assert "vvvv" not in text
         assert "s3cret" not in text
@@ -315,7 +315,7 @@ async def test_output_that_is_no_text_harms_nothing(bench, caplog):
 
 async def test_a_flood_of_output_is_kept_at_both_ends_and_the_file_says_so(bench):
     await bench.fire("before_run", "echo first; head -c 100000000 /dev/zero | tr '\\0' 'x'; echo; echo last")
-    kept = (bench.scripts.outputs.folder / "r1.before_run.log").read_bytes()
+    kept = (bench.site.outputs.folder / "r1.before_run.log").read_bytes()
     assert len(kept) < KEPT + 100
     assert kept.startswith(b"first\n")
     assert kept.endswith(b"last\n")
@@ -386,7 +386,7 @@ async def test_a_running_hook_ends_with_what_it_started_with_and_the_next_has_th
 
 @pytest.mark.rule("W32")
 async def test_hooks_made_before_a_change_take_the_script_of_the_moment(bench):
-    hooks = workspace_hooks(bench.scripts, bench.scene)
+    hooks = workspace_hooks(bench.site, bench.scene)
     bench.given("before_run", "echo changed > seen")
     facts = Facts(workflow_id="w", run_id="r", point=Point.RUN_START)
     await Pipeline(hooks).fire(HookContext.of(facts, None, None))
@@ -396,11 +396,11 @@ async def test_hooks_made_before_a_change_take_the_script_of_the_moment(bench):
 async def test_a_hook_without_a_script_is_not_called(bench):
     outcome = await bench.fire("before_run", "exit 1")
     assert outcome.action is HookAction.FAIL
-    bench.hooks = Hooks()
+    bench.hooks = HookScripts()
     calls = []
     from hookline.engine.pipeline import Recorder
 
-    pipeline = Pipeline(workspace_hooks(bench.scripts, bench.scene), Recorder(None, [calls.append]))
+    pipeline = Pipeline(workspace_hooks(bench.site, bench.scene), Recorder(None, [calls.append]))
     facts = Facts(workflow_id="w", run_id="r", point=Point.RUN_START)
     assert (await pipeline.fire(HookContext.of(facts, None, None))).action is HookAction.CONTINUE
     assert calls == []
@@ -410,7 +410,7 @@ async def test_a_hook_without_a_script_is_not_called(bench):
 async def test_a_hook_that_hangs_holds_up_nothing_else(bench, tmp_path):
     going = asyncio.ensure_future(bench.fire("before_run", "touch begun; sleep 300", timeout=300.0))
     await until(lambda: Path(bench.workspace.path, "begun").exists())
-    other = Bench(bench.scene.root, bench.scripts.runner, tmp_path, "ABC-124")
+    other = Bench(bench.site.root, bench.site.runner, tmp_path, "ABC-124")
     assert (await other.fire("before_run", "true")).action is HookAction.CONTINUE
     assert not going.done()
     going.cancel()
@@ -459,7 +459,7 @@ class Swapping:
 async def test_a_link_swapped_in_between_check_and_start_is_not_entered(bench, runner, tmp_path):
     (tmp_path / "outside").mkdir()
     swapping = Swapping(runner, bench.workspace.path, tmp_path / "outside")
-    bench.scripts = replace(bench.scripts, runner=swapping)
+    bench.site = replace(bench.site, runner=swapping)
     outcome = await bench.fire("before_run", "touch seen")
     assert outcome.action is HookAction.CONTINUE
     assert os.listdir(tmp_path / "outside") == []

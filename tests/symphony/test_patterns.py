@@ -20,11 +20,13 @@ from hookline.engine.record import Called
 from hookline.errors import HookFailed
 from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import TurnFailed
-from hookline.symphony.attempt import Site, attempt, removed
-from hookline.symphony.issue import Issue
+from hookline.symphony.attempt import Attempt
+from hookline.symphony.hooks import AttemptSite
 from hookline.symphony.read import read_file
-from hookline.symphony.worker import agent_of
-from hookline.symphony.workspace import Root, workspace_key
+from hookline.symphony.run import agent_of
+from hookline.symphony.types import Issue
+from hookline.symphony.workspace import WorkspaceRoot, workspace_key
+from hookline.symphony.workspace_run import removed
 
 PATTERNS = Path(__file__).parents[2] / "examples" / "symphony" / "patterns"
 EARNEST = "command: claude -p"
@@ -65,19 +67,16 @@ class Pattern:
         script = shlex.quote(agent).replace("\\", "\\\\").replace('"', '\\"')
         file.write_text(text.replace(EARNEST, f'command: "sh -c {script}"\n  max_turns: 1'))
 
-        async def refresh(issue: Issue) -> Issue:
-            return issue
-
-        async def work(site: Site) -> None:
+        async def work(site: AttemptSite) -> None:
             coding = agent_of(site.current())
-            await attempt(site, self.issue, coding, refresh=refresh, wanted=lambda _: True, number=number)
+            await Attempt(site=site, issue=self.issue, agent=coding, tracker=None, number=number).run()
 
         await self._at_site(work)
 
     async def close(self) -> None:
         """The issue is over: its workspace goes."""
 
-        async def work(site: Site) -> None:
+        async def work(site: AttemptSite) -> None:
             found = site.root.find(workspace_key(self.issue.identifier))
             assert found is not None
             await removed(site, found, self.issue)
@@ -88,9 +87,9 @@ class Pattern:
         workflow = read_file(self.folder / f"{self.name}.md", self.env, strict=True)
         runner = LocalRunner()
         try:
-            with Root(workflow.root) as root:
+            with WorkspaceRoot(workflow.root) as root:
                 await work(
-                    Site(
+                    AttemptSite(
                         current=lambda: workflow,
                         root=root,
                         runner=runner,

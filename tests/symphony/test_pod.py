@@ -14,7 +14,7 @@ import pytest
 
 from hookline.engine.record import Begun, Called, Decided, Ended
 from hookline.journal.stream import LineReader, Message
-from hookline.symphony.issue import Blocker, Issue, issue_from, issue_text
+from hookline.symphony.types import Blocker, Issue, issue_from, issue_values
 from tests.fakes.trackers import FakeLinear, linear_issue
 
 LIMIT = 60.0
@@ -49,7 +49,7 @@ class Volume:
         self.root = folder / "workspaces"
         self.root.mkdir()
         self.env = {**os.environ, "HOOKLINE_HOME": str(self.root / ".home~")}
-        (folder / "issue.json").write_text(issue_text(ISSUE))
+        (folder / "issue.json").write_text(json.dumps(issue_values(ISSUE)))
         self.agent("echo I did it")
 
     def agent(self, script: str, *, tracker: str = FOLDER, stall: int = 300_000) -> None:
@@ -156,7 +156,7 @@ def test_an_issue_is_sent_whole():
         priority=2,
         created_at=datetime(2026, 1, 2, tzinfo=UTC),
     )
-    assert issue_from(issue_text(whole)) == whole
+    assert issue_from(json.dumps(issue_values(whole))) == whole
 
 
 @pytest.mark.statement("SC47")

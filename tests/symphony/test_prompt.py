@@ -4,10 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hookline.symphony.issue import Blocker, Issue
-from hookline.symphony.prompt import fault_of, guidance, issue_values, rendered
+from hookline.symphony.prompt import fault_of, guidance, rendered
 from hookline.symphony.read import read
-from hookline.symphony.types import WorkflowError
+from hookline.symphony.types import Blocker, Issue, WorkflowError, issue_values
 
 ISSUE = Issue(
     id="u1",

@@ -11,13 +11,13 @@ from hookline.symphony.types import (
     DEFAULT_TIMEOUT,
     DEFAULTS,
     POINTS,
-    Agent,
-    Codex,
-    Hooks,
-    Polling,
+    AgentSettings,
+    CodexSettings,
+    HookScripts,
+    PollingSettings,
     Script,
-    Server,
-    Tracker,
+    ServerSettings,
+    TrackerSettings,
     Workflow,
     WorkflowError,
     declaration,
@@ -99,22 +99,22 @@ def test_everything_is_in_one_file_and_scripts_have_several_lines(tmp_path):
         prompt="Work on {{ issue.title }}.",
         prompt_line=37,
         root="/var/ws",
-        tracker=Tracker(
+        tracker=TrackerSettings(
             kind="linear",
             provider={"project_slug": "p", "extra": {"deep": [1]}},
             required_labels=("agent", "ready"),
             active_states=("Doing",),
             terminal_states=("Over",),
         ),
-        polling=Polling(interval=5.0),
-        hooks=Hooks(
+        polling=PollingSettings(interval=5.0),
+        hooks=HookScripts(
             after_create=Script(text="git clone x .\nmake\n", line=11),
             before_run=Script(text="git pull", line=14),
             after_run=Script(text="git add -A", line=15),
             before_remove=Script(text="tar c .", line=16),
             timeout=1.5,
         ),
-        agent=Agent(
+        agent=AgentSettings(
             max_concurrent_agents=3,
             max_turns=2,
             max_retry_backoff=20.0,
@@ -122,7 +122,7 @@ def test_everything_is_in_one_file_and_scripts_have_several_lines(tmp_path):
             kind="command",
             command=("claude", "-p"),
         ),
-        codex=Codex(
+        codex=CodexSettings(
             command="codex $X app-server",
             approval_policy="never",
             thread_sandbox="read-only",
@@ -131,7 +131,7 @@ def test_everything_is_in_one_file_and_scripts_have_several_lines(tmp_path):
             read_timeout=0.02,
             stall_timeout=0.03,
         ),
-        server=Server(port=0),
+        server=ServerSettings(port=0),
     )
     assert file.read_text().splitlines()[found.prompt_line - 1] == found.prompt
 
@@ -148,7 +148,7 @@ def test_without_front_matter_all_is_prompt_and_the_defaults_hold(text):
     assert (found.tracker.kind, found.tracker.required_labels) == (None, ())
     assert found.tracker.active_states == ("Todo", "In Progress")
     assert found.tracker.terminal_states == ("Closed", "Cancelled", "Canceled", "Duplicate", "Done")
-    assert (found.polling.interval, found.hooks, found.hooks.timeout) == (30.0, Hooks(), 60.0)
+    assert (found.polling.interval, found.hooks, found.hooks.timeout) == (30.0, HookScripts(), 60.0)
     agent = found.agent
     assert (agent.max_concurrent_agents, agent.max_turns, agent.max_retry_backoff) == (10, 20, 300.0)
     codex = found.codex
@@ -243,7 +243,7 @@ def test_nulls_are_as_if_not_written_and_keys_may_be_anything():
     found = workflow(
         "hooks:\n  timeout_ms:\n  after_create: ~\ntracker: null\nagent:\n  max_turns: null\nx-mine: {1: 2}\n"
     )
-    assert (found.hooks, found.tracker, found.agent) == (Hooks(), Tracker(), Agent())
+    assert (found.hooks, found.tracker, found.agent) == (HookScripts(), TrackerSettings(), AgentSettings())
     assert (found.warnings, found.problems) == ((), ())
 
 
@@ -321,7 +321,7 @@ def test_a_wrong_value_costs_only_itself():
     found = workflow(
         "hooks:\n  before_run: make\n  after_run: 5\n  timeout_ms: soon\nagent: {max_turns: 0}\n"
     )
-    assert found.hooks == Hooks(before_run=Script(text="make", line=3))
+    assert found.hooks == HookScripts(before_run=Script(text="make", line=3))
     assert len(found.problems) == 3
     with pytest.raises(WorkflowError, match=r"and 2 more: hookline check"):
         found.checked()

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from hookline.runners.local import LocalRunner
-from hookline.symphony.agents import Place
-from hookline.symphony.attempt import Site
+from hookline.symphony.agents import AgentPlace
+from hookline.symphony.hooks import AttemptSite
 from hookline.symphony.read import read
-from hookline.symphony.worker import agent_of
-from hookline.symphony.workspace import Root
+from hookline.symphony.run import agent_of
+from hookline.symphony.workspace import WorkspaceRoot
 from tests.symphony.scenes import workflow
 
 SERVER = Path(__file__).with_name("agents") / "app_server.py"
@@ -26,7 +26,7 @@ async def sent(folder: Path, **codex: str) -> dict[str, dict]:
     agent = agent_of(
         workflow(folder, codex={"command": json.dumps(command), "read_timeout_ms": 20000, **codex})
     )
-    session = await agent.open(Place(workspace=str(folder), env=dict(os.environ), tell=lambda _: None))
+    session = await agent.open(AgentPlace(workspace=str(folder), env=dict(os.environ), tell=lambda _: None))
     try:
         await session.turn("go")
     finally:
@@ -63,16 +63,16 @@ def test_a_variable_that_a_changed_file_names_is_withheld_from_then_on(tmp_path)
         read("---\ntracker: {kind: linear, provider: {api_key: $FIRST}}\n---\n", file, {}),
         read("---\ntracker: {kind: linear, provider: {api_key: $SECOND}}\n---\n", file, {}),
     ]
-    with Root(str(tmp_path / "work")) as root:
+    with WorkspaceRoot(str(tmp_path / "work")) as root:
         now = [0]
-        site = Site(
+        site = AttemptSite(
             current=lambda: workflows[now[0]],
             root=root,
             runner=LocalRunner(),
-            environ={},
+            environ={"FIRST": "one", "SECOND": "two", "THIRD": "three"},
             secret_names=frozenset({"FIRST"}),
         )
         assert site.withheld_names == {"FIRST"}
         now[0] = 1
         assert site.withheld_names == {"FIRST", "SECOND"}
-        assert site.scripts.secret_names == {"FIRST", "SECOND"}
+        assert site.environment == {"THIRD": "three"}

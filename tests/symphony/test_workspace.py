@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.symphony.workspace import OWN, Root, Workspace, WorkspaceError, workspace_key
+from hookline.symphony.workspace import OWN, Workspace, WorkspaceError, WorkspaceRoot, workspace_key
 
 
 @pytest.fixture
 def root(tmp_path):
-    with Root(str(tmp_path / "ws")) as opened:
+    with WorkspaceRoot(str(tmp_path / "ws")) as opened:
         yield opened
 
 
-def ready(root: Root, identifier: str = "ABC-1", run_id: str = "r1") -> Workspace:
+def ready(root: WorkspaceRoot, identifier: str = "ABC-1", run_id: str = "r1") -> Workspace:
     made = root.begin(identifier, issue_id="u1", title="t", run_id=run_id)
     return root.finish(made) if made.created_now else made
 
@@ -32,7 +32,7 @@ def fault(call, *args) -> WorkspaceError:
     return told.value
 
 
-def trash(root: Root) -> list[str]:
+def trash(root: WorkspaceRoot) -> list[str]:
     return os.listdir(Path(root.path) / OWN / "trash")
 
 
@@ -163,7 +163,7 @@ def test_a_link_in_its_place_is_refused_wherever_it_leads(root, tmp_path, target
 def test_a_root_that_is_a_link_is_what_it_leads_to(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    with Root(str(tmp_path / "link")) as root:
+    with WorkspaceRoot(str(tmp_path / "link")) as root:
         assert root.path == str(tmp_path / "real")
         assert ready(root).path == str(tmp_path / "real/ABC-1")
 
@@ -223,9 +223,9 @@ def test_one_deleted_by_hand_is_made_anew(root):
 
 
 def test_a_half_made_one_is_known_as_such_after_a_crash(tmp_path):
-    with Root(str(tmp_path)) as before:
+    with WorkspaceRoot(str(tmp_path)) as before:
         before.begin("ABC-1", run_id="r1")
-    with Root(str(tmp_path)) as after:
+    with WorkspaceRoot(str(tmp_path)) as after:
         (found,) = after.listed()
         assert (found.state, found.identifier, found.run_id) == ("making", "ABC-1", "r1")
         assert fault(after.begin, "ABC-1").kind == "workspace_busy"
@@ -239,8 +239,8 @@ def test_killed_at_any_step_it_is_whole_or_known_not_to_be(tmp_path, name):
     """A process of its own ends itself right after each system call that changes anything."""
     code = f"""
 import asyncio, os, sys
-from hookline.symphony.workspace import Root
-root = Root({str(tmp_path)!r})
+from hookline.symphony.workspace import WorkspaceRoot
+root = WorkspaceRoot({str(tmp_path)!r})
 stop = {name!r}
 def after(step):
     if step == stop:
@@ -267,7 +267,7 @@ asyncio.run(root.discard(made))
 after("deleted")
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
-    with Root(str(tmp_path)) as root:
+    with WorkspaceRoot(str(tmp_path)) as root:
         states = {each.key: each.state for each in root.listed()}
         expected = {
             "making": "making",
@@ -321,8 +321,8 @@ async def test_no_depth_is_too_deep(root):
 def test_permissions_that_a_hook_took_away_do_not_stop_the_deletion(tmp_path):
     code = """
 import asyncio, os, sys
-from hookline.symphony.workspace import Root
-with Root(sys.argv[1]) as root:
+from hookline.symphony.workspace import WorkspaceRoot
+with WorkspaceRoot(sys.argv[1]) as root:
     made = root.finish(root.begin("ABC-1", run_id="r"))
     os.makedirs(made.path + "/a/b")
     open(made.path + "/a/b/file", "w").close()
@@ -343,9 +343,9 @@ def test_a_root_that_may_not_be_written_is_told_as_that(tmp_path):
     (tmp_path / "ro").mkdir(mode=0o555)
     code = """
 import sys
-from hookline.symphony.workspace import Root, WorkspaceError
+from hookline.symphony.workspace import WorkspaceRoot, WorkspaceError
 try:
-    Root(sys.argv[1] + "/ro/ws")
+    WorkspaceRoot(sys.argv[1] + "/ro/ws")
 except WorkspaceError as exc:
     print(exc.kind, exc)
 """
@@ -364,10 +364,10 @@ def stopped_by_permissions(code: str, folder: Path) -> subprocess.CompletedProce
 
 DISK = """
 import asyncio, os, subprocess, sys
-from hookline.symphony.workspace import Root, WorkspaceError
+from hookline.symphony.workspace import WorkspaceRoot, WorkspaceError
 folder, then = sys.argv[1:]
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], check=True)
-root = Root(folder)
+root = WorkspaceRoot(folder)
 kept = root.finish(root.begin("ABC-1", run_id="r"))
 
 def told(act):
@@ -389,9 +389,9 @@ if then == "full":
 else:
     root.close()
     subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
-    told(lambda: Root(folder))
-    told(lambda: Root(folder + "/below"))
-    root = Root(folder, lock=False)
+    told(lambda: WorkspaceRoot(folder))
+    told(lambda: WorkspaceRoot(folder + "/below"))
+    root = WorkspaceRoot(folder, lock=False)
 print([each.key for each in root.listed()])
 """
 
@@ -446,34 +446,34 @@ def test_a_root_that_can_be_no_folder_is_told(tmp_path, place):
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
     path = {"file": "file", "below a file": "file/ws", "loop": "loop"}[place]
-    error = fault(Root, str(tmp_path / path))
+    error = fault(WorkspaceRoot, str(tmp_path / path))
     assert error.kind == "root_unusable"
     assert path in str(error)
 
 
 def test_two_services_never_share_a_root_and_the_second_is_told_who_has_it(tmp_path):
-    with Root(str(tmp_path), holder="hookline serve WORKFLOW.md"):
-        error = fault(Root, str(tmp_path))
+    with WorkspaceRoot(str(tmp_path), holder="hookline serve WORKFLOW.md"):
+        error = fault(WorkspaceRoot, str(tmp_path))
         assert error.kind == "root_locked"
         assert f"held by hookline serve WORKFLOW.md (process {os.getpid()} on " in str(error)
-        with Root(str(tmp_path), lock=False) as looking:
+        with WorkspaceRoot(str(tmp_path), lock=False) as looking:
             assert looking.listed() == []
-    Root(str(tmp_path)).close()
+    WorkspaceRoot(str(tmp_path)).close()
 
 
 def test_a_service_that_was_killed_holds_nothing(tmp_path):
     code = f"""
 import os, signal
-from hookline.symphony.workspace import Root
-root = Root({str(tmp_path)!r})
+from hookline.symphony.workspace import WorkspaceRoot
+root = WorkspaceRoot({str(tmp_path)!r})
 os.kill(os.getpid(), signal.SIGKILL)
 """
     subprocess.run([sys.executable, "-c", code], check=False)
-    Root(str(tmp_path)).close()
+    WorkspaceRoot(str(tmp_path)).close()
 
 
 def test_looking_makes_nothing(tmp_path):
-    with Root(str(tmp_path), lock=False) as root:
+    with WorkspaceRoot(str(tmp_path), lock=False) as root:
         assert root.listed() == []
     assert os.listdir(tmp_path) == []
 
@@ -495,8 +495,8 @@ def test_a_key_that_is_none_is_refused(root, key):
 def test_what_cannot_be_deleted_is_told_is_out_of_the_way_and_goes_later(tmp_path):
     code = """
 import asyncio, os, resource, sys
-from hookline.symphony.workspace import Root, WorkspaceError
-with Root(sys.argv[1]) as root:
+from hookline.symphony.workspace import WorkspaceRoot, WorkspaceError
+with WorkspaceRoot(sys.argv[1]) as root:
     made = root.finish(root.begin("ABC-1", run_id="r"))
     os.makedirs(made.path + "/a/b")
 

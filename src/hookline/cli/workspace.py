@@ -11,10 +11,11 @@ from hookline.errors import UsageError
 from hookline.journal.masking import Mask
 from hookline.options import argument, flag, option
 from hookline.secret_names import secrets_in
-from hookline.symphony.attempt import Site, removed
-from hookline.symphony.check import read_workflow
+from hookline.symphony.attempt import AttemptSite
+from hookline.symphony.read import read_workflow
 from hookline.symphony.run import open_site, watchers
-from hookline.symphony.workspace import Root, Workspace
+from hookline.symphony.workspace import Workspace, WorkspaceRoot
+from hookline.symphony.workspace_run import removed
 from hookline.terminal import interruptible, out, print_json
 
 
@@ -35,7 +36,7 @@ def list_workspaces(options: ListOptions) -> int:
     if not os.path.isdir(workflow.root):
         found: list[Workspace] = []
     else:
-        with Root(workflow.root, lock=False) as root:
+        with WorkspaceRoot(workflow.root, lock=False) as root:
             found = root.listed()
     if options.json:
         print_json([_row(each) for each in found])
@@ -67,7 +68,7 @@ def remove_workspace(options: RemoveOptions) -> int:
     return code
 
 
-async def _removed(site: Site, found: Workspace) -> int:
+async def _removed(site: AttemptSite, found: Workspace) -> int:
     try:
         await removed(site, found)
     finally:

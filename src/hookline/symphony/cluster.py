@@ -29,15 +29,14 @@ from hookline.kube.jobs import GIVEN, Task, claim_of
 from hookline.kube.kinds import CLAIM, JOB
 from hookline.kube.pod_state import is_over
 from hookline.symphony.agents import Told
-from hookline.symphony.attempt import Stop
-from hookline.symphony.board.service import Ended, rules_of
-from hookline.symphony.board.state import eligible
+from hookline.symphony.attempt import AttemptEnd, Halt
 from hookline.symphony.hooks import fields
-from hookline.symphony.issue import Issue, issue_text
 from hookline.symphony.job import UNREAD_NOTE, AttemptJob, AttemptStream, Over
 from hookline.symphony.pod import NEAR
+from hookline.symphony.scheduler import eligible
+from hookline.symphony.state import rules_of
 from hookline.symphony.trackers import Tracker, TrackerError
-from hookline.symphony.types import Workflow
+from hookline.symphony.types import Issue, Workflow, issue_values
 from hookline.symphony.workspace import workspace_key
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ _NOT_A_NAME = re.compile(r"[^a-z0-9]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the command line says of pods and volumes. `hooks` are further hook files, by name."""
+    """Settings of pods and volumes, from the command line. `hooks` are further hook files, by name."""
 
     namespace: str
     image: str
@@ -76,7 +75,7 @@ class Terms:
 
 
 def workflow_id(workflow: Workflow) -> str:
-    """By what its volumes and Jobs are known: the tracker as it is written, and the last part of `workspace.root`.
+    """The label of its volumes and Jobs: the tracker as it is written, and the last part of `workspace.root`.
 
     Not the file's place, for a service may move to another machine."""
     tracker = workflow.tracker
@@ -106,7 +105,7 @@ class ClusterWorker:
         self._labels = {WORKFLOW_LABEL: self.id}
         self._locks: dict[str, asyncio.Lock] = {}
         self._left: dict[tuple[str, str], AttemptJob] = {}
-        """What a service before us left at work, until one of our own attempts or removals waits for it."""
+        """Jobs that an earlier service left at work, until one of our own attempts or removals waits for them."""
         self._at_work: set[AttemptJob] = set()
         self._removals: set[asyncio.Task[None]] = set()
         self._leaving = False
@@ -118,8 +117,8 @@ class ClusterWorker:
         issue: Issue,
         number: int | None,
         tell: Callable[[Told], None],
-        halt: Stop,
-    ) -> Ended:
+        halt: Halt,
+    ) -> AttemptEnd:
         text = self._text()
         try:
             key = workspace_key(issue.identifier)
@@ -132,7 +131,7 @@ class ClusterWorker:
                     job = self._job(ATTEMPT, workflow, issue, text, words)
                 over = await self._waited(job, tell)
         except HooklineError as exc:
-            return Ended(outcome="failed", error=self._mask.text(str(exc), 2000))
+            return AttemptEnd(outcome="failed", error=self._mask.text(str(exc), 2000))
         ended = over.outcome(self._name(issue.identifier))
         return replace(ended, error=ended.error and self._mask.text(ended.error, 2000))
 
@@ -335,7 +334,7 @@ class ClusterWorker:
             labels=self._labels,
             notes={IDENTIFIER_NOTE: issue.identifier, ISSUE_NOTE: issue.id},
             env=terms.env,
-            files={"WORKFLOW.md": text, "issue.json": issue_text(issue), **hooks},
+            files={"WORKFLOW.md": text, "issue.json": json.dumps(issue_values(issue)), **hooks},
             secrets=terms.secrets,
             claim=name,
             grace=workflow.hooks.timeout + _MORE_GRACE,

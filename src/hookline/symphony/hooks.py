@@ -18,17 +18,17 @@ from typing import Any
 from hookline import files
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import Hook
+from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Point, Scope
+from hookline.engine.record import Owner
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke
 from hookline.handlers.input import context_json, environment
 from hookline.journal.masking import SHORTEST, Mask
 from hookline.runners import Ending, Order, Runner
-from hookline.symphony.issue import Issue
-from hookline.symphony.read import FILE
-from hookline.symphony.types import DEFAULTS, POINTS, Hooks, Script
-from hookline.symphony.workspace import Root, Workspace, WorkspaceError
+from hookline.symphony.types import DEFAULTS, POINTS, Issue, Script, Workflow
+from hookline.symphony.workspace import Workspace, WorkspaceError, WorkspaceRoot
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ LOGGED = 2048
 """Bytes of a hook's output that the log and the journal have; the whole is in a file of its own."""
 KEPT = 4 * 1024 * 1024
 """Bytes of a hook's output that the file has; of a longer one its beginning and its end."""
-KEEP_DAYS = 30.0
+KEEP_SECONDS = 30 * 86400.0
 KEEP_BYTES = 512 * 1024 * 1024
 _TIDY = 3600.0
 _BIG = 64 * 1024
@@ -47,7 +47,7 @@ _threads = Threads(cap=8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What a hook is told: whose workspace it is in, in which attempt, and how that ended.
+    """The issue and workspace that a hook runs for, in which attempt, and how that ended.
 
     `attempt` is the prompt's: None the first time, then the number of the retry. `outcome` is for endings that the
     engine has no word of its own for.
@@ -55,7 +55,6 @@ class Scene:
 
     issue: Issue
     workspace: Workspace
-    root: Root
     attempt: int | None = None
     outcome: Callable[[], str | None] = lambda: None
 
@@ -63,21 +62,18 @@ class Scene:
 class Outputs:
     """Whole outputs, a file for each hook that said something, kept beside the journal for a while."""
 
-    def __init__(
-        self, folder: str | Path, *, keep_days: float = KEEP_DAYS, keep_bytes: int = KEEP_BYTES
-    ) -> None:
+    def __init__(self, folder: str | Path, *, keep_bytes: int = KEEP_BYTES) -> None:
         self.folder = Path(folder)
-        self._keep_seconds = keep_days * 86400
         self._keep_bytes = keep_bytes
         self._tidied = 0.0
 
     def keep(self, name: str, text: str) -> Path:
-        """Where it is; OSError where it cannot be kept."""
+        """Keep it, and return its file; OSError where it cannot be kept."""
         files.private_folder(self.folder)
         now = time.time()
         if now - self._tidied > _TIDY:
             self._tidied = now
-            self._tidy(now - self._keep_seconds)
+            self._tidy(now - KEEP_SECONDS)
         path = self.folder / name
         files.write_whole(path, text.encode("utf-8", "backslashreplace"), mode=0o600)
         return path
@@ -94,30 +90,48 @@ class Outputs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scripts:
-    """What runs the scripts, and what each is given. `current` gives the configuration of this moment.
+class AttemptSite:
+    """Everything that the attempts of a service share; it also runs their hooks.
 
-    `secret_names` are variables that no script sees, nor any other variable that holds the same value.
+    `current` gives the workflow of this moment; `hooks` are further ones. `secret_names` are variables that neither
+    hooks nor agents see, nor any other variable that holds the same value.
     """
 
-    current: Callable[[], Hooks]
+    current: Callable[[], Workflow]
+    root: WorkspaceRoot
     runner: Runner
     environ: Mapping[str, str]
-    file: str = FILE
+    recorder: Recorder = field(default_factory=Recorder)
     secret_names: frozenset[str] = frozenset()
     mask: Mask = field(default_factory=Mask)
     outputs: Outputs | None = None
+    owner: Owner | None = None
+    hooks: tuple[Hook, ...] = ()
 
-    async def run(self, name: str, scene: Scene, hook_context: HookContext) -> HookResult:
+    @property
+    def withheld_names(self) -> frozenset[str]:
+        """Variables that neither hooks nor agents are given; a file that was read again may name others."""
+        return self.secret_names | self.current().tracker.variables
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The service's own environment, without the tracker's secrets."""
+        return withheld(self.environ, self.withheld_names)
+
+    def pipeline(self, scene: Scene) -> Pipeline:
+        """All hooks around one workspace: the further ones, then the four of the file."""
+        return Pipeline((*self.hooks, *workspace_hooks(self, scene)), self.recorder)
+
+    async def run_script(self, name: str, scene: Scene, hook_context: HookContext) -> HookResult:
         """Run a hook's script of this moment; nothing where there is none."""
-        hooks = self.current()
+        hooks = self.current().hooks
         script: Script | None = getattr(hooks, name)
         if script is None:
             return CONTINUE
         about = _about(name, scene)
         logger.info("%s hook started", about)
         try:
-            with scene.root.opened(scene.workspace) as folder:
+            with self.root.opened(scene.workspace) as folder:
                 order = self._order(script, hooks.timeout, folder, scene, name, hook_context)
                 ending = await self.runner.run(order)
         except WorkspaceError as exc:
@@ -128,8 +142,8 @@ class Scripts:
             raise
         return await self._judged(ending, name, hooks.timeout, about, hook_context)
 
-    def environment(self, name: str, scene: Scene, hook_context: HookContext) -> dict[str, str]:
-        """The service's own, without the tracker's secrets, with what is known of the issue."""
+    def script_environment(self, name: str, scene: Scene, hook_context: HookContext) -> dict[str, str]:
+        """The environment of a script: the service's own, with what is known of the issue."""
         issue, workspace = scene.issue, scene.workspace
         ended = None if POINTS[name].is_start else scene.outcome() or hook_context.status
         told: Mapping[str, Any] = {
@@ -143,7 +157,7 @@ class Scripts:
             "HOOK": name,
             "OUTCOME": ended,
         }
-        env = withheld(self.environ, self.secret_names)
+        env = self.environment
         for key, value in told.items():
             for prefix in ("HOOKLINE_", "SYMPHONY_"):
                 env.pop(prefix + key, None)
@@ -164,7 +178,7 @@ class Scripts:
         return Order(
             argv=("sh", "-lc", self._without_secrets(script.text)),
             cwd=folder,
-            env=self.environment(name, scene, context),
+            env=self.script_environment(name, scene, context),
             stdin=context_json(context),
             timeout=timeout,
             output_cap=KEPT,
@@ -173,7 +187,7 @@ class Scripts:
 
     def _without_secrets(self, script: str) -> str:
         """A profile that the login shell reads may export them again. In the same line: errors tell lines."""
-        names = " ".join(sorted(name for name in self.secret_names if _VARIABLE.fullmatch(name)))
+        names = " ".join(sorted(name for name in self.withheld_names if _VARIABLE.fullmatch(name)))
         return f"command unset {names} 2>/dev/null; {script}" if names else script
 
     async def _judged(
@@ -222,25 +236,26 @@ class Scripts:
             return None
 
 
-def workspace_hooks(scripts: Scripts, scene: Scene) -> tuple[Hook, ...]:
+def workspace_hooks(site: AttemptSite, scene: Scene) -> tuple[Hook, ...]:
     """The four hooks for one workspace. One that has no script when its point comes is not called."""
-    return tuple(_hook(scripts, scene, name, point) for name, point in POINTS.items())
+    return tuple(_hook(site, scene, name, point) for name, point in POINTS.items())
 
 
-def _hook(scripts: Scripts, scene: Scene, name: str, point: Point) -> Hook:
+def _hook(site: AttemptSite, scene: Scene, name: str, point: Point) -> Hook:
     async def handler(_ctx: WorkflowContext | None, hook_context: HookContext, /) -> HookResult:
-        return await scripts.run(name, scene, hook_context)
+        return await site.run_script(name, scene, hook_context)
 
-    script: Script | None = getattr(scripts.current(), name)
+    workflow = site.current()
+    script: Script | None = getattr(workflow.hooks, name)
     return Hook(
         name=name,
         points=frozenset({point}),
         handler=handler,
         kind="shell",
-        match=lambda _: getattr(scripts.current(), name) is not None,
-        timeout=scripts.current().timeout,
+        match=lambda _: getattr(site.current().hooks, name) is not None,
+        timeout=workflow.hooks.timeout,
         on_error=DEFAULTS[point],
-        source=f"{scripts.file}:{script.line}" if script else scripts.file,
+        source=f"{workflow.file}:{script.line}" if script else workflow.file,
         limits_itself=True,
     )
 

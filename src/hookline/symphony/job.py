@@ -20,7 +20,7 @@ from hookline.kube.errors import ClusterError, Conflict, NotThere, Unreachable
 from hookline.kube.job_run import Ending, end, forget, tended
 from hookline.kube.kinds import CLAIM
 from hookline.symphony.agents import Tokens, Told
-from hookline.symphony.board.service import Ended
+from hookline.symphony.attempt import AttemptEnd
 from hookline.symphony.pod import ENDED, TOLD
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class AttemptStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
-    """How a Job ended: what the cluster says of its pod, and what its program `said` of itself, if it came to that.
+    """The end of a Job: what the cluster says of its pod, and what its program `said` of itself, if it came to that.
 
     `last` is what was printed last; `stopped` says that we asked it to end."""
 
@@ -107,20 +107,20 @@ class Over:
 
     @property
     def is_unsaid(self) -> bool:
-        """Whether it began, and nobody knows how far it came."""
+        """True if it began, and nobody knows how far it came."""
         return self.said is None and self.ending.began
 
-    def outcome(self, claim: str) -> Ended:
+    def outcome(self, claim: str) -> AttemptEnd:
         """The same for the service; `claim` is that of the workspace's volume."""
         if self.said is None:
-            return Ended(outcome="failed", error=self._words())
+            return AttemptEnd(outcome="failed", error=self._words())
         outcome, error = str(self.said.get("outcome")), self.said.get("error")
         if outcome == "cancelled" and not self.stopped:
             error = self.ending.why or "its pod was asked to end, and not by us"
         if self.said.get("full"):
             full = f"the workspace's volume is full (claim {claim}); free some space or make it larger"
             error = f"{error}; {full}" if error else full
-        return Ended(outcome=outcome, error=error)
+        return AttemptEnd(outcome=outcome, error=error)
 
     def _words(self) -> str:
         ending = self.ending

@@ -9,23 +9,19 @@ from typing import Any, cast
 
 from hookline.source import Wrong, without_lines
 from hookline.symphony.types import (
-    ACTIVE,
     AGENTS,
     DEFAULT_TIMEOUT,
-    TERMINAL,
     TRACKERS,
-    Agent,
-    Codex,
-    Hooks,
-    Polling,
+    AgentSettings,
+    CodexSettings,
+    HookScripts,
+    PollingSettings,
     Script,
-    Server,
-    Tracker,
+    ServerSettings,
+    TrackerSettings,
 )
 from hookline.table import UNSET, InMapping, Key, Node, Table, meant, split_command, warn
 
-_STATES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {"github": (("open",), ("closed",))}
-"""Active and terminal states of trackers that have others than those of Symphony."""
 _NUMBER = re.compile(r"[-+]?[0-9]+", re.ASCII)
 _LONGEST_WAIT = 10 * 365 * 86400 * 1000
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
@@ -36,8 +32,7 @@ class _Section(InMapping):
     """A section of the front matter, as a value of its class."""
 
     def __call__(self, node: Node) -> Any:
-        if not isinstance(node.value, Mapping):
-            raise Wrong(f"is {_shown(node.value)}; give keys and values: {', '.join(self.table.keys)}")
+        _needs(node, Mapping, f"give keys and values: {', '.join(self.table.keys)}")
         return super().__call__(node)
 
 
@@ -57,14 +52,19 @@ class _TrackerSection(_Section):
         return super().__call__(node.with_value({**values, "provider": inner}) if inner else node)
 
 
-def _tracker(_: Node, values: dict[str, Any]) -> Tracker:
-    active, terminal = _STATES.get(values.get("kind") or "", (ACTIVE, TERMINAL))
-    whole: dict[str, Any] = {"active_states": active, "terminal_states": terminal, **values}
-    return Tracker(**whole)
+def _tracker(_: Node, values: dict[str, Any]) -> TrackerSettings:
+    known = TRACKERS[values.get("kind") or "folder"]
+    whole: dict[str, Any] = {"active_states": known.active, "terminal_states": known.terminal, **values}
+    return TrackerSettings(**whole)
 
 
 def _shown(value: Any) -> str:
     return "a list" if isinstance(value, list) else "a mapping" if isinstance(value, Mapping) else repr(value)
+
+
+def _needs(node: Node, kind: type, wanted: str) -> None:
+    if not isinstance(node.value, kind):
+        raise Wrong(f"is {_shown(node.value)}; {wanted}")
 
 
 def _whole(value: Any, wanted: str) -> int:
@@ -128,14 +128,12 @@ def _text_such_as(wanted: str) -> Callable[[Node], str]:
 
 
 def _folder(node: Node) -> str:
-    if not isinstance(node.value, str):
-        raise Wrong(f"is {_shown(node.value)}; give a folder, or $NAME for one in a variable")
+    _needs(node, str, "give a folder, or $NAME for one in a variable")
     return node.value
 
 
 def _texts(node: Node) -> tuple[str, ...]:
-    if not isinstance(node.value, list):
-        raise Wrong(f"is {_shown(node.value)}; give a list of texts: [one, two]")
+    _needs(node, list, "give a list of texts: [one, two]")
     for index, item in enumerate(node.of_list):
         if not isinstance(item, str):
             raise Wrong(
@@ -176,15 +174,13 @@ def _model(node: Node) -> str:
 
 
 def _settings(node: Node) -> dict[str, Any]:
-    if not isinstance(node.value, Mapping):
-        raise Wrong(f"is {_shown(node.value)}; give keys and values")
+    _needs(node, Mapping, "give keys and values")
     return {key: without_lines(item) for key, item in node.of_mapping.items() if item is not None}
 
 
 def _by_state(node: Node) -> dict[str, int]:
     """Limits by state in small letters. A bad entry costs only itself: the overall limit holds there."""
-    if not isinstance(node.value, Mapping):
-        raise Wrong(f"is {_shown(node.value)}; give a number for each state, as in `In Progress: 3`")
+    _needs(node, Mapping, "give a number for each state, as in `In Progress: 3`")
     found: dict[str, int] = {}
     for state in node.of_mapping:
         try:
@@ -328,7 +324,13 @@ SECTIONS: Mapping[str, Table] = {
 }
 """Every key that has an effect, by section."""
 
-_CLASSES = {"polling": Polling, "hooks": Hooks, "agent": Agent, "codex": Codex, "server": Server}
+_CLASSES = {
+    "polling": PollingSettings,
+    "hooks": HookScripts,
+    "agent": AgentSettings,
+    "codex": CodexSettings,
+    "server": ServerSettings,
+}
 
 
 def _made(name: str) -> Callable[[Node, dict[str, Any]], Any]:

@@ -12,21 +12,18 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hookline import files
-from hookline.engine.hook import Hook
 from hookline.engine.pipeline import Recorder
 from hookline.engine.record import Begun, Called, Decided, Ended, RunRow
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.hookfile.attach import hooks_of
 from hookline.journal.home import default_path
 from hookline.journal.masking import Mask
-from hookline.journal.owner import owner
 from hookline.journal.sqlite import SqliteJournal
 from hookline.journal.stream import Sender
 from hookline.options import flag, option
@@ -35,17 +32,14 @@ from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.symphony.agents import Told
 from hookline.symphony.agents.guard import guard_of
-from hookline.symphony.attempt import Site, Stop, outcome_of, recovered, removed
-from hookline.symphony.attempt import attempt as attempted
-from hookline.symphony.board.service import rules_of
-from hookline.symphony.board.state import eligible
-from hookline.symphony.hooks import Outputs
-from hookline.symphony.issue import Issue, issue_from
+from hookline.symphony.attempt import Attempt, Halt, outcome_of, recovered
+from hookline.symphony.hooks import AttemptSite
 from hookline.symphony.read import read
+from hookline.symphony.run import agent_of, log_masked, site_of, tracker_of
 from hookline.symphony.trackers import Tracker, TrackerError
-from hookline.symphony.types import Workflow
-from hookline.symphony.worker import agent_of, tracker_of
-from hookline.symphony.workspace import Root, WorkspaceError, workspace_key
+from hookline.symphony.types import Issue, Workflow, issue_from
+from hookline.symphony.workspace import WorkspaceError, WorkspaceRoot
+from hookline.symphony.workspace_run import remove_workspace
 from hookline.tasks import on_signals
 
 TOLD = "told"
@@ -65,20 +59,6 @@ _AN_HOUR = 3600.0
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Given:
-    """What is to be done, and where."""
-
-    workflow: Workflow
-    issue: Issue
-    number: int | None
-    root: str
-    hooks: tuple[str, ...]
-    mark: str
-    since: float | None
-    patience: float
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
 class AttemptOptions:
     file: str = option("the WORKFLOW.md, as it was when the attempt was begun", required=True)
@@ -96,19 +76,10 @@ class AttemptOptions:
 def attempt(options: AttemptOptions) -> int:
     """Work on the issue once, or remove its workspace."""
     mask = Mask(secrets_in(os.environ))
-    _log(mask)
+    # Standard error is a part of the pod's log, which others may read.
+    log_masked(mask, logging.StreamHandler(sys.stderr))
     sender = Sender(_line, mask)
-    given = _Given(
-        workflow=_workflow(options.file, options.source or options.file, options.root),
-        issue=_issue(options.issue),
-        number=options.number or None,
-        root=options.root,
-        hooks=options.hooks,
-        mark=options.mark,
-        since=options.since,
-        patience=options.patience,
-    )
-    code, told = asyncio.run(_ended(given, sender, mask, _remove if options.remove else _attempt))
+    code, told = asyncio.run(_PodWork(options, sender, mask).ended())
     sender.say(ENDED, told)
     return code
 
@@ -131,7 +102,7 @@ def _issue(file: str) -> Issue:
         raise FileError(f"this is no issue as JSON: {exc}", file=file) from exc
 
 
-class _Journal(SqliteJournal):
+class SentJournal(SqliteJournal):
     """Keeps each record on the volume and sends it; what a hook said may be sent a moment before it is kept."""
 
     def __init__(self, sender: Sender) -> None:
@@ -152,7 +123,7 @@ class _Journal(SqliteJournal):
         self._sender.record(record)
 
     def send_again(self, since: float | None) -> None:
-        """What the reader may not have: of runs that did not come to their end, and of all since then."""
+        """Send the records that the reader may not have: of runs that did not come to their end, and of all since then."""
         late = [] if since is None else self.runs(limit=10_000)
         rows = [*self.unfinished(), *(row for row in late if _is_since(row, since))]
         for run_id in dict.fromkeys(row.run_id for row in rows):
@@ -180,88 +151,110 @@ class _Telling:
         self._sender.say(TOLD, asdict(told))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Scene:
-    """What the one thing that is done here is done with."""
+class _PodWork:
+    """The one thing that is done in this pod: an attempt at an issue, or the removal of its workspace."""
 
-    given: _Given
-    site: Site
-    journal: _Journal
-    tell: _Telling
-    stop: Stop
+    def __init__(self, options: AttemptOptions, sender: Sender, mask: Mask) -> None:
+        self._options, self._sender, self._mask = options, sender, mask
+        self._workflow = _workflow(options.file, options.source or options.file, options.root)
+        self._issue = _issue(options.issue)
+        self._telling = _Telling(sender)
+        self._halt = Halt()
 
+    async def ended(self) -> tuple[int, dict[str, Any]]:
+        """The exit code, and how it ended, in words for the one who reads."""
+        halt = self._halt
+        task = asyncio.ensure_future(self._done())
+        stalling = asyncio.ensure_future(self._stalled(task))
+        signals = 0
 
-Work = Callable[[_Scene], Coroutine[Any, Any, dict[str, Any]]]
+        def terminate(_number: int) -> None:
+            nonlocal signals
+            signals += 1
+            # One that has stalled is ending already: the first signal must not cut its end hooks short.
+            if signals > 1 or halt.outcome is None:
+                halt.now(task)
 
-
-async def _ended(given: _Given, sender: Sender, mask: Mask, work: Work) -> tuple[int, dict[str, Any]]:
-    """The exit code, and how it ended, in words for the one who reads."""
-    stop, telling = Stop(), _Telling(sender)
-    task = asyncio.ensure_future(_done(given, sender, mask, work, stop, telling))
-    stalling = asyncio.ensure_future(_stalled(given.workflow.codex.stall_timeout, telling, stop, task))
-    signals = 0
-
-    def terminate(_number: int) -> None:
-        nonlocal signals
-        signals += 1
-        # One that has stalled is ending already: the first signal must not cut its end hooks short.
-        if signals > 1 or stop.outcome is None:
-            stop.now(task)
-
-    on_signals(terminate)
-    try:
-        return 0, {"outcome": "ok", **await task}
-    except asyncio.CancelledError as exc:
-        return _TERMINATED if signals else 1, _failure(given, mask, outcome_of(exc, stop), "")
-    except (HooklineError, OSError) as exc:
-        return 1, _failure(given, mask, outcome_of(exc, stop), str(exc))
-    finally:
-        stalling.cancel()
-
-
-async def _stalled(limit: float | None, telling: _Telling, stop: Stop, task: asyncio.Task[Any]) -> None:
-    """End an agent that is silent, as the service would: here its end hooks can be told why."""
-    while limit is not None:
-        silent = time.monotonic() - telling.heard
-        if silent > limit:
-            logger.warning("nothing was heard of the agent for %.0f s", silent)
-            stop.now(task, "stalled")
-            return
-        await asyncio.sleep(limit - silent + 0.01)
-
-
-async def _done(
-    given: _Given, sender: Sender, mask: Mask, work: Work, stop: Stop, telling: _Telling
-) -> dict[str, Any]:
-    with await _rooted(given.root, given.patience) as root, _opened(sender) as journal:
-        journal.send_again(given.since)
-        runner = LocalRunner()
-        more = tuple(hooks_of(list(given.hooks), runner))
+        on_signals(terminate)
         try:
-            site = _site(given.workflow, root, runner, journal, mask, more)
-            for line in await recovered(site):
-                logger.warning("what an earlier pod left could not be finished: %s", line)
-            return await work(_Scene(given=given, site=site, journal=journal, tell=telling, stop=stop))
+            return 0, {"outcome": "ok", **await task}
+        except asyncio.CancelledError as exc:
+            return _TERMINATED if signals else 1, self._failure(outcome_of(exc, halt), "")
+        except (HooklineError, OSError) as exc:
+            return 1, self._failure(outcome_of(exc, halt), str(exc))
         finally:
-            await runner.close()
+            stalling.cancel()
+
+    async def _stalled(self, task: asyncio.Task[Any]) -> None:
+        """End an agent that is silent, as the service would: here its end hooks can be told why."""
+        limit = self._workflow.codex.stall_timeout
+        while limit is not None:
+            silent = time.monotonic() - self._telling.heard
+            if silent > limit:
+                logger.warning("nothing was heard of the agent for %.0f s", silent)
+                self._halt.now(task, "stalled")
+                return
+            await asyncio.sleep(limit - silent + 0.01)
+
+    async def _done(self) -> dict[str, Any]:
+        options = self._options
+        with (
+            await _rooted(options.root, options.patience) as root,
+            closing(SentJournal(self._sender)) as journal,
+        ):
+            journal.send_again(options.since)
+            runner = LocalRunner()
+            hooks = tuple(hooks_of(list(options.hooks), runner))
+            try:
+                site = site_of(
+                    lambda: self._workflow,
+                    root,
+                    runner,
+                    Recorder(journal),
+                    self._mask,
+                    hooks=hooks,
+                    keep_bytes=KEPT,
+                )
+                for line in await recovered(site):
+                    logger.warning("what an earlier pod left could not be finished: %s", line)
+                if options.remove:
+                    await remove_workspace(site, self._issue)
+                    return {}
+                return await self._attempted(site)
+            finally:
+                await runner.close()
+
+    async def _attempted(self, site: AttemptSite) -> dict[str, Any]:
+        workflow, options = self._workflow, self._options
+        _begin_once(options.mark)
+        tracker = None if workflow.tracker.kind in NEAR else _tracker(workflow)
+        try:
+            done = await Attempt(
+                site=site,
+                issue=self._issue,
+                agent=agent_of(workflow, site, guard_of(options.hooks, site.hooks, os.environ)),
+                tracker=tracker,
+                number=options.number or None,
+                tell=self._telling,
+                halt=self._halt,
+            ).run()
+        finally:
+            if tracker is not None:
+                await tracker.close()
+        return {"run_id": done.run_id, "turns": done.turns, "why": done.why}
+
+    def _failure(self, outcome: str, error: str) -> dict[str, Any]:
+        full = _is_full(self._options.root)
+        return {"outcome": outcome, "error": self._mask.text(error, 2000) or None, "full": full}
 
 
-@contextmanager
-def _opened(sender: Sender) -> Generator[_Journal]:
-    journal = _Journal(sender)
-    try:
-        yield journal
-    finally:
-        journal.close()
-
-
-async def _rooted(path: str, patience: float) -> Root:
+async def _rooted(path: str, patience: float) -> WorkspaceRoot:
     """The root, once an earlier pod that is still ending has let it go."""
     until = time.monotonic() + patience
     told = False
     while True:
         try:
-            return Root(path, holder="hookline attempt")
+            return WorkspaceRoot(path, holder="hookline attempt")
         except WorkspaceError as exc:
             if exc.kind != "root_locked" or time.monotonic() > until:
                 raise
@@ -269,71 +262,6 @@ async def _rooted(path: str, patience: float) -> Root:
                 logger.warning("%s; waits for up to %g s", exc, patience)
             told = True
         await asyncio.sleep(0.5)
-
-
-def _site(
-    workflow: Workflow,
-    root: Root,
-    runner: LocalRunner,
-    journal: _Journal,
-    mask: Mask,
-    hooks: tuple[Hook, ...],
-) -> Site:
-    return Site(
-        current=lambda: workflow,
-        root=root,
-        runner=runner,
-        environ=dict(os.environ),
-        recorder=Recorder(journal),
-        secret_names=_secret_names(workflow),
-        mask=mask,
-        outputs=Outputs(default_path(os.environ).parent / "outputs", keep_bytes=KEPT),
-        owner=owner(),
-        hooks=hooks,
-    )
-
-
-def _secret_names(workflow: Workflow) -> frozenset[str]:
-    """Also where the tracker cannot be used, which a removal does not need."""
-    try:
-        return tracker_of(workflow, os.environ).secret_names
-    except TrackerError:
-        return workflow.tracker.variables
-
-
-async def _remove(scene: _Scene) -> dict[str, Any]:
-    workspace = scene.site.root.find(workspace_key(scene.given.issue.identifier))
-    if workspace is not None:
-        await removed(scene.site, workspace, scene.given.issue)
-    return {}
-
-
-async def _attempt(scene: _Scene) -> dict[str, Any]:
-    given, site = scene.given, scene.site
-    _begin_once(given.mark)
-    tracker = None if given.workflow.tracker.kind in NEAR else _tracker(given.workflow)
-    rules = rules_of(given.workflow)
-    try:
-        done = await attempted(
-            site,
-            given.issue,
-            agent_of(
-                given.workflow,
-                site.withheld_names,
-                site.hooks,
-                scene.journal,
-                guard_of(list(given.hooks), site.hooks, os.environ),
-            ),
-            refresh=_refresh(tracker),
-            wanted=lambda found: tracker is None or eligible(found, rules),
-            number=given.number,
-            tell=scene.tell,
-            stop=scene.stop,
-        )
-    finally:
-        if tracker is not None:
-            await tracker.close()
-    return {"run_id": done.run_id, "turns": done.turns, "why": done.why}
 
 
 def _tracker(workflow: Workflow) -> Tracker:
@@ -345,18 +273,8 @@ def _tracker(workflow: Workflow) -> Tracker:
         ) from exc
 
 
-def _refresh(tracker: Tracker | None) -> Callable[[Issue], Awaitable[Issue | None]]:
-    async def refresh(before: Issue) -> Issue | None:
-        if tracker is None:
-            return before
-        found = await tracker.by_ids([before.id])
-        return found[0] if found else None
-
-    return refresh
-
-
 def _begin_once(mark: str) -> None:
-    """Where a pod was lost the cluster may put another in its place; what the first had begun is not begun again."""
+    """Refuse an attempt that a lost pod had begun: the cluster may put another pod in its place."""
     if not mark:
         return
     file = default_path(os.environ).parent / "begun"
@@ -365,30 +283,12 @@ def _begin_once(mark: str) -> None:
     files.write_whole(file, mark.encode())
 
 
-def _failure(given: _Given, mask: Mask, outcome: str, error: str) -> dict[str, Any]:
-    return {"outcome": outcome, "error": mask.text(error, 2000) or None, "full": _is_full(given.root)}
-
-
 def _is_full(root: str) -> bool:
     try:
         found = os.statvfs(root)
     except OSError:
         return False
     return found.f_bavail * found.f_frsize < _FULL or bool(found.f_files and not found.f_favail)
-
-
-def _log(mask: Mask) -> None:
-    """Standard error is a part of the pod's log, which others may read: masked."""
-
-    def masked(record: logging.LogRecord) -> bool:
-        record.msg, record.args = mask.text(record.getMessage()), None
-        return True
-
-    shown = logging.StreamHandler(sys.stderr)
-    shown.addFilter(masked)
-    ours = logging.getLogger("hookline")
-    ours.setLevel(logging.INFO)
-    ours.addHandler(shown)
 
 
 def _line(text: str) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
-from hookline.symphony.issue import Blocker, Issue
-from hookline.symphony.types import Workflow, WorkflowError
+from hookline.symphony.types import Blocker, Issue, Workflow, WorkflowError, issue_values
 
 DEFAULT_PROMPT = """\
 You are working on issue {{ issue.identifier }}: {{ issue.title }}
@@ -42,7 +40,7 @@ def rendered(workflow: Workflow, issue: Issue, attempt: int | None) -> str:
 
 
 def fault_of(workflow: Workflow) -> WorkflowError | None:
-    """What is wrong with the prompt, as far as an issue with every field filled can tell."""
+    """The mistake in the prompt, as far as an issue with every field filled shows it."""
     now = datetime.now(UTC)
     issue = Issue(
         id="1",
@@ -69,26 +67,11 @@ def fault_of(workflow: Workflow) -> WorkflowError | None:
 
 
 def guidance(turn: int, max_turns: int) -> str:
-    """What an agent is told at the second turn and later: it has the prompt already."""
+    """The prompt of the second turn and later: the agent has the first one already."""
     return (
         f"The issue is still open. This is turn {turn} of at most {max_turns}. Go on from where you stopped, in the"
         " same workspace; do not begin again. Where nothing is left to do, say so."
     )
-
-
-def issue_values(issue: Issue) -> dict[str, Any]:
-    """An issue as a template and an agent see it: plain values, moments as ISO 8601."""
-    return cast("dict[str, Any]", _plain(issue))
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in cast("list[Any]", value)]
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return value
 
 
 def _environment() -> Any:

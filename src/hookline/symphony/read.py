@@ -1,4 +1,6 @@
-"""Reads WORKFLOW.md of Symphony: YAML front matter for a service that works on issues, and its prompt in Markdown.
+"""Reads WORKFLOW.md of Symphony, and again when it changes.
+
+It has YAML front matter for a service that works on issues, and its prompt in Markdown.
 
 Nothing here starts, watches or asks anything. What is wrong is a problem with its line and key, and the field then has
 its default; what is only odd is a warning.
@@ -10,15 +12,17 @@ the built-in one. For every kind `codex.turn_timeout_ms` is how long a turn may 
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import Any, cast
 
-from hookline.errors import FileError
+from hookline.errors import FileError, HooklineError
 from hookline.source import FrontMatter, content_of, front_matter
 from hookline.symphony.keys import WORKFLOW
-from hookline.symphony.types import Workflow, WorkflowError, resolved
+from hookline.symphony.types import Workflow, WorkflowError, missing_for_dispatch, resolved
 from hookline.table import Findings, Node
 
 FILE = "WORKFLOW.md"
@@ -29,6 +33,11 @@ _WITHOUT_EFFECT = ("worker", "observability")
 def workflow_file(given: str | PathLike[str] | None, cwd: str | PathLike[str]) -> str:
     """The file that was named, else WORKFLOW.md in the current folder."""
     return os.path.join(cwd, given) if given else os.path.join(cwd, FILE)
+
+
+def read_workflow(file: str, *, strict: bool = False) -> Workflow:
+    """The file that a command names, or the WORKFLOW.md of this folder, in this process's environment."""
+    return read_file(workflow_file(file or None, os.getcwd()), os.environ, strict=strict)
 
 
 def read_file(file: str | PathLike[str], env: Mapping[str, str], *, strict: bool = False) -> Workflow:
@@ -111,3 +120,106 @@ def _root(node: Node, given: str, env: Mapping[str, str], file: str) -> str:
     elif value.startswith("~"):
         value = os.path.expanduser(value)
     return os.path.normpath(os.path.join(os.path.dirname(file), value))
+
+
+EVERY = 1.0
+"""Seconds between two looks at the file."""
+SETTLED = 0.3
+"""Seconds that a file has not been written to before it is read: an editor may write it in pieces."""
+
+Stamp = tuple[int, int, int]
+
+
+class WatchedWorkflow:
+    """The last good workflow of a file, and what is wrong with the one on disk. The first one must be good."""
+
+    def __init__(
+        self,
+        file: str,
+        env: Mapping[str, str],
+        *,
+        strict: bool = False,
+        told: Callable[[str], None] = lambda _: None,
+        check: Callable[[Workflow], None] = lambda _: None,
+    ) -> None:
+        self.file = file
+        self._env = env
+        self._strict = strict
+        self._told = told
+        self._check = check
+        self._stamp: Stamp | None = _stamp(file)
+        self.text = ""
+        """The file as it was when `workflow` was read of it."""
+        self.workflow = self._read()
+        self._content = _bytes(file)
+        self.problem: str | None = None
+        self.revision = 1
+        for warning in self.workflow.warnings:
+            told(str(warning))
+
+    async def watch(self, changed: Callable[[], None]) -> None:
+        """Look again and again; `changed` is called after each change, good or not."""
+        while True:
+            await asyncio.sleep(EVERY)
+            if await asyncio.to_thread(self.look):
+                changed()
+
+    def look(self) -> bool:
+        """Read the file if it has changed and rests; True if anything is different now."""
+        stamp = _stamp(self.file)
+        if stamp == self._stamp:
+            return False
+        if stamp is not None and time.time() - stamp[0] / 1e9 < SETTLED:
+            return False
+        self._stamp = stamp
+        content = _bytes(self.file)
+        if content == self._content and self.problem is None:
+            return False
+        self._content = content
+        try:
+            workflow = self._read()
+        except HooklineError as exc:
+            return self._keep(str(exc))
+        self.workflow, self.problem = workflow, None
+        self.revision += 1
+        for warning in workflow.warnings:
+            self._told(str(warning))
+        self._told(f"{self.file} was read again (revision {self.revision})")
+        return True
+
+    def _keep(self, problem: str) -> bool:
+        if problem != self.problem:
+            self.problem = problem
+            self._told(f"{problem}; revision {self.revision} stays in force, and nothing new is begun")
+        return True
+
+    def _read(self) -> Workflow:
+        content = None
+        while True:
+            workflow = read_file(self.file, self._env, strict=self._strict).checked()
+            # A workflow that was read between two equal contents was read of this one.
+            before, content = content, _bytes(self.file)
+            if content == before:
+                break
+        missing = missing_for_dispatch(workflow)
+        if missing:
+            raise missing[0]
+        self._check(workflow)
+        self.text = (content or b"").decode("utf-8-sig")
+        return workflow
+
+
+def _stamp(file: str) -> Stamp | None:
+    try:
+        status = os.stat(file)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _bytes(file: str) -> bytes | None:
+    try:
+        with open(file, "rb") as opened:
+            return opened.read()
+    except OSError:
+        return None

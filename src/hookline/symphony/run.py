@@ -1,39 +1,58 @@
-"""`hookline run WORKFLOW.md --issue`: one attempt at one issue, without a service."""
+"""`hookline run WORKFLOW.md --issue` and `hookline try`: one attempt at one issue, or one hook, without a service.
+
+And what every command works with: the tracker and the agent that a file names, its site, and the log.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import logging
 import os
-from collections.abc import Callable, Generator, Sequence
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from hookline.engine.pipeline import Recorder
+from hookline.engine.context import Facts, HookContext
+from hookline.engine.hook import Hook
+from hookline.engine.pipeline import Pipeline, Recorder
+from hookline.engine.point import Point, Status, point_named
 from hookline.engine.record import Record
+from hookline.engine.result import HookAction, Outcome
 from hookline.errors import Skipped, UsageError
 from hookline.hookfile.attach import hooks_of
 from hookline.journal.home import default_path
 from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
 from hookline.journal.user import open_journal
-from hookline.options import RunOptions
+from hookline.options import RunOptions, TryOptions
+from hookline.runners import Runner
+from hookline.runners.local import LocalRunner
 from hookline.runners.places import Place, place_of, usable
 from hookline.secret_names import secrets_in
-from hookline.symphony.agents import CodingAgent, Told
+from hookline.symphony.agents import CodingAgent
+from hookline.symphony.agents.builtin import BuiltinAgent
+from hookline.symphony.agents.codex import CodexAgent
+from hookline.symphony.agents.command import CommandAgent
 from hookline.symphony.agents.guard import Guard, guard_of
-from hookline.symphony.attempt import Attempted, Site, Stop, attempt, recovered, removed
-from hookline.symphony.board.service import rules_of
-from hookline.symphony.board.state import eligible
-from hookline.symphony.check import AGENT_HERE, read_workflow
-from hookline.symphony.hooks import Outputs
-from hookline.symphony.issue import Issue
-from hookline.symphony.trackers import Tracker, TrackerError
-from hookline.symphony.types import Workflow
-from hookline.symphony.worker import agent_of, secret_names, tracker_of
-from hookline.symphony.workspace import Root, workspace_key
-from hookline.terminal import err, interruptible, print_json, print_line, watcher
+from hookline.symphony.attempt import Attempt, Attempted, recovered
+from hookline.symphony.hooks import KEEP_BYTES, AttemptSite, Outputs, Scene, workspace_hooks
+from hookline.symphony.read import read_workflow
+from hookline.symphony.scheduler import is_terminal
+from hookline.symphony.state import rules_of
+from hookline.symphony.trackers import Tracker, TrackerError, setting
+from hookline.symphony.trackers.folder import FolderTracker
+from hookline.symphony.trackers.github import GithubTracker
+from hookline.symphony.trackers.linear import LinearTracker
+from hookline.symphony.types import AGENT_HERE, POINTS, TRACKERS, Issue, Workflow
+from hookline.symphony.workspace import WorkspaceRoot
+from hookline.symphony.workspace_run import remove_workspace
+from hookline.terminal import interruptible, out, print_json, print_line, warn, watcher
 
 
 def run_one_issue(options: RunOptions) -> int:
@@ -45,48 +64,45 @@ def run_one_issue(options: RunOptions) -> int:
         )
     workflow = read_workflow(file, strict=options.strict).checked()
     for warning in workflow.warnings:
-        err.print(str(warning), style="yellow")
+        warn(str(warning))
     place, others = place_of(options.on, options.image, network=options.network, mounts=options.mount)
     if others:
         raise UsageError(
             f"--image {others[0]!r}: REF=SOURCE is for a kagent manifest, and this is a WORKFLOW.md"
         )
     for text in () if options.quiet else place.told(AGENT_HERE, files=hooks):
-        err.print(text, style="yellow")
+        warn(text)
     mask = Mask(secrets_in(os.environ))
     watch = watchers(mask, json=options.json, quiet=options.quiet)
     with open_site(workflow, mask, watch, holder=f"hookline run {file}", place=place, files=hooks) as site:
         given = tuple(hooks_of(hooks, site.runner))
         guard = guard_of(hooks, given, os.environ)
         for line in guard.blind(workflow.agent) if guard else ():
-            err.print(line, style="yellow")
+            warn(line)
         return interruptible(lambda: _attempted(replace(site, hooks=given), issue, guard, json=options.json))
 
 
-async def _attempted(site: Site, identifier: str, guard: Guard | None, *, json: bool) -> int:
+async def _attempted(site: AttemptSite, identifier: str, guard: Guard | None, *, json: bool) -> int:
     workflow = site.current()
     tracker = tracker_of(workflow, os.environ)
     try:
         await usable(site.runner)
         for line in await recovered(site):
-            err.print(f"what a killed process left could not be finished: {line}", style="yellow")
-        agent = agent_of(workflow, site.secret_names, site.hooks, site.recorder.journal, guard)
-        done = await run_issue(site, tracker, agent, identifier)
+            warn(f"what a killed process left could not be finished: {line}")
+        done = await run_issue(site, tracker, agent_of(workflow, site, guard), identifier)
     except Skipped as exc:
-        if json:
-            print_json({"run_id": exc.run_id, "skipped": exc.reason})
+        shown: dict[str, Any] = {"run_id": exc.run_id, "skipped": exc.reason}
+        text = f"skipped: {exc}"
+    else:
+        if done is None:
+            shown = {"removed": identifier}
+            text = f"{identifier} is over; its workspace is removed"
         else:
-            print_line(f"skipped: {exc}")
-        return 0
+            shown = {"run_id": done.run_id, "turns": done.turns, "why": done.why, "text": done.text}
+            text = done.text.rstrip()
     finally:
         await tracker.close()
         await site.runner.close()
-    if done is None:
-        shown: dict[str, Any] = {"removed": identifier}
-        text = f"{identifier} is over; its workspace is removed"
-    else:
-        shown = {"run_id": done.run_id, "turns": done.turns, "why": done.why, "text": done.text}
-        text = done.text.rstrip()
     if json:
         print_json(shown)
     else:
@@ -103,28 +119,11 @@ def open_site(
     holder: str,
     place: Place | None = None,
     files: Sequence[str] = (),
-) -> Generator[Site]:
+) -> Generator[AttemptSite]:
     """The workspaces of a workflow, locked for one command, with the journal that keeps what happens there."""
-    with open_journal() as journal, Root(workflow.root, holder=holder) as root:
-        yield Site(
-            current=lambda: workflow,
-            root=root,
-            runner=(place or Place()).runner(each_of=root.path, files=files),
-            environ=dict(os.environ),
-            recorder=Recorder(journal, watch),
-            secret_names=names_of_secrets(workflow),
-            mask=mask,
-            outputs=Outputs(default_path(os.environ).parent / "outputs"),
-            owner=owner(),
-        )
-
-
-def names_of_secrets(workflow: Workflow) -> frozenset[str]:
-    """Also where the tracker itself could not be used, which a hook alone does not need."""
-    try:
-        return secret_names(workflow, os.environ)
-    except TrackerError:
-        return workflow.tracker.variables
+    with open_journal() as journal, WorkspaceRoot(workflow.root, holder=holder) as root:
+        runner = (place or Place()).runner(each_of=root.path, files=files)
+        yield site_of(lambda: workflow, root, runner, Recorder(journal, watch), mask)
 
 
 def watchers(mask: Mask, *, json: bool, quiet: bool) -> list[Callable[[Record], None]]:
@@ -137,37 +136,17 @@ def watchers(mask: Mask, *, json: bool, quiet: bool) -> list[Callable[[Record], 
 
 
 async def run_issue(
-    site: Site,
-    tracker: Tracker,
-    agent: CodingAgent,
-    identifier: str,
-    *,
-    tell: Callable[[Told], None] = lambda _: None,
-    stop: Stop | None = None,
+    site: AttemptSite, tracker: Tracker, agent: CodingAgent, identifier: str
 ) -> Attempted | None:
     """One attempt at one issue, whoever would be next. An issue that is over has its workspace removed: None."""
-    workflow = site.current()
-    issue = await issue_named(tracker, workflow, identifier)
-    if is_terminal(issue, workflow):
-        await _cleaned(site, issue)
+    rules = rules_of(site.current())
+    issue = await issue_named(tracker, site.current(), identifier)
+    if is_terminal(issue, rules):
+        await remove_workspace(site, issue)
         return None
-    rules = rules_of(workflow)
-
-    async def refresh(before: Issue) -> Issue | None:
-        found = await tracker.by_ids([before.id])
-        return found[0] if found else None
-
-    done = await attempt(
-        site,
-        issue,
-        agent,
-        refresh=refresh,
-        wanted=lambda found: eligible(found, rules),
-        tell=tell,
-        stop=stop,
-    )
-    if done.issue is not None and is_terminal(done.issue, workflow):
-        await _cleaned(site, done.issue)
+    done = await Attempt(site=site, issue=issue, agent=agent, tracker=tracker).run()
+    if done.issue is not None and is_terminal(done.issue, rules):
+        await remove_workspace(site, done.issue)
     return done
 
 
@@ -188,11 +167,149 @@ async def issue_named(tracker: Tracker, workflow: Workflow, identifier: str) -> 
     raise UsageError(f"there is no issue {identifier!r}{hint}")
 
 
-def is_terminal(issue: Issue, workflow: Workflow) -> bool:
-    return issue.state.strip().lower() in {state.lower() for state in workflow.tracker.terminal_states}
+def try_hook(workflow: Workflow, options: TryOptions) -> int:
+    """Run the hook of a point, and say what it printed and decided; 1 where it refused."""
+    workflow = workflow.checked()
+    mask = Mask(secrets_in(os.environ))
+    watch = watchers(mask, json=options.json, quiet=False)
+
+    async def main() -> int:
+        outcome, output = await _tried(workflow, point_named(options.point), mask, watch)
+        failed = outcome.action is not HookAction.CONTINUE
+        if options.json:
+            print_json({"point": options.point, "action": outcome.action, "output": output})
+        else:
+            sys.stdout.write(output)
+            out.print(f"= {'fails' if failed else 'goes on'}")
+        return 1 if failed else 0
+
+    return interruptible(main)
 
 
-async def _cleaned(site: Site, issue: Issue) -> None:
-    workspace = site.root.find(workspace_key(issue.identifier))
-    if workspace is not None:
-        await removed(site, workspace, issue)
+async def _tried(
+    workflow: Workflow, point: Point, mask: Mask, watch: list[Callable[[Record], None]]
+) -> tuple[Outcome, str]:
+    """Run the hook of a point in a scratch workspace that is gone afterwards; its decision, and what it printed."""
+    name = next((name for name, where in POINTS.items() if where is point), None)
+    if name is None or getattr(workflow.hooks, name) is None:
+        has = [f"{where} ({name})" for name, where in POINTS.items() if getattr(workflow.hooks, name)]
+        raise UsageError(f"{workflow.file} has no hook at {point}; it has: {', '.join(has) or 'none'}")
+    issue = Issue(id="try", identifier="TRY-1", title="A hook is tried", state="Todo")
+    folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="hookline-try-")
+    outputs = Outputs(Path(folder, "outputs"))
+    runner = LocalRunner()
+    try:
+        with WorkspaceRoot(folder) as root:
+            site = site_of(lambda: workflow, root, runner, Recorder(None, watch), mask)
+            workspace = root.finish(root.begin(issue.identifier, run_id="try"))
+            try:
+                hooks = workspace_hooks(
+                    replace(site, outputs=outputs), Scene(issue=issue, workspace=workspace)
+                )
+                facts = Facts(
+                    workflow_id=issue.identifier,
+                    run_id="try",
+                    scope_id="1",
+                    point=point,
+                    status=None if point.is_start else Status.OK,
+                )
+                outcome = await Pipeline(hooks, site.recorder).fire(HookContext.of(facts, {}, None))
+            finally:
+                await root.discard(workspace)
+        kept = outputs.folder / f"try.{name}.log"
+        return outcome, kept.read_text() if kept.exists() else ""
+    finally:
+        await runner.close()
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+def tracker_of(workflow: Workflow, env: Mapping[str, str]) -> Tracker:
+    """The tracker that a workflow names. Paths are taken from the folder of its file."""
+    kind, provider = workflow.tracker.kind, workflow.tracker.provider
+    if kind == "linear":
+        return LinearTracker(provider, env)
+    if kind == "github":
+        return GithubTracker(provider, env)
+    if kind in ("folder", "memory"):
+        path, _ = setting(provider, "path", env)
+        folder = Path(workflow.folder) / Path(path or "issues").expanduser()
+        return FolderTracker(folder, workflow.tracker.terminal_states)
+    raise TrackerError(
+        f"tracker.kind is {kind!r}; known: {', '.join(TRACKERS)}", kind="unsupported_tracker_kind"
+    )
+
+
+def secret_names(workflow: Workflow, env: Mapping[str, str]) -> frozenset[str]:
+    """The variables with the tracker's secrets; where it cannot be made, those that its settings refer to."""
+    try:
+        return tracker_of(workflow, env).secret_names
+    except TrackerError:
+        return workflow.tracker.variables
+
+
+def agent_of(workflow: Workflow, site: AttemptSite | None = None, guard: Guard | None = None) -> CodingAgent:
+    """The agent that a workflow names. The hooks of a site stand around what the built-in one does; others get the
+    `guard`."""
+    agent, codex = workflow.agent, workflow.codex
+    if agent.kind == "command":
+        argv = guard.argv(agent.command) if guard else agent.command
+        return CommandAgent(argv=argv, silence=codex.turn_timeout)
+    if agent.kind == "builtin":
+        return BuiltinAgent(
+            model=agent.model,
+            tools=agent.tools,
+            silence=codex.turn_timeout,
+            hooks=site.hooks if site else (),
+            journal=site.recorder.journal if site else None,
+        )
+    return CodexAgent(
+        command=codex.command,
+        approval_policy=codex.approval_policy or "never",
+        thread_sandbox=codex.thread_sandbox or "workspace-write",
+        turn_sandbox_policy=codex.turn_sandbox_policy,
+        turn_timeout=codex.turn_timeout,
+        read_timeout=codex.read_timeout,
+        secret_names=site.withheld_names if site else frozenset(),
+        hooks=guard.events("codex") if guard else {},
+    )
+
+
+def site_of(
+    current: Callable[[], Workflow],
+    root: WorkspaceRoot,
+    runner: Runner,
+    recorder: Recorder,
+    mask: Mask,
+    *,
+    hooks: tuple[Hook, ...] = (),
+    keep_bytes: int = KEEP_BYTES,
+) -> AttemptSite:
+    """The site of a command: with its environment, and outputs that are kept beside its journal."""
+    return AttemptSite(
+        current=current,
+        root=root,
+        runner=runner,
+        environ=dict(os.environ),
+        recorder=recorder,
+        secret_names=secret_names(current(), os.environ),
+        mask=mask,
+        outputs=Outputs(default_path(os.environ).parent / "outputs", keep_bytes=keep_bytes),
+        owner=owner(),
+        hooks=hooks,
+    )
+
+
+def log_masked(mask: Mask, *handlers: logging.Handler) -> None:
+    """Hand the log of hookline, masked, to these handlers."""
+
+    def masked(record: logging.LogRecord) -> bool:
+        record.msg, record.args = mask.text(record.getMessage()), None
+        if record.exc_info and not record.exc_text:
+            record.exc_text = mask.text(logging.Formatter().formatException(record.exc_info))
+        return True
+
+    ours = logging.getLogger("hookline")
+    ours.setLevel(logging.INFO)
+    for handler in handlers:
+        handler.addFilter(masked)
+        ours.addHandler(handler)

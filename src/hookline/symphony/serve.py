@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hookline import files
 from hookline.engine.pipeline import Recorder
 from hookline.errors import UsageError
 from hookline.hookfile.attach import hooks_of
@@ -25,17 +28,15 @@ from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.symphony.agents import CodingAgent
 from hookline.symphony.agents.guard import Once, guard_of
-from hookline.symphony.attempt import Site, recovered
-from hookline.symphony.board.api import serving
-from hookline.symphony.board.picture import LastLines, Picture, log_to
-from hookline.symphony.board.reload import Watched
-from hookline.symphony.board.service import Service
-from hookline.symphony.hooks import Outputs
-from hookline.symphony.read import workflow_file
+from hookline.symphony.attempt import SiteWorker, recovered
+from hookline.symphony.hooks import AttemptSite
+from hookline.symphony.read import WatchedWorkflow, workflow_file
+from hookline.symphony.run import agent_of, log_masked, site_of, tracker_of
+from hookline.symphony.service import Service
 from hookline.symphony.trackers import TrackerError
 from hookline.symphony.types import Workflow, WorkflowError
-from hookline.symphony.worker import SiteWorker, agent_of, secret_names, tracker_of
-from hookline.symphony.workspace import Root
+from hookline.symphony.view import LastLines, Picture, api, serving
+from hookline.symphony.workspace import WorkspaceRoot
 from hookline.tasks import cancel_and_wait, on_signals
 from hookline.terminal import err, print_json
 
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 REFRESH = 0.5
 """Seconds between two pictures of the state."""
+_LOG_SIZE, _LOG_FILES = 10 * 1024 * 1024, 5
 _FOR_PODS = (
     "namespace",
     "context",
@@ -63,56 +65,48 @@ def serve_workflow(options: ServeOptions) -> int:
     mask = Mask(secrets_in(os.environ))
     last = LastLines()
     live = err.is_terminal and not options.json and not options.quiet
-    log_to(mask, last, live=live, quiet=options.quiet)
-    watched = Watched(
+    _log(mask, last, live=live, quiet=options.quiet)
+    watched = WatchedWorkflow(
         path,
         os.environ,
         strict=options.strict,
         told=logging.getLogger("hookline.symphony").warning,
         check=_checked,
     )
-    show = Picture(last, watched) if live else print_json if options.json else None
+    show = Picture(last, path) if live else print_json if options.json else None
     if terms is not None:
         target = Target(namespace=options.namespace, context=options.context, kubeconfig=options.kubeconfig)
         return asyncio.run(_served_there(watched, target, terms, mask, options.port, show))
-    with open_journal() as journal, Root(watched.workflow.root) as root:
+    with open_journal() as journal, WorkspaceRoot(watched.workflow.root) as root:
         runner = LocalRunner(cap=_processes(watched))
-        names = secret_names(watched.workflow, os.environ)
-        more = tuple(hooks_of(options.hooks, runner))
-        site = Site(
-            current=lambda: watched.workflow,
-            root=root,
-            runner=runner,
-            environ=dict(os.environ),
-            recorder=Recorder(journal),
-            secret_names=names,
-            mask=mask,
-            outputs=Outputs(default_path(os.environ).parent / "outputs"),
-            owner=owner(),
-            hooks=more,
-        )
-        guard = guard_of(options.hooks, more, os.environ)
+        hooks = tuple(hooks_of(options.hooks, runner))
+        site = site_of(lambda: watched.workflow, root, runner, Recorder(journal), mask, hooks=hooks)
+        guard = guard_of(options.hooks, hooks, os.environ)
         warn = Once(logging.getLogger(__name__).warning)
 
         def agent(workflow: Workflow) -> CodingAgent:
             warn(guard.blind(workflow.agent) if guard else ())
-            return agent_of(workflow, site.withheld_names, more, journal, guard)
+            return agent_of(workflow, site, guard)
 
         agent(watched.workflow)
-        worker = SiteWorker(site, agent)
-        return asyncio.run(_served(watched, site, worker, runner, options.port, show))
+        return asyncio.run(_served(watched, site, SiteWorker(site, agent), options.port, show))
 
 
 async def _served(
-    watched: Watched,
-    site: Site,
+    watched: WatchedWorkflow,
+    site: AttemptSite,
     worker: SiteWorker,
-    runner: LocalRunner,
     port: int | None,
     show: Callable[[dict[str, Any]], None] | None,
 ) -> int:
     changed = asyncio.Event()
-    service = Service(watched, lambda workflow: tracker_of(workflow, os.environ), worker, changed=changed.set)
+    service = Service(
+        watched,
+        lambda workflow: tracker_of(workflow, os.environ),
+        worker,
+        changed=changed.set,
+        mask=site.mask.text,
+    )
     on_signals(lambda _number: service.stop())
     try:
         for line in await recovered(site):
@@ -120,12 +114,12 @@ async def _served(
         async with _api(watched, service, port), _shown(service, changed, show):
             await service.run()
     finally:
-        await runner.close()
+        await site.runner.close()
     return 0
 
 
 async def _served_there(
-    watched: Watched,
+    watched: WatchedWorkflow,
     target: Target,
     terms: dict[str, Any],
     mask: Mask,
@@ -157,7 +151,11 @@ async def _served_there(
                     mask=mask,
                 )
                 service = Service(
-                    watched, lambda found: tracker_of(found, os.environ), worker, changed=changed.set
+                    watched,
+                    lambda found: tracker_of(found, os.environ),
+                    worker,
+                    changed=changed.set,
+                    mask=mask.text,
                 )
                 on_signals(lambda _number: service.stop())
                 try:
@@ -210,15 +208,14 @@ async def _until_lost(service: Service, worker: ClusterWorker, lease: asyncio.Ta
 
 
 @asynccontextmanager
-async def _api(watched: Watched, service: Service, port: int | None) -> AsyncGenerator[None, None]:
+async def _api(watched: WatchedWorkflow, service: Service, port: int | None) -> AsyncGenerator[None, None]:
     server = watched.workflow.server
     wanted = server.port if port is None else port
     if wanted is None:
         yield
         return
-    async with serving(
-        server.host, wanted, state=service.snapshot, issue=service.issue, refresh=service.refresh
-    ) as bound:
+    app = api(service.snapshot, service.issue, service.refresh)
+    async with serving(app, server.host, wanted) as bound:
         err.print(f"the state is at http://{server.host}:{bound}/api/v1/state")
         yield
 
@@ -250,8 +247,24 @@ async def _shown(
             closing()
 
 
+def _log(mask: Mask, last: LastLines, *, live: bool, quiet: bool) -> None:
+    """Log to files beside the journal; to the terminal too, where no picture is shown."""
+    folder = default_path(os.environ).parent / "logs"
+    files.private_folder(folder)
+    kept = RotatingFileHandler(folder / "serve.log", maxBytes=_LOG_SIZE, backupCount=_LOG_FILES)
+    handlers: list[logging.Handler] = [last, kept]
+    if not live:
+        shown = logging.StreamHandler(sys.stderr)
+        shown.setLevel(logging.WARNING if quiet else logging.INFO)
+        handlers.append(shown)
+    form = logging.Formatter("time=%(asctime)s level=%(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S%z")
+    for handler in handlers:
+        handler.setFormatter(form)
+    log_masked(mask, *handlers)
+
+
 def _terms(options: ServeOptions) -> dict[str, Any] | None:
-    """What the options say of pods and volumes; None where the work is done here."""
+    """Settings of pods and volumes, from the options; None where the work is done here."""
     if options.on not in ("", KUBERNETES):
         raise UsageError(
             f"--on is {options.on!r}; known: {KUBERNETES}, or nothing, then the work is done here"
@@ -277,14 +290,14 @@ def _terms(options: ServeOptions) -> dict[str, Any] | None:
 
 
 def _checked(workflow: Workflow) -> None:
-    """What a service of this workflow would need at once: its tracker can be made, and so can its agent."""
+    """Check that the tracker and the agent of a workflow can be made, which a service needs at once."""
     try:
-        names = secret_names(workflow, os.environ)
+        tracker_of(workflow, os.environ)
     except TrackerError as exc:
         raise WorkflowError(str(exc), kind=exc.kind, file=workflow.file, key="tracker") from exc
-    agent_of(workflow, names)
+    agent_of(workflow)
 
 
-def _processes(watched: Watched) -> int:
+def _processes(watched: WatchedWorkflow) -> int:
     """Hooks are limited by the attempts that there may be; a cap below that would let a hook that hangs hold others."""
     return max(64, 2 * watched.workflow.agent.max_concurrent_agents)

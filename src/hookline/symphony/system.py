@@ -1,14 +1,19 @@
-"""WORKFLOW.md as a system."""
+"""WORKFLOW.md as a system. What a command needs is loaded when it is called."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import subprocess
+from collections.abc import Generator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hookline.engine.hook import Hook
 from hookline.options import WORKFLOW, CheckOptions, ExplainOptions, RunOptions, ServeOptions, TryOptions
-from hookline.symphony.types import Workflow
-from hookline.terminal import Explained, Problems
+from hookline.terminal import Explained, ExplainedHook, Problems
+
+if TYPE_CHECKING:
+    from hookline.symphony.types import Workflow
 
 NAME = WORKFLOW
 
@@ -19,25 +24,73 @@ def matches(target: str) -> bool:
 
 
 def load(target: str) -> Workflow:
-    from hookline.symphony.check import read_workflow
+    from hookline.symphony.read import read_workflow
 
     return read_workflow(target)
 
 
 def problems(target: str, _options: CheckOptions, _hooks: Sequence[Hook]) -> Problems:
-    from hookline.symphony.check import problems_of
+    """Everything that is wrong or odd in a WORKFLOW.md."""
+    from hookline.symphony.prompt import fault_of
+    from hookline.symphony.types import missing_for_dispatch
 
-    return Problems(problems_of(load(target)))
+    workflow = load(target)
+    fault = fault_of(workflow)
+    found = [
+        *workflow.problems,
+        *missing_for_dispatch(workflow),
+        *([fault] if fault else []),
+        *workflow.warnings,
+    ]
+    unset = sorted(name for name in workflow.tracker.variables if not os.environ.get(name))
+    return Problems(
+        [
+            *map(str, found),
+            *(f"{workflow.file}: tracker.provider: ${name} is not set" for name in unset),
+            *_not_shell(workflow),
+        ]
+    )
+
+
+def _not_shell(workflow: Workflow) -> Generator[str]:
+    from hookline.symphony.types import declaration
+
+    for declared in declaration(workflow).hooks:
+        # It only reads: with -n nothing is run.
+        done = subprocess.run(
+            ["sh", "-n"], input=declared.params["script"], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            yield f"{declared.source}: hooks.{declared.name}: {done.stderr.strip()} (counted from the script's first line)"
 
 
 def explain(options: ExplainOptions) -> Explained:
-    from hookline.symphony.check import explain_workflow
+    from hookline.runners.places import Place, known_place, runs_in
+    from hookline.symphony.types import AGENT_HERE, declaration
 
-    return explain_workflow(load(options.file), options)
+    workflow = load(options.file).checked()
+    declared = declaration(workflow)
+    place = Place(on=known_place(options.on or "local"))
+    notes = [*map(str, workflow.warnings), *place.told(AGENT_HERE)]
+    hooks: list[ExplainedHook] = []
+    for hook in declared.hooks:
+        [point] = hook.points
+        fails = "fails the attempt" if str(point).endswith(".start") else "is logged, and things go on"
+        where = f"runs {runs_in(hook.kind, place.on)}, " if options.on else ""
+        text = f"{hook.name}  {where}limit {hook.timeout:g} s; a failure {fails}"
+        hooks.append(ExplainedHook(str(point), text, str(hook.source)))
+    return Explained(
+        head=[
+            f"{workflow.file} ({declared.format}), agent {workflow.agent.kind}, workspaces in {workflow.root}"
+        ],
+        hooks=hooks,
+        notes=notes,
+        value={"declaration": declared.to_dict(), "on": place.on, "notes": notes},
+    )
 
 
 def try_(options: TryOptions) -> int:
-    from hookline.symphony.try_ import try_hook
+    from hookline.symphony.run import try_hook
 
     return try_hook(load(options.file), options)
 

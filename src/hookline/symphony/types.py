@@ -1,11 +1,13 @@
-"""WORKFLOW.md of Symphony as values, with the defaults of every field, and what they come to."""
+"""WORKFLOW.md of Symphony and an issue of its tracker as values, with the defaults of every field."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from os import PathLike
 from typing import Any, cast
 
@@ -24,16 +26,48 @@ POINTS: Mapping[str, Point] = {
 DEFAULTS: Mapping[Point, OnError] = {
     point: OnError.FAIL if point.is_start else OnError.CONTINUE for point in Point
 }
-"""What follows when a hook of this file broke."""
+"""The consequence of a broken hook of this file, by point."""
 AGENTS = ("codex", "command", "builtin")
-TRACKERS = ("folder", "memory", "linear", "github")
+AGENT_HERE = "the agent runs here, as do hooks in Python"
+"""Told where hooks are to run elsewhere."""
 DEFAULT_TIMEOUT = 60.0
 """Seconds for a hook where the file does not say, or says zero or less."""
 
-ACTIVE = ("Todo", "In Progress")
-TERMINAL = ("Closed", "Cancelled", "Canceled", "Duplicate", "Done")
-
 _NAME = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackerKind:
+    """One kind of tracker, as its users have to know it."""
+
+    about: str
+    identifier: str
+    settings: tuple[str, ...]
+    active: tuple[str, ...] = ("Todo", "In Progress")
+    terminal: tuple[str, ...] = ("Closed", "Cancelled", "Canceled", "Duplicate", "Done")
+
+
+_FOLDER = TrackerKind(
+    about="Markdown or YAML files in a folder, one an issue",
+    identifier="the file's name, or its `identifier`",
+    settings=("path",),
+)
+TRACKERS: Mapping[str, TrackerKind] = {
+    "folder": _FOLDER,
+    "memory": _FOLDER,
+    "linear": TrackerKind(
+        about="a project in Linear",
+        identifier="ABC-123",
+        settings=("project_slug", "api_key", "endpoint", "assignee"),
+    ),
+    "github": TrackerKind(
+        about="the issues of a GitHub repository",
+        identifier="GH-12",
+        settings=("repository", "token", "endpoint", "assignee", "state_prefix"),
+        active=("open",),
+        terminal=("closed",),
+    ),
+}
 
 
 class WorkflowError(FileError):
@@ -65,14 +99,14 @@ class WorkflowError(FileError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tracker:
-    """Where issues come from. `provider` is the tracker's own; a `$NAME` in it is still that (see `resolved`)."""
+class TrackerSettings:
+    """The source of issues. `provider` is the tracker's own; a `$NAME` in it is still that (see `resolved`)."""
 
     kind: str | None = None
     provider: Mapping[str, Any] = field(default_factory=dict[str, Any])
     required_labels: tuple[str, ...] = ()
-    active_states: tuple[str, ...] = ACTIVE
-    terminal_states: tuple[str, ...] = TERMINAL
+    active_states: tuple[str, ...] = _FOLDER.active
+    terminal_states: tuple[str, ...] = _FOLDER.terminal
 
     @property
     def variables(self) -> frozenset[str]:
@@ -81,7 +115,7 @@ class Tracker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Polling:
+class PollingSettings:
     interval: float = 30.0
 
 
@@ -94,7 +128,7 @@ class Script:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hooks:
+class HookScripts:
     """The four scripts, and the seconds that each may take."""
 
     after_create: Script | None = None
@@ -105,8 +139,8 @@ class Hooks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
-    """How many agents work at once and for how long, and which one it is."""
+class AgentSettings:
+    """The agent: its kind, how many work at once, and for how long."""
 
     max_concurrent_agents: int = 10
     max_turns: int = 20
@@ -119,8 +153,8 @@ class Agent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Codex:
-    """What is handed on to Codex, and its limits in seconds. No `stall_timeout` means that a stall is not looked for."""
+class CodexSettings:
+    """Settings that are handed on to Codex, and its limits in seconds. No `stall_timeout` means that a stall is not looked for."""
 
     command: str = "codex app-server"
     approval_policy: Any = None
@@ -132,8 +166,8 @@ class Codex:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
-    """Where the service can be seen; no port, no listener. 0 is any free port."""
+class ServerSettings:
+    """The address of the service's API; no port, no listener. 0 is any free port."""
 
     port: int | None = None
     host: str = "127.0.0.1"
@@ -147,12 +181,12 @@ class Workflow:
     prompt: str = ""
     prompt_line: int = 1
     root: str = ""
-    tracker: Tracker = Tracker()
-    polling: Polling = Polling()
-    hooks: Hooks = Hooks()
-    agent: Agent = Agent()
-    codex: Codex = Codex()
-    server: Server = Server()
+    tracker: TrackerSettings = TrackerSettings()
+    polling: PollingSettings = PollingSettings()
+    hooks: HookScripts = HookScripts()
+    agent: AgentSettings = AgentSettings()
+    codex: CodexSettings = CodexSettings()
+    server: ServerSettings = ServerSettings()
     warnings: tuple[FileError, ...] = ()
     problems: tuple[WorkflowError, ...] = ()
 
@@ -170,7 +204,7 @@ class Workflow:
 
 
 def missing_for_dispatch(workflow: Workflow) -> tuple[WorkflowError, ...]:
-    """What a service cannot begin without, although everything that is written is right."""
+    """Settings that a service cannot begin without, although everything that is written is right."""
     found: list[tuple[str, str]] = []
     if workflow.tracker.kind is None:
         found.append(("tracker.kind", f"is missing; give one of {', '.join(TRACKERS)}"))
@@ -185,7 +219,7 @@ def missing_for_dispatch(workflow: Workflow) -> tuple[WorkflowError, ...]:
 
 
 def declaration(workflow: Workflow) -> Declaration:
-    """What the file says of hooks, for `explain` and for the record of a run."""
+    """The hooks of the file, for `explain` and for the record of a run."""
     scripts = {name: cast("Script | None", getattr(workflow.hooks, name)) for name in POINTS}
     return Declaration(
         format="symphony",
@@ -208,11 +242,12 @@ def declaration(workflow: Workflow) -> Declaration:
 
 def resolved(value: Any, env: Mapping[str, str]) -> Any:
     """A value whose whole text is `$NAME` as that variable's value; None where it is unset or empty."""
-    name = _reference(value)
+    name = reference(value)
     return value if name is None else env.get(name) or None
 
 
-def _reference(value: Any) -> str | None:
+def reference(value: Any) -> str | None:
+    """The variable that a value refers to, where its whole text is `$NAME`."""
     found = _NAME.fullmatch(value) if isinstance(value, str) else None
     return found[1] if found else None
 
@@ -222,5 +257,53 @@ def _variables(value: Any) -> Sequence[str]:
         return [name for item in cast("Mapping[str, Any]", value).values() for name in _variables(item)]
     if isinstance(value, list):
         return [name for item in cast("list[Any]", value) for name in _variables(item)]
-    name = _reference(value)
+    name = reference(value)
     return [name] if name else []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocker:
+    """Another issue that this one waits for."""
+
+    id: str | None = None
+    identifier: str | None = None
+    state: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issue:
+    """One issue, whole. `identifier` is what people call it (ABC-123), `id` what the tracker does."""
+
+    id: str
+    identifier: str
+    title: str
+    state: str
+    native_ref: str | None = None
+    description: str | None = None
+    priority: int | None = None
+    branch_name: str | None = None
+    url: str | None = None
+    assignee_id: str | None = None
+    labels: tuple[str, ...] = ()
+    blocked_by: tuple[Blocker, ...] = ()
+    dispatchable: bool = True
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+
+
+_TIMES = ("created_at", "updated_at")
+
+
+def issue_values(issue: Issue) -> dict[str, Any]:
+    """An issue as a template, an agent and another process see it: plain values, moments as ISO 8601."""
+    return json.loads(json.dumps(asdict(issue), default=datetime.isoformat))
+
+
+def issue_from(text: str) -> Issue:
+    """The issue of these values, as JSON; a ValueError, TypeError or KeyError where it is none."""
+    told: dict[str, Any] = json.loads(text)
+    times = {name: datetime.fromisoformat(told[name]) for name in _TIMES if told.get(name)}
+    blockers = tuple(Blocker(**each) for each in told.get("blocked_by") or ())
+    lists = {"labels": tuple(told.get("labels") or ()), "blocked_by": blockers}
+    found: dict[str, Any] = {**told, **times, **lists}
+    return Issue(**found)

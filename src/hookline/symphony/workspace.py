@@ -21,7 +21,7 @@ import socket
 import stat
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -30,7 +30,7 @@ from hookline.engine.threads import Threads
 from hookline.errors import HooklineError
 
 OWN = ".hookline~"
-"""Where the notes, the lock and what is being deleted are; the sign at its end is in no key."""
+"""The folder of the notes, the lock and what is being deleted; the sign at its end is in no key."""
 LONGEST = 255
 _STATES = ("making", "ready", "ending")
 _TRASH = "trash"
@@ -40,14 +40,14 @@ _threads = Threads(cap=8)
 
 
 class WorkspaceError(HooklineError):
-    """A workspace cannot be had. `kind` is one word for the record.
+    """A workspace cannot be had. `kind` is one word for the record, and mostly says that the path is unreadable.
 
     Kinds: workspace_equals_root, workspace_outside_root, workspace_symlink_escape, workspace_path_unreadable,
     workspace_not_a_folder, workspace_taken, workspace_busy, workspace_not_deleted, invalid_workspace_cwd,
     root_locked, root_unusable.
     """
 
-    def __init__(self, message: str, *, kind: str) -> None:
+    def __init__(self, message: str, *, kind: str = "workspace_path_unreadable") -> None:
         super().__init__(message)
         self.kind = kind
 
@@ -83,22 +83,23 @@ def workspace_key(identifier: str | None) -> str:
     if len(key) > LONGEST:
         raise WorkspaceError(
             f"the identifier {identifier[:40]!r}... is too long for the name of a folder: {len(key)} characters,"
-            f" and {LONGEST} are allowed",
-            kind="workspace_path_unreadable",
+            f" and {LONGEST} are allowed"
         )
     return key
 
 
-class Root:
+class WorkspaceRoot:
     """The folder that holds the workspaces, opened, and locked unless it is only looked at."""
 
     def __init__(self, path: str, *, holder: str = "hookline", lock: bool = True) -> None:
         self.path = os.path.realpath(path)
         """Without links: a root may be one, and is what that leads to."""
-        self._fds: list[int] = []
+        self._open = ExitStack()
         self._busy: set[str] = set()
         try:
-            self._fd = self._opened(path, make=lock)
+            if lock:
+                os.makedirs(self.path, exist_ok=True)
+            self._fd = self._open.enter_context(files.opened_folder(self.path))
             self._own = self._folder(self._fd, OWN, make=lock)
             self._notes = {state: self._folder(self._own, state, make=lock) for state in _STATES}
             self._trash = self._folder(self._own, _TRASH, make=lock)
@@ -113,10 +114,9 @@ class Root:
 
     def close(self) -> None:
         """Give the root free for another service."""
-        while self._fds:
-            os.close(self._fds.pop())
+        self._open.close()
 
-    def __enter__(self) -> Root:
+    def __enter__(self) -> WorkspaceRoot:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -134,7 +134,7 @@ class Root:
             self._busy.discard(key)
 
     def find(self, key: str) -> Workspace | None:
-        """What is known of a workspace; None where there is neither a note nor a folder."""
+        """A workspace by its note or its folder; None where there is neither a note nor a folder."""
         if not _KEY.fullmatch(key) or key in (".", ".."):
             raise WorkspaceError(f"{key!r} is no key of a workspace", kind="workspace_outside_root")
         for state in _STATES:
@@ -156,7 +156,7 @@ class Root:
     def begin(self, identifier: str, *, issue_id: str = "", title: str = "", run_id: str = "") -> Workspace:
         """The issue's workspace: the one that is there, or a new one, which is not whole before `finish`.
 
-        One that a crash left half-made must be out of the way by then (`half_made`, `discard`).
+        One that a crash left half-made must be out of the way by then (`discard`).
         """
         key = workspace_key(identifier)
         known = self.find(key)
@@ -165,10 +165,6 @@ class Root:
                 f"{known.path} was left in the middle ({known.state}) and is not put in order yet",
                 kind="workspace_busy",
             )
-        kind = self._kind(key)
-        if kind is not None:
-            self._refuse_unless_folder(key, kind)
-            return self._reused(key, known, identifier, issue_id, title, run_id)
         made = Workspace(
             key=key,
             path=os.path.join(self.path, key),
@@ -180,6 +176,8 @@ class Root:
             state="making",
             created_now=True,
         )
+        if known is not None and self.exists(known):
+            return self._reused(known, made)
         with _told(f"the workspace {made.path} cannot be made"):
             self._drop_note("ready", key)  # of a folder that was deleted by hand
             self._write_note("making", made)
@@ -206,34 +204,38 @@ class Root:
         return replace(workspace, state="ending")
 
     def exists(self, workspace: Workspace) -> bool:
-        """Whether its folder is there; what stands there instead of one is an error."""
+        """True if its folder is there; what stands there instead of one is an error."""
         kind = self._kind(workspace.key)
-        if kind is not None:
-            self._refuse_unless_folder(workspace.key, kind)
+        if kind == stat.S_IFLNK:
+            leads = os.readlink(workspace.key, dir_fd=self._fd)
+            raise WorkspaceError(
+                f"{workspace.path} is a link to {leads!r}; a workspace is a folder of its own, take the link away",
+                kind="workspace_symlink_escape",
+            )
+        if kind not in (None, stat.S_IFDIR):
+            raise WorkspaceError(
+                f"{workspace.path} is not a folder; move it away, it is not touched",
+                kind="workspace_not_a_folder",
+            )
         return kind is not None
 
     @contextmanager
     def opened(self, workspace: Workspace) -> Generator[str]:
         """A path to the very folder that was checked, good while this is open, whatever its name leads to by then."""
-        fd = self._entered(workspace)
-        try:
-            yield f"/proc/self/fd/{fd}"
-        finally:
-            os.close(fd)
+        with ExitStack() as stack:
+            yield f"/proc/self/fd/{self._entered(workspace, stack)}"
 
     def checked(self, workspace: Workspace) -> str:
         """Its path, looked at once more right before an agent is started in it."""
         try:
-            fd = self._entered(workspace)
+            with ExitStack() as stack:
+                opened = os.fstat(self._entered(workspace, stack))
+                there = os.stat(workspace.path, follow_symlinks=False)
         except WorkspaceError as exc:
             raise WorkspaceError(f"no agent is started: {exc}", kind="invalid_workspace_cwd") from exc
-        try:
-            there, opened = os.stat(workspace.path, follow_symlinks=False), os.fstat(fd)
         except OSError as exc:
             why = f"no agent is started: {workspace.path}: {exc.strerror}"
             raise WorkspaceError(why, kind="invalid_workspace_cwd") from exc
-        finally:
-            os.close(fd)
         if not os.path.samestat(there, opened):
             # Somebody moved the root away and put another in its place.
             raise WorkspaceError(
@@ -273,47 +275,36 @@ class Root:
         """Out of its place in one step, so that nobody ever sees half of it; its new name, or None for no folder."""
         if self._kind(key) is None:
             return None
-        name = f"{secrets.token_hex(8)}"
+        name = secrets.token_hex(8)
         files.make_ours(key, self._fd)
         os.rename(key, name, src_dir_fd=self._fd, dst_dir_fd=self._trash)
         return name
 
-    def _reused(
-        self, key: str, known: Workspace | None, identifier: str, issue_id: str, title: str, run_id: str
-    ) -> Workspace:
-        assert known is not None
+    def _reused(self, known: Workspace, wanted: Workspace) -> Workspace:
         if known.run_id:
-            if known.identifier != identifier:
+            if known.identifier != wanted.identifier:
                 raise WorkspaceError(
                     f"{known.path} belongs to the issue {known.identifier!r}, whose key is the same as that of"
-                    f" {identifier!r}; rename one of them",
+                    f" {wanted.identifier!r}; rename one of them",
                     kind="workspace_taken",
                 )
             return known
-        adopted = replace(known, identifier=identifier, issue_id=issue_id, title=title, run_id=run_id)
+        adopted = replace(wanted, created=known.created, state="ready", created_now=False)
         with _told(f"the workspace {known.path} cannot be taken over"):
             self._write_note("ready", adopted)
         return adopted
 
-    def _entered(self, workspace: Workspace) -> int:
+    def _entered(self, workspace: Workspace, stack: ExitStack) -> int:
+        """Its folder, opened until the stack is closed."""
         try:
-            fd = files.open_folder(workspace.key, self._fd)
+            fd = stack.enter_context(files.opened_folder(workspace.key, self._fd))
         except OSError as exc:
-            kind = self._kind(workspace.key)
-            if kind is None:
-                raise WorkspaceError(
-                    f"the workspace {workspace.path} is not there any more", kind="workspace_path_unreadable"
-                ) from exc
-            self._refuse_unless_folder(workspace.key, kind)
-            raise WorkspaceError(
-                f"the workspace {workspace.path} cannot be entered: {exc.strerror}",
-                kind="workspace_path_unreadable",
-            ) from exc
+            if not self.exists(workspace):
+                raise WorkspaceError(f"the workspace {workspace.path} is not there any more") from exc
+            raise WorkspaceError(f"the workspace {workspace.path} cannot be entered: {exc.strerror}") from exc
         if not os.access(f"/proc/self/fd/{fd}", os.X_OK):
-            os.close(fd)
             raise WorkspaceError(
-                f"the workspace {workspace.path} may not be entered; give its folder back its permissions",
-                kind="workspace_path_unreadable",
+                f"the workspace {workspace.path} may not be entered; give its folder back its permissions"
             )
         return fd
 
@@ -324,22 +315,8 @@ class Root:
             return None
         except OSError as exc:
             raise WorkspaceError(
-                f"{os.path.join(self.path, key)} cannot be looked at: {exc.strerror}",
-                kind="workspace_path_unreadable",
+                f"{os.path.join(self.path, key)} cannot be looked at: {exc.strerror}"
             ) from exc
-
-    def _refuse_unless_folder(self, key: str, kind: int) -> None:
-        path = os.path.join(self.path, key)
-        if kind == stat.S_IFLNK:
-            raise WorkspaceError(
-                f"{path} is a link to {os.readlink(key, dir_fd=self._fd)!r}; a workspace is a folder of its own,"
-                " take the link away",
-                kind="workspace_symlink_escape",
-            )
-        if kind != stat.S_IFDIR:
-            raise WorkspaceError(
-                f"{path} is not a folder; move it away, it is not touched", kind="workspace_not_a_folder"
-            )
 
     def _described(self, key: str, state: str, note: dict[str, Any]) -> Workspace:
         return Workspace(
@@ -362,8 +339,7 @@ class Root:
             return None
         except OSError as exc:
             raise WorkspaceError(
-                f"the note on {key} in {os.path.join(self.path, OWN, state)} cannot be read: {exc.strerror}",
-                kind="workspace_path_unreadable",
+                f"the note on {key} in {os.path.join(self.path, OWN, state)} cannot be read: {exc.strerror}"
             ) from exc
         with os.fdopen(fd, "rb") as file:
             try:
@@ -392,13 +368,6 @@ class Root:
         except FileNotFoundError:
             pass
 
-    def _opened(self, path: str, *, make: bool) -> int:
-        if make:
-            os.makedirs(self.path, exist_ok=True)
-        fd = files.open_folder(self.path)
-        self._fds.append(fd)
-        return fd
-
     def _folder(self, parent: int, name: str, *, make: bool) -> int:
         """A folder of ours, opened; -1 where there is none and none is to be made."""
         if parent < 0:
@@ -409,15 +378,13 @@ class Root:
             except FileExistsError:
                 pass
         try:
-            fd = files.open_folder(name, parent)
+            return self._open.enter_context(files.opened_folder(name, parent))
         except FileNotFoundError:
             return -1
-        self._fds.append(fd)
-        return fd
 
     def _lock(self, holder: str) -> None:
         fd = files.open_lock("lock", self._own)
-        self._fds.append(fd)
+        self._open.callback(os.close, fd)
         try:
             files.lock(fd, wait=False)
         except BlockingIOError:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hookline.symphony.agents import Place, Tokens, TurnFailed
+from hookline.symphony.agents import AgentPlace, Tokens, TurnFailed
 from hookline.symphony.agents.codex import CodexAgent
 
 SERVER = Path(__file__).with_name("app_server.py")
@@ -25,7 +25,7 @@ class Codex:
         settings = {"command": command, "read_timeout": 20.0, **settings}
         self.agent = CodexAgent(**settings)
         self.told = []
-        self.place = Place(
+        self.place = AgentPlace(
             workspace=str(folder), env={**os.environ, "MARK": str(folder)}, tell=self.told.append
         )
 
@@ -304,7 +304,7 @@ async def test_the_trackers_secrets_are_not_in_its_environment_even_if_a_profile
         command=show + codex.agent.command, secret_names=frozenset({"LINEAR_API_KEY"}), read_timeout=20.0
     )
     env = {**codex.place.env, "HOME": str(tmp_path), "LINEAR_API_KEY": "secret"}
-    session = await agent.open(Place(workspace=str(tmp_path), env=env, tell=codex.told.append))
+    session = await agent.open(AgentPlace(workspace=str(tmp_path), env=env, tell=codex.told.append))
     await session.close()
     assert (tmp_path / "key").read_text() == "none"
 
@@ -312,7 +312,7 @@ async def test_the_trackers_secrets_are_not_in_its_environment_even_if_a_profile
 @pytest.mark.rule("O21", "M27")
 async def test_a_workspace_that_is_gone_is_not_worked_in(tmp_path):
     codex = Codex(tmp_path, "well")
-    place = Place(workspace=str(tmp_path / "gone"), env={}, tell=codex.told.append)
+    place = AgentPlace(workspace=str(tmp_path / "gone"), env={}, tell=codex.told.append)
     with pytest.raises(TurnFailed) as caught:
         await codex.agent.open(place)
     assert caught.value.kind == "invalid_workspace_cwd"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hookline.errors import UsageError
-from hookline.symphony.agents import Place, Tokens, TurnFailed
+from hookline.symphony.agents import AgentPlace, Tokens, TurnFailed
 from hookline.symphony.agents.builtin import BuiltinAgent
 from hookline.symphony.agents.command import CommandAgent
 from tests.symphony.scenes import PATH, until
@@ -21,7 +21,7 @@ class Desk:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.told = []
-        self.place = Place(
+        self.place = AgentPlace(
             workspace=str(folder),
             env={"PATH": f"{os.path.dirname(sys.executable)}:{PATH}", "MARK": "1"},
             tell=self.told.append,

@@ -13,7 +13,7 @@ import pytest
 from hookline.hookfile.attach import hooks_of
 from hookline.runners.local import LocalRunner
 from hookline.symphony.agents.guard import Once, commands_in, guard_of, in_force, trusted
-from hookline.symphony.types import Agent
+from hookline.symphony.types import AgentSettings
 
 HOOKS = """
 hooks:
@@ -173,7 +173,7 @@ OTHERS = {
 def test_an_agent_that_cannot_be_given_the_guard_runs_without_it_and_that_is_told(made, argv):
     guard = made({"hookline.yaml": HOOKS})
     assert guard.argv(argv) == argv
-    [told] = guard.blind(Agent(kind="command", command=argv))
+    [told] = guard.blind(AgentSettings(kind="command", command=argv))
     assert OTHERS[argv] in told
     for part in ("no-force-push (tool.start)", "slow (agent.end, tool.start)", "at-the-model (model.start, "):
         assert part in told
@@ -181,7 +181,9 @@ def test_an_agent_that_cannot_be_given_the_guard_runs_without_it_and_that_is_tol
     assert "switched-off" not in told
 
 
-@pytest.mark.parametrize("agent", [Agent(kind="codex"), Agent(kind="command", command=("claude", "-p"))])
+@pytest.mark.parametrize(
+    "agent", [AgentSettings(kind="codex"), AgentSettings(kind="command", command=("claude", "-p"))]
+)
 def test_what_an_agent_has_no_event_for_is_told(made, agent):
     [told] = made({"hookline.yaml": HOOKS}).blind(agent)
     assert "has no event for this" in told
@@ -189,7 +191,7 @@ def test_what_an_agent_has_no_event_for_is_told(made, agent):
 
 
 def test_the_built_in_agent_has_all_hooks_around_it(made):
-    assert made({"hookline.yaml": HOOKS}).blind(Agent(kind="builtin", model="x/y")) == []
+    assert made({"hookline.yaml": HOOKS}).blind(AgentSettings(kind="builtin", model="x/y")) == []
 
 
 def test_hooks_that_no_other_process_can_find_are_told(tmp_path, monkeypatch):
@@ -198,7 +200,7 @@ def test_hooks_that_no_other_process_can_find_are_told(tmp_path, monkeypatch):
     hooks = hooks_of(["of_a_module:careful"], LocalRunner())
     guard = guard_of(["of_a_module:careful"], hooks, {"HOME": "/"})
     assert guard.events("codex") == {}
-    [told] = guard.blind(Agent(kind="codex"))
+    [told] = guard.blind(AgentSettings(kind="codex"))
     assert "only Python" in told
     assert "careful (tool.start)" in told
 

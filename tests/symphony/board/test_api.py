@@ -6,10 +6,10 @@ import httpx2
 import pytest
 
 from hookline.errors import UsageError
-from hookline.symphony.agents import Tokens
-from hookline.symphony.board.api import serving
-from hookline.symphony.board.state import Finish, Heard, Looked, Polled, Rules, State, step
-from hookline.symphony.board.view import one_issue, snapshot
+from hookline.symphony.agents import Tokens, Told
+from hookline.symphony.scheduler import step
+from hookline.symphony.state import Finish, Heard, Looked, Polled, Rules, State
+from hookline.symphony.view import StateView, api, serving
 from tests.symphony.board.test_state import issue
 
 RULES = Rules(active=frozenset({"todo"}), terminal=frozenset({"done"}), slots=3)
@@ -18,25 +18,32 @@ RULES = Rules(active=frozenset({"todo"}), terminal=frozenset({"done"}), slots=3)
 def busy():
     """One running, one waiting, one parked."""
     issues = (issue("A-1"), issue("B-1"), issue("C-1"))
-    state, [look] = step(State(), Polled(issues=issues, rules=RULES, now=0))
+    state, [look] = step(State(), Polled(issues=issues), RULES, 0)
     found = {each.id: each for each in issues}
-    state, _ = step(state, Looked(asked=look.ids, found=found, rules=RULES, now=10))
+    state, _ = step(state, Looked(asked=look.ids, found=found), RULES, 10)
     tokens = Tokens(input=10, output=8, total=18)
-    heard = Heard(id="id-A-1", generation=1, now=20, text="hello", session_id="s-1", tokens=tokens)
-    state, _ = step(state, heard)
-    failed = Finish(id="id-B-1", generation=2, outcome="failed", rules=RULES, now=30, error="boom")
-    state, _ = step(state, failed)
-    asked = Finish(id="id-C-1", generation=3, outcome="input_required", rules=RULES, now=30, error="which?")
-    state, _ = step(state, asked)
+    told = Told(kind="notification", text="hello", session_id="s-1", tokens=tokens)
+    heard = Heard(id="id-A-1", generation=1, told=told)
+    state, _ = step(state, heard, RULES, 20)
+    failed = Finish(id="id-B-1", generation=2, outcome="failed", error="boom")
+    state, _ = step(state, failed, RULES, 30)
+    asked = Finish(id="id-C-1", generation=3, outcome="input_required", error="which?")
+    state, _ = step(state, asked, RULES, 30)
     return state
 
 
-def shown(state=None):
-    return snapshot(state or busy(), lambda at: 1_700_000_000 + at, 40, lambda name: f"/root/{name}", None)
+def view():
+    return StateView(
+        state=busy(), clock=lambda at: 1_700_000_000 + at, workspace=lambda name: f"/root/{name}"
+    )
+
+
+def shown():
+    return view().snapshot(40, None)
 
 
 def found(name):
-    return one_issue(busy(), name, lambda at: 1_700_000_000 + at, lambda name: f"/root/{name}")
+    return view().issue(name)
 
 
 @pytest.mark.rule("O29", "M53")
@@ -89,7 +96,7 @@ async def client():
         return {"queued": True, "coalesced": len(asked) > 1}
 
     async with (
-        serving("127.0.0.1", 0, state=shown, issue=found, refresh=refresh) as port,
+        serving(api(shown, found, refresh), "127.0.0.1", 0) as port,
         httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as made,
     ):
         yield made
@@ -129,11 +136,11 @@ async def test_a_port_that_is_taken_is_said():
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1:{port}"):
-            async with serving("127.0.0.1", port, state=shown, issue=found, refresh=dict):
+            async with serving(api(shown, found, dict), "127.0.0.1", port):
                 pass
 
 
 async def test_a_port_that_is_none_is_said():
     with pytest.raises(UsageError, match=r"cannot listen on 127\.0\.0\.1:99999"):
-        async with serving("127.0.0.1", 99999, state=shown, issue=found, refresh=dict):
+        async with serving(api(shown, found, dict), "127.0.0.1", 99999):
             pass

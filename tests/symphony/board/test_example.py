@@ -162,6 +162,18 @@ def test_what_was_finished_while_nobody_looked_is_cleaned_up_at_the_next_start(b
     assert board.story("OLD-1") == [*before, "before_remove"]
 
 
+def test_a_secret_that_an_agent_prints_is_masked_where_the_state_is_shown(board):
+    board.only("ABC-123")
+    board.env["SOME_API_KEY"] = "s3cr3t-of-somebody"
+    file = board.folder / "WORKFLOW.md"
+    chatty = 'while :; do echo "the key is $SOME_API_KEY"; sleep 0.2; done'
+    command = json.dumps(["sh", "-c", chatty])
+    file.write_text(file.read_text().replace("command: python3 ../../agent.py", f"command: {command}"))
+    with board.served("--json") as service:
+        board.until(lambda: "the key is" in (board.folder / "out").read_text(), service)
+    assert "s3cr3t-of-somebody" not in (board.folder / "out").read_text()
+
+
 @pytest.mark.rule("M78")
 def test_a_log_that_cannot_be_written_stops_nobody(board, tmp_path):
     board.only("ABC-124")

@@ -2,8 +2,9 @@
 
 import pytest
 
-from hookline.symphony.board.service import rules_of
-from hookline.symphony.board.state import Finish, Heard, Looked, Ticked, step
+from hookline.symphony.agents import Told
+from hookline.symphony.scheduler import step
+from hookline.symphony.state import Finish, Heard, Looked, Ticked, rules_of
 from tests.symphony.board.test_service import Board
 
 
@@ -36,13 +37,15 @@ async def test_a_fatal_hook_that_fails_has_a_retry_scheduled_with_exponential_ba
     waits = []
     for _ in range(4):
         [retry] = state.retries.values()
-        state, _ = step(state, Ticked(rules=rules, now=retry.due))
+        state, _ = step(state, Ticked(), rules, retry.due)
         found = {retry.issue.id: retry.issue}
-        state, [start] = step(state, Looked(asked=(retry.issue.id,), found=found, rules=rules, now=retry.due))
+        state, [start] = step(state, Looked(asked=(retry.issue.id,), found=found), rules, retry.due)
         end = Finish(
-            id=retry.issue.id, generation=start.generation, outcome="failed", rules=rules, now=retry.due
+            id=retry.issue.id,
+            generation=start.generation,
+            outcome="failed",
         )
-        state, _ = step(state, end)
+        state, _ = step(state, end, rules, retry.due)
         waits.append(state.retries[retry.issue.id].due - retry.due)
     assert waits == pytest.approx([20, 40, 80, 160])
 
@@ -67,8 +70,9 @@ async def test_what_an_agent_says_is_shown_and_changes_nothing_that_is_done(tmp_
         await board.until(lambda: board.agent.open_now == 1)
         service = board.service
         [running] = service.state.running.values()
-        heard = Heard(id=running.issue.id, generation=running.generation, now=running.heard, text=text)
-        state, actions = step(service.state, heard)
+        told = Told(kind="notification", text=text)
+        heard = Heard(id=running.issue.id, generation=running.generation, told=told)
+        state, actions = step(service.state, heard, rules_of(board.watched.workflow), running.heard)
         assert actions == []
         [after] = state.running.values()
         assert (after.issue, after.attempt, after.ending, after.clean) == (

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from hookline.symphony.board import reload as reloading
-from hookline.symphony.board.reload import Watched
+from hookline.symphony import read as reloading
+from hookline.symphony.read import WatchedWorkflow
 from hookline.symphony.trackers import TrackerError
 from hookline.symphony.types import WorkflowError
 
@@ -27,7 +27,7 @@ def told():
 
 @pytest.fixture
 def watched(file, told):
-    return Watched(str(file), {}, told=told.append)
+    return WatchedWorkflow(str(file), {}, told=told.append)
 
 
 def written(file, text):
@@ -107,7 +107,7 @@ def test_a_file_that_is_only_touched_is_the_same(file, watched):
 def test_the_first_one_must_be_good(file, case):
     file.write_text(INVALID[case][0])
     with pytest.raises(WorkflowError):
-        Watched(str(file), {})
+        WatchedWorkflow(str(file), {})
 
 
 @pytest.mark.rule("W34")
@@ -116,7 +116,7 @@ def test_a_check_of_the_services_own_is_part_of_being_good(file, told):
         if "forbidden" in workflow.prompt:
             raise TrackerError("no such tracker", kind="unsupported_tracker_kind")
 
-    watched = Watched(str(file), {}, told=told.append, check=check)
+    watched = WatchedWorkflow(str(file), {}, told=told.append, check=check)
     written(file, GOOD + "forbidden\n")
     assert watched.look()
     assert watched.problem == "no such tracker"

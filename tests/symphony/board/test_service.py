@@ -12,15 +12,15 @@ from hookline.handlers.python import python_hook
 from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
 from hookline.runners.local import LocalRunner
+from hookline.symphony import read as reloading
 from hookline.symphony.agents import Told, TurnFailed
-from hookline.symphony.attempt import Site
-from hookline.symphony.board import reload as reloading
-from hookline.symphony.board.reload import Watched
-from hookline.symphony.board.service import Service
+from hookline.symphony.attempt import SiteWorker
+from hookline.symphony.hooks import AttemptSite
+from hookline.symphony.read import WatchedWorkflow
+from hookline.symphony.service import Service
 from hookline.symphony.trackers import TrackerError
 from hookline.symphony.trackers.folder import FolderTracker
-from hookline.symphony.worker import SiteWorker
-from hookline.symphony.workspace import Root
+from hookline.symphony.workspace import WorkspaceRoot
 
 WORKFLOW = """---
 tracker:
@@ -103,12 +103,12 @@ class Board:
         return file.read_text().splitlines() if file.exists() else []
 
     async def __aenter__(self):
-        self.watched = Watched(str(self.file), {}, told=self.told.append)
+        self.watched = WatchedWorkflow(str(self.file), {}, told=self.told.append)
         self.runner = LocalRunner(cap=100)
         self.journal = MemoryJournal()
-        self.site = Site(
+        self.site = AttemptSite(
             current=lambda: self.watched.workflow,
-            root=Root(self.watched.workflow.root),
+            root=WorkspaceRoot(self.watched.workflow.root),
             runner=self.runner,
             environ=dict(os.environ),
             recorder=Recorder(self.journal),
@@ -142,7 +142,7 @@ class Board:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(reloading, "EVERY", 0.02)
-    monkeypatch.setattr("hookline.symphony.board.state.CONTINUE_AFTER", 0.05)
+    monkeypatch.setattr("hookline.symphony.scheduler.CONTINUE_AFTER", 0.05)
 
 
 @pytest.mark.rule("O2", "M21", "M22", "M23", "M24", "M45", "O13")

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from hookline.symphony.issue import Blocker
 from hookline.symphony.trackers import TrackerError
 from hookline.symphony.trackers.folder import FolderTracker
+from hookline.symphony.types import Blocker
 
 ALL = ("Todo", "In Progress", "Done")
 

@@ -1,16 +1,14 @@
 """Linear and GitHub over HTTP, against loopback servers that answer as theirs do."""
 
 import time
-from pathlib import Path
 
 import pytest
 
-from hookline.symphony.issue import Blocker
-from hookline.symphony.trackers import TrackerError
-from hookline.symphony.trackers.client import Api, seconds_until
+from hookline.symphony.run import tracker_of
+from hookline.symphony.trackers import Api, TrackerError, seconds_until
 from hookline.symphony.trackers.github import GithubTracker
 from hookline.symphony.trackers.linear import LinearTracker
-from hookline.symphony.trackers.names import KINDS, tracker_of
+from hookline.symphony.types import TRACKERS, Blocker, TrackerSettings, Workflow
 from tests.fakes.trackers import FakeGithub, FakeLinear, Trouble, github_issue, linear_issue
 
 
@@ -157,7 +155,7 @@ async def test_a_slow_server_is_given_up():
 
 
 async def test_an_answer_without_end_is_not_kept(monkeypatch):
-    monkeypatch.setattr("hookline.symphony.trackers.client.LARGEST", 1000)
+    monkeypatch.setattr("hookline.symphony.trackers.LARGEST", 1000)
     with FakeGithub() as fake:
         fake.trouble = [Trouble(body="x" * 2000)]
         api = Api("It", fake.url, {})
@@ -185,7 +183,11 @@ async def test_an_answer_without_end_is_not_kept(monkeypatch):
             "owner/name",
         ),
         (lambda: GithubTracker({}, {"GITHUB_TOKEN": "t"}), "invalid_tracker_config", "owner/name"),
-        (lambda: tracker_of("jira", {}, {}, Path(), ()), "unsupported_tracker_kind", "known: folder"),
+        (
+            lambda: tracker_of(Workflow(file="WORKFLOW.md", tracker=TrackerSettings(kind="jira")), {}),
+            "unsupported_tracker_kind",
+            "known: folder",
+        ),
     ],
 )
 def test_a_wrong_configuration_says_what_would_be_right(made, kind, said):
@@ -375,7 +377,10 @@ def test_every_kind_says_what_it_is_and_can_be_made(tmp_path):
         "linear": ({"project_slug": "p"}, {"LINEAR_API_KEY": "k"}),
         "github": ({"repository": "o/r"}, {"GITHUB_TOKEN": "t"}),
     }
-    assert set(given) == set(KINDS)
+    assert set(given) == set(TRACKERS)
     for name, (provider, env) in given.items():
-        assert tracker_of(name, provider, env, tmp_path, ("Done",)) is not None
-        assert all((KINDS[name].about, KINDS[name].active, KINDS[name].terminal, KINDS[name].identifier))
+        settings = TrackerSettings(kind=name, provider=provider, terminal_states=("Done",))
+        made = tracker_of(Workflow(file=str(tmp_path / "WORKFLOW.md"), tracker=settings), env)
+        assert made is not None
+        kind = TRACKERS[name]
+        assert all((kind.about, kind.active, kind.terminal, kind.identifier))

@@ -1,14 +1,30 @@
-"""The protocol of coding agents: what works on an issue in its workspace, one turn after another."""
+"""The protocol of coding agents: what works on an issue in its workspace, one turn after another.
+
+And what they share: a session whose turns may not be silent for too long, and a conversation with a process in lines
+of JSON.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+import itertools
+import json
+import os
+import secrets
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from hookline.errors import AgentFailed
+from hookline.runners import Output
+from hookline.runners.local import Piped
+from hookline.tasks import cancel_and_wait
 
-__all__ = ["AgentSession", "CodingAgent", "Place", "Tokens", "Told", "TurnFailed"]
+LONGEST_LINE = 10 * 1024 * 1024
+_CHUNK = 65536
+_KEPT_OF_ERRORS = 16384
+
+Message = dict[str, Any]
 
 
 class TurnFailed(AgentFailed):
@@ -22,6 +38,11 @@ class TurnFailed(AgentFailed):
         super().__init__(message)
         self.kind = kind
 
+    def told(self) -> Told:
+        """The event of a turn that ended so."""
+        known = self.kind in ("turn_failed", "turn_cancelled", "turn_input_required")
+        return Told(kind=self.kind if known else "turn_ended_with_error", text=str(self))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
@@ -30,6 +51,16 @@ class Tokens:
     input: int = 0
     output: int = 0
     total: int = 0
+
+    def __add__(self, other: Tokens) -> Tokens:
+        return Tokens(
+            input=self.input + other.input, output=self.output + other.output, total=self.total + other.total
+        )
+
+    def __sub__(self, other: Tokens) -> Tokens:
+        return Tokens(
+            input=self.input - other.input, output=self.output - other.output, total=self.total - other.total
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +79,12 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where an agent works: the workspace, the whole environment, and who is told what it does."""
+class AgentPlace:
+    """The workspace that an agent works in, its whole environment, and a callback for what it does."""
 
     workspace: str
     env: Mapping[str, str]
     tell: Callable[[Told], None]
-    title: str = ""
     issue: Mapping[str, Any] | None = None
 
 
@@ -65,7 +95,7 @@ class AgentSession(Protocol):
     def id(self) -> str: ...
 
     async def turn(self, prompt: str) -> str:
-        """One turn; what the agent said at its end. A turn that did not end well is a TurnFailed."""
+        """Take one turn, and return the agent's last message. A turn that did not end well is a TurnFailed."""
         ...
 
     async def close(self) -> None:
@@ -76,4 +106,222 @@ class AgentSession(Protocol):
 class CodingAgent(Protocol):
     """One kind of agent with its settings."""
 
-    async def open(self, place: Place) -> AgentSession: ...
+    async def open(self, place: AgentPlace) -> AgentSession: ...
+
+
+class TurnSession:
+    """A session whose turns are tasks of their own, each of which has to give a sign of life now and then."""
+
+    def __init__(self, place: AgentPlace, silence: float) -> None:
+        self.id = secrets.token_hex(6)
+        self._place = place
+        self._silence = silence
+        self._going: asyncio.Task[str] | None = None
+        self._tokens = Tokens()
+
+    async def close(self) -> None:
+        if self._going is not None and not self._going.done():
+            await cancel_and_wait(self._going, insist=True)
+
+    async def _taken(self, work: Coroutine[Any, Any, str], heard: Callable[[], float]) -> str:
+        """The answer of a turn; past the limit of silence it is cancelled, waited for, and a TurnFailed.
+
+        `heard` is when it last gave a sign, in the loop's time. Cancelled ourselves, we end it first as well.
+        """
+        loop = asyncio.get_running_loop()
+        self._going = turn = loop.create_task(work)
+        try:
+            while not turn.done():
+                left = heard() + self._silence - loop.time()
+                if left <= 0:
+                    why = f"nothing was heard of the agent for {self._silence:g} s"
+                    raise TurnFailed(why, kind="turn_timeout")
+                await asyncio.wait({turn}, timeout=left)
+            if turn.cancelled():
+                raise TurnFailed("the turn was ended", kind="turn_cancelled")
+            said = turn.result()
+        except BaseException as exc:
+            await cancel_and_wait(turn, insist=True)
+            if isinstance(exc, TurnFailed):
+                self._place.tell(exc.told())
+            raise
+        told = Told(kind="turn_completed", text=said[-500:], tokens=self._tokens, session_id=self.id)
+        self._place.tell(told)
+        return said
+
+
+class LineBuffer:
+    """Bytes as lines, in whatever parts they come. A line of more than ten megabytes is None."""
+
+    def __init__(self) -> None:
+        self._line = bytearray()
+        self._too_long = False
+
+    def add(self, part: bytes) -> Iterator[bytes | None]:
+        """The lines that this part completes."""
+        *whole, rest = part.split(b"\n")
+        for piece in whole:
+            self._grow(piece)
+            yield self.take()
+        self._grow(rest)
+
+    def take(self) -> bytes | None:
+        """The line as far as it has come; the next one begins."""
+        line = None if self._too_long else bytes(self._line)
+        self._line.clear()
+        self._too_long = False
+        return line
+
+    def _grow(self, piece: bytes) -> None:
+        if len(self._line) + len(piece) > LONGEST_LINE:
+            self._too_long = True
+            self._line.clear()
+        if not self._too_long:
+            self._line += piece
+
+
+class Conversation:
+    """One process at the other end. `heard` gets its notes; `asked` gives the answer to its requests.
+
+    A line longer than ten megabytes is left out, and one that is no JSON object too; `odd` is told of either.
+    """
+
+    def __init__(
+        self,
+        process: Piped,
+        *,
+        heard: Callable[[str, Message], None],
+        asked: Callable[[str, Message], Message],
+        odd: Callable[[str], None],
+    ) -> None:
+        self._process = process
+        self._heard, self._asked, self._odd = heard, asked, odd
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Message]] = {}
+        self._lines = LineBuffer()
+        self._errors = bytearray()
+        self._unsent = bytearray()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(process.stdout, self._read)
+        self._loop.add_reader(process.stderr, self._read_errors)
+
+    async def request(self, method: str, params: Mapping[str, Any], timeout: float) -> Message:
+        """Its answer within `timeout` seconds, whatever else it says meanwhile."""
+        number = next(self._ids)
+        answer: asyncio.Future[Message] = self._loop.create_future()
+        self._waiting[number] = answer
+        try:
+            self._send({"id": number, "method": method, "params": params})
+            await asyncio.wait({answer, self.ended}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return _result(method, answer.result())
+            if self.ended.done():
+                raise self.gone()
+            raise TurnFailed(f"{method} was not answered in {timeout:g} s", kind="response_timeout")
+        finally:
+            del self._waiting[number]
+
+    def note(self, method: str) -> None:
+        """Send a message that has no answer."""
+        self._send({"method": method})
+
+    def gone(self) -> TurnFailed:
+        """The error for a process that ended in the middle of a turn."""
+        said = Output(head=bytes(self._errors), total=len(self._errors)).last_lines()
+        return TurnFailed(f"the agent's process has ended{f': {said}' if said else ''}", kind="port_exit")
+
+    def close(self) -> None:
+        """Stop listening; the process itself is ended by whoever started it."""
+        for fd in (self._process.stdout, self._process.stderr):
+            self._loop.remove_reader(fd)
+        self._loop.remove_writer(self._process.stdin)
+        self._end()
+
+    def _end(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        self._unsent += json.dumps(message).encode() + b"\n"
+        self._write()
+
+    def _write(self) -> None:
+        try:
+            while self._unsent:
+                del self._unsent[: os.write(self._process.stdin, self._unsent)]
+        except BlockingIOError:
+            self._loop.add_writer(self._process.stdin, self._write)
+            return
+        except OSError:
+            # It does not read any more; that it has ended is seen where we read.
+            self._unsent.clear()
+        self._loop.remove_writer(self._process.stdin)
+
+    def _read(self) -> None:
+        part = read_part(self._process.stdout)
+        if part is None:
+            return
+        if not part:
+            self._loop.remove_reader(self._process.stdout)
+            self._end()
+            return
+        for line in self._lines.add(part):
+            self._take(line)
+
+    def _take(self, line: bytes | None) -> None:
+        if line is None:
+            self._odd(f"a line of more than {LONGEST_LINE} bytes was left out")
+            return
+        if not line.strip():
+            return
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        if isinstance(message, dict):
+            self._take_message(cast("Message", message))
+        else:
+            self._odd(f"a line that is no message: {line[:200].decode('utf-8', 'replace')!r}")
+
+    def _take_message(self, message: Message) -> None:
+        method, params = message.get("method"), message.get("params")
+        given = cast("Message", params) if isinstance(params, dict) else {}
+        # Its requests have numbers of their own, which may be the same as ours: what has a method is no answer.
+        if not isinstance(method, str):
+            waiting = self._waiting.get(cast("int", message.get("id")))
+            if waiting is not None and not waiting.done():
+                waiting.set_result(message)
+        elif "id" in message:
+            self._send({"id": message["id"], **self._asked(method, given)})
+        else:
+            self._heard(method, given)
+
+    def _read_errors(self) -> None:
+        part = read_part(self._process.stderr)
+        if part is None:
+            return
+        if not part:
+            self._loop.remove_reader(self._process.stderr)
+            return
+        self._errors += part
+        del self._errors[:-_KEPT_OF_ERRORS]
+
+
+def read_part(fd: int) -> bytes | None:
+    """The bytes that can be read now: None where there are none yet, empty at the end."""
+    try:
+        return os.read(fd, _CHUNK)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+def _result(method: str, answer: Message) -> Message:
+    error = answer.get("error")
+    if error is not None:
+        said = cast("Message", error).get("message") if isinstance(error, dict) else error
+        raise TurnFailed(f"{method} was refused: {said}", kind="response_error")
+    result = answer.get("result")
+    return cast("Message", result) if isinstance(result, dict) else {}

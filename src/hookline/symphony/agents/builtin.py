@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from hookline.agent.ready_tools import READY, bash_tool, ready_tool
@@ -12,19 +11,16 @@ from hookline.agent.sdk import Agent
 from hookline.agent.tools import Tool
 from hookline.engine.hook import Hook
 from hookline.engine.plain import as_text, plain
-from hookline.engine.point import Point, Scope
 from hookline.engine.record import Journal, Record
 from hookline.errors import RunEnded
 from hookline.runners.local import LocalRunner
-from hookline.symphony.agents import Place, Tokens, Told, TurnFailed
-from hookline.symphony.agents.stall import unless_silent
-from hookline.tasks import cancel_and_wait
+from hookline.symphony.agents import AgentPlace, Tokens, Told, TurnFailed, TurnSession
+from hookline.symphony.agents.guard import inner_points
 
 SYSTEM = (
     "You work on one issue in a folder of its own. Look at the files, change what the issue asks for, check that it"
     " works, and say at the end what you did."
 )
-_OUTER = frozenset({Scope.WORKSPACE, Scope.RUN})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +33,7 @@ class BuiltinAgent:
     hooks: tuple[Hook, ...] = ()
     journal: Journal | None = None
 
-    async def open(self, place: Place) -> BuiltinSession:
+    async def open(self, place: AgentPlace) -> BuiltinSession:
         session = BuiltinSession(self, place)
         try:
             session.agent.live_model()
@@ -49,16 +45,13 @@ class BuiltinAgent:
         return session
 
 
-class BuiltinSession:
+class BuiltinSession(TurnSession):
     """One conversation of the built-in agent. Its shell has the environment of the place, and no other."""
 
-    def __init__(self, settings: BuiltinAgent, place: Place) -> None:
-        self.id = secrets.token_hex(6)
+    def __init__(self, settings: BuiltinAgent, place: AgentPlace) -> None:
+        super().__init__(place, settings.silence)
         self._settings = settings
-        self._place = place
         self._runner = LocalRunner()
-        self._going: asyncio.Task[str] | None = None
-        self._tokens = Tokens()
         self._last = 0.0
         provider, _, model = settings.model.partition("/")
         self.agent = Agent(
@@ -72,60 +65,35 @@ class BuiltinSession:
 
     async def turn(self, prompt: str) -> str:
         self._last = asyncio.get_running_loop().time()
-        self._going = asyncio.get_running_loop().create_task(self._taken(prompt))
-        try:
-            said = await unless_silent(self._going, lambda: self._last, self._settings.silence)
-        except TurnFailed as exc:
-            self._place.tell(Told(kind="turn_failed", text=str(exc)))
-            raise
-        self._place.tell(
-            Told(kind="turn_completed", text=said[-500:], tokens=self._tokens, session_id=self.id)
-        )
-        return said
+        return await self._taken(self._run(prompt), lambda: self._last)
 
     async def close(self) -> None:
-        if self._going is not None and not self._going.done():
-            await cancel_and_wait(self._going, insist=True)
+        await super().close()
         try:
             await self.agent.close()
         finally:
             await self._runner.close()
 
-    async def _taken(self, prompt: str) -> str:
+    async def _run(self, prompt: str) -> str:
+        inner = [(hook, inner_points(hook)) for hook in self._settings.hooks]
         try:
             result = await self.agent.run(
                 prompt,
                 session_id=self.id,
-                hooks=_inner(self._settings.hooks),
+                hooks=[replace(hook, points=points) for hook, points in inner if points],
                 journal=self._settings.journal,
                 watch=[self._heard],
                 workspace=self._place.workspace,
             )
         except RunEnded as exc:
             raise TurnFailed(str(exc), kind="turn_failed") from exc
-        used, before = result.usage, self._tokens
-        self._tokens = Tokens(
-            input=before.input + used.input_tokens,
-            output=before.output + used.output_tokens,
-            total=before.total + used.total_tokens,
-        )
+        used = result.usage
+        self._tokens += Tokens(input=used.input_tokens, output=used.output_tokens, total=used.total_tokens)
         return as_text(plain(result.result))
 
     def _heard(self, record: Record) -> None:
         self._last = asyncio.get_running_loop().time()
         self._place.tell(Told(kind="notification", text=type(record).__name__.lower()))
-
-
-def _inner(hooks: Iterable[Hook]) -> list[Hook]:
-    """Hooks without the points of workspace and run, which the attempt itself has."""
-    found: list[Hook] = []
-    for hook in hooks:
-        points = frozenset(
-            point for point in hook.points if not (isinstance(point, Point) and point.scope in _OUTER)
-        )
-        if points:
-            found.append(replace(hook, points=points))
-    return found
 
 
 def _tools(names: tuple[str, ...] | None, runner: LocalRunner, env: Mapping[str, str]) -> list[Tool]:

@@ -17,9 +17,8 @@ from typing import Any, cast
 
 from hookline.runners import Order
 from hookline.runners.local import piped
-from hookline.symphony.agents import Place, Tokens, Told, TurnFailed
+from hookline.symphony.agents import AgentPlace, Conversation, Message, Tokens, Told, TurnFailed
 from hookline.symphony.agents.guard import commands_in, in_force, trusted
-from hookline.symphony.agents.jsonrpc import Conversation, Message
 
 INTERRUPT = 2.0
 """Seconds that an interrupted turn has to say that it ended."""
@@ -27,7 +26,7 @@ INTERRUPT = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodexAgent:
-    """How Codex is started and what it may do. Times are in seconds; `config` goes to Codex as it is.
+    """Codex: its command, and what it may do. Times are in seconds; `config` goes to Codex as it is.
 
     `hooks` are more hooks of its own kind, by event; without them in force nothing is begun.
     """
@@ -42,7 +41,7 @@ class CodexAgent:
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     hooks: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
-    async def open(self, place: Place) -> CodexSession:
+    async def open(self, place: AgentPlace) -> CodexSession:
         _check_folder(place.workspace)
         env = {name: value for name, value in place.env.items() if name not in self.secret_names}
         stack = AsyncExitStack()
@@ -72,7 +71,7 @@ class CodexSession:
 
     talk: Conversation
 
-    def __init__(self, agent: CodexAgent, place: Place, stack: AsyncExitStack) -> None:
+    def __init__(self, agent: CodexAgent, place: AgentPlace, stack: AsyncExitStack) -> None:
         self._agent = agent
         self._place = place
         self._stack = stack
@@ -102,9 +101,9 @@ class CodexSession:
             raise _unguarded()
 
     async def _trust(self) -> Message:
-        """That the workspace is not trusted, in Codex's own words, unless the user has said something about it.
+        """The configuration that leaves the workspace untrusted, unless the user has said something about it.
 
-        Else Codex would write into the user's configuration that it is, and from then on start the programs that a
+        Else Codex would write into the user's configuration that it is trusted, and from then on start the programs that a
         repository names in its `.codex` folder.
         """
         workspace = self._place.workspace
@@ -172,7 +171,7 @@ class CodexSession:
             self._tell("session_started", session_id=self.id)
             return self._ended(await self._end_of_turn(self._done))
         except TurnFailed as exc:
-            self._tell(_EVENTS.get(exc.kind, "turn_ended_with_error"), str(exc))
+            self._place.tell(exc.told())
             raise
         finally:
             self._done = None
@@ -270,12 +269,6 @@ class CodexSession:
     def _tell(self, kind: str, text: str = "", session_id: str | None = None) -> None:
         self._place.tell(Told(kind=kind, text=text, session_id=session_id))
 
-
-_EVENTS = {
-    "turn_failed": "turn_failed",
-    "turn_cancelled": "turn_cancelled",
-    "turn_input_required": "turn_input_required",
-}
 
 Grant = Callable[[Message], Message]
 # What grants a request, where that makes sense, and what declines it. A request that is in neither is an error to it.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,17 +19,13 @@ from hookline.errors import UsageError
 from hookline.runners import Ending, Order, Output
 from hookline.runners.child import Child, PopenChild, StandardFiles
 from hookline.runners.local import LocalRunner
-from hookline.symphony.agents import Place, Tokens, Told, TurnFailed
-from hookline.symphony.agents.stall import unless_silent
-from hookline.tasks import cancel_and_wait
+from hookline.symphony.agents import AgentPlace, LineBuffer, Tokens, Told, TurnFailed, TurnSession, read_part
 
 PROMPT = "{prompt}"
 KEPT = 256 * 1024
 """Bytes of an agent's output that are kept, from its end."""
-LONGEST_LINE = 10 * 1024 * 1024
 _OFTEN = 0.1
 """Seconds between two signs of life that are passed on."""
-_CHUNK = 65536
 _ARGUMENT = 128 * 1024
 """Bytes of one argument that Linux takes."""
 
@@ -46,7 +41,7 @@ class CommandAgent:
         if not self.argv:
             raise UsageError("a command-line agent needs a command, such as claude -p")
 
-    async def open(self, place: Place) -> CommandSession:
+    async def open(self, place: AgentPlace) -> CommandSession:
         program = self.argv[0]
         found = shutil.which(
             os.path.join(place.workspace, program) if "/" in program else program, path=place.env.get("PATH")
@@ -60,57 +55,42 @@ class CommandAgent:
         return CommandSession(self, place)
 
 
-class CommandSession:
+class CommandSession(TurnSession):
     """The turns of one attempt. What a turn started is gone when the turn is."""
 
-    def __init__(self, agent: CommandAgent, place: Place) -> None:
-        self.id = secrets.token_hex(6)
+    def __init__(self, agent: CommandAgent, place: AgentPlace) -> None:
+        super().__init__(place, agent.silence)
         self._agent = agent
-        self._place = place
         self._runner = LocalRunner(cap=1)
         self._first: str | None = None
-        self._going: asyncio.Task[str] | None = None
-        self._tokens = Tokens()
         place.tell(Told(kind="session_started", session_id=self.id))
 
     async def turn(self, prompt: str) -> str:
         whole = prompt if self._first is None else f"{self._first}\n\n{prompt}"
         self._first = self._first or prompt
-        listening = _Listening(self._place.tell)
-        self._going = asyncio.get_running_loop().create_task(self._taken(whole, listening))
+        output = _AgentOutput(self._place.tell)
         try:
-            said = await unless_silent(self._going, listening.heard, self._agent.silence)
-        except TurnFailed as exc:
-            self._place.tell(Told(kind=_EVENTS.get(exc.kind, "turn_ended_with_error"), text=str(exc)))
-            raise
+            return await self._taken(self._run(whole, output), output.heard)
         finally:
-            listening.close()
-        self._place.tell(
-            Told(kind="turn_completed", text=said[-500:], tokens=self._tokens, session_id=self.id)
-        )
-        return said
+            output.close()
 
     async def close(self) -> None:
-        if self._going is not None and not self._going.done():
-            await cancel_and_wait(self._going, insist=True)
+        await super().close()
         await self._runner.close()
 
-    async def _taken(self, prompt: str, listening: _Listening) -> str:
+    async def _run(self, prompt: str, output: _AgentOutput) -> str:
         argv, stdin = _filled(self._agent.argv, prompt)
         order = Order(argv=argv, cwd=self._place.workspace, env=self._place.env, stdin=stdin)
         try:
-            ending = await self._runner.run(order, listening.start)
-            listening.read_rest()
+            ending = await self._runner.run(order, output.start)
+            output.read_rest()
         finally:
-            listening.close()
-        self._tokens = _sum(self._tokens, listening.tokens)
-        trouble = _trouble(argv[0], ending, listening)
+            output.close()
+        self._tokens += output.tokens
+        trouble = _trouble(argv[0], ending, output)
         if trouble is not None:
             raise trouble
-        return listening.answer()
-
-
-_EVENTS = {"turn_failed": "turn_failed", "turn_cancelled": "turn_cancelled"}
+        return output.answer()
 
 
 def _filled(argv: tuple[str, ...], prompt: str) -> tuple[tuple[str, ...], bytes]:
@@ -128,20 +108,20 @@ def _filled(argv: tuple[str, ...], prompt: str) -> tuple[tuple[str, ...], bytes]
     return tuple(word.replace(PROMPT, content.decode()) for word in argv), b""
 
 
-def _trouble(program: str, ending: Ending, listening: _Listening) -> TurnFailed | None:
-    last = listening.last_lines()
+def _trouble(program: str, ending: Ending, output: _AgentOutput) -> TurnFailed | None:
+    last = output.last_lines()
     why = f": {last}" if last else ""
     if ending.not_started is not None:
         return TurnFailed(f"the agent could not start: {ending.not_started}", kind="codex_not_found")
     if ending.exit_code != 0:
         return TurnFailed(f"the agent {program} {ending.in_words()}{why}", kind="port_exit")
-    if listening.failed:
+    if output.failed:
         return TurnFailed(f"the agent says that it failed{why}", kind="turn_failed")
     return None
 
 
-class _Listening:
-    """What a process says while it runs, and when that was. Its pipes are ours, the rest is the runner's."""
+class _AgentOutput:
+    """The output of a process while it runs, and when it last printed. Its pipes are ours, the rest is the runner's."""
 
     def __init__(self, tell: Callable[[Told], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -149,7 +129,7 @@ class _Listening:
         self._last = self._told = self._loop.time()
         self._kept: dict[int, bytearray] = {}
         self._open: set[int] = set()
-        self._line = bytearray()
+        self._lines = LineBuffer()
         self._said: str | None = None
         self.tokens = Tokens()
         self.failed = False
@@ -176,7 +156,7 @@ class _Listening:
             for _ in range(32):
                 if fd not in self._open or fd not in self._kept or not self._read(fd):
                     break
-        self._heed(bytes(self._line))
+        self._heed(self._lines.take())
 
     def close(self) -> None:
         self._close(*list(self._open))
@@ -197,13 +177,10 @@ class _Listening:
         return bytes(self._kept.get(fd, b"")).decode("utf-8", "replace")
 
     def _read(self, fd: int) -> bool:
-        """Whether there may be more."""
-        try:
-            part = os.read(fd, _CHUNK)
-        except BlockingIOError:
+        """True if there may be more."""
+        part = read_part(fd)
+        if part is None:
             return False
-        except OSError:
-            part = b""
         if not part:
             self._close(fd)
             return False
@@ -213,24 +190,16 @@ class _Listening:
             del kept[:-KEPT]
         self._last = self._loop.time()
         if fd == self._reading[0]:
-            self._take_lines(part)
+            for line in self._lines.add(part):
+                self._heed(line)
         if self._last - self._told >= _OFTEN:
             self._told = self._last
             self._tell(Told(kind="notification", text=_end_of(part)))
         return True
 
-    def _take_lines(self, part: bytes) -> None:
-        first, *rest = part.split(b"\n")
-        self._line += first
-        for line in rest:
-            self._heed(bytes(self._line))
-            self._line = bytearray(line)
-        if len(self._line) > LONGEST_LINE:
-            self._line.clear()
-
-    def _heed(self, line: bytes) -> None:
+    def _heed(self, line: bytes | None) -> None:
         """Take from a line of JSON what Claude Code and Codex say of themselves there."""
-        if not line.startswith(b"{"):
+        if line is None or not line.startswith(b"{"):
             return
         try:
             value = json.loads(line)
@@ -243,7 +212,7 @@ class _Listening:
         self.failed = self.failed or told.get("is_error") is True or told.get("type") == "turn.failed"
         usage = told.get("usage")
         if told.get("type") in ("result", "turn.completed") and isinstance(usage, dict):
-            self.tokens = _sum(self.tokens, _tokens(cast("dict[str, Any]", usage)))
+            self.tokens += _tokens(cast("dict[str, Any]", usage))
 
     def _pipe(self) -> tuple[int, int]:
         ends = os.pipe()
@@ -273,12 +242,6 @@ def _tokens(usage: Mapping[str, Any]) -> Tokens:
     numbers = [usage.get(name) for name in ("input_tokens", "output_tokens")]
     read, written = (each if type(each) is int and each >= 0 else 0 for each in numbers)
     return Tokens(input=read, output=written, total=read + written)
-
-
-def _sum(one: Tokens, other: Tokens) -> Tokens:
-    return Tokens(
-        input=one.input + other.input, output=one.output + other.output, total=one.total + other.total
-    )
 
 
 def _end_of(part: bytes) -> str:

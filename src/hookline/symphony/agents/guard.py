@@ -21,7 +21,7 @@ from hookline.claude.events import CALLERS
 from hookline.engine.hook import Hook, Mode
 from hookline.engine.point import Point, Scope
 from hookline.journal.home import default_path
-from hookline.symphony.types import Agent
+from hookline.symphony.types import AgentSettings
 
 SHORTEST_LIMIT = 600
 """Seconds that an agent waits for a hook at least; what a hook may take is limited by hookline itself."""
@@ -42,7 +42,7 @@ class Guard:
     home: str
 
     def events(self, caller: str) -> dict[str, list[dict[str, Any]]]:
-        """What the agent is told to run, by its own names of events, in the form that Claude Code and Codex share.
+        """The commands for the agent to run, by its own names of events, in the form that Claude Code and Codex share.
 
         Only events at which a hook stands are there; the others cost nothing.
         """
@@ -65,8 +65,8 @@ class Guard:
         settings = {"disableAllHooks": False, "hooks": self.events("claude")}
         return (argv[0], "--settings", json.dumps(settings), *argv[1:])
 
-    def blind(self, agent: Agent) -> list[str]:
-        """Which hooks do not see what this agent does, and why."""
+    def blind(self, agent: AgentSettings) -> list[str]:
+        """Warnings on hooks that do not see what this agent does, with the reason."""
         if agent.kind == "builtin":
             return []
         everyone = [hook for hooks in self.files.values() for hook in hooks]
@@ -140,7 +140,7 @@ def trusted(listed: Listed, commands: frozenset[str]) -> dict[str, dict[str, Any
 
 
 def in_force(listed: Listed, commands: frozenset[str]) -> bool:
-    """Whether Codex will run every one of these commands."""
+    """True if Codex will run every one of these commands."""
     running = {
         each.get("command")
         for each in listed
@@ -153,8 +153,8 @@ def _points(caller: str) -> dict[str, Point | str]:
     return {event: point or f"x.{caller}.{event}" for event, point in CALLERS[caller].items()}
 
 
-def _inner(hook: Hook) -> frozenset[Point | str]:
-    """Where it stands inside the agent's own work; the rest is the service's."""
+def inner_points(hook: Hook) -> frozenset[Point | str]:
+    """The points of a hook inside the agent's own work; the points of workspace and run are the service's."""
     outer = {point for point in hook.points if isinstance(point, Point) and point.scope in _OUTER}
     return hook.points - outer
 
@@ -177,8 +177,8 @@ def _why_not(argv: tuple[str, ...]) -> str | None:
 
 
 def _sentence(why: str, hooks: Iterable[Hook], asked: frozenset[Point | str] = frozenset()) -> Iterator[str]:
-    """What is to be told of hooks of which not every inner point is `asked` for; nothing where all are."""
-    unseen = {hook.name: ", ".join(sorted(map(str, _inner(hook) - asked))) for hook in hooks}
+    """A warning on the hooks of which not every inner point is `asked` for; none where all are."""
+    unseen = {hook.name: ", ".join(sorted(map(str, inner_points(hook) - asked))) for hook in hooks}
     named = ", ".join(f"{name} ({points})" for name, points in unseen.items() if points)
     if named:
         yield f"{why}, so these hooks see nothing of it: {named}"

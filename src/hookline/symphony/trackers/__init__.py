@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import json
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol, cast
 
 from hookline.errors import HooklineError
-from hookline.symphony.issue import Issue
-
-__all__ = ["Tracker", "TrackerError"]
+from hookline.http_client import retry_after
+from hookline.symphony.types import Issue, reference
+from hookline.times import parse_time
 
 
 class TrackerError(HooklineError):
@@ -35,7 +38,7 @@ class Tracker(Protocol):
 
     @property
     def omitted(self) -> Sequence[str]:
-        """What the last list left out because it could not be read, and why."""
+        """Issues that the last list left out because they could not be read, and why."""
         ...
 
     async def by_states(self, states: Sequence[str]) -> list[Issue]:
@@ -47,3 +50,152 @@ class Tracker(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+TIMEOUT = 30.0
+LARGEST = 32 * 1024 * 1024
+"""Bytes of one answer."""
+
+
+class Answer(NamedTuple):
+    """A body that is JSON, with what came around it."""
+
+    status: int
+    body: Any
+    headers: Mapping[str, str]
+
+
+class Api:
+    """One host, with the headers that every request carries. `name` is how messages call it."""
+
+    def __init__(self, name: str, base: str, headers: Mapping[str, str], *, timeout: float = TIMEOUT) -> None:
+        self.name = name
+        self.base = base.rstrip("/")
+        self._headers = dict(headers)
+        self._timeout = timeout
+        self._client: Any = None
+
+    async def ask(self, method: str, path: str, *, given: Any = None, fine: tuple[int, ...] = ()) -> Answer:
+        """The answer of a 2xx, or of a status in `fine`; a TrackerError otherwise."""
+        import httpx2
+
+        url = path if path.startswith(("http://", "https://")) else f"{self.base}{path}"
+        if self._client is None:
+            # Never to another host: the headers have the secret in them.
+            self._client = httpx2.AsyncClient(
+                headers=self._headers, timeout=self._timeout, follow_redirects=False, trust_env=True
+            )
+        try:
+            async with self._client.stream(method, url, json=given) as response:
+                content = await self._content(response)
+                return self._answer(response.status_code, content, response.headers, fine)
+        except httpx2.TimeoutException as exc:
+            raise TrackerError(
+                f"{self.name} did not answer in {self._timeout:g} s", kind="tracker_request"
+            ) from exc
+        except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
+            why = str(exc) or type(exc).__name__
+            raise TrackerError(f"{self.name} was not reached: {why}", kind="tracker_request") from exc
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    async def _content(self, response: Any) -> bytes:
+        content = bytearray()
+        async for chunk in response.aiter_bytes():
+            content += chunk
+            if len(content) > LARGEST:
+                raise TrackerError(f"{self.name} answered more than {LARGEST} bytes", kind="tracker_response")
+        return bytes(content)
+
+    def _answer(
+        self, status: int, content: bytes, headers: Mapping[str, str], fine: tuple[int, ...]
+    ) -> Answer:
+        try:
+            body = json.loads(content) if content else None
+        except ValueError:
+            body = None
+            if 200 <= status < 300:
+                shown = content[:80].decode("utf-8", "replace")
+                raise TrackerError(
+                    f"{self.name} answered no JSON: {shown!r}", kind="tracker_response"
+                ) from None
+        if 200 <= status < 300 or status in fine:
+            return Answer(status, body, headers)
+        wait = seconds_until(headers)
+        if status == 429 or (status == 403 and wait is not None):
+            raise TrackerError(
+                f"{self.name} has had too many requests (HTTP {status})",
+                kind="tracker_rate_limited",
+                retry_after=wait,
+            )
+        said = _message(body)
+        raise TrackerError(
+            f"{self.name} answered HTTP {status}{f': {said}' if said else ''}", kind="tracker_status"
+        )
+
+
+def setting(
+    provider: Mapping[str, Any], key: str, env: Mapping[str, str], *, fallback: str = ""
+) -> tuple[str | None, frozenset[str]]:
+    """A text of the tracker's settings and the variables it may have come from: `$NAME` is looked up, nothing else is."""
+    given = provider.get(key)
+    names = frozenset({fallback} if fallback else ())
+    if given is None:
+        return (env.get(fallback) or None, names) if fallback else (None, names)
+    if not isinstance(given, str):
+        raise TrackerError(f"tracker.provider.{key} is {given!r}, not a text", kind="invalid_tracker_config")
+    name = reference(given.strip())
+    if name is None:
+        return given.strip() or None, names
+    return env.get(name, env.get(fallback)) or None, names | {name}
+
+
+def secret(
+    provider: Mapping[str, Any], key: str, env: Mapping[str, str], *, fallback: str, called: str
+) -> tuple[str, frozenset[str]]:
+    """The secret of a tracker and the variables it may have come from; a TrackerError where there is none."""
+    value, names = setting(provider, key, env, fallback=fallback)
+    if value is None:
+        known = " or ".join(f"${name}" for name in sorted(names))
+        raise TrackerError(f"there is no {called}; set {known}", kind="missing_tracker_secret")
+    return value, names
+
+
+def seconds_until(headers: Mapping[str, str]) -> float | None:
+    """Seconds that a server asks us to wait; None where it does not say."""
+    asked = retry_after(headers.get)
+    if asked is not None or headers.get("retry-after") is not None:
+        return asked
+    if headers.get("x-ratelimit-remaining") != "0":
+        return None
+    reset = headers.get("x-ratelimit-reset", "")
+    return max(float(reset) - time.time(), 0.0) if reset.isdigit() else None
+
+
+def text_or_none(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def time_or_none(value: Any) -> datetime | None:
+    """A time that cannot be read is no time; it only decides an order."""
+    if not isinstance(value, str):
+        return None
+    try:
+        return parse_time(value)
+    except ValueError:
+        return None
+
+
+def _message(body: Any) -> str:
+    if not isinstance(body, dict):
+        return ""
+    known = cast("dict[str, Any]", body)
+    errors = known.get("errors")
+    first = cast("list[Any]", errors)[0] if isinstance(errors, list) and errors else None
+    said = known.get("message") or (
+        cast("dict[str, Any]", first).get("message") if isinstance(first, dict) else first
+    )
+    return str(said)[:200] if said else ""

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, cast
 
 from hookline.errors import FileError
 from hookline.source import Document, front_matter, load, text_of
-from hookline.symphony.issue import Blocker, Issue
 from hookline.symphony.trackers import TrackerError
+from hookline.symphony.types import Blocker, Issue
 from hookline.times import parse_time
 
 SUFFIXES = (".md", ".yaml", ".yml")

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import quote, urlencode, urlsplit
 
-from hookline.symphony.issue import Issue
-from hookline.symphony.trackers import TrackerError
-from hookline.symphony.trackers.client import Api, setting, text_or_none, time_or_none
+from hookline.symphony.trackers import Api, TrackerError, secret, setting, text_or_none, time_or_none
+from hookline.symphony.types import Issue
 
 ENDPOINT = "https://api.github.com"
 SECRET = "GITHUB_TOKEN"
@@ -34,7 +33,6 @@ class GithubTracker:
 
     def __init__(self, provider: Mapping[str, Any], env: Mapping[str, str]) -> None:
         repository, _ = setting(provider, "repository", env)
-        token, names = setting(provider, "token", env, fallback=SECRET)
         endpoint, _ = setting(provider, "endpoint", env)
         self._assignee, _ = setting(provider, "assignee", env)
         self._prefix = (setting(provider, "state_prefix", env)[0] or "").lower()
@@ -43,10 +41,7 @@ class GithubTracker:
                 f"tracker.provider.repository is {repository!r}; write owner/name",
                 kind="invalid_tracker_config",
             )
-        if token is None:
-            known = " or ".join(f"${name}" for name in sorted(names))
-            raise TrackerError(f"there is no token for GitHub; set {known}", kind="missing_tracker_secret")
-        self.secret_names = names
+        token, self.secret_names = secret(provider, "token", env, fallback=SECRET, called="token for GitHub")
         self.omitted: tuple[str, ...] = ()
         self._path = f"/repos/{quote(repository)}/issues"
         headers = {

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from hookline.symphony.issue import Blocker, Issue
-from hookline.symphony.trackers import TrackerError
-from hookline.symphony.trackers.client import Api, setting, text_or_none, time_or_none
+from hookline.symphony.trackers import Api, TrackerError, secret, setting, text_or_none, time_or_none
+from hookline.symphony.types import Blocker, Issue
 
 ENDPOINT = "https://api.linear.app/graphql"
 SECRET = "LINEAR_API_KEY"
@@ -35,15 +34,13 @@ class LinearTracker:
 
     def __init__(self, provider: Mapping[str, Any], env: Mapping[str, str]) -> None:
         slug, _ = setting(provider, "project_slug", env)
-        key, names = setting(provider, "api_key", env, fallback=SECRET)
         endpoint, _ = setting(provider, "endpoint", env)
         self._assignee, _ = setting(provider, "assignee", env)
         if slug is None:
             raise TrackerError("tracker.provider.project_slug is not set", kind="invalid_tracker_config")
-        if key is None:
-            known = " or ".join(f"${name}" for name in sorted(names))
-            raise TrackerError(f"there is no API key for Linear; set {known}", kind="missing_tracker_secret")
-        self.secret_names = names
+        key, self.secret_names = secret(
+            provider, "api_key", env, fallback=SECRET, called="API key for Linear"
+        )
         self.omitted: tuple[str, ...] = ()
         self._slug = slug
         self._api = Api("Linear", endpoint or ENDPOINT, {"Authorization": key})

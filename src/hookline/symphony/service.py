@@ -11,40 +11,38 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Protocol
 
 from hookline.errors import HooklineError
 from hookline.symphony.agents import Told
-from hookline.symphony.attempt import Stop as Halt
-from hookline.symphony.board.reload import Watched
-from hookline.symphony.board.state import (
+from hookline.symphony.attempt import AttemptEnd, Halt
+from hookline.symphony.hooks import fields
+from hookline.symphony.read import WatchedWorkflow
+from hookline.symphony.scheduler import next_due, step, waits
+from hookline.symphony.state import (
     Action,
-    Clean,
+    AskTracker,
     Cleaned,
     Event,
     Finish,
     Heard,
-    Look,
     Looked,
     Polled,
     Refreshed,
+    RemoveWorkspace,
     Rules,
-    Start,
+    StartAttempt,
     State,
-    Stop,
+    StopAttempt,
     Stopped,
     Swept,
     Ticked,
-    next_due,
-    step,
-    waits,
+    rules_of,
 )
-from hookline.symphony.board.view import one_issue, snapshot
-from hookline.symphony.hooks import fields
-from hookline.symphony.issue import Issue
 from hookline.symphony.trackers import Tracker, TrackerError
-from hookline.symphony.types import Workflow
+from hookline.symphony.types import Issue, Workflow
+from hookline.symphony.view import StateView
 from hookline.tasks import cancel_and_wait
 
 logger = logging.getLogger(__name__)
@@ -55,15 +53,7 @@ SOONEST = 1.0
 """Seconds from one look at a tracker to one for a place that has become free."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How an attempt went. Outcomes are those of `state.Finish`."""
-
-    outcome: str
-    error: str | None = None
-
-
-class Worker(Protocol):
+class IssueWorker(Protocol):
     """Does the work on one issue. Cancelled, an attempt runs its end hooks and then says how it ended."""
 
     async def attempt(
@@ -74,7 +64,7 @@ class Worker(Protocol):
         number: int | None,
         tell: Callable[[Told], None],
         halt: Halt,
-    ) -> Ended: ...
+    ) -> AttemptEnd: ...
 
     async def remove(self, workflow: Workflow, issue: Issue) -> None:
         """Remove the issue's workspace, with its hook; nothing where there is none."""
@@ -95,16 +85,15 @@ class Service:
 
     def __init__(
         self,
-        watched: Watched,
+        watched: WatchedWorkflow,
         tracker_of: Callable[[Workflow], Tracker],
-        worker: Worker,
+        worker: IssueWorker,
         *,
         changed: Callable[[], None] = lambda: None,
         mask: Callable[[str], str] = str,
     ) -> None:
         self._watched = watched
         self._mask = mask
-        self._tracker_of = tracker_of
         self._worker = worker
         self._changed = changed
         self.state = State()
@@ -150,20 +139,22 @@ class Service:
         """Look at the tracker now; a wish that is waiting already takes this one along."""
         waiting = self._look_now.is_set()
         self._look_now.set()
-        at = snapshot(self.state, _wall, time.monotonic(), self._worker.path, None)["generated_at"]
         return {
             "queued": True,
             "coalesced": waiting or self._polling,
-            "requested_at": at,
+            "requested_at": self._view().time(time.monotonic()),
             "operations": ["poll", "reconcile"],
         }
 
     def snapshot(self) -> dict[str, Any]:
         problem = self._watched.problem or self.problem
-        return snapshot(self.state, _wall, time.monotonic(), self._worker.path, problem)
+        return self._view().snapshot(time.monotonic(), problem)
 
     def issue(self, identifier: str) -> dict[str, Any] | None:
-        return one_issue(self.state, identifier, _wall, self._worker.path)
+        return self._view().issue(identifier)
+
+    def _view(self) -> StateView:
+        return StateView(state=self.state, clock=_wall, workspace=self._worker.path)
 
     async def once(self) -> None:
         """Reconcile, then look for new work: one round of the poll."""
@@ -178,7 +169,7 @@ class Service:
             for line in tracker.omitted:
                 logger.warning("an issue was left out: %s", line)
             self.problem = None
-            self._tell(Polled(issues=tuple(found), rules=self._rules(), now=time.monotonic()))
+            self._tell(Polled(issues=tuple(found)))
             self._left_waiting = waits(self.state, found, self._rules())
         finally:
             self._polling = False
@@ -221,7 +212,7 @@ class Service:
                 async with asyncio.timeout(None if due is None else max(due - time.monotonic(), 0.0)):
                     await self._wake.wait()
             self._wake.clear()
-            self._tell(Ticked(rules=self._rules(), now=time.monotonic()), wake=False)
+            self._tell(Ticked(), wake=False)
 
     async def _reconciled(self, tracker: Tracker) -> None:
         ids = (*self.state.running, *self.state.parked)
@@ -229,53 +220,54 @@ class Service:
             return
         found = await tracker.by_ids(ids)
         by_id = {issue.id: issue for issue in found}
-        self._tell(Refreshed(asked=ids, found=by_id, rules=self._rules(), now=time.monotonic()))
+        self._tell(Refreshed(asked=ids, found=by_id))
 
     def _rules(self) -> Rules:
         return rules_of(self._watched.workflow, dispatch=self._watched.problem is None)
 
     def _tell(self, event: Event, *, wake: bool = True) -> None:
-        self.state, actions = step(self.state, event)
+        self.state, actions = step(self.state, event, self._rules(), time.monotonic())
         for action in actions:
-            _ACTIONS[type(action)](self, action)
+            self._do(action)
         if wake:
             self._wake.set()
         self._changed()
 
-    def _start(self, action: Start) -> None:
+    def _do(self, action: Action) -> None:
+        match action:
+            case AskTracker():
+                self._aside(self._looked(action))
+            case StartAttempt():
+                self._start(action)
+            case StopAttempt():
+                self._stop_one(action)
+            case RemoveWorkspace():
+                self._aside(self._cleaned(action))
+
+    def _start(self, action: StartAttempt) -> None:
         halt = Halt()
         task = asyncio.ensure_future(self._attempted(action, halt))
         self._attempts[action.generation] = (task, halt)
         task.add_done_callback(lambda _: self._attempts.pop(action.generation, None))
 
-    async def _attempted(self, action: Start, halt: Halt) -> None:
+    async def _attempted(self, action: StartAttempt, halt: Halt) -> None:
         issue, workflow = action.issue, self._watched.workflow
         about = fields(issue_id=issue.id, issue_identifier=issue.identifier, attempt=action.attempt)
         logger.info("%s an attempt begins", about)
 
         def tell(told: Told) -> None:
-            self._tell(
-                Heard(
-                    id=issue.id,
-                    generation=action.generation,
-                    now=time.monotonic(),
-                    kind=told.kind,
-                    text=self._mask(told.text),
-                    session_id=told.session_id,
-                    tokens=told.tokens,
-                    rate_limits=told.rate_limits,
-                )
-            )
+            shown = replace(told, text=self._mask(told.text))
+            self._tell(Heard(id=issue.id, generation=action.generation, told=shown))
 
-        ended = Ended(outcome="failed", error="it was cut short")
+        ended = AttemptEnd(outcome="failed", error="it was cut short")
         try:
             async with self._trackers.held(workflow) as tracker:
                 ended = await self._worker.attempt(workflow, tracker, issue, action.attempt, tell, halt)
         except asyncio.CancelledError:
-            ended = Ended(outcome="cancelled")
+            ended = AttemptEnd(outcome="cancelled")
         except Exception as exc:
             logger.exception("%s an attempt broke off", about)
-            ended = Ended(outcome="failed", error=self._mask(f"{type(exc).__name__}: {exc}"))
+            ended = AttemptEnd(outcome="failed", error=self._mask(f"{type(exc).__name__}: {exc}"))
         finally:
             logger.info("%s %s an attempt ended", about, fields(outcome=ended.outcome, error=ended.error))
             self._tell(
@@ -284,8 +276,6 @@ class Service:
                     generation=action.generation,
                     outcome=ended.outcome,
                     error=ended.error,
-                    rules=self._rules(),
-                    now=time.monotonic(),
                 )
             )
             if self._left_waiting:
@@ -297,15 +287,12 @@ class Service:
         wait = max(self._looked_at + SOONEST - time.monotonic(), 0.0)
         asyncio.get_running_loop().call_later(wait, self._look_now.set)
 
-    def _stop_one(self, action: Stop) -> None:
+    def _stop_one(self, action: StopAttempt) -> None:
         logger.info("%s an attempt is stopped: %s", fields(issue_id=action.id), action.why)
         task, halt = self._attempts[action.generation]
         halt.now(task, action.outcome)
 
-    def _look(self, action: Look) -> None:
-        self._aside(self._looked(action))
-
-    async def _looked(self, action: Look) -> None:
+    async def _looked(self, action: AskTracker) -> None:
         found: Mapping[str, Issue] = {}
         error: str | None = None
         try:
@@ -316,14 +303,9 @@ class Service:
             logger.warning("%s the tracker could not be asked: %s", fields(kind=exc.kind), exc)
         except asyncio.CancelledError:
             error = "the service is stopping"
-        self._tell(
-            Looked(asked=action.ids, found=found, rules=self._rules(), now=time.monotonic(), error=error)
-        )
+        self._tell(Looked(asked=action.ids, found=found, error=error))
 
-    def _clean(self, action: Clean) -> None:
-        self._aside(self._cleaned(action))
-
-    async def _cleaned(self, action: Clean) -> None:
+    async def _cleaned(self, action: RemoveWorkspace) -> None:
         about = fields(issue_id=action.issue.id, issue_identifier=action.issue.identifier)
         try:
             async with self._removing:
@@ -345,14 +327,6 @@ class Service:
     async def _drained(self) -> None:
         while self._attempts or self._others:
             await asyncio.wait([*(task for task, _ in self._attempts.values()), *self._others])
-
-
-_ACTIONS: Mapping[type[Action], Callable[[Service, Any], None]] = {
-    Look: Service._look,  # pyright: ignore[reportPrivateUsage]
-    Start: Service._start,  # pyright: ignore[reportPrivateUsage]
-    Stop: Service._stop_one,  # pyright: ignore[reportPrivateUsage]
-    Clean: Service._clean,  # pyright: ignore[reportPrivateUsage]
-}
 
 
 class _Trackers:
@@ -395,21 +369,6 @@ class _Trackers:
         for tracker in free:
             self._holders.pop(id(tracker), None)
             await tracker.close()
-
-
-def rules_of(workflow: Workflow, *, dispatch: bool = True) -> Rules:
-    """What the configuration says about scheduling."""
-    tracker, agent = workflow.tracker, workflow.agent
-    return Rules(
-        active=frozenset(state.strip().lower() for state in tracker.active_states),
-        terminal=frozenset(state.strip().lower() for state in tracker.terminal_states),
-        required_labels=tuple(label.strip().lower() for label in tracker.required_labels),
-        slots=agent.max_concurrent_agents,
-        slots_by_state=agent.max_concurrent_agents_by_state,
-        max_backoff=agent.max_retry_backoff,
-        stall_after=workflow.codex.stall_timeout,
-        dispatch=dispatch,
-    )
 
 
 def _wall(at: float) -> float:

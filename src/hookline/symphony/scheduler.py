@@ -1,4 +1,4 @@
-"""What is scheduled, as a value: every event gives a new state and what is to be done about it.
+"""Scheduling: every event gives a new state and what is to be done about it.
 
 Nothing here reads a clock, a tracker or a disk. The service tells what happened (`Event`), does what comes back
 (`Action`), and tells how that went. A run has a generation, so that what is told late of an old one changes nothing.
@@ -7,12 +7,35 @@ Nothing here reads a clock, a tracker or a disk. The service tells what happened
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from hookline import tasks
 from hookline.symphony.agents import Tokens
-from hookline.symphony.issue import Issue
+from hookline.symphony.state import (
+    Action,
+    AskTracker,
+    Cleaned,
+    Event,
+    Finish,
+    Finished,
+    Heard,
+    Looked,
+    Parked,
+    Polled,
+    Refreshed,
+    RemoveWorkspace,
+    Retry,
+    Rules,
+    Running,
+    StartAttempt,
+    State,
+    StopAttempt,
+    Stopped,
+    Swept,
+    Ticked,
+)
+from hookline.symphony.types import Issue
 
 CONTINUE_AFTER = 1.0
 """Seconds from the good end of an attempt to a look whether the issue wants another."""
@@ -21,215 +44,12 @@ _LARGEST_EXPONENT = 10
 _REMEMBERED = 200
 NO_SLOT = "no available orchestrator slots"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What the configuration says about scheduling. Names of states and labels are in small letters."""
-
-    active: frozenset[str]
-    terminal: frozenset[str]
-    required_labels: tuple[str, ...] = ()
-    slots: int = 10
-    slots_by_state: Mapping[str, int] = field(default_factory=dict[str, int])
-    max_backoff: float = 300.0
-    stall_after: float | None = 300.0
-    dispatch: bool = True
-    """False while the configuration on disk is invalid: what runs is looked after, nothing new is begun."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """One attempt under way. `ending` is why it is being stopped; it keeps its slot until it has ended."""
-
-    issue: Issue
-    attempt: int | None
-    generation: int
-    since: float
-    heard: float
-    session_id: str | None = None
-    said: str = ""
-    turns: int = 0
-    tokens: Tokens = Tokens()
-    ending: str | None = None
-    stalled: bool = False
-    clean: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
-    """An issue that waits for its next attempt. `asked` is set while the tracker is asked about it."""
-
-    issue: Issue
-    attempt: int
-    due: float
-    error: str | None = None
-    asked: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parked:
-    """An issue whose agent wants a person, or that a hook skipped. It holds no slot; any change in the tracker frees it."""
-
-    issue: Issue
-    why: str
-    since: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """An attempt that ended, for people to see."""
-
-    issue: Issue
-    outcome: str
-    error: str | None
-    at: float
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """All of it. `claimed` are issues that the tracker is asked about once more before their first attempt."""
-
-    running: Mapping[str, Running] = field(default_factory=dict[str, Running])
-    claimed: Mapping[str, Issue] = field(default_factory=dict[str, Issue])
-    retries: Mapping[str, Retry] = field(default_factory=dict[str, Retry])
-    parked: Mapping[str, Parked] = field(default_factory=dict[str, Parked])
-    cleaning: Mapping[str, Issue] = field(default_factory=dict[str, Issue])
-    finished: tuple[Finished, ...] = ()
-    tokens: Tokens = Tokens()
-    seconds: float = 0.0
-    rate_limits: Mapping[str, Any] | None = None
-    generation: int = 0
-    stopping: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Polled:
-    """The tracker was asked for the issues in active states."""
-
-    issues: tuple[Issue, ...]
-    rules: Rules
-    now: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
-    """The tracker was asked about issues that are to start: `found` by id, or why it could not be asked."""
-
-    asked: tuple[str, ...]
-    found: Mapping[str, Issue]
-    rules: Rules
-    now: float
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refreshed:
-    """The tracker was asked about what is running or parked. A tracker that did not answer is no event."""
-
-    asked: tuple[str, ...]
-    found: Mapping[str, Issue]
-    rules: Rules
-    now: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ticked:
-    """Time went by."""
-
-    rules: Rules
-    now: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
-    """An agent gave a sign of life."""
-
-    id: str
-    generation: int
-    now: float
-    kind: str = "notification"
-    text: str = ""
-    session_id: str | None = None
-    tokens: Tokens | None = None
-    rate_limits: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
-    """An attempt has ended, its hooks included. Outcomes: ok, failed, timed_out, cancelled, stalled, skipped,
-    input_required."""
-
-    id: str
-    generation: int
-    outcome: str
-    rules: Rules
-    now: float
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
-    """At the start: issues in terminal states that still have a workspace."""
-
-    issues: tuple[Issue, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cleaned:
-    """A workspace is gone, or could not be removed; either way nobody works on that now."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
-    """The service is to end: attempts are cancelled, nothing new begins."""
-
-
-Event = Polled | Looked | Refreshed | Ticked | Heard | Finish | Swept | Cleaned | Stopped
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """Ask the tracker about these ids, and tell it as `Looked`."""
-
-    ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """Begin an attempt; its end is told as `Finish` with the same generation."""
-
-    issue: Issue
-    attempt: int | None
-    generation: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
-    """Cancel the attempt of this generation; its end hooks run, then it is told as `Finish`."""
-
-    id: str
-    generation: int
-    why: str
-    outcome: str = "cancelled"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clean:
-    """Remove the issue's workspace, with its hook, and tell it as `Cleaned`."""
-
-    issue: Issue
-
-
-Action = Look | Start | Stop | Clean
 Next = tuple[State, list[Action]]
 
 
-def step(state: State, event: Event) -> Next:
+def step(state: State, event: Event, rules: Rules, now: float) -> Next:
     """The next state, and what is to be done."""
-    return _STEPS[type(event)](state, event)
+    return _STEPS[type(event)](state, event, rules, now)
 
 
 def order(issue: Issue) -> tuple[int, float, str]:
@@ -245,7 +65,7 @@ def backoff(attempt: int, longest: float) -> float:
 
 
 def eligible(issue: Issue, rules: Rules) -> bool:
-    """Whether the issue itself wants an agent, whatever else is going on."""
+    """True if the issue itself wants an agent, whatever else is going on."""
     whole = all(text.strip() for text in (issue.id, issue.identifier, issue.title, issue.state))
     return whole and _is_active(issue, rules) and routable(issue, rules)
 
@@ -272,15 +92,15 @@ def next_due(state: State, rules: Rules) -> float | None:
 
 
 def waits(state: State, issues: Iterable[Issue], rules: Rules) -> bool:
-    """Whether one of these wants an agent and has none, for want of a place."""
+    """True if one of these wants an agent and has none, for want of a slot."""
     return any(eligible(issue, rules) and not _is_busy(state, issue.id) for issue in issues)
 
 
-def _polled(state: State, event: Polled) -> Next:
-    if state.stopping or not event.rules.dispatch:
+def _polled(state: State, event: Polled, rules: Rules, _now: float) -> Next:
+    if state.stopping or not rules.dispatch:
         return state, []
     state = _unparked(state, event.issues)
-    room = max(event.rules.slots - len(state.running) - len(state.claimed), 0)
+    room = max(rules.slots - len(state.running) - len(state.claimed), 0)
     taken = dict(state.claimed)
     counted: dict[str, int] = {}
     for each in (*(running.issue for running in state.running.values()), *taken.values()):
@@ -290,60 +110,60 @@ def _polled(state: State, event: Polled) -> Next:
         if len(fresh) >= room:
             break
         name = _word(issue.state)
-        limit = event.rules.slots_by_state.get(name, event.rules.slots)
-        if _is_busy(state, issue.id) or not eligible(issue, event.rules) or counted.get(name, 0) >= limit:
+        limit = rules.slots_by_state.get(name, rules.slots)
+        if _is_busy(state, issue.id) or not eligible(issue, rules) or counted.get(name, 0) >= limit:
             continue
         counted[name] = counted.get(name, 0) + 1
         taken[issue.id] = issue
         fresh.append(issue.id)
-    return replace(state, claimed=taken), [Look(ids=tuple(fresh))] if fresh else []
+    return replace(state, claimed=taken), [AskTracker(ids=tuple(fresh))] if fresh else []
 
 
-def _looked(state: State, event: Looked) -> Next:
+def _looked(state: State, event: Looked, rules: Rules, now: float) -> Next:
     actions: list[Action] = []
     for id in event.asked:
         if id in state.claimed:
-            state, done = _first(state, event, id)
+            state, done = _first(state, event, rules, now, id)
         elif id in state.retries and state.retries[id].asked:
-            state, done = _again(state, event, id)
+            state, done = _again(state, event, rules, now, id)
         else:
             continue
         actions += done
     return state, actions
 
 
-def _first(state: State, event: Looked, id: str) -> Next:
+def _first(state: State, event: Looked, rules: Rules, now: float, id: str) -> Next:
     """A first attempt. What is not wanted any more is dropped; the next poll finds it again if it is."""
     issue = event.found.get(id)
     state = replace(state, claimed=_without(state.claimed, id))
-    startable = issue is not None and event.error is None and eligible(issue, event.rules)
-    if not startable or issue is None or not _may_start(state, event.rules, issue):
+    startable = issue is not None and event.error is None and eligible(issue, rules)
+    if not startable or issue is None or not _may_start(state, rules, issue):
         return state, []
-    return _started(state, issue, None, event.now)
+    return _started(state, issue, None, now)
 
 
-def _again(state: State, event: Looked, id: str) -> Next:
+def _again(state: State, event: Looked, rules: Rules, now: float, id: str) -> Next:
     retry = state.retries[id]
     issue = event.found.get(id)
     if state.stopping:
         return replace(state, retries=_without(state.retries, id)), []
     if event.error is not None:
-        return _requeued(state, event, retry, f"retry refresh failed: {event.error}"), []
+        return _requeued(state, rules, now, retry, f"retry refresh failed: {event.error}"), []
     if issue is None:
         return replace(state, retries=_without(state.retries, id)), []
-    if _is_terminal(issue, event.rules):
+    if is_terminal(issue, rules):
         return _cleaning(replace(state, retries=_without(state.retries, id)), issue)
-    if not eligible(issue, event.rules):
+    if not eligible(issue, rules):
         return replace(state, retries=_without(state.retries, id)), []
-    if not event.rules.dispatch:
-        later = replace(retry, asked=False, due=event.now + CONTINUE_AFTER)
+    if not rules.dispatch:
+        later = replace(retry, asked=False, due=now + CONTINUE_AFTER)
         return replace(state, retries={**state.retries, id: later}), []
-    if not _may_start(state, event.rules, issue):
-        return _requeued(state, event, replace(retry, issue=issue), NO_SLOT), []
-    return _started(replace(state, retries=_without(state.retries, id)), issue, retry.attempt, event.now)
+    if not _may_start(state, rules, issue):
+        return _requeued(state, rules, now, replace(retry, issue=issue), NO_SLOT), []
+    return _started(replace(state, retries=_without(state.retries, id)), issue, retry.attempt, now)
 
 
-def _refreshed(state: State, event: Refreshed) -> Next:
+def _refreshed(state: State, event: Refreshed, rules: Rules, _now: float) -> Next:
     actions: list[Action] = []
     running = dict(state.running)
     for id in event.asked:
@@ -352,11 +172,11 @@ def _refreshed(state: State, event: Refreshed) -> Next:
             continue
         if issue is None:
             why, clean = "the tracker does not have it any more", False
-        elif _is_terminal(issue, event.rules):
+        elif is_terminal(issue, rules):
             why, clean = f"its state is {issue.state!r}", True
-        elif not _is_active(issue, event.rules):
+        elif not _is_active(issue, rules):
             why, clean = f"its state is {issue.state!r}, which is not an active one", False
-        elif not routable(issue, event.rules):
+        elif not routable(issue, rules):
             why, clean = "it is not ours to work on any more", False
         else:
             running[id] = replace(each, issue=issue)
@@ -365,72 +185,73 @@ def _refreshed(state: State, event: Refreshed) -> Next:
             each, issue=issue or each.issue, ending=each.ending or why, clean=each.clean or clean
         )
         if each.ending is None:
-            actions.append(Stop(id=id, generation=each.generation, why=why))
+            actions.append(StopAttempt(id=id, generation=each.generation, why=why))
     state = replace(state, running=running)
     gone = [id for id in event.asked if id in state.parked and id not in event.found]
     state = replace(state, parked={id: each for id, each in state.parked.items() if id not in gone})
-    return _parked_cleaned(_unparked(state, event.found.values()), event, actions)
+    return _parked_cleaned(_unparked(state, event.found.values()), event, rules, actions)
 
 
-def _parked_cleaned(state: State, event: Refreshed, actions: list[Action]) -> Next:
+def _parked_cleaned(state: State, event: Refreshed, rules: Rules, actions: list[Action]) -> Next:
     """A parked issue that was closed meanwhile has a workspace that nobody else would remove."""
     for id in event.asked:
         issue = event.found.get(id)
-        if issue is not None and _is_terminal(issue, event.rules) and not _is_busy(state, id):
+        if issue is not None and is_terminal(issue, rules) and not _is_busy(state, id):
             state, done = _cleaning(state, issue)
             actions += done
     return state, actions
 
 
-def _ticked(state: State, event: Ticked) -> Next:
+def _ticked(state: State, event: Ticked, rules: Rules, now: float) -> Next:
     actions: list[Action] = []
     running = dict(state.running)
     for id, each in state.running.items():
-        if event.rules.stall_after is None or each.ending is not None:
+        if rules.stall_after is None or each.ending is not None:
             continue
-        silent = event.now - each.heard
-        if silent > event.rules.stall_after:
+        silent = now - each.heard
+        if silent > rules.stall_after:
             why = f"nothing was heard of it for {silent:.0f} s"
             running[id] = replace(each, ending=why, stalled=True)
-            actions.append(Stop(id=id, generation=each.generation, why=why, outcome="stalled"))
-    due = (
-        () if state.stopping else tuple(id for id, each in state.retries.items() if _is_due(each, event.now))
+            actions.append(StopAttempt(id=id, generation=each.generation, why=why, outcome="stalled"))
+    due = tuple(
+        id for id, each in state.retries.items() if not state.stopping and not each.asked and each.due <= now
     )
     retries = {id: replace(each, asked=True) if id in due else each for id, each in state.retries.items()}
     if due:
-        actions.append(Look(ids=due))
+        actions.append(AskTracker(ids=due))
     return replace(state, running=running, retries=retries), actions
 
 
-def _heard(state: State, event: Heard) -> Next:
+def _heard(state: State, event: Heard, _rules: Rules, now: float) -> Next:
     each = state.running.get(event.id)
     if each is None or each.generation != event.generation:
         return state, []
-    tokens = _larger(each.tokens, event.tokens or Tokens())
+    told = event.told
+    tokens = _larger(each.tokens, told.tokens or Tokens())
     renewed = replace(
         each,
-        heard=event.now,
-        said=event.text or each.said,
-        session_id=event.session_id or each.session_id,
-        turns=each.turns + (event.kind == "turn_completed"),
+        heard=now,
+        said=told.text or each.said,
+        session_id=told.session_id or each.session_id,
+        turns=each.turns + (told.kind == "turn_completed"),
         tokens=tokens,
     )
     return replace(
         state,
         running={**state.running, event.id: renewed},
-        tokens=_added(state.tokens, each.tokens, tokens),
-        rate_limits=event.rate_limits or state.rate_limits,
+        tokens=state.tokens + tokens - each.tokens,
+        rate_limits=told.rate_limits or state.rate_limits,
     ), []
 
 
-def _finish(state: State, event: Finish) -> Next:
+def _finish(state: State, event: Finish, rules: Rules, now: float) -> Next:
     each = state.running.get(event.id)
     if each is None or each.generation != event.generation:
         return state, []
     outcome = "stalled" if each.stalled else event.outcome
     error = each.ending if each.stalled else event.error
-    seconds = max(event.now - each.since, 0.0)
-    ended = Finished(issue=each.issue, outcome=outcome, error=error, at=event.now, seconds=seconds)
+    seconds = max(now - each.since, 0.0)
+    ended = Finished(issue=each.issue, outcome=outcome, error=error, at=now, seconds=seconds)
     state = replace(
         state,
         running=_without(state.running, event.id),
@@ -442,18 +263,18 @@ def _finish(state: State, event: Finish) -> Next:
     if state.stopping or (each.ending is not None and not each.stalled):
         return state, []
     if outcome in ("input_required", "skipped"):
-        parked = Parked(issue=each.issue, why=error or outcome, since=event.now)
+        parked = Parked(issue=each.issue, why=error or outcome, since=now)
         return replace(state, parked={**state.parked, event.id: parked}), []
     if outcome == "ok":
-        retry = Retry(issue=each.issue, attempt=1, due=event.now + CONTINUE_AFTER)
+        retry = Retry(issue=each.issue, attempt=1, due=now + CONTINUE_AFTER)
     else:
         number = (each.attempt or 0) + 1
-        due = event.now + backoff(number, event.rules.max_backoff)
+        due = now + backoff(number, rules.max_backoff)
         retry = Retry(issue=each.issue, attempt=number, due=due, error=error or outcome)
     return replace(state, retries={**state.retries, event.id: retry}), []
 
 
-def _swept(state: State, event: Swept) -> Next:
+def _swept(state: State, event: Swept, _rules: Rules, _now: float) -> Next:
     actions: list[Action] = []
     for issue in event.issues:
         if not _is_busy(state, issue.id):
@@ -462,22 +283,22 @@ def _swept(state: State, event: Swept) -> Next:
     return state, actions
 
 
-def _cleaned(state: State, event: Cleaned) -> Next:
+def _cleaned(state: State, event: Cleaned, _rules: Rules, _now: float) -> Next:
     return replace(state, cleaning=_without(state.cleaning, event.id)), []
 
 
-def _stopped(state: State, _event: Stopped) -> Next:
+def _stopped(state: State, _event: Stopped, _rules: Rules, _now: float) -> Next:
     why = "the service is stopping"
     running = {id: replace(each, ending=each.ending or why) for id, each in state.running.items()}
     actions: list[Action] = [
-        Stop(id=id, generation=each.generation, why=why)
+        StopAttempt(id=id, generation=each.generation, why=why)
         for id, each in state.running.items()
         if each.ending is None
     ]
     return replace(state, running=running, claimed={}, retries={}, stopping=True), actions
 
 
-_STEPS: Mapping[type, Callable[[State, Any], Next]] = {
+_STEPS: Mapping[type, Callable[[State, Any, Rules, float], Next]] = {
     Polled: _polled,
     Looked: _looked,
     Refreshed: _refreshed,
@@ -494,16 +315,16 @@ def _started(state: State, issue: Issue, attempt: int | None, now: float) -> Nex
     number = state.generation + 1
     begun = Running(issue=issue, attempt=attempt, generation=number, since=now, heard=now)
     state = replace(state, running={**state.running, issue.id: begun}, generation=number)
-    return state, [Start(issue=issue, attempt=attempt, generation=number)]
+    return state, [StartAttempt(issue=issue, attempt=attempt, generation=number)]
 
 
 def _cleaning(state: State, issue: Issue) -> Next:
-    return replace(state, cleaning={**state.cleaning, issue.id: issue}), [Clean(issue=issue)]
+    return replace(state, cleaning={**state.cleaning, issue.id: issue}), [RemoveWorkspace(issue=issue)]
 
 
-def _requeued(state: State, event: Looked, retry: Retry, error: str) -> State:
+def _requeued(state: State, rules: Rules, now: float, retry: Retry, error: str) -> State:
     number = retry.attempt + 1
-    due = event.now + backoff(number, event.rules.max_backoff)
+    due = now + backoff(number, rules.max_backoff)
     later = replace(retry, attempt=number, due=due, error=error, asked=False)
     return replace(state, retries={**state.retries, retry.issue.id: later})
 
@@ -525,20 +346,16 @@ def _may_start(state: State, rules: Rules, issue: Issue) -> bool:
 
 
 def _is_busy(state: State, id: str, *, waiting: bool = True) -> bool:
-    """Whether somebody has this issue in hand already."""
+    """True if the issue is in hand already."""
     at_work = id in state.running or id in state.cleaning
     return at_work or (waiting and (id in state.claimed or id in state.retries or id in state.parked))
 
 
-def _is_due(retry: Retry, now: float) -> bool:
-    return not retry.asked and retry.due <= now
-
-
 def _is_active(issue: Issue, rules: Rules) -> bool:
-    return _word(issue.state) in rules.active and not _is_terminal(issue, rules)
+    return _word(issue.state) in rules.active and not is_terminal(issue, rules)
 
 
-def _is_terminal(issue: Issue, rules: Rules) -> bool:
+def is_terminal(issue: Issue, rules: Rules) -> bool:
     return _word(issue.state) in rules.terminal
 
 
@@ -548,14 +365,6 @@ def _once(issues: Iterable[Issue]) -> Iterable[Issue]:
     for issue in issues:
         seen.setdefault(issue.id, issue)
     return seen.values()
-
-
-def _added(sum: Tokens, before: Tokens, now: Tokens) -> Tokens:
-    return Tokens(
-        input=sum.input + now.input - before.input,
-        output=sum.output + now.output - before.output,
-        total=sum.total + now.total - before.total,
-    )
 
 
 def _larger(before: Tokens, now: Tokens) -> Tokens:
