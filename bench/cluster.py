@@ -142,10 +142,10 @@ class ByHand:
     def __init__(self, cluster: Any, namespace: str, image: str) -> None:
         from hookline.kube.kinds import JOB
         from hookline.kube.pod_state import is_over
-        from hookline.sympozium.cluster.objects import Settings
+        from hookline.sympozium.cluster.objects import OperatorSettings
 
         self.cluster, self.namespace, self.image = cluster, namespace, image
-        self.settings = Settings(image=image, agent_command=AGENT, prepare_as_root=True)
+        self.settings = OperatorSettings(image=image, agent_command=AGENT, prepare_as_root=True)
         self.jobs = Waiting(cluster, JOB, namespace, is_over)
 
     async def run(self, name: str) -> None:
@@ -155,11 +155,11 @@ class ByHand:
         from hookline.sympozium.phases import AgentSeen, Seen
 
         spec = spec_of(frozen_of(run_of(name, self.namespace, self.image), None))
-        owner = objects.Owner(name=name, namespace=self.namespace, uid="nobody")
+        owner = objects.RunOwner(name=name, namespace=self.namespace, uid="nobody")
+        made = objects.RunObjects(owner, spec, self.settings)
         seen = Seen(agent=AgentSeen(state=State.ENDED, exit_code=0))
-        record, claim = objects.record(owner, spec, {}), objects.claim(owner, spec, self.settings)
-        agent = objects.agent_job(owner, spec, self.settings)
-        after = objects.post_job(owner, spec, self.settings, seen, (0,), 1)
+        record, claim, agent = made.record({}), made.claim(), made.agent_job()
+        after = made.post_job(seen, (0,), 1)
         # The secret holds the task, which the first container of both Jobs reads.
         for each in (record, claim, agent):
             await self._make(each)
@@ -253,10 +253,12 @@ async def operate(kubeconfig: str, image: str, namespace: str) -> None:
     """Be the operator until standard input ends."""
     from hookline.kube.client import Cluster
     from hookline.sympozium.cluster.controller import serve
-    from hookline.sympozium.cluster.objects import Settings
+    from hookline.sympozium.cluster.objects import OperatorSettings
 
     logging.disable(logging.CRITICAL)
-    settings = Settings(image=image, agent_command=AGENT, prepare_as_root=True, max_run_history=10_000)
+    settings = OperatorSettings(
+        image=image, agent_command=AGENT, prepare_as_root=True, max_run_history=10_000
+    )
     async with Cluster.from_kubeconfig(kubeconfig) as cluster:
         work = asyncio.create_task(
             serve(cluster, settings, namespaces=(namespace,), lease_namespace=namespace)

@@ -28,7 +28,7 @@ from hookline.kube.kinds import (
 from hookline.sympozium.cluster import packs
 from hookline.sympozium.cluster.apply import Applier
 from hookline.sympozium.cluster.ledger import JournalWriter
-from hookline.sympozium.cluster.objects import RUN_LABEL, Settings
+from hookline.sympozium.cluster.objects import RUN_LABEL, OperatorSettings
 from hookline.sympozium.cluster.observation import FINALIZER, World
 from hookline.sympozium.cluster.state import Record, agent_name, has_ended
 from hookline.sympozium.phases import Phase
@@ -53,7 +53,7 @@ class AgentRunController(Controller):
     def __init__(
         self,
         cluster: Cluster,
-        settings: Settings,
+        settings: OperatorSettings,
         namespaces: Sequence[str] = (),
         journal: Journal | None = None,
     ) -> None:

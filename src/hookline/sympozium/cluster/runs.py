@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import getpass
 import json as jsonlib
 import os
 import socket
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline.engine.record import Record, Verdict, VerdictKind
@@ -193,28 +191,22 @@ async def _show_answer(cluster: Cluster, run: Object, digest: str) -> None:
     from hookline.kube.errors import Refused
     from hookline.kube.kinds import SECRET
     from hookline.sympozium.cluster.objects import names
+    from hookline.sympozium.cluster.state import read_secret
 
     name, namespace = run["metadata"]["name"], run["metadata"]["namespace"]
     try:
         kept = await cluster.get(SECRET, names(name).record, namespace)
-        answer = _result_in(kept or {})
+        answer = read_secret(kept or {}).seen.agent.result
     except Refused as exc:
         out.print(f"the answer is not shown, for you may not read it: {exc.message}", style="yellow")
         return
-    except (KeyError, ValueError, binascii.Error) as exc:
+    except (KeyError, ValueError) as exc:
         out.print(f"the answer is not shown, for its record cannot be read ({exc!r})", style="yellow")
         return
     if digest_of(answer) != digest:
         raise UsageError(f"run {name} has another answer by now than the one that waits; try again")
     out.print(f"the answer of {name}:")
     out.print(Mask(secrets_in(os.environ)).text(answer))
-
-
-def _result_in(secret: Mapping[str, Any]) -> str:
-    from hookline.sympozium.cluster.state import read
-
-    texts = {name: base64.b64decode(value).decode() for name, value in secret["data"].items()}
-    return read(texts).seen.agent.result
 
 
 def _confirmed(kind: VerdictKind) -> bool:
@@ -260,25 +252,15 @@ def _said(word: Verdict) -> Object:
 
 def _objects(spec: RunSpec) -> list[Object]:
     """As the operator would make them; only it knows its image, and the run's uid is the cluster's to give."""
-    from hookline.sympozium.cluster import grants, objects
+    from hookline.sympozium.cluster.objects import OperatorSettings, RunObjects, RunOwner
 
-    owner = objects.Owner(name=spec.name, namespace=spec.namespace, uid="")
-    settings = objects.Settings(image=_UNKNOWN)
-    hooks = spec.hooks
-    sandboxed = spec.sandbox is not None and spec.sandbox.enabled
-    agent = (objects.agent_sandbox if sandboxed else objects.agent_job)(owner, spec, settings)
-    gate = () if hooks.gate is None else (hooks.gate,)
-    rest = tuple(index for index in hooks.post_order if index not in gate)
+    owner = RunOwner(name=spec.name, namespace=spec.namespace, uid="")
+    objects = RunObjects(owner, spec, OperatorSettings(image=_UNKNOWN))
+    gate = () if spec.hooks.gate is None else (spec.hooks.gate,)
+    rest = tuple(index for index in spec.hooks.post_order if index not in gate)
     after = [positions for positions in (gate, rest) if positions]
-    return [
-        *(grants.grants(owner, spec, settings) or [grants.shared_account(owner.namespace)]),
-        *([objects.claim(owner, spec, settings)] if hooks.post_run else []),
-        agent,
-        *(
-            objects.post_job(owner, spec, settings, Seen(), positions, number)
-            for number, positions in enumerate(after, 1)
-        ),
-    ]
+    jobs = [objects.post_job(Seen(), positions, number) for number, positions in enumerate(after, 1)]
+    return [*objects.first(), *jobs]
 
 
 def _parts(made: Object) -> Iterator[str]:

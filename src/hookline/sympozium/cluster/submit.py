@@ -132,11 +132,9 @@ async def _with_source(cluster: Cluster, run: RunSpec, source: Object, *, quiet:
 
 
 def _owned_by(run: Object) -> Object:
-    from hookline.sympozium.cluster.objects import Owner
+    from hookline.sympozium.cluster.objects import RunOwner
 
-    metadata = run["metadata"]
-    owner = Owner(name=metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"])
-    return {"metadata": {"ownerReferences": [{**owner.reference, "controller": False}]}}
+    return {"metadata": {"ownerReferences": [{**RunOwner.of(run).reference, "controller": False}]}}
 
 
 def _tell(texts: Iterable[str], *, quiet: bool) -> None:
