@@ -1,6 +1,6 @@
-"""What becomes of runs on a cluster, written into a journal: the records of their status, each once.
+"""Runs on a cluster in a journal: the records of their status, and of what their agents do inside, each once.
 
-`Ledger` is for whoever follows a run, `JournalWriter` for the operator, who writes of all of them.
+`RunLedger` is for whoever follows a run, `JournalWriter` for the operator, who writes of all of them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from hookline.sympozium.cluster.records import (
     AGENT_SCOPE,
     PLACE,
     RUN_SCOPE,
+    agent_has_begun,
     agents_end,
     inner_scopes_of,
     inside_note,
@@ -35,6 +36,7 @@ from hookline.sympozium.cluster.records import (
 from hookline.sympozium.phases import Stage
 from hookline.sympozium.resolve import FORMAT
 from hookline.tasks import backoff
+from hookline.terminal import err
 
 logger = logging.getLogger("hookline.kube")
 
@@ -109,6 +111,83 @@ class Ledger:
             self._once.forget(run_id)
             self._whole.add(run_id)
         return new
+
+
+class RunLedger:
+    """The run in the user's journal; what cannot be written there keeps nobody from following it."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._ledger: Ledger | None = Ledger(journal)
+
+    async def take(self, run: Object, inside: Iterable[Record] = ()) -> None:
+        """`inside` is the rest of what the agent told, once it is over."""
+
+        async def rest() -> list[Record]:
+            return list(inside)
+
+        await self._written(lambda ledger: ledger.take(run, rest))
+
+    async def add(self, run: Object, inside: Iterable[Record]) -> None:
+        await self._written(lambda ledger: ledger.add(run, inside))
+
+    async def lost(self, run: Object) -> None:
+        await self._written(lambda ledger: ledger.lost(run_id_of(run)))
+
+    async def _written(self, write: Callable[[Ledger], Awaitable[object]]) -> None:
+        if self._ledger is None:
+            return
+        try:
+            await write(self._ledger)
+            self._journal.flush()
+        except JournalError as exc:
+            self._ledger = None
+            err.print(f"the run goes on, and is not on record here any more: {exc}", style="yellow")
+
+
+class InnerRecords:
+    """The records from inside an agent, read from its log, on their way to the journal and the screen."""
+
+    def __init__(self, run: Object, mask: Mask) -> None:
+        self._scopes = inner_scopes_of(run, mask)
+        self._intake = Intake(self._keep, self._scopes.admit, trusted=False, most=MOST_BYTES)
+        self._known: set[tuple[type, str]] = set()
+        self._waiting: list[Record] = []
+        self.over = bool(within(run, "spec").get("dryRun"))
+        self.why = ""
+        """What keeps the rest from being heard."""
+
+    async def take(self, line: str | None) -> None:
+        """Take in a line of the log; None before all of them come again."""
+        if line is None:
+            self._scopes.again()
+            self._intake.again()
+        else:
+            await self._intake.take(line)
+
+    def new(self) -> list[Record]:
+        """Those that nobody has had."""
+        new, self._waiting = self._waiting, []
+        return new
+
+    def missing(self, run: Object) -> list[str]:
+        """What is to be told of those that never come, once that is certain."""
+        if not (self.over and would_tell(run) and agent_has_begun(run)):
+            return []
+        why = [f"what the agent did inside is not all on record: {self.why}"] if self.why else []
+        return [*why, *self.lacking()]
+
+    def lacking(self) -> list[str]:
+        """Notes on the lines that are in no record."""
+        return lacking(self._intake.dropped, self._intake.missing)
+
+    async def _keep(self, record: Record, _size: int) -> bool:
+        key = (type(record), record.scope_id)
+        if key in self._known:
+            return False
+        self._known.add(key)
+        self._waiting.append(record)
+        return True
 
 
 class _DueRun(NamedTuple):
@@ -197,20 +276,12 @@ class JournalWriter:
         heard = self._heard.get(run_id_of(run))
         if heard is None:
             return [inside_note(run, _UNREAD)] if self._built_in and would_tell(run) else []
-        found: list[Record] = []
-
-        async def keep(record: Record, _size: int) -> bool:
-            found.append(record)
-            return True
-
-        scopes = inner_scopes_of(run, heard.mask)
-        intake = Intake(keep, scopes.admit, trusted=False, most=MOST_BYTES)
+        inside = InnerRecords(run, heard.mask)
         for number, line in enumerate(heard.lines):
-            await intake.take(line)
+            await inside.take(line)
             if number % _AT_A_TIME == 0:
                 await asyncio.sleep(0)
-        notes = [inside_note(run, text) for text in lacking(intake.dropped, intake.missing)]
-        return [*found, *scopes.left(), *notes]
+        return [*inside.new(), *(inside_note(run, text) for text in inside.lacking())]
 
     async def _prune(self) -> None:
         if isinstance(self._journal, SqliteJournal):

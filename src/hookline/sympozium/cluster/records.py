@@ -18,7 +18,7 @@ from hookline.errors import FileError
 from hookline.journal.intake import INSIDE, InnerScopes
 from hookline.journal.masking import Mask
 from hookline.kube.fields import items, mapping, phase_of, within
-from hookline.sympozium.cluster.state import frozen_of, spec_of
+from hookline.sympozium.cluster.state import agent_name, frozen_of, has_ended, spec_of
 from hookline.sympozium.phases import Phase, Stage
 from hookline.sympozium.resolve import FORMAT
 from hookline.sympozium.types import RUN_TIMEOUT
@@ -28,7 +28,6 @@ Object = Mapping[str, Any]
 
 PLACE = "kubernetes"
 PHASE = "x.sympozium.phase"
-ENDED = (Phase.SUCCEEDED, Phase.FAILED, Phase.SKIPPED)
 RUN_SCOPE, AGENT_SCOPE = "1", "2"
 _MARK = 8
 _KINDS = {"timed_out": "timed_out", "not_started": "not_started"}
@@ -44,7 +43,7 @@ def run_id_of(run: Object) -> str:
 
 
 def records_of(run: Object) -> list[Record]:
-    """What is certain of a run by now, in the order of a run on this machine."""
+    """The records that are certain by now, in the order of a run on this machine."""
     found: list[Record] = []
     try:
         for record in _StatusReader(run).records():
@@ -55,7 +54,7 @@ def records_of(run: Object) -> list[Record]:
 
 
 def agent_has_begun(run: Object) -> bool:
-    """Whether that is told, so that what it does inside has a place."""
+    """True if the status tells so; from then on what the agent does inside has a place."""
     return any(map(_is_running, records_of(run)))
 
 
@@ -72,7 +71,7 @@ def is_runs_end(record: Record) -> bool:
 
 
 def would_tell(run: Object) -> bool:
-    """Whether a built-in agent has begun something to tell of."""
+    """True if a built-in agent has begun something to tell of."""
     idle = phase_of(run) == Phase.SKIPPED or within(run, "spec").get("dryRun")
     return bool(within(run, "status").get("startedAt")) and not idle
 
@@ -84,7 +83,7 @@ def inner_scopes_of(run: Object, mask: Mask | None = None) -> InnerScopes:
 
 
 def inside_note(run: Object, text: str) -> Decided:
-    """Tells what of the agent's inside is not on record."""
+    """A note on what of the agent's inside is not on record."""
     return Decided(run_id_of(run), AGENT_SCOPE, INSIDE, time.time(), HookAction.CONTINUE, note=text)
 
 
@@ -102,7 +101,7 @@ class _NotYet(Exception):
     """The status does not tell what comes next."""
 
 
-class _Hook(NamedTuple):
+class HookStatus(NamedTuple):
     """One hook as the status tells it."""
 
     name: str
@@ -144,7 +143,7 @@ class _StatusReader:
         self.id = run_id_of(run)
         self.spec, self.status = within(run, "spec"), within(run, "status")
         self.phase = phase_of(run)
-        self.ended = self.phase in ENDED
+        self.ended = has_ended(run)
         self.over = self.ended or self.phase == Phase.POST_RUNNING
         self.before = self._hooks(Stage.PRE_RUN)
         self.after = self._in_order(self._hooks(Stage.POST_RUN))
@@ -212,10 +211,8 @@ class _StatusReader:
         if not self.before:
             yield self._phase(Phase.PENDING)
         yield self._left_phase()
-        broke = self._broke
-        if broke is not None:
-            said = Reason(broke.name, HookAction.FAIL, broke.error)
-            yield self._decided(Point.RUN_START, HookAction.FAIL, (said,))
+        if self._broke is not None:
+            yield self._decided(Point.RUN_START, self._broke)
 
     def _left_phase(self) -> Decided:
         """The phase that the agent's part ends with."""
@@ -242,7 +239,7 @@ class _StatusReader:
         yield Ended(self.id, RUN_SCOPE, Scope.RUN, self.at, self._how, output, error)
 
     @property
-    def _broke(self) -> _Hook | None:
+    def _broke(self) -> HookStatus | None:
         return next((hook for hook in self.before if hook.failed), None)
 
     @property
@@ -266,7 +263,7 @@ class _StatusReader:
 
     @property
     def _answer(self) -> Object:
-        """What a gate holds back is not told, and what it lets out is no answer of the agent's."""
+        """The agent's output. With a gate it has no text: one that is held back is not told, one that was let out is not the agent's."""
         gated = self.status.get("gateDigest") or self.status.get("gateVerdict")
         code = {"exit_code": self.status.get("exitCode", 0)}
         return code if gated else {"result": self.status.get("result", ""), **code}
@@ -282,7 +279,7 @@ class _StatusReader:
             "uid": metadata.get("uid"),
         }
         given = {"input": self.spec.get("task"), "workspace": "/workspace"}
-        shown = self._instance or name
+        shown = agent_name(self.run) or name
         return Begun(
             self.id,
             RUN_SCOPE,
@@ -297,20 +294,16 @@ class _StatusReader:
         )
 
     @property
-    def _instance(self) -> str:
-        return str(self.spec.get("agentRef") or self.spec.get("instanceRef") or "")
-
-    @property
     def _about(self) -> dict[str, Any]:
         name = str(within(self.run, "metadata").get("name"))
         return {
-            "workflow_id": self._instance or name,
+            "workflow_id": agent_name(self.run) or name,
             "agent": str(self.spec.get("agentId") or "default"),
             "session_id": str(self.spec.get("sessionKey") or name),
             "attempt": 1,
         }
 
-    def _calls(self, point: Point, hooks: list[_Hook]) -> Iterator[Record]:
+    def _calls(self, point: Point, hooks: list[HookStatus]) -> Iterator[Record]:
         for hook in hooks:
             if not hook.ended:
                 if self.over and point is Point.RUN_START:
@@ -318,7 +311,7 @@ class _StatusReader:
                 raise _NotYet
             yield self._called(point, hook, last=point is Point.RUN_END and hook is hooks[-1])
 
-    def _called(self, point: Point, hook: _Hook, *, last: bool) -> Called:
+    def _called(self, point: Point, hook: HookStatus, *, last: bool) -> Called:
         self._pass(hook.started and hook.started + hook.seconds)
         fails = hook.failed and point is Point.RUN_START
         error = hook.error if hook.failed else None
@@ -341,26 +334,24 @@ class _StatusReader:
     def _phase(self, now: Phase) -> Decided:
         return Decided(self.id, RUN_SCOPE, PHASE, self.at, HookAction.CONTINUE, note=f"phase {now}")
 
-    def _decided(
-        self,
-        point: Point | str,
-        action: HookAction = HookAction.CONTINUE,
-        reasons: tuple[Reason, ...] = (),
-    ) -> Decided:
-        return Decided(self.id, RUN_SCOPE, point, self.at, action, reasons)
+    def _decided(self, point: Point | str, broke: HookStatus | None = None) -> Decided:
+        if broke is None:
+            return Decided(self.id, RUN_SCOPE, point, self.at, HookAction.CONTINUE)
+        said = Reason(broke.name, HookAction.FAIL, broke.error)
+        return Decided(self.id, RUN_SCOPE, point, self.at, HookAction.FAIL, (said,))
 
     def _pass(self, moment: float | None) -> None:
         """Time goes on to there; a cluster tells whole seconds, by more than one clock."""
         self.at = max(self.at, moment or 0.0)
 
-    def _hooks(self, stage: Stage) -> list[_Hook]:
+    def _hooks(self, stage: Stage) -> list[HookStatus]:
         return [
-            _Hook(str(told.get("name")), str(told.get("state")), told)
+            HookStatus(str(told.get("name")), str(told.get("state")), told)
             for told in items(self.status.get("hooks"))
             if told.get("stage") == stage
         ]
 
-    def _in_order(self, hooks: list[_Hook]) -> list[_Hook]:
+    def _in_order(self, hooks: list[HookStatus]) -> list[HookStatus]:
         """The gate first, where the run itself says which one that is."""
         written = items(within(self.spec, "lifecycle").get("postRun"))
         gates = {mapping(each).get("name") for each in written if mapping(each).get("gate")}
