@@ -27,15 +27,13 @@ from hookline.kube.client import MOST_LOG_BYTES, Cluster
 from hookline.kube.errors import AlreadyThere, ClusterError, NotThere, Refused
 from hookline.kube.fields import is_owned, items, owners, within
 from hookline.kube.install import GRANTABLE, GRANTABLE_NAME
-from hookline.kube.job_state import Workload
-from hookline.kube.kinds import AGENT_RUN, CLUSTER_ROLE, EVENT, ROLE, SECRET, Kind, kind_of
+from hookline.kube.kinds import AGENT_RUN, CLUSTER_ROLE, EVENT, JOB, ROLE, SANDBOX, SECRET, Kind, kind_of
 from hookline.secret_names import secrets_in
 from hookline.sympozium.cluster.objects import AGENT, MANAGER, names
-from hookline.sympozium.cluster.observation import FINALIZER, Log, World
-from hookline.sympozium.cluster.plan import Creation, Plan, Removal, plan
+from hookline.sympozium.cluster.observation import FINALIZER, Log, World, workload_of
+from hookline.sympozium.cluster.plan import Plan, Removal, plan
 from hookline.sympozium.cluster.state import STATE, Note, Record, read_secret, spec_of, written
 from hookline.sympozium.environment import for_agent
-from hookline.sympozium.phases import Stage
 from hookline.sympozium.types import RunSpec, SecretRef
 from hookline.times import utc_text
 
@@ -170,10 +168,10 @@ class Applier:
         """Creates the planned objects, and records all that is known before anything is removed."""
         now = decided.record or kept
         uids = dict(kept.uids)
-        for making in decided.make:
-            made = await self._create(world, making.object)
+        for wanted in decided.make:
+            made = await self._create(world, wanted)
             uids[f"{made['kind']}/{made['metadata']['name']}"] = made["metadata"]["uid"]
-            now = _with(now, making, made)
+            now = _with(now, made)
         now = replace(now, uids=uids)
         if now != kept:
             name = names(world.owner.name).record
@@ -301,11 +299,12 @@ def _covers(rule: Mapping[str, Any], wanted: tuple[str, ...]) -> bool:
     return all(word in allowed or "*" in allowed for word, allowed in zip(wanted, _words(rule), strict=True))
 
 
-def _with(kept: Record, making: Creation, made: Mapping[str, Any]) -> Record:
-    entry = Workload(name=made["metadata"]["name"], uid=made["metadata"]["uid"], positions=making.positions)
-    if making.part == Stage.AGENT:
-        return replace(kept, agent=entry)
-    return replace(kept, post=(*kept.post, entry)) if making.part == Stage.POST_RUN else kept
+def _with(kept: Record, made: Mapping[str, Any]) -> Record:
+    """The record with a Job or Sandbox that was created."""
+    if made["kind"] not in (JOB.kind, SANDBOX.kind):
+        return kept
+    entry = workload_of(made)
+    return replace(kept, post=(*kept.post, entry)) if entry.positions else replace(kept, agent=entry)
 
 
 def _whole_lines(text: str) -> str:

@@ -76,11 +76,6 @@ class World:
     def deleted(self) -> bool:
         return bool(self.run["metadata"].get("deletionTimestamp"))
 
-    @property
-    def held(self) -> bool:
-        """True if our finalizer keeps the run from going."""
-        return FINALIZER in self.run["metadata"].get("finalizers", ())
-
     def objects(self, spec: RunSpec) -> RunObjects:
         return RunObjects(self.owner, spec, self.settings)
 
@@ -97,6 +92,17 @@ class Observation(NamedTuple):
 def observe(world: World, record: Record) -> Observation:
     """The record of a run that has begun, brought up to date with the state of its pods."""
     return _Observer(world, record).observation()
+
+
+def is_held(run: Object) -> bool:
+    """True if our finalizer keeps the run from going."""
+    return FINALIZER in run["metadata"].get("finalizers", ())
+
+
+def workload_of(made: Object) -> Workload:
+    """A Job or Sandbox of a run as its record has it."""
+    metadata = made["metadata"]
+    return Workload(name=metadata["name"], uid=metadata["uid"], positions=positions_of(made))
 
 
 def never_started(why: str) -> ContainerState:
@@ -143,17 +149,14 @@ class _Observer:
     def _unrecorded_agent(self) -> Workload | None:
         """The agent's Job or Sandbox that was created, and not recorded because we were interrupted."""
         own = names(self.world.owner.name)
-        for each in (*self.world.jobs, *self.world.sandboxes):
-            if each["metadata"]["name"] in (own.agent, own.sandbox):
-                return Workload(name=each["metadata"]["name"], uid=each["metadata"]["uid"])
-        return None
+        made = (*self.world.jobs, *self.world.sandboxes)
+        found = (each for each in made if each["metadata"]["name"] in (own.agent, own.sandbox))
+        return next(map(workload_of, found), None)
 
     def _unrecorded_hooks(self) -> list[Workload]:
         known = {each.uid for each in self.record.post}
         found = [
-            Workload(name=job["metadata"]["name"], uid=job["metadata"]["uid"], positions=positions)
-            for job in self.world.jobs
-            if (positions := positions_of(job)) and job["metadata"]["uid"] not in known
+            made for made in map(workload_of, self.world.jobs) if made.positions and made.uid not in known
         ]
         return sorted(found, key=lambda made: made.name)[:1]
 

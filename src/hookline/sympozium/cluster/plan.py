@@ -23,6 +23,7 @@ from hookline.sympozium.cluster.observation import (
     Observation,
     World,
     hooks_of,
+    is_held,
     never_begun,
     never_started,
     observe,
@@ -51,14 +52,6 @@ _TRIES = 3
 """Jobs for the same hooks, where each one before was ended from outside and none of them had begun."""
 
 
-class Creation(NamedTuple):
-    """An object to create. `positions` are those of the postRun hooks in it; `part` is its part of the run."""
-
-    object: dict[str, Any]
-    part: str = ""
-    positions: tuple[int, ...] = ()
-
-
 class Removal(NamedTuple):
     """An object to remove, which must be the one with that uid; without one, it must be the run's own."""
 
@@ -78,7 +71,7 @@ class Plan:
     logs: tuple[Log, ...] = ()
     hold: bool | None = None
     """Take (True) or let go of (False) the run's finalizer; the first step, or the last."""
-    make: tuple[Creation, ...] = ()
+    make: tuple[dict[str, Any], ...] = ()
     record: Record | None = None
     remove: tuple[Removal, ...] = ()
     status: dict[str, Any] | None = None
@@ -106,7 +99,7 @@ def plan(world: World) -> Plan:
 def _begun(world: World) -> Plan:
     """The plan for a run that has no record yet: it is checked as a whole, and frozen as it is."""
     if world.deleted:
-        return Plan(hold=False if world.held else None)
+        return Plan(hold=False if is_held(world.run) else None)
     frozen = frozen_of(world.run, world.instance)
     try:
         spec = spec_of(frozen)
@@ -123,7 +116,7 @@ def _begun(world: World) -> Plan:
     notes = [Note("Warning", "NotHeeded", text) for text in unheard]
     # Its first phase is told before anything can run, however late the next look is.
     return Plan(
-        hold=None if world.held else True,
+        hold=None if is_held(world.run) else True,
         record=record,
         status=shown(spec, record),
         notes=tuple(notes),
@@ -181,7 +174,7 @@ def _failed(world: World, why: str) -> Plan:
 def _put_away(world: World) -> Plan:
     """The plan for a run that has ended: all that was created for it goes. With `cleanup: keep` its Jobs, with their logs, and its
     workspace stay as long as the run does."""
-    if not world.held:
+    if not is_held(world.run):
         return Plan()
     own = names(world.owner.name)
     uids: Mapping[str, str] = world.record.uids if world.record else {}
@@ -208,7 +201,7 @@ class _Next:
         self.now = observed.record
         self.spec = spec_of(record.frozen)
         self.objects = world.objects(self.spec)
-        self.make: list[Creation] = []
+        self.make: list[dict[str, Any]] = []
         self.remove: list[Removal] = []
         self.wakes = list(observed.wakes)
 
@@ -295,7 +288,7 @@ class _Next:
             if refused := self.world.refused.get(_name(each)):
                 self.now = replace(self.now, seen=never_begun(self.spec, self.now.seen, refused))
                 return
-        self.make += [Creation(each) for each in wanted[:-1]] + [Creation(wanted[-1], Stage.AGENT)]
+        self.make += wanted
 
     def _after(self, position: int) -> None:
         """Creates a Job with the hooks that wait; the gate has one of its own, since the others see what it let out."""
@@ -315,7 +308,7 @@ class _Next:
             self.now = replace(self.now, seen=replace(seen, post_run=tuple(states)))
             self.wakes.append(self.world.now)
             return
-        self.make.append(Creation(job, Stage.POST_RUN, positions))
+        self.make.append(job)
 
     def _keep_claim(self) -> None:
         """Creates a claim again that somebody removed: the hooks that clean up do not need what was in it."""
@@ -328,7 +321,7 @@ class _Next:
             return
         if not self._nothing_begun:
             self.now = replace(self.now, lost=self.now.lost or self.world.now)
-        self.make.insert(0, Creation(claim))
+        self.make.insert(0, claim)
 
     def _free_claim(self) -> None:
         """A pod that has ended keeps its claim from going for as long as it is there, so its Job goes."""

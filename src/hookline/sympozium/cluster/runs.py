@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-_OVER = ("succeeded", "failed")
 _UNKNOWN = "IMAGE"
 
 
@@ -167,7 +166,7 @@ def _table(found: Iterable[Object]) -> None:
                 agent_name(each),
                 moment(_at(began or _created(each))),
                 took,
-                str(sum(hook.get("state") in _OVER for hook in items(status.get("hooks")))),
+                str(sum(hook.get("state") in ("succeeded", "failed") for hook in items(status.get("hooks")))),
                 "waiting" if status.get("gateDigest") else phase_of(each) or "no status",
             )
         )
