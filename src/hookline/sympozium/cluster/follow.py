@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -84,7 +84,7 @@ class RunFollower:
         self._ending = False
 
     async def ended(self) -> int:
-        """The exit code of the command."""
+        """Follow the run; returns the exit code of the command."""
         await self._record.take(self._run)
         async with self._heard():
             while True:
@@ -94,12 +94,12 @@ class RunFollower:
                     return code
 
     def _put(self, heed: Callable[..., Awaitable[int | None]], *about: Any) -> None:
-        """Something has happened, and is heeded in its turn; what gives an exit code ends the command."""
+        """Queue an event for its handler; a handler that returns an exit code ends the command."""
         self._events.put_nowait(partial(heed, *about))
 
     @asynccontextmanager
     async def _heard(self) -> AsyncGenerator[None]:
-        """With all that may happen put into one queue."""
+        """Watch the run, its agent's log, the clock and signals; all that happens goes into one queue."""
         loop = asyncio.get_running_loop()
         store = Store(
             self._cluster,
@@ -128,7 +128,7 @@ class RunFollower:
         self._put(self._heard_all, await log.read())
 
     async def _silent(self) -> None:
-        """So much time has passed that something should have been heard."""
+        """Warn that nobody looks after the run."""
         if not within(self._run, "status"):
             err.print(
                 f"nobody looks after run {self._name}: it has no status after {SILENT:g} s; is the operator there?"
@@ -138,8 +138,8 @@ class RunFollower:
             )
 
     async def _in_turn(self, run: Object | None) -> int | None:
-        """The run has changed, or is gone. What comes after the agent's end waits until all that the agent told has come,
-        or has had its time."""
+        """The run has changed, or is gone. Changes after the agent's end are held back until its log has come, or has had
+        its time."""
         if run is None and self._held:
             code = await self._heard_all("the run is gone")
             return await self._changed(run) if code is None else code
@@ -156,7 +156,7 @@ class RunFollower:
         return None
 
     async def _heard_line(self, line: str | None) -> None:
-        """A line from inside the agent has come; None where all come again from the first one on."""
+        """A line of the agent's log has come; None before all of them come again."""
         # What comes later than it was waited for has no place any more.
         if not self._inside.over:
             await self._inside.take(line)
@@ -169,7 +169,7 @@ class RunFollower:
             self._show(self._view.inside(new))
 
     async def _heard_all(self, why: str) -> int | None:
-        """No more of them will come; `why` some are missing, if any are."""
+        """The log has ended; `why` some of it is missing, if any is."""
         if self._inside.over:
             return None
         self._inside.over, self._inside.why = True, why
@@ -182,7 +182,7 @@ class RunFollower:
         return None
 
     def _tell_missing(self) -> None:
-        """At once, and not when the agent has ended: somebody may be looking at nothing."""
+        """Warn at once, and not when the agent has ended: somebody may be looking at nothing."""
         missing = self._inside.missing(self._run)
         for text in missing:
             if text not in self._missing_told and not self._quiet:
@@ -228,7 +228,7 @@ class RunFollower:
         return 1 if status.get("gateVerdict") in WITHHELD or now is Phase.FAILED else 0
 
     async def _interrupted(self, asks: bool) -> int | None:
-        """A signal came; `asks` where there is somebody to ask what is meant by it."""
+        """A signal came; `asks` if there is a terminal to ask what is meant by it."""
         if self._asked or self._ending or not asks:
             return self._left()
         self._asked = True
@@ -243,7 +243,7 @@ class RunFollower:
         self._put(self._typed, os.read(sys.stdin.fileno(), 4096).decode(errors="replace"))
 
     async def _typed(self, line: str) -> int | None:
-        """A line from the terminal has come; empty where it was closed."""
+        """The answer was typed; empty where the terminal was closed."""
         word = line.strip().lower()
         if not line or word in ("l", "leave"):
             return self._left()
@@ -267,9 +267,9 @@ class RunFollower:
 
 
 class AgentLog:
-    """The log of a run's agent. `took` gets the line of each record, and None before they come from the first one on again."""
+    """The log of a run's agent. `took` gets the line of each record; None before all of them come again."""
 
-    def __init__(self, cluster: Cluster, run: Mapping[str, Any], took: Callable[[str | None], None]) -> None:
+    def __init__(self, cluster: Cluster, run: Object, took: Callable[[str | None], None]) -> None:
         metadata = run["metadata"]
         self._cluster, self._took = cluster, took
         self._namespace = str(metadata["namespace"])
@@ -308,7 +308,7 @@ class AgentLog:
         finally:
             await cancel_and_wait(watching)
 
-    async def _started(self) -> Mapping[str, Any] | None:
+    async def _started(self) -> Object | None:
         """The pod when its agent has begun; None where it went before that was seen."""
         while True:
             self._changed.clear()
@@ -319,7 +319,7 @@ class AgentLog:
                 return pod
             await self._changed.wait()
 
-    def _pod(self) -> Mapping[str, Any] | None:
+    def _pod(self) -> Object | None:
         own = [
             pod
             for pod in self._pods.all()
@@ -340,7 +340,7 @@ class AgentLog:
         return pod is None or container_state(pod, AGENT).state is ContainerPhase.ENDED
 
     async def _wait(self) -> None:
-        """Until the pod says that its container has ended, which comes a moment after the log's end; not for long."""
+        """Wait a moment for the pod to say that its container has ended, which comes after the log's end."""
         if self._has_ended():
             await asyncio.sleep(_PAUSE)
             return
@@ -351,7 +351,7 @@ class AgentLog:
                     await self._changed.wait()
 
 
-def _tells(pod: Mapping[str, Any]) -> bool:
+def _tells(pod: Object) -> bool:
     """True if the agent was made to tell what it does; one of somebody else's does not."""
     containers = items(within(pod, "spec").get("containers"))
     given = (each for box in containers if box.get("name") == AGENT for each in items(box.get("env")))

@@ -20,15 +20,16 @@ from hookline.journal.masking import Mask
 from hookline.journal.recovery import end_as_lost, lost_ends
 from hookline.journal.sqlite import KEEP_BYTES_OPERATOR, KEEP_DAYS, SqliteJournal
 from hookline.kube.fields import items, mapping, within
+from hookline.options import KUBERNETES
 from hookline.sympozium.cluster.records import (
     AGENT_SCOPE,
-    PLACE,
     RUN_SCOPE,
     agent_has_begun,
     agents_end,
     inner_scopes_of,
     inside_note,
     is_agents_end,
+    is_runs_end,
     records_of,
     run_id_of,
     would_tell,
@@ -46,18 +47,18 @@ GONE = "lost: the AgentRun is gone from the cluster, and nothing tells how it en
 _UNHEARD = "nobody heard the rest of what the agent did inside, so it is not on record"
 _UNREAD = "what the agent did inside is not on record: its log was not read for this journal"
 _ANSWERS = frozenset({Scope.STEP, Scope.MODEL, Scope.AGENT})
-"""What these end with may be the agent's answer."""
+"""Scopes whose output may be the agent's answer."""
 _PRUNED_AFTER = 500
 _LONGEST_PAUSE = 30.0
 _HELD_BYTES = 32 * 1024 * 1024
-"""Of what agents printed of themselves, until it is written."""
+"""The most of what agents printed that is held until it is written."""
 _AT_A_TIME = 50
 
 Inside = Callable[[], Awaitable[list[Record]]]
 
 
 class Ledger:
-    """Puts into a journal what is new of runs on a cluster. `alone`: nobody else writes of them there."""
+    """Writes the new records of runs on a cluster into a journal. `alone`: nobody else writes of them there."""
 
     def __init__(self, journal: Journal, *, alone: bool = False) -> None:
         self._journal = journal
@@ -92,7 +93,7 @@ class Ledger:
         await self._write(run_id, lost_ends(self._journal.records(run_id), GONE))
 
     def forget(self, run_id: str) -> None:
-        """Of a run that is gone nothing has to be known any more."""
+        """Drop all that is known of a run that is gone."""
         self._once.forget(run_id)
         self._whole.discard(run_id)
 
@@ -155,7 +156,7 @@ class InnerRecords:
         self._waiting: list[Record] = []
         self.over = bool(within(run, "spec").get("dryRun"))
         self.why = ""
-        """What keeps the rest from being heard."""
+        """The reason that the rest cannot be read."""
 
     async def take(self, line: str | None) -> None:
         """Take in a line of the log; None before all of them come again."""
@@ -166,12 +167,12 @@ class InnerRecords:
             await self._intake.take(line)
 
     def new(self) -> list[Record]:
-        """Those that nobody has had."""
+        """The records that came since the last call."""
         new, self._waiting = self._waiting, []
         return new
 
     def missing(self, run: Object) -> list[str]:
-        """What is to be told of those that never come, once that is certain."""
+        """Notes on the records that never come, once that is certain."""
         if not (self.over and would_tell(run) and agent_has_begun(run)):
             return []
         why = [f"what the agent did inside is not all on record: {self.why}"] if self.why else []
@@ -198,7 +199,7 @@ class _DueRun(NamedTuple):
 
 
 class _AgentLines(NamedTuple):
-    """What the agent of a run has printed of what it did inside."""
+    """The lines in which the agent of a run told what it did inside."""
 
     lines: list[str]
     mask: Mask
@@ -221,7 +222,7 @@ class JournalWriter:
         self._ended = 0
 
     def note(self, before: Object | None, after: Object | None) -> None:
-        """A run has changed, or is gone. Of several changes the last one tells all."""
+        """Take note of a run that has changed, or is gone; of several changes only the last is written."""
         run = after or before
         if run is None or (before and after and before.get("status") == after.get("status")):
             return
@@ -229,7 +230,7 @@ class JournalWriter:
         self._any.set()
 
     def heard(self, run: Mapping[str, Any], lines: list[str], mask: Mask) -> None:
-        """An agent has ended; the status that tells so comes after this."""
+        """Keep what an agent that has ended printed; the status that tells so comes after this."""
         size, run_id = sum(map(len, lines)), run_id_of(run)
         self._heard.pop(run_id, None)
         if self._built_in and sum(each.size for each in self._heard.values()) + size <= _HELD_BYTES:
@@ -266,13 +267,13 @@ class JournalWriter:
         except JournalError:
             self._due.setdefault(run_id, now)
             raise
-        self._ended += any(isinstance(each, Ended) and each.scope is Scope.RUN for each in new)
+        self._ended += any(map(is_runs_end, new))
         if self._ended >= _PRUNED_AFTER:
             self._ended = 0
             await self._prune()
 
     async def _inside(self, run: Object) -> list[Record]:
-        """What the run's agent did, of what it printed; only that it is not known, where that was not read here."""
+        """The inner records of what the run's agent printed; a note that they are missing, where its log was not read here."""
         heard = self._heard.get(run_id_of(run))
         if heard is None:
             return [inside_note(run, _UNREAD)] if self._built_in and would_tell(run) else []
@@ -310,7 +311,7 @@ def _pruned(path: Path) -> None:
 
 
 def _let_out(record: Record, run: Object) -> Record:
-    """What a gate may hold back is on no record."""
+    """The record without an answer that a gate may hold back."""
     if isinstance(record, Ended) and record.scope in _ANSWERS and _may_be_gated(run):
         return record._replace(output=None)
     return record
@@ -326,11 +327,11 @@ def _may_be_gated(run: Object) -> bool:
 
 def _is_on_cluster(records: Iterable[Record]) -> bool:
     declared = (each.declaration or {} for each in records if isinstance(each, Begun))
-    return any((each.get("format"), each.get("on")) == (FORMAT, PLACE) for each in declared)
+    return any((each.get("format"), each.get("on")) == (FORMAT, KUBERNETES) for each in declared)
 
 
 def _key(record: Record) -> Hashable:
-    """What a record is of: there is at most one such in a run."""
+    """The key of a record; a run has at most one record with it."""
     if isinstance(record, Begun | Ended):
         return type(record), record.scope_id
     if isinstance(record, Called):

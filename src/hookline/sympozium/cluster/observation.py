@@ -27,7 +27,7 @@ from hookline.sympozium.cluster.state import Record, spec_of
 from hookline.sympozium.environment import cut
 from hookline.sympozium.phases import AgentSeen, Phase, Seen, gate_settled, gated, phase, verdict
 from hookline.sympozium.result import Result, ended, from_output
-from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
+from hookline.sympozium.types import RUN_TIMEOUT, HookSpec, RunSpec
 
 Object = Mapping[str, Any]
 
@@ -178,16 +178,9 @@ class _Observer:
             return
         hooks = self.spec.hooks.pre_run
         known = hooks_of(hooks, seen.pre_run)
-        slots = [
-            Slot(container=PREPARE, seen=ContainerState()),
-            *(
-                Slot(container=f"{PRE}{hook.name}", seen=each, timeout=hook.timeout)
-                for hook, each in zip(hooks, known, strict=True)
-            ),
-            Slot(container=AGENT, seen=_as_hook(seen.agent), timeout=self.spec.timeout or RUN_TIMEOUT),
-        ]
+        last = Slot(container=AGENT, seen=_as_hook(seen.agent), timeout=self.spec.timeout or RUN_TIMEOUT)
         stop = (Reason.KILLED, DELETED) if self.world.deleted else None
-        found = self._followed(agent, slots, stop)
+        found = self._followed(agent, [*_slots(PRE, hooks, known), last], stop)
         prepared, *before, last = found.slots
         seen = replace(
             seen,
@@ -283,13 +276,7 @@ class _Observer:
     def _look_at_hooks(self, index: int, made: Workload) -> None:
         lifecycle, hooks = self.spec.hooks, self.spec.hooks.post_run
         known = hooks_of(hooks, self.now.seen.post_run)
-        slots = [
-            Slot(container=PREPARE, seen=ContainerState()),
-            *(
-                Slot(container=f"{POST}{hooks[n].name}", seen=known[n], timeout=hooks[n].timeout)
-                for n in made.positions
-            ),
-        ]
+        slots = _slots(POST, [hooks[n] for n in made.positions], [known[n] for n in made.positions])
         stop = None
         if lifecycle.gate in made.positions:
             if gate_settled(lifecycle, self.now.seen):
@@ -309,6 +296,17 @@ class _Observer:
         self._see(replace(self.now.seen, post_run=tuple(known)))
         post = self.now.post
         self.now = replace(self.now, post=(*post[:index], found.made, *post[index + 1 :]))
+
+
+def _slots(prefix: str, hooks: Sequence[HookSpec], known: Sequence[ContainerState]) -> list[Slot]:
+    """The containers of a pod up to its last hook."""
+    return [
+        Slot(container=PREPARE, seen=ContainerState()),
+        *(
+            Slot(container=f"{prefix}{hook.name}", seen=seen, timeout=hook.timeout)
+            for hook, seen in zip(hooks, known, strict=True)
+        ),
+    ]
 
 
 def _as_hook(seen: AgentSeen) -> ContainerState:

@@ -1,7 +1,7 @@
-"""A run on a cluster as the records that one on this machine has, made of what its status tells.
+"""The status of a run on a cluster as the records that a run on this machine has.
 
-As the status goes on the list only grows at its end: what may still become otherwise is not told yet. So whoever keeps
-a journal may begin at any time, and after any break, and put in what is missing.
+As the status goes on, the list only grows at its end: a record that may still change is not in it yet. So whoever keeps
+a journal may begin at any time, and after any break, and add the records that are missing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from hookline.errors import FileError
 from hookline.journal.intake import INSIDE, InnerScopes
 from hookline.journal.masking import Mask
 from hookline.kube.fields import items, mapping, phase_of, within
+from hookline.options import KUBERNETES
 from hookline.sympozium.cluster.state import agent_name, frozen_of, has_ended, spec_of
 from hookline.sympozium.phases import Phase, Stage
 from hookline.sympozium.resolve import FORMAT
@@ -26,7 +27,6 @@ from hookline.times import parse_time
 
 Object = Mapping[str, Any]
 
-PLACE = "kubernetes"
 PHASE = "x.sympozium.phase"
 RUN_SCOPE, AGENT_SCOPE = "1", "2"
 _MARK = 8
@@ -37,7 +37,7 @@ _TIMED_OUT = "timeout"
 
 
 def run_id_of(run: Object) -> str:
-    """Its name, and a part of its uid: a name may be given again once a run is gone."""
+    """The name of the run and a part of its uid: a name may be given again once a run is gone."""
     metadata = within(run, "metadata")
     return f"{metadata.get('name')}-{str(metadata.get('uid')).replace('-', '')[:_MARK]}"
 
@@ -92,7 +92,7 @@ def _is_running(record: Record) -> bool:
 
 
 def agents_end(told: list[Record]) -> int | None:
-    """Where the first record stands that comes after all that the agent did; None while there is none."""
+    """The position of the first record after all that the agent did; None while there is none."""
     at = next((number for number, record in enumerate(told, 1) if _is_running(record)), len(told))
     return at if at < len(told) else None
 
@@ -127,7 +127,7 @@ class HookStatus(NamedTuple):
 
     @property
     def error(self) -> str:
-        """As a runner on this machine says it."""
+        """The error in the words of a runner on this machine."""
         code, why = self.told.get("exitCode"), str(self.told.get("message") or "failed")
         exited = self.told.get("reason") == "exited" and code is not None
         said = f"exited with {code}" if exited else why.removeprefix("failed: ")
@@ -141,14 +141,21 @@ class _StatusReader:
     def __init__(self, run: Object) -> None:
         self.run = run
         self.id = run_id_of(run)
-        self.spec, self.status = within(run, "spec"), within(run, "status")
+        self.metadata, self.spec, self.status = (within(run, key) for key in ("metadata", "spec", "status"))
+        name = str(self.metadata.get("name"))
+        self.about: dict[str, Any] = {
+            "workflow_id": agent_name(run) or name,
+            "agent": str(self.spec.get("agentId") or "default"),
+            "session_id": str(self.spec.get("sessionKey") or name),
+            "attempt": 1,
+        }
         self.phase = phase_of(run)
         self.ended = has_ended(run)
         self.over = self.ended or self.phase == Phase.POST_RUNNING
         self.before = self._hooks(Stage.PRE_RUN)
         self.after = self._in_order(self._hooks(Stage.POST_RUN))
         self.ends_with_hooks = bool(self.after) and self.phase != Phase.SKIPPED
-        self.at = _moment(within(run, "metadata").get("creationTimestamp")) or 0.0
+        self.at = _moment(self.metadata.get("creationTimestamp")) or 0.0
 
     def records(self) -> Iterator[Record]:
         yield self._begun()
@@ -179,21 +186,12 @@ class _StatusReader:
         return bool(made) and self._through and self.phase not in ("", Phase.PENDING)
 
     def _agent(self) -> Iterator[Record]:
-        name = str(self.spec.get("agentId") or "default")
         began = _moment(self.status.get("startedAt"))
         if began is None and not self.over:
             raise _NotYet
         self._pass(began)
-        yield Begun(
-            self.id,
-            AGENT_SCOPE,
-            RUN_SCOPE,
-            Scope.AGENT,
-            name,
-            self.at,
-            {"input": self.spec.get("task")},
-            self._about,
-        )
+        agent, given = self.about["agent"], {"input": self.spec.get("task")}
+        yield Begun(self.id, AGENT_SCOPE, RUN_SCOPE, Scope.AGENT, agent, self.at, given, self.about)
         if not self.before:
             yield self._phase(Phase.PENDING)
         yield self._phase(Phase.RUNNING)
@@ -263,45 +261,31 @@ class _StatusReader:
 
     @property
     def _answer(self) -> Object:
-        """The agent's output. With a gate it has no text: one that is held back is not told, one that was let out is not the agent's."""
+        """The agent's output; without its text where there is a gate, which may hold it back or let out another."""
         gated = self.status.get("gateDigest") or self.status.get("gateVerdict")
         code = {"exit_code": self.status.get("exitCode", 0)}
         return code if gated else {"result": self.status.get("result", ""), **code}
 
     def _begun(self) -> Begun:
-        metadata = within(self.run, "metadata")
-        name, place = str(metadata.get("name")), str(metadata.get("namespace"))
-        declared = {
-            "format": FORMAT,
-            "on": PLACE,
-            "namespace": place,
-            "name": name,
-            "uid": metadata.get("uid"),
-        }
-        given = {"input": self.spec.get("task"), "workspace": "/workspace"}
-        shown = agent_name(self.run) or name
+        name, namespace = str(self.metadata.get("name")), str(self.metadata.get("namespace"))
         return Begun(
             self.id,
             RUN_SCOPE,
             None,
             Scope.RUN,
-            shown,
+            self.about["workflow_id"],
             self.at,
-            given,
-            self._about,
-            declared,
-            f"{PLACE}:{place}/{name}",
+            {"input": self.spec.get("task"), "workspace": "/workspace"},
+            self.about,
+            declaration={
+                "format": FORMAT,
+                "on": KUBERNETES,
+                "namespace": namespace,
+                "name": name,
+                "uid": self.metadata.get("uid"),
+            },
+            source=f"{KUBERNETES}:{namespace}/{name}",
         )
-
-    @property
-    def _about(self) -> dict[str, Any]:
-        name = str(within(self.run, "metadata").get("name"))
-        return {
-            "workflow_id": agent_name(self.run) or name,
-            "agent": str(self.spec.get("agentId") or "default"),
-            "session_id": str(self.spec.get("sessionKey") or name),
-            "attempt": 1,
-        }
 
     def _calls(self, point: Point, hooks: list[HookStatus]) -> Iterator[Record]:
         for hook in hooks:
@@ -341,7 +325,7 @@ class _StatusReader:
         return Decided(self.id, RUN_SCOPE, point, self.at, HookAction.FAIL, (said,))
 
     def _pass(self, moment: float | None) -> None:
-        """Time goes on to there; a cluster tells whole seconds, by more than one clock."""
+        """Move the time on, never back: a cluster tells whole seconds, by more than one clock."""
         self.at = max(self.at, moment or 0.0)
 
     def _hooks(self, stage: Stage) -> list[HookStatus]:

@@ -83,7 +83,7 @@ def runs_there(target: Target, run: str = "", *, limit: int = 20, json: bool = F
 
 
 def answer_there(target: Target, run: str, word: Verdict, *, yes: bool = False) -> int:
-    """Say what becomes of the answer that a run on a cluster holds back."""
+    """Give a verdict on the answer that a run on a cluster holds back."""
 
     async def main() -> int:
         async with connected(target) as cluster:
@@ -126,7 +126,7 @@ def explain_there(options: ExplainOptions) -> Explained:
 
 
 async def _on_record(run: Object) -> list[Record]:
-    """What there is to tell of a run; in the journal too, where that has its beginning."""
+    """The records of a run; where the journal has its beginning, it is brought up to date and has more of them."""
     run_id = run_id_of(run)
     try:
         with open_journal() as journal:
@@ -174,8 +174,8 @@ def _table(found: Iterable[Object]) -> None:
 
 
 class RunView:
-    """A run on a cluster as the lines of any run: its records as its status brings them, and notes on what that tells
-    besides. `how_to_answer` is told when the answer waits for a verdict."""
+    """A run on a cluster as the lines of any run: the records of its status, and notes on what else the status has.
+    `how_to_answer` is shown when the answer waits for a verdict."""
 
     def __init__(self, mask: Mask | None = None, *, width: int = 80, how_to_answer: str = "") -> None:
         self._mask = mask or Mask()
@@ -186,7 +186,7 @@ class RunView:
         self._noted: set[tuple[str, ...]] = set()
 
     def lines(self, run: Object, inside: Iterable[Record] = ()) -> Iterator[Line]:
-        """What is new in the run as it is now; `inside` is what its agent did before it ended."""
+        """Lines for all that is new in the run; `inside` are the records from inside its agent, once that has ended."""
         told = records_of(run)
         new, self._count = told[self._count :], max(self._count, len(told))
         found = [(_place(each), each) for each in (*new, *inside) if getattr(each, "point", "") != PHASE]
@@ -196,12 +196,12 @@ class RunView:
             yield from self._tree.lines(record._replace(run_id=run["metadata"]["name"]))
 
     def inside(self, records: Iterable[Record]) -> Iterator[Line]:
-        """What the agent does, while it does it."""
+        """Lines for records from inside the agent, while it is at work."""
         for each in records:
             yield from self._tree.lines(each)
 
     def _notes(self, run: Object) -> Iterator[tuple[int, str]]:
-        """What the status tells that is in no record, each once, with its place among the records."""
+        """Notes on what is in the status and in no record, each once, with its place among the records."""
         status, now = within(run, "status"), phase_of(run)
         if now and now != self._phase:
             self._phase = now
@@ -250,7 +250,7 @@ def _at(text: Any) -> float:
 
 
 def _held(run: Object) -> str:
-    """What the answer that waits is known by; a UsageError where none waits."""
+    """The digest of the answer that waits; a UsageError where none waits."""
     name, digest = run["metadata"]["name"], str(within(run, "status").get("gateDigest") or "")
     if not digest:
         gate = within(run, "status").get("gateVerdict")
@@ -287,7 +287,7 @@ def _confirmed(kind: VerdictKind) -> bool:
 
 
 async def _answer(cluster: Cluster, run: Object, word: Verdict, digest: str) -> None:
-    """Written only on the run as it was read, so that of two people one is told that the other was there before."""
+    """Write the verdict, only on the run as it was read: of two people one is told that the other was first."""
     said = {
         **_said(word),
         "by": cluster.user or f"{getpass.getuser()}@{socket.gethostname()}",
@@ -309,7 +309,7 @@ async def _answer(cluster: Cluster, run: Object, word: Verdict, digest: str) -> 
 
 
 def _said(word: Verdict) -> Object:
-    """A person's word on an answer. What they wrote instead of it, or why not, is what goes out."""
+    """The verdict as the gate reads it; a text that was written instead of the answer, or the reason, is what goes out."""
     if word.kind is VerdictKind.REWRITE:
         text = word.value if isinstance(word.value, str) else jsonlib.dumps(word.value, ensure_ascii=False)
         return {"action": "rewrite", "response": text}
@@ -319,7 +319,7 @@ def _said(word: Verdict) -> Object:
 
 
 def _objects(spec: RunSpec) -> list[Object]:
-    """As the operator would make them; only it knows its image, and the run's uid is the cluster's to give."""
+    """The objects as the operator would make them; only it knows its image, and only the cluster the run's uid."""
     owner = RunOwner(name=spec.name, namespace=spec.namespace, uid="")
     objects = RunObjects(owner, spec, OperatorSettings(image=_UNKNOWN))
     gate = () if spec.hooks.gate is None else (spec.hooks.gate,)

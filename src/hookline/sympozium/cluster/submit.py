@@ -21,8 +21,9 @@ from hookline.journal.masking import Mask
 from hookline.journal.user import open_journal
 from hookline.kube.connect import Target, connected
 from hookline.kube.errors import AlreadyThere
-from hookline.kube.fields import bare, items, mapping, within
+from hookline.kube.fields import bare, mapping, within
 from hookline.kube.kinds import AGENT, AGENT_RUN, INSTANCE, LONGEST_NAME, SECRET
+from hookline.kube.manifests import objects as each_object
 from hookline.kube.pods import child
 from hookline.secret_names import secrets_in
 from hookline.source import load_all, without_lines
@@ -194,11 +195,8 @@ def named(name: str, mark: str) -> str:
 
 def documents(text: str, file: str) -> list[Object]:
     """Every object of a file as it is written, also those of a List."""
-    found: list[Object] = []
-    for document in load_all(text, file):
-        value = mapping(without_lines(document.value))
-        found += cast("list[Object]", items(value.get("items")) if value.get("kind") == "List" else [value])
-    return found
+    found = (mapping(without_lines(each.value)) for each in each_object(load_all(text, file)))
+    return [cast("Object", each) for each in found]
 
 
 def names_namespace(objects: list[Object]) -> bool:
