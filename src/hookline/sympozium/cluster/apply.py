@@ -117,14 +117,13 @@ class Applier:
         uid = world.owner.uid
         if uid in self._masks or world.record is None:
             return self._masks.get(uid, Mask())
-        spec = spec_of(world.record.frozen)
-        written, refs = _secrets(spec)
+        secrets, refs = _secrets(spec_of(world.record.frozen))
         for name in {ref.name for ref in refs}:
             found = await self._cluster.get(SECRET, name, world.owner.namespace)
             values = within(found or {}, "data")
             keys = {ref.key for ref in refs if ref.name == name}
-            written += [base64.b64decode(values[key]).decode(errors="replace") for key in keys & set(values)]
-        self._masks[uid] = Mask(written)
+            secrets += [base64.b64decode(values[key]).decode(errors="replace") for key in keys & set(values)]
+        self._masks[uid] = Mask(secrets)
         return self._masks[uid]
 
     async def _apply(self, world: World, decided: Plan) -> Record | None:
@@ -215,10 +214,7 @@ class Applier:
             raise RetryLater(f"{kind.kind} {name!r} is just being removed")
         if is_owned(found, world.owner.uid) or not wanted["metadata"].get("ownerReferences"):
             return found
-        if any(
-            owner.get("kind") == "AgentRun" and owner.get("name") == world.owner.name
-            for owner in owners(found)
-        ):
+        if ("AgentRun", world.owner.name) in [(each.get("kind"), each.get("name")) for each in owners(found)]:
             raise RetryLater(
                 f"{kind.kind} {name!r} is left of an earlier run of that name, and goes by itself"
             )

@@ -47,7 +47,10 @@ from hookline.times import parse_time
 
 Object = Mapping[str, Any]
 
+_HEARD = ("agentSandbox", "imagePullSecrets")
+"""Keys that mean nothing on a user's machine, and something here."""
 _NO_INSTANCE = 60.0
+"""Seconds that a run waits for its agent to be there."""
 _TRIES = 3
 """Jobs for the same hooks, where each one before was ended from outside and none of them had begun."""
 
@@ -122,9 +125,6 @@ def _begun(world: World) -> Plan:
         notes=tuple(notes),
         wake=world.now,
     )
-
-
-_HEARD = ("agentSandbox", "imagePullSecrets")
 
 
 def _cannot_be_run(spec: RunSpec, settings: OperatorSettings) -> str:
