@@ -142,24 +142,24 @@ class ByHand:
     def __init__(self, cluster: Any, namespace: str, image: str) -> None:
         from hookline.kube.kinds import JOB
         from hookline.kube.pod_state import is_over
-        from hookline.sympozium.cluster.objects import Settings
+        from hookline.sympozium.cluster.objects import OperatorSettings
 
         self.cluster, self.namespace, self.image = cluster, namespace, image
-        self.settings = Settings(image=image, agent_command=AGENT, prepare_as_root=True)
+        self.settings = OperatorSettings(image=image, agent_command=AGENT, prepare_as_root=True)
         self.jobs = Waiting(cluster, JOB, namespace, is_over)
 
     async def run(self, name: str) -> None:
-        from hookline.kube.pod_state import State
+        from hookline.kube.pod_state import ContainerPhase
         from hookline.sympozium.cluster import objects
         from hookline.sympozium.cluster.state import frozen_of, spec_of
         from hookline.sympozium.phases import AgentSeen, Seen
 
         spec = spec_of(frozen_of(run_of(name, self.namespace, self.image), None))
-        owner = objects.Owner(name=name, namespace=self.namespace, uid="nobody")
-        seen = Seen(agent=AgentSeen(state=State.ENDED, exit_code=0))
-        record, claim = objects.record(owner, spec, {}), objects.claim(owner, spec, self.settings)
-        agent = objects.agent_job(owner, spec, self.settings)
-        after = objects.post_job(owner, spec, self.settings, seen, (0,), 1)
+        owner = objects.RunOwner(name=name, namespace=self.namespace, uid="nobody")
+        made = objects.RunObjects(owner, spec, self.settings)
+        seen = Seen(agent=AgentSeen(state=ContainerPhase.ENDED, exit_code=0))
+        record, claim, agent = made.record({}), made.claim(), made.agent_job()
+        after = made.post_job(seen, (0,), 1)
         # The secret holds the task, which the first container of both Jobs reads.
         for each in (record, claim, agent):
             await self._make(each)
@@ -252,15 +252,17 @@ async def operating(kubeconfig: str, image: str, namespace: str) -> AsyncIterato
 async def operate(kubeconfig: str, image: str, namespace: str) -> None:
     """Be the operator until standard input ends."""
     from hookline.kube.client import Cluster
-    from hookline.sympozium.cluster.controller import serve
-    from hookline.sympozium.cluster.objects import Settings
+    from hookline.kube.controller import serve
+    from hookline.sympozium.cluster.controller import AgentRunController
+    from hookline.sympozium.cluster.objects import OperatorSettings
 
     logging.disable(logging.CRITICAL)
-    settings = Settings(image=image, agent_command=AGENT, prepare_as_root=True, max_run_history=10_000)
+    settings = OperatorSettings(
+        image=image, agent_command=AGENT, prepare_as_root=True, max_run_history=10_000
+    )
     async with Cluster.from_kubeconfig(kubeconfig) as cluster:
-        work = asyncio.create_task(
-            serve(cluster, settings, namespaces=(namespace,), lease_namespace=namespace)
-        )
+        controller = AgentRunController(cluster, settings, (namespace,))
+        work = asyncio.create_task(serve(cluster, lambda *_: [controller], lease_namespace=namespace))
         loop = asyncio.get_running_loop()
         while await loop.run_in_executor(None, sys.stdin.readline):
             print(sum(count for call, count in cluster.calls.items() if "Lease" not in call), flush=True)
@@ -272,12 +274,13 @@ async def operate(kubeconfig: str, image: str, namespace: str) -> None:
 @asynccontextmanager
 async def namespace_in(cluster: Any) -> AsyncIterator[str]:
     from hookline.kube.kinds import NAMESPACE
-    from hookline.sympozium.cluster.objects import shared_account
+    from hookline.sympozium.cluster.objects import SHARED_ACCOUNT
 
     name = f"bench-{uuid.uuid4().hex[:12]}"
     await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     try:
-        await cluster.create(shared_account(name))
+        account = {"name": SHARED_ACCOUNT, "namespace": name}
+        await cluster.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
         yield name
     finally:
         await cluster.delete(NAMESPACE, name)

@@ -27,8 +27,7 @@ from hookline.kagent.records import PodRecords
 from hookline.kube.job_run import Ending
 from hookline.pyagent.cluster import RunStream
 from hookline.symphony.job import AttemptStream
-from hookline.sympozium.cluster.agent_log import InnerRecords
-from hookline.sympozium.cluster.ledger import JournalWriter, Ledger
+from hookline.sympozium.cluster.ledger import InnerRecords, JournalWriter, Ledger
 from hookline.sympozium.run.relay import SOCKET, relayed
 
 RUN = "t0abcd-0a1b2c"

@@ -57,9 +57,9 @@ def start(options: StartOptions) -> int:
     from hookline.kagent.objects import Pods
     from hookline.kube.controller import main
     from hookline.sympozium.cluster.controller import AgentRunController
-    from hookline.sympozium.cluster.objects import Settings
+    from hookline.sympozium.cluster.objects import OperatorSettings
 
-    settings = Settings(
+    settings = OperatorSettings(
         image=options.image,
         agent_image=options.agent_image,
         agent_command=tuple(shlex.split(options.agent_command)),

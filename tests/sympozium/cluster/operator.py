@@ -10,7 +10,7 @@ import sys
 from hookline.kube.client import Cluster
 from hookline.kube.controller import serve
 from hookline.sympozium.cluster.controller import AgentRunController
-from hookline.sympozium.cluster.objects import Settings
+from hookline.sympozium.cluster.objects import OperatorSettings
 
 # One that was asked to skip does what the built-in agent does; others tell that they run, and do as they are told.
 AGENT = (
@@ -22,7 +22,7 @@ AGENT = (
 
 
 async def operate(kubeconfig: str, image: str, namespace: str, seconds: int) -> None:
-    settings = Settings(image=image, agent_command=AGENT, prepare_as_root=True, max_run_history=1000)
+    settings = OperatorSettings(image=image, agent_command=AGENT, prepare_as_root=True, max_run_history=1000)
     async with Cluster.from_kubeconfig(kubeconfig) as cluster:
         await serve(
             cluster,

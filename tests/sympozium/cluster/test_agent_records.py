@@ -22,9 +22,8 @@ from hookline.kube.client import MOST_LOG_BYTES
 from hookline.kube.errors import NotThere, Refused, Unreachable
 from hookline.kube.kinds import AGENT_RUN, POD, Kind
 from hookline.kube.logs import GONE
-from hookline.sympozium.cluster.agent_log import read_agent_log
 from hookline.sympozium.cluster.controller import AgentRunController
-from hookline.sympozium.cluster.follow import RunFollower
+from hookline.sympozium.cluster.follow import AgentLog, RunFollower
 from hookline.sympozium.cluster.ledger import Ledger
 from hookline.sympozium.cluster.records import inner_scopes_of, records_of, run_id_of
 from tests.kube.memory_cluster import Node, Object, Play, copied
@@ -325,7 +324,7 @@ async def heard(cluster: Talking, settings: Any = BUILT_IN) -> tuple[list[str | 
     await made.to_the_end()
     took: list[str | None] = []
     async with asyncio.timeout(60):
-        why = await read_agent_log(cluster, made.run, took.append)  # type: ignore[arg-type]
+        why = await AgentLog(cluster, made.run, took.append).read()  # type: ignore[arg-type]
     return took, why
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from hookline.kube.controller import LEASE
 from hookline.kube.install import crds
-from hookline.sympozium.cluster.objects import ACCOUNT, RUN_LABEL
+from hookline.sympozium.cluster.objects import RUN_LABEL, SHARED_ACCOUNT
 from hookline.sympozium.cluster.observation import FINALIZER
 from tests.kube.fixtures import BUSYBOX, ROOT
 from tests.kube.kubectl import Kubectl
@@ -270,8 +270,8 @@ def _is_the_namespaces(each: dict[str, Any]) -> bool:
     name = each["metadata"]["name"]
     if each["kind"] == "Secret":
         account = each["metadata"].get("annotations", {}).get("kubernetes.io/service-account.name")
-        return account in ("default", ACCOUNT)
-    return each["kind"] == "ServiceAccount" and name in ("default", ACCOUNT)
+        return account in ("default", SHARED_ACCOUNT)
+    return each["kind"] == "ServiceAccount" and name in ("default", SHARED_ACCOUNT)
 
 
 def until(holds: Callable[[], bool], why: str | Callable[[], str], limit: float = 300) -> None:

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from hookline.kube.pod_state import ContainerPhase, ContainerState
-from hookline.sympozium.cluster import grants, objects
-from hookline.sympozium.cluster.objects import Owner
+from hookline.sympozium.cluster import objects
+from hookline.sympozium.cluster.objects import RunObjects, RunOwner
 from hookline.sympozium.cluster.state import frozen_of, spec_of
 from hookline.sympozium.phases import AgentSeen, Seen
 from hookline.sympozium.types import RunSpec
 from tests.sympozium.cluster.scenes import RULES
 from tests.sympozium.cluster.world import NAMESPACE, SETTINGS, agent_run, hook
 
-OWNER = Owner(name="r", namespace=NAMESPACE, uid="run-1")
+OWNER = RunOwner(name="r", namespace=NAMESPACE, uid="run-1")
 BOTH = {"preRun": [hook("a"), hook("b")], "postRun": [hook("c"), hook("d")]}
 DONE = Seen(agent=AgentSeen(state=ContainerPhase.ENDED, exit_code=0, result="the answer"))
 
@@ -24,13 +24,17 @@ def spec(**given: Any) -> RunSpec:
     return spec_of(frozen_of(agent_run(**given), None))
 
 
+def of(run: RunSpec, **settings: Any) -> RunObjects:
+    return RunObjects(OWNER, run, replace(SETTINGS, **settings))
+
+
 def agent_pod(run: RunSpec, **settings: Any) -> dict[str, Any]:
-    return objects.agent_job(OWNER, run, replace(SETTINGS, **settings))["spec"]["template"]["spec"]
+    return of(run, **settings).agent_job()["spec"]["template"]["spec"]
 
 
 def post_pod(run: RunSpec, seen: Seen = DONE, **settings: Any) -> dict[str, Any]:
     positions = range(len(run.hooks.post_run))
-    job = objects.post_job(OWNER, run, replace(SETTINGS, **settings), seen, tuple(positions), 1)
+    job = of(run, **settings).post_job(seen, tuple(positions), 1)
     return job["spec"]["template"]["spec"]
 
 
@@ -80,15 +84,15 @@ def test_without_rules_hooks_run_as_the_namespaces_account_and_have_no_token() -
         assert pod["serviceAccountName"] == "sympozium-agent"
         assert pod["automountServiceAccountToken"] is False
         assert "token" not in [each["name"] for each in pod["volumes"]]
-    assert grants.grants(OWNER, run, SETTINGS) == []
-    assert "ownerReferences" not in grants.shared_account(NAMESPACE)["metadata"]
+    assert of(run).grants() == []
+    assert "ownerReferences" not in of(run).shared_account()["metadata"]
 
 
 @pytest.mark.statement("SZ17", "SZ47", "SZ48", "SZ50", "SZ52")
 @pytest.mark.rule("sympozium X1", "sympozium X2", "sympozium 1.17.10")
 def test_rules_are_one_role_bound_to_the_runs_own_account_whose_token_only_hooks_have() -> None:
     run = spec(lifecycle={**BOTH, "rbac": RULES})
-    account, role, binding = grants.grants(OWNER, run, SETTINGS)
+    account, role, binding = of(run).grants()
     assert role["rules"] == RULES
     assert [each["kind"] for each in (account, role, binding)] == ["ServiceAccount", "Role", "RoleBinding"]
     assert all(each["metadata"]["ownerReferences"] == [OWNER.reference] for each in (account, role, binding))
@@ -107,8 +111,7 @@ def test_rules_are_one_role_bound_to_the_runs_own_account_whose_token_only_hooks
 @pytest.mark.statement("SZ51")
 def test_with_a_shared_account_the_role_is_bound_to_it_as_the_seed_writes() -> None:
     run = spec(lifecycle={**BOTH, "rbac": RULES})
-    shared = replace(SETTINGS, shared_account=True)
-    role, binding = grants.grants(OWNER, run, shared)
+    role, binding = of(run, shared_account=True).grants()
     assert binding["subjects"][0]["name"] == "sympozium-agent"
     assert role["kind"] == "Role"
     assert agent_pod(run, shared_account=True)["serviceAccountName"] == "sympozium-agent"
@@ -154,7 +157,7 @@ def test_what_a_hook_is_written_with_is_what_its_container_has() -> None:
         "imagePullPolicy": "Always",
     }
     assert made["env"][-1] == {"name": "T", "valueFrom": ref}
-    job = objects.agent_job(OWNER, run, SETTINGS)
+    job = of(run).agent_job()
     assert job["spec"]["activeDeadlineSeconds"] == 120 + 60 + objects.START_SECONDS
     assert job["spec"]["backoffLimit"] == 0
     assert "ttlSecondsAfterFinished" not in job["spec"]
@@ -181,7 +184,7 @@ def test_no_container_has_more_than_it_needs() -> None:
 @pytest.mark.rule("sympozium 2.3", "sympozium 1.16")
 def test_a_sandbox_has_the_same_pod_as_the_job_and_the_class_it_is_told() -> None:
     run = spec(lifecycle=BOTH, agentSandbox={"enabled": True, "runtimeClass": "kata"})
-    box = objects.agent_sandbox(OWNER, run, SETTINGS)["spec"]["podTemplate"]["spec"]
+    box = of(run).agent_sandbox()["spec"]["podTemplate"]["spec"]
     assert box == {**agent_pod(run), "runtimeClassName": "kata"}
     assert "runtimeClassName" not in post_pod(run)
 
@@ -189,9 +192,9 @@ def test_a_sandbox_has_the_same_pod_as_the_job_and_the_class_it_is_told() -> Non
 @pytest.mark.parametrize("number", [1, 2, 12])
 def test_a_follow_up_job_says_which_hooks_it_holds(number: int) -> None:
     run = spec(lifecycle=BOTH)
-    job = objects.post_job(OWNER, run, SETTINGS, DONE, (1,), number)
+    job = of(run).post_job(DONE, (1,), number)
     assert objects.positions_of(json.loads(json.dumps(job))) == (1,)
-    assert objects.positions_of(objects.agent_job(OWNER, run, SETTINGS)) == ()
+    assert objects.positions_of(of(run).agent_job()) == ()
     assert job["metadata"]["name"] == ("r-postrun" if number == 1 else f"r-postrun-{number}")
 
 
@@ -204,7 +207,7 @@ def test_the_same_run_comes_to_the_same_objects() -> None:
 
 def test_storage_is_as_the_installation_says() -> None:
     run = spec(lifecycle=BOTH)
-    made = objects.claim(OWNER, run, replace(SETTINGS, workspace_size="5Gi", storage_class="fast"))
+    made = of(run, workspace_size="5Gi", storage_class="fast").claim()
     assert made["spec"]["resources"]["requests"]["storage"] == "5Gi"
     assert made["spec"]["storageClassName"] == "fast"
-    assert "storageClassName" not in objects.claim(OWNER, run, SETTINGS)["spec"]
+    assert "storageClassName" not in of(run).claim()["spec"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hookline.sympozium.cluster.packs import members, outdated
+from hookline.sympozium.cluster.controller import members, outdated
 from hookline.sympozium.types import GROUP
 from tests.sympozium.cluster.world import NAMESPACE, hook
 

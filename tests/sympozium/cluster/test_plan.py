@@ -9,8 +9,7 @@ import pytest
 
 from hookline.kube.job_state import Workload
 from hookline.kube.kinds import CLAIM, EVENT, JOB, POD, ROLE, ROLE_BINDING, SANDBOX, SECRET
-from hookline.sympozium.cluster import objects
-from hookline.sympozium.cluster.objects import Owner
+from hookline.sympozium.cluster.objects import RunObjects, RunOwner
 from hookline.sympozium.cluster.observation import FINALIZER, MOST_KEPT, World
 from hookline.sympozium.cluster.plan import plan
 from hookline.sympozium.cluster.state import Record, frozen_of, read, spec_of
@@ -783,7 +782,8 @@ async def test_a_text_that_no_variable_can_hold_ends_the_run_with_the_reason(giv
 def test_an_agent_that_was_quicker_than_our_look_is_shown_as_running_all_the_same():
     run = agent_run()
     frozen = frozen_of(run, None)
-    job = objects.agent_job(Owner(name="r", namespace=NAMESPACE, uid="run-1"), spec_of(frozen), SETTINGS)
+    owner = RunOwner(name="r", namespace=NAMESPACE, uid="run-1")
+    job = RunObjects(owner, spec_of(frozen), SETTINGS).agent_job()
     job["metadata"] |= {"uid": "job-1", "creationTimestamp": "2026-01-01T00:00:00Z"}
     ended = {"exitCode": 0, "startedAt": "2026-01-01T00:00:01Z", "finishedAt": "2026-01-01T00:00:02Z"}
     status = {"name": "agent", "state": {"terminated": ended}}

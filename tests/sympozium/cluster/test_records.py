@@ -36,8 +36,8 @@ from hookline.journal.recovery import recover
 from hookline.kube.kinds import AGENT_RUN, CLAIM, JOB, POD, Kind
 from hookline.runners.local import LocalRunner
 from hookline.sympozium.cluster.controller import AgentRunController
-from hookline.sympozium.cluster.follow import RunLedger as followed
 from hookline.sympozium.cluster.ledger import GONE, Ledger
+from hookline.sympozium.cluster.ledger import RunLedger as followed
 from hookline.sympozium.cluster.records import records_of, run_id_of
 from hookline.sympozium.request import Asked
 from hookline.sympozium.run.folders import Home

@@ -6,8 +6,7 @@ import pytest
 
 from hookline.kube.job_state import Stall, Workload
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
-from hookline.sympozium.cluster.state import Record, frozen_of, spec_of
-from hookline.sympozium.cluster.status import failed_status, notes_of, shown
+from hookline.sympozium.cluster.state import Record, failed_status, frozen_of, notes_of, shown, spec_of
 from hookline.sympozium.phases import AgentSeen, Seen, Verdict
 from tests.kube.memory_cluster import START
 from tests.sympozium.cluster.world import agent_run, hook

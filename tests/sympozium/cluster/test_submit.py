@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hookline.sympozium.cluster import bundle as submitting
-from hookline.sympozium.cluster.follow import RunView
+from hookline.sympozium.cluster import submit as submitting
+from hookline.sympozium.cluster.runs import RunView
 from hookline.sympozium.read import parse
 from hookline.sympozium.request import Asked, spec_of
 from hookline.sympozium.resolve import run_of

@@ -8,7 +8,7 @@ from typing import Any
 from hookline.kube.errors import ClusterError
 from hookline.kube.kinds import AGENT_RUN, CLAIM, JOB, POD, SANDBOX, Kind
 from hookline.sympozium.cluster.apply import Applier
-from hookline.sympozium.cluster.objects import Settings
+from hookline.sympozium.cluster.objects import OperatorSettings
 from hookline.sympozium.cluster.observation import FINALIZER, World
 from hookline.sympozium.cluster.plan import Plan
 from hookline.sympozium.cluster.state import Record
@@ -16,7 +16,7 @@ from hookline.sympozium.result import BEGIN, END
 from hookline.sympozium.types import GROUP
 from tests.kube.memory_cluster import Crash, Node, Object, Play, PretendCluster, copied
 
-SETTINGS = Settings(image="hookline:test", agent_command=("agent",))
+SETTINGS = OperatorSettings(image="hookline:test", agent_command=("agent",))
 NAMESPACE = "team"
 ENDS = ("Succeeded", "Failed", "Skipped")
 _MOST_TURNS = 3000
@@ -46,7 +46,7 @@ class Scene:
 
     run: Object
     plays: dict[str, Play] = field(default_factory=dict)
-    settings: Settings = SETTINGS
+    settings: OperatorSettings = SETTINGS
     instance: Object | None = None
     cluster: PretendCluster = field(default_factory=PretendCluster)
     crashes: int = 0

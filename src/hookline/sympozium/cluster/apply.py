@@ -2,6 +2,10 @@
 
 Every step may be repeated: an object that is there already and belongs to the run counts as created, one that is gone
 as removed.
+
+Hooks may be granted the rules of one role of the installation, `hookline-grantable`, and no more. The API server keeps
+the operator from granting what it does not hold. It holds more than it may hand on, though: it writes secrets and makes
+roles. So the rules of a run are held against that role before anything is made.
 """
 
 from __future__ import annotations
@@ -12,8 +16,9 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 
 from hookline.journal.masking import Mask
@@ -22,18 +27,13 @@ from hookline.kube.client import MOST_LOG_BYTES, Cluster
 from hookline.kube.errors import AlreadyThere, ClusterError, NotThere, Refused
 from hookline.kube.fields import is_owned, items, owners, within
 from hookline.kube.install import GRANTABLE, GRANTABLE_NAME
-from hookline.kube.job_state import Workload
-from hookline.kube.kinds import AGENT_RUN, CLUSTER_ROLE, EVENT, KINDS, ROLE, SECRET, Kind, kind_of
+from hookline.kube.kinds import AGENT_RUN, CLUSTER_ROLE, EVENT, JOB, ROLE, SANDBOX, SECRET, Kind, kind_of
 from hookline.secret_names import secrets_in
-from hookline.sympozium.cluster import objects
-from hookline.sympozium.cluster import state as record
-from hookline.sympozium.cluster.grants import beyond
-from hookline.sympozium.cluster.observation import FINALIZER, Log, World
-from hookline.sympozium.cluster.plan import Creation, Plan, Removal, plan
-from hookline.sympozium.cluster.state import Record, spec_of
-from hookline.sympozium.cluster.status import Note
+from hookline.sympozium.cluster.objects import AGENT, MANAGER, names
+from hookline.sympozium.cluster.observation import FINALIZER, Log, World, workload_of
+from hookline.sympozium.cluster.plan import Plan, Removal, plan
+from hookline.sympozium.cluster.state import STATE, Note, Record, read_secret, spec_of, written
 from hookline.sympozium.environment import for_agent
-from hookline.sympozium.phases import Stage
 from hookline.sympozium.types import RunSpec, SecretRef
 from hookline.times import utc_text
 
@@ -41,14 +41,12 @@ logger = logging.getLogger("hookline.kube")
 
 Object = dict[str, Any]
 
-_BY_NAME: Mapping[str, Kind] = {
-    kind.kind: kind for (api, _), kind in KINDS.items() if not api.startswith("kagent")
-}
 _ROUNDS = 12
 _LARGE_LOGS = 4
 _TOO_WIDE = "lifecycle.rbac asks for more than hookline may grant (the role hookline-grantable says what)"
+_KEYS = ("apiGroups", "resources", "verbs")
 
-
+Rules = Iterable[Mapping[str, Any]]
 OnRecords = Callable[[Mapping[str, Any], list[str], Mask], None]
 
 
@@ -91,12 +89,11 @@ class Applier:
     async def read_record(self, run: Mapping[str, Any]) -> Record | None:
         """The record of a run; None where there is none, or it is of another run."""
         metadata = run["metadata"]
-        name = objects.names(metadata["name"]).record
+        name = names(metadata["name"]).record
         found = await self._cluster.get(SECRET, name, metadata["namespace"])
         if found is None or not is_owned(found, metadata["uid"]):
             return None
-        texts = {key: base64.b64decode(value).decode() for key, value in within(found, "data").items()}
-        kept = record.read(texts)
+        kept = read_secret(found)
         return replace(kept, uids={**kept.uids, f"Secret/{name}": found["metadata"]["uid"]})
 
     def forget(self, uid: str) -> None:
@@ -109,7 +106,7 @@ class Applier:
                 text = await self._cluster.log(
                     log.pod, world.owner.namespace, log.container, tail_lines=log.lines
                 )
-                if text is not None and log.container == objects.AGENT:
+                if text is not None and log.container == AGENT:
                     text, lines = split_text(_whole_lines(text))
                     self._on_records(world.run, lines, mask)
             logs[(log.uid, log.container)] = text or ""
@@ -120,14 +117,13 @@ class Applier:
         uid = world.owner.uid
         if uid in self._masks or world.record is None:
             return self._masks.get(uid, Mask())
-        spec = spec_of(world.record.frozen)
-        written, refs = _secrets(spec)
+        secrets, refs = _secrets(spec_of(world.record.frozen))
         for name in {ref.name for ref in refs}:
             found = await self._cluster.get(SECRET, name, world.owner.namespace)
             values = within(found or {}, "data")
             keys = {ref.key for ref in refs if ref.name == name}
-            written += [base64.b64decode(values[key]).decode(errors="replace") for key in keys & set(values)]
-        self._masks[uid] = Mask(written)
+            secrets += [base64.b64decode(values[key]).decode(errors="replace") for key in keys & set(values)]
+        self._masks[uid] = Mask(secrets)
         return self._masks[uid]
 
     async def _apply(self, world: World, decided: Plan) -> Record | None:
@@ -150,38 +146,35 @@ class Applier:
         return kept
 
     async def _set_finalizers(self, world: World, finalizers: list[str]) -> None:
+        version = str(world.run["metadata"].get("resourceVersion", "")) if FINALIZER in finalizers else ""
+        change = {"metadata": {"finalizers": finalizers or None}}
+        await self._patch_run(world, change, resource_version=version)
+
+    async def _patch_run(self, world: World, change: Object, **how: str) -> None:
         owner = world.owner
-        version = str(world.run["metadata"].get("resourceVersion", ""))
         try:
-            run = await self._cluster.patch(
-                AGENT_RUN,
-                owner.name,
-                owner.namespace,
-                {"metadata": {"finalizers": finalizers or None}},
-                resource_version=version if FINALIZER in finalizers else "",
-            )
+            run = await self._cluster.patch(AGENT_RUN, owner.name, owner.namespace, change, **how)
         except NotThere:
             return
         self._on_change(run)
 
     async def _create_record(self, world: World, begun: Record) -> Record:
-        spec = spec_of(begun.frozen)
-        made = await self._create(world, objects.record(world.owner, spec, record.written(begun)))
+        objects = world.objects(spec_of(begun.frozen))
+        made = await self._create(world, objects.record(written(begun)))
         return replace(begun, uids={f"Secret/{made['metadata']['name']}": made["metadata"]["uid"]})
 
     async def _create_and_record(self, world: World, kept: Record, decided: Plan) -> Record:
         """Creates the planned objects, and records all that is known before anything is removed."""
         now = decided.record or kept
         uids = dict(kept.uids)
-        for making in decided.make:
-            made = await self._create(world, making.object)
+        for wanted in decided.make:
+            made = await self._create(world, wanted)
             uids[f"{made['kind']}/{made['metadata']['name']}"] = made["metadata"]["uid"]
-            now = _with(now, making, made)
+            now = _with(now, made)
         now = replace(now, uids=uids)
         if now != kept:
-            texts = record.written(now)
-            name = objects.names(world.owner.name).record
-            merge = {"stringData": {record.STATE: texts[record.STATE]}}
+            name = names(world.owner.name).record
+            merge = {"stringData": {STATE: written(now)[STATE]}}
             try:
                 await self._cluster.patch(SECRET, name, world.owner.namespace, merge)
             except NotThere:
@@ -203,7 +196,7 @@ class Applier:
         self._on_change(made)
         return made
 
-    async def _grantable(self, world: World) -> Iterable[Mapping[str, Any]]:
+    async def _grantable(self, world: World) -> Rules:
         """The rules that hooks may be granted: of the whole cluster, or where it works in some namespaces only, there."""
         for kind, namespace in ((CLUSTER_ROLE, None), (ROLE, world.owner.namespace)):
             try:
@@ -221,10 +214,7 @@ class Applier:
             raise RetryLater(f"{kind.kind} {name!r} is just being removed")
         if is_owned(found, world.owner.uid) or not wanted["metadata"].get("ownerReferences"):
             return found
-        if any(
-            owner.get("kind") == "AgentRun" and owner.get("name") == world.owner.name
-            for owner in owners(found)
-        ):
+        if ("AgentRun", world.owner.name) in [(each.get("kind"), each.get("name")) for each in owners(found)]:
             raise RetryLater(
                 f"{kind.kind} {name!r} is left of an earlier run of that name, and goes by itself"
             )
@@ -234,7 +224,7 @@ class Applier:
         )
 
     async def _remove(self, world: World, removal: Removal) -> None:
-        kind, namespace, uid = _BY_NAME[removal.kind], world.owner.namespace, removal.uid
+        kind, namespace, uid = removal.kind, world.owner.namespace, removal.uid
         if not uid:
             found = await self._cluster.get(kind, removal.name, namespace)
             if found is None or not is_owned(found, world.owner.uid):
@@ -249,14 +239,7 @@ class Applier:
         if have == wanted:
             return
         merge = {"status": {**{key: None for key in have if key not in wanted}, **wanted}}
-        owner = world.owner
-        try:
-            run = await self._cluster.patch(
-                AGENT_RUN, owner.name, owner.namespace, merge, subresource="status"
-            )
-        except NotThere:
-            return
-        self._on_change(run)
+        await self._patch_run(world, merge, subresource="status")
 
     async def _write_event(self, world: World, note: Note) -> None:
         """Writes an event; the same one twice is one. A failure to write it is logged, and nothing else."""
@@ -267,16 +250,11 @@ class Applier:
             "apiVersion": "v1",
             "kind": EVENT.kind,
             "metadata": {"name": f"{owner.name}.{mark}", "namespace": owner.namespace},
-            "involvedObject": {
-                key: value
-                for key, value in owner.reference.items()
-                if key in ("apiVersion", "kind", "name", "uid")
-            }
-            | {"namespace": owner.namespace},
+            "involvedObject": {"apiVersion": AGENT_RUN.api_version, "kind": AGENT_RUN.kind, **asdict(owner)},
             "type": note.kind,
             "reason": note.reason,
             "message": world.mask.text(note.message)[:1000],
-            "source": {"component": objects.MANAGER},
+            "source": {"component": MANAGER},
             "firstTimestamp": now,
             "lastTimestamp": now,
             "count": 1,
@@ -298,11 +276,31 @@ class _NotCreated(Exception):
         self.why = why
 
 
-def _with(kept: Record, making: Creation, made: Mapping[str, Any]) -> Record:
-    entry = Workload(name=made["metadata"]["name"], uid=made["metadata"]["uid"], positions=making.positions)
-    if making.part == Stage.AGENT:
-        return replace(kept, agent=entry)
-    return replace(kept, post=(*kept.post, entry)) if making.part == Stage.POST_RUN else kept
+def beyond(wanted: Rules, grantable: Rules) -> list[str]:
+    """The rights that are wanted and not grantable, each as a few words."""
+    held = [rule for rule in grantable if not rule.get("resourceNames")]
+    return [
+        f"{verb} {resource}{f' of {group}' if group else ''}"
+        for rule in wanted
+        for group, resource, verb in product(*_words(rule))
+        if not any(_covers(have, (group, resource, verb)) for have in held)
+    ]
+
+
+def _words(rule: Mapping[str, Any]) -> list[list[str]]:
+    return [[str(word) for word in rule.get(key) or ()] for key in _KEYS]
+
+
+def _covers(rule: Mapping[str, Any], wanted: tuple[str, ...]) -> bool:
+    return all(word in allowed or "*" in allowed for word, allowed in zip(wanted, _words(rule), strict=True))
+
+
+def _with(kept: Record, made: Mapping[str, Any]) -> Record:
+    """The record with a Job or Sandbox that was created."""
+    if made["kind"] not in (JOB.kind, SANDBOX.kind):
+        return kept
+    entry = workload_of(made)
+    return replace(kept, post=(*kept.post, entry)) if entry.positions else replace(kept, agent=entry)
 
 
 def _whole_lines(text: str) -> str:

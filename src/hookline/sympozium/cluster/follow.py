@@ -1,4 +1,8 @@
-"""A run on a cluster followed to its end: its records to the user's journal, and the same as a tree on the terminal."""
+"""A run on a cluster followed to its end: its records to the user's journal, and the same as a tree on the terminal.
+
+The log of its agent tells what that does inside. Nobody needs it to follow a run: whoever may not read the log, or comes
+too late for it, is told so, and that is all.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +10,27 @@ import asyncio
 import os
 import signal
 import sys
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hookline.engine.point import Point
-from hookline.engine.record import Called, Decided, Journal, Record
-from hookline.engine.result import HookAction
-from hookline.errors import HooklineError, JournalError
+from hookline.engine.record import Journal
+from hookline.errors import HooklineError
 from hookline.journal.masking import Mask
-from hookline.journal.view import Line, Tree
-from hookline.kube.fields import items, phase_of, within
-from hookline.sympozium.cluster.agent_log import InnerRecords, read_agent_log
-from hookline.sympozium.cluster.ledger import Ledger
-from hookline.sympozium.cluster.records import (
-    ENDED,
-    PHASE,
-    RUN_SCOPE,
-    agent_has_begun,
-    agent_is_over,
-    inside_note,
-    is_agents_end,
-    is_runs_end,
-    records_of,
-    run_id_of,
-    would_tell,
-)
+from hookline.journal.stream import split_line
+from hookline.journal.view import Line
+from hookline.kube.cache import Store
+from hookline.kube.errors import ClusterError, Refused
+from hookline.kube.fields import items, owners, phase_of, within
+from hookline.kube.kinds import AGENT_RUN, POD
+from hookline.kube.logs import GONE, LogReader
+from hookline.kube.pod_state import ContainerPhase, container_state
+from hookline.sympozium.cluster.ledger import InnerRecords, RunLedger
+from hookline.sympozium.cluster.objects import AGENT, RECORDS, RUN_LABEL, names
+from hookline.sympozium.cluster.records import agent_has_begun, agent_is_over, inside_note, would_tell
+from hookline.sympozium.cluster.runs import RunView
+from hookline.sympozium.cluster.state import has_ended
 from hookline.sympozium.phases import WITHHELD, Phase
 from hookline.tasks import cancel_and_wait, on_signals
 from hookline.terminal import err, out, print_json, show
@@ -43,112 +40,14 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
+FOLLOWED = "hookline.dev/run"
+"""The label by which a run is followed: its own name."""
 SILENT = 20.0
 """Seconds after which a run without any status is one that nobody looks after."""
 LAST_LINES = 20.0
 """Seconds to hear the rest of what an agent that is over has told."""
 _INTERRUPTED = 130
-_TOLD_BY_HOOKS = "PostRunFailed"
-
-
-class RunView:
-    """A run on a cluster as the lines of any run: its records as its status brings them, and notes on what that tells
-    besides. `how_to_answer` is told when the answer waits for a verdict."""
-
-    def __init__(self, mask: Mask | None = None, *, width: int = 80, how_to_answer: str = "") -> None:
-        self._mask = mask or Mask()
-        self._tree = Tree(self._mask, width)
-        self._how_to_answer = how_to_answer
-        self._count = 0
-        self._phase = ""
-        self._noted: set[tuple[str, ...]] = set()
-
-    def lines(self, run: Object, inside: Iterable[Record] = ()) -> Iterator[Line]:
-        """What is new in the run as it is now; `inside` is what its agent did before it ended."""
-        told = records_of(run)
-        new, self._count = told[self._count :], max(self._count, len(told))
-        found = [(_place(each), each) for each in (*new, *inside) if getattr(each, "point", "") != PHASE]
-        notes = [(place, _note(run, self._mask.text(text))) for place, text in self._notes(run)]
-        for _, record in sorted([*found, *notes], key=lambda each: each[0]):
-            # It is found again by the name that it has on the cluster.
-            yield from self._tree.lines(record._replace(run_id=run["metadata"]["name"]))
-
-    def inside(self, records: Iterable[Record]) -> Iterator[Line]:
-        """What the agent does, while it does it."""
-        for each in records:
-            yield from self._tree.lines(each)
-
-    def _notes(self, run: Object) -> Iterator[tuple[int, str]]:
-        """What the status tells that is in no record, each once, with its place among the records."""
-        status, now = within(run, "status"), phase_of(run)
-        if now and now != self._phase:
-            self._phase = now
-            yield _PHASE_OVER if now in ENDED else _PHASE, f"phase {now}"
-        if status.get("gateDigest") and self._once("gate"):
-            yield _GATE, f"the answer waits for a verdict{self._how_to_answer}"
-        word = str(status.get("gateVerdict") or "")
-        if word and self._once("verdict"):
-            by = f" by {status['gateBy']}" if status.get("gateBy") else ""
-            yield _GATE, f"gate {word}{by}"
-        for each in items(status.get("conditions")):
-            key = tuple(str(each.get(part)) for part in ("type", "reason", "message"))
-            known_by_hooks = each.get("type") == _TOLD_BY_HOOKS
-            if each.get("status") == "True" and not known_by_hooks and self._once("condition", *key):
-                yield _CONDITION, f"{each.get('type')}: {each.get('message')}"
-
-    def _once(self, *what: str) -> bool:
-        new = what not in self._noted
-        self._noted.add(what)
-        return new
-
-
-_BEFORE, _PHASE, _AGENT_OVER, _GATE, _AFTER, _CONDITION, _PHASE_OVER, _OVER = range(8)
-"""The order of what is new at one look at a run."""
-
-
-def _place(record: Record) -> int:
-    if is_runs_end(record):
-        return _OVER
-    if is_agents_end(record):
-        return _AGENT_OVER
-    is_after = isinstance(record, Called) and record.point is Point.RUN_END
-    return _AFTER if is_after else _BEFORE
-
-
-def _note(run: Object, text: str) -> Decided:
-    return Decided(run_id_of(run), RUN_SCOPE, PHASE, time.time(), HookAction.CONTINUE, note=text)
-
-
-class RunLedger:
-    """The run in the user's journal; what cannot be written there keeps nobody from following it."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self._ledger: Ledger | None = Ledger(journal)
-
-    async def take(self, run: Object, inside: Iterable[Record] = ()) -> None:
-        """`inside` is the rest of what the agent told, once it is over."""
-
-        async def rest() -> list[Record]:
-            return list(inside)
-
-        await self._written(lambda ledger: ledger.take(run, rest))
-
-    async def add(self, run: Object, inside: Iterable[Record]) -> None:
-        await self._written(lambda ledger: ledger.add(run, inside))
-
-    async def lost(self, run: Object) -> None:
-        await self._written(lambda ledger: ledger.lost(run_id_of(run)))
-
-    async def _written(self, write: Callable[[Ledger], Awaitable[object]]) -> None:
-        if self._ledger is None:
-            return
-        try:
-            await write(self._ledger)
-            self._journal.flush()
-        except JournalError as exc:
-            self._ledger = None
-            err.print(f"the run goes on, and is not on record here any more: {exc}", style="yellow")
+_PAUSE = 1.0
 
 
 class RunFollower:
@@ -185,7 +84,7 @@ class RunFollower:
         self._ending = False
 
     async def ended(self) -> int:
-        """The exit code of the command."""
+        """Follow the run; returns the exit code of the command."""
         await self._record.take(self._run)
         async with self._heard():
             while True:
@@ -195,16 +94,12 @@ class RunFollower:
                     return code
 
     def _put(self, heed: Callable[..., Awaitable[int | None]], *about: Any) -> None:
-        """Something has happened, and is heeded in its turn; what gives an exit code ends the command."""
+        """Queue an event for its handler; a handler that returns an exit code ends the command."""
         self._events.put_nowait(partial(heed, *about))
 
     @asynccontextmanager
     async def _heard(self) -> AsyncGenerator[None]:
-        """With all that may happen put into one queue."""
-        from hookline.kube.cache import Store
-        from hookline.kube.kinds import AGENT_RUN
-        from hookline.sympozium.cluster.bundle import FOLLOWED
-
+        """Watch the run, its agent's log, the clock and signals; all that happens goes into one queue."""
         loop = asyncio.get_running_loop()
         store = Store(
             self._cluster,
@@ -229,11 +124,11 @@ class RunFollower:
             await cancel_and_wait(*tasks)
 
     async def _listen(self) -> None:
-        why = await read_agent_log(self._cluster, self._run, lambda line: self._put(self._heard_line, line))
-        self._put(self._heard_all, why)
+        log = AgentLog(self._cluster, self._run, lambda line: self._put(self._heard_line, line))
+        self._put(self._heard_all, await log.read())
 
     async def _silent(self) -> None:
-        """So much time has passed that something should have been heard."""
+        """Warn that nobody looks after the run."""
         if not within(self._run, "status"):
             err.print(
                 f"nobody looks after run {self._name}: it has no status after {SILENT:g} s; is the operator there?"
@@ -243,8 +138,8 @@ class RunFollower:
             )
 
     async def _in_turn(self, run: Object | None) -> int | None:
-        """The run has changed, or is gone. What comes after the agent's end waits until all that the agent told has come,
-        or has had its time."""
+        """The run has changed, or is gone. Changes after the agent's end are held back until its log has come, or has had
+        its time."""
         if run is None and self._held:
             code = await self._heard_all("the run is gone")
             return await self._changed(run) if code is None else code
@@ -261,7 +156,7 @@ class RunFollower:
         return None
 
     async def _heard_line(self, line: str | None) -> None:
-        """A line from inside the agent has come; None where all come again from the first one on."""
+        """A line of the agent's log has come; None before all of them come again."""
         # What comes later than it was waited for has no place any more.
         if not self._inside.over:
             await self._inside.take(line)
@@ -274,7 +169,7 @@ class RunFollower:
             self._show(self._view.inside(new))
 
     async def _heard_all(self, why: str) -> int | None:
-        """No more of them will come; `why` some are missing, if any are."""
+        """The log has ended; `why` some of it is missing, if any is."""
         if self._inside.over:
             return None
         self._inside.over, self._inside.why = True, why
@@ -287,7 +182,7 @@ class RunFollower:
         return None
 
     def _tell_missing(self) -> None:
-        """At once, and not when the agent has ended: somebody may be looking at nothing."""
+        """Warn at once, and not when the agent has ended: somebody may be looking at nothing."""
         missing = self._inside.missing(self._run)
         for text in missing:
             if text not in self._missing_told and not self._quiet:
@@ -309,7 +204,7 @@ class RunFollower:
         await self._record.take(run, [*rest, *notes])
         self._show(self._view.lines(run, rest))
         self._tell_missing()
-        return self._over() if phase_of(run) in ENDED and not self._ending else None
+        return self._over() if has_ended(run) and not self._ending else None
 
     def _gone(self) -> int:
         if self._ending:
@@ -333,7 +228,7 @@ class RunFollower:
         return 1 if status.get("gateVerdict") in WITHHELD or now is Phase.FAILED else 0
 
     async def _interrupted(self, asks: bool) -> int | None:
-        """A signal came; `asks` where there is somebody to ask what is meant by it."""
+        """A signal came; `asks` if there is a terminal to ask what is meant by it."""
         if self._asked or self._ending or not asks:
             return self._left()
         self._asked = True
@@ -348,15 +243,13 @@ class RunFollower:
         self._put(self._typed, os.read(sys.stdin.fileno(), 4096).decode(errors="replace"))
 
     async def _typed(self, line: str) -> int | None:
-        """A line from the terminal has come; empty where it was closed."""
+        """The answer was typed; empty where the terminal was closed."""
         word = line.strip().lower()
         if not line or word in ("l", "leave"):
             return self._left()
         if word not in ("e", "end"):
             self._ask()
             return None
-        from hookline.kube.kinds import AGENT_RUN
-
         self._ending = True
         err.print("ending it; once more Ctrl-C leaves before that is done", style="yellow")
         uid = self._run["metadata"]["uid"]
@@ -371,3 +264,95 @@ class RunFollower:
             style="yellow",
         )
         return _INTERRUPTED
+
+
+class AgentLog:
+    """The log of a run's agent. `took` gets the line of each record; None before all of them come again."""
+
+    def __init__(self, cluster: Cluster, run: Object, took: Callable[[str | None], None]) -> None:
+        metadata = run["metadata"]
+        self._cluster, self._took = cluster, took
+        self._namespace = str(metadata["namespace"])
+        made = names(metadata["name"])
+        self._owners = (made.agent, made.sandbox)
+        self._labels = {RUN_LABEL: str(metadata["name"]), "sympozium.ai/component": "agent-run"}
+        self._changed = asyncio.Event()
+        self._first = ""
+        """The uid of the pod that counts; another in its place would begin anew."""
+        self._pods = Store(
+            cluster,
+            POD,
+            namespace=self._namespace,
+            labels=self._labels,
+            on_change=lambda before, after: self._changed.set(),
+        )
+
+    async def read(self) -> str:
+        """Read it until the agent has ended. Returns why some records may never come; empty where all came."""
+        try:
+            await self._cluster.list(POD, self._namespace, self._labels)
+        except Refused as exc:
+            return f"its pod may not be looked for: {exc.message}"
+        except ClusterError:
+            pass  # tried again below, for as long as it takes
+        watching = asyncio.create_task(self._pods.run())
+        try:
+            pod = await self._started()
+            if pod is None:
+                return GONE
+            if not _tells(pod):
+                return ""
+            name, again = str(pod["metadata"]["name"]), partial(self._took, None)
+            log = LogReader(self._cluster, name, self._namespace, AGENT, self._line, again)
+            return (await log.read(self._has_ended, self._wait)).why
+        finally:
+            await cancel_and_wait(watching)
+
+    async def _started(self) -> Object | None:
+        """The pod when its agent has begun; None where it went before that was seen."""
+        while True:
+            self._changed.clear()
+            pod = self._pod()
+            if pod is None and self._first:
+                return None
+            if pod is not None and container_state(pod, AGENT).state is not ContainerPhase.WAITING:
+                return pod
+            await self._changed.wait()
+
+    def _pod(self) -> Object | None:
+        own = [
+            pod
+            for pod in self._pods.all()
+            if any(owner.get("name") in self._owners for owner in owners(pod))
+            and self._first in ("", pod["metadata"]["uid"])
+        ]
+        found = min(own, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), default=None)
+        self._first = found["metadata"]["uid"] if found is not None else self._first
+        return found
+
+    async def _line(self, line: str) -> None:
+        _, ours = split_line(line)
+        if ours is not None:
+            self._took(ours)
+
+    def _has_ended(self) -> bool:
+        pod = self._pod()
+        return pod is None or container_state(pod, AGENT).state is ContainerPhase.ENDED
+
+    async def _wait(self) -> None:
+        """Wait a moment for the pod to say that its container has ended, which comes after the log's end."""
+        if self._has_ended():
+            await asyncio.sleep(_PAUSE)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PAUSE):
+                while not self._has_ended():
+                    self._changed.clear()
+                    await self._changed.wait()
+
+
+def _tells(pod: Object) -> bool:
+    """True if the agent was made to tell what it does; one of somebody else's does not."""
+    containers = items(within(pod, "spec").get("containers"))
+    given = (each for box in containers if box.get("name") == AGENT for each in items(box.get("env")))
+    return any((each.get("name"), each.get("value")) == (RECORDS, "1") for each in given)

@@ -1,6 +1,6 @@
-"""What becomes of runs on a cluster, written into a journal: the records of their status, each once.
+"""Runs on a cluster in a journal: the records of their status, and of what their agents do inside, each once.
 
-`Ledger` is for whoever follows a run, `JournalWriter` for the operator, who writes of all of them.
+`RunLedger` is for whoever follows a run, `JournalWriter` for the operator, who writes of all of them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from hookline.journal.masking import Mask
 from hookline.journal.recovery import end_as_lost, lost_ends
 from hookline.journal.sqlite import KEEP_BYTES_OPERATOR, KEEP_DAYS, SqliteJournal
 from hookline.kube.fields import items, mapping, within
+from hookline.options import KUBERNETES
 from hookline.sympozium.cluster.records import (
     AGENT_SCOPE,
-    PLACE,
     RUN_SCOPE,
+    agent_has_begun,
     agents_end,
     inner_scopes_of,
     inside_note,
     is_agents_end,
+    is_runs_end,
     records_of,
     run_id_of,
     would_tell,
@@ -35,6 +37,7 @@ from hookline.sympozium.cluster.records import (
 from hookline.sympozium.phases import Stage
 from hookline.sympozium.resolve import FORMAT
 from hookline.tasks import backoff
+from hookline.terminal import err
 
 logger = logging.getLogger("hookline.kube")
 
@@ -44,18 +47,18 @@ GONE = "lost: the AgentRun is gone from the cluster, and nothing tells how it en
 _UNHEARD = "nobody heard the rest of what the agent did inside, so it is not on record"
 _UNREAD = "what the agent did inside is not on record: its log was not read for this journal"
 _ANSWERS = frozenset({Scope.STEP, Scope.MODEL, Scope.AGENT})
-"""What these end with may be the agent's answer."""
+"""Scopes whose output may be the agent's answer."""
 _PRUNED_AFTER = 500
 _LONGEST_PAUSE = 30.0
 _HELD_BYTES = 32 * 1024 * 1024
-"""Of what agents printed of themselves, until it is written."""
+"""The most of what agents printed that is held until it is written."""
 _AT_A_TIME = 50
 
 Inside = Callable[[], Awaitable[list[Record]]]
 
 
 class Ledger:
-    """Puts into a journal what is new of runs on a cluster. `alone`: nobody else writes of them there."""
+    """Writes the new records of runs on a cluster into a journal. `alone`: nobody else writes of them there."""
 
     def __init__(self, journal: Journal, *, alone: bool = False) -> None:
         self._journal = journal
@@ -90,7 +93,7 @@ class Ledger:
         await self._write(run_id, lost_ends(self._journal.records(run_id), GONE))
 
     def forget(self, run_id: str) -> None:
-        """Of a run that is gone nothing has to be known any more."""
+        """Drop all that is known of a run that is gone."""
         self._once.forget(run_id)
         self._whole.discard(run_id)
 
@@ -111,6 +114,83 @@ class Ledger:
         return new
 
 
+class RunLedger:
+    """The run in the user's journal; what cannot be written there keeps nobody from following it."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._ledger: Ledger | None = Ledger(journal)
+
+    async def take(self, run: Object, inside: Iterable[Record] = ()) -> None:
+        """`inside` is the rest of what the agent told, once it is over."""
+
+        async def rest() -> list[Record]:
+            return list(inside)
+
+        await self._written(lambda ledger: ledger.take(run, rest))
+
+    async def add(self, run: Object, inside: Iterable[Record]) -> None:
+        await self._written(lambda ledger: ledger.add(run, inside))
+
+    async def lost(self, run: Object) -> None:
+        await self._written(lambda ledger: ledger.lost(run_id_of(run)))
+
+    async def _written(self, write: Callable[[Ledger], Awaitable[object]]) -> None:
+        if self._ledger is None:
+            return
+        try:
+            await write(self._ledger)
+            self._journal.flush()
+        except JournalError as exc:
+            self._ledger = None
+            err.print(f"the run goes on, and is not on record here any more: {exc}", style="yellow")
+
+
+class InnerRecords:
+    """The records from inside an agent, read from its log, on their way to the journal and the screen."""
+
+    def __init__(self, run: Object, mask: Mask) -> None:
+        self._scopes = inner_scopes_of(run, mask)
+        self._intake = Intake(self._keep, self._scopes.admit, trusted=False, most=MOST_BYTES)
+        self._known: set[tuple[type, str]] = set()
+        self._waiting: list[Record] = []
+        self.over = bool(within(run, "spec").get("dryRun"))
+        self.why = ""
+        """The reason that the rest cannot be read."""
+
+    async def take(self, line: str | None) -> None:
+        """Take in a line of the log; None before all of them come again."""
+        if line is None:
+            self._scopes.again()
+            self._intake.again()
+        else:
+            await self._intake.take(line)
+
+    def new(self) -> list[Record]:
+        """The records that came since the last call."""
+        new, self._waiting = self._waiting, []
+        return new
+
+    def missing(self, run: Object) -> list[str]:
+        """Notes on the records that never come, once that is certain."""
+        if not (self.over and would_tell(run) and agent_has_begun(run)):
+            return []
+        why = [f"what the agent did inside is not all on record: {self.why}"] if self.why else []
+        return [*why, *self.lacking()]
+
+    def lacking(self) -> list[str]:
+        """Notes on the lines that are in no record."""
+        return lacking(self._intake.dropped, self._intake.missing)
+
+    async def _keep(self, record: Record, _size: int) -> bool:
+        key = (type(record), record.scope_id)
+        if key in self._known:
+            return False
+        self._known.add(key)
+        self._waiting.append(record)
+        return True
+
+
 class _DueRun(NamedTuple):
     """A run of which there is something to write; as it was last seen, where it is gone."""
 
@@ -119,7 +199,7 @@ class _DueRun(NamedTuple):
 
 
 class _AgentLines(NamedTuple):
-    """What the agent of a run has printed of what it did inside."""
+    """The lines in which the agent of a run told what it did inside."""
 
     lines: list[str]
     mask: Mask
@@ -142,7 +222,7 @@ class JournalWriter:
         self._ended = 0
 
     def note(self, before: Object | None, after: Object | None) -> None:
-        """A run has changed, or is gone. Of several changes the last one tells all."""
+        """Take note of a run that has changed, or is gone; of several changes only the last is written."""
         run = after or before
         if run is None or (before and after and before.get("status") == after.get("status")):
             return
@@ -150,7 +230,7 @@ class JournalWriter:
         self._any.set()
 
     def heard(self, run: Mapping[str, Any], lines: list[str], mask: Mask) -> None:
-        """An agent has ended; the status that tells so comes after this."""
+        """Keep what an agent that has ended printed; the status that tells so comes after this."""
         size, run_id = sum(map(len, lines)), run_id_of(run)
         self._heard.pop(run_id, None)
         if self._built_in and sum(each.size for each in self._heard.values()) + size <= _HELD_BYTES:
@@ -187,30 +267,22 @@ class JournalWriter:
         except JournalError:
             self._due.setdefault(run_id, now)
             raise
-        self._ended += any(isinstance(each, Ended) and each.scope is Scope.RUN for each in new)
+        self._ended += any(map(is_runs_end, new))
         if self._ended >= _PRUNED_AFTER:
             self._ended = 0
             await self._prune()
 
     async def _inside(self, run: Object) -> list[Record]:
-        """What the run's agent did, of what it printed; only that it is not known, where that was not read here."""
+        """The inner records of what the run's agent printed; a note that they are missing, where its log was not read here."""
         heard = self._heard.get(run_id_of(run))
         if heard is None:
             return [inside_note(run, _UNREAD)] if self._built_in and would_tell(run) else []
-        found: list[Record] = []
-
-        async def keep(record: Record, _size: int) -> bool:
-            found.append(record)
-            return True
-
-        scopes = inner_scopes_of(run, heard.mask)
-        intake = Intake(keep, scopes.admit, trusted=False, most=MOST_BYTES)
+        inside = InnerRecords(run, heard.mask)
         for number, line in enumerate(heard.lines):
-            await intake.take(line)
+            await inside.take(line)
             if number % _AT_A_TIME == 0:
                 await asyncio.sleep(0)
-        notes = [inside_note(run, text) for text in lacking(intake.dropped, intake.missing)]
-        return [*found, *scopes.left(), *notes]
+        return [*inside.new(), *(inside_note(run, text) for text in inside.lacking())]
 
     async def _prune(self) -> None:
         if isinstance(self._journal, SqliteJournal):
@@ -239,7 +311,7 @@ def _pruned(path: Path) -> None:
 
 
 def _let_out(record: Record, run: Object) -> Record:
-    """What a gate may hold back is on no record."""
+    """The record without an answer that a gate may hold back."""
     if isinstance(record, Ended) and record.scope in _ANSWERS and _may_be_gated(run):
         return record._replace(output=None)
     return record
@@ -255,11 +327,11 @@ def _may_be_gated(run: Object) -> bool:
 
 def _is_on_cluster(records: Iterable[Record]) -> bool:
     declared = (each.declaration or {} for each in records if isinstance(each, Begun))
-    return any((each.get("format"), each.get("on")) == (FORMAT, PLACE) for each in declared)
+    return any((each.get("format"), each.get("on")) == (FORMAT, KUBERNETES) for each in declared)
 
 
 def _key(record: Record) -> Hashable:
-    """What a record is of: there is at most one such in a run."""
+    """The key of a record; a run has at most one record with it."""
     if isinstance(record, Begun | Ended):
         return type(record), record.scope_id
     if isinstance(record, Called):

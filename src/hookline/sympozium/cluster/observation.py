@@ -10,15 +10,24 @@ from typing import Any, NamedTuple
 
 from hookline.journal.masking import Mask
 from hookline.kube.fields import within
-from hookline.kube.job_state import Slot, Stall, Workload, WorkloadState, follow
+from hookline.kube.job_state import Slot, Workload, WorkloadState, follow
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
-from hookline.sympozium.cluster import objects
-from hookline.sympozium.cluster.objects import AGENT, POST, PRE, PREPARE, Owner, Settings
+from hookline.sympozium.cluster.objects import (
+    AGENT,
+    POST,
+    PRE,
+    PREPARE,
+    OperatorSettings,
+    RunObjects,
+    RunOwner,
+    names,
+    positions_of,
+)
 from hookline.sympozium.cluster.state import Record, spec_of
 from hookline.sympozium.environment import cut
 from hookline.sympozium.phases import AgentSeen, Phase, Seen, gate_settled, gated, phase, verdict
 from hookline.sympozium.result import Result, ended, from_output
-from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
+from hookline.sympozium.types import RUN_TIMEOUT, HookSpec, RunSpec
 
 Object = Mapping[str, Any]
 
@@ -48,7 +57,7 @@ class World:
 
     run: Object
     now: datetime
-    settings: Settings
+    settings: OperatorSettings
     record: Record | None = None
     instance: Object | None = None
     jobs: Sequence[Object] = ()
@@ -60,18 +69,15 @@ class World:
     mask: Mask = field(default_factory=Mask)
 
     @property
-    def owner(self) -> Owner:
-        metadata = self.run["metadata"]
-        return Owner(name=metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"])
+    def owner(self) -> RunOwner:
+        return RunOwner.of(self.run)
 
     @property
     def deleted(self) -> bool:
         return bool(self.run["metadata"].get("deletionTimestamp"))
 
-    @property
-    def held(self) -> bool:
-        """True if our finalizer keeps the run from going."""
-        return FINALIZER in self.run["metadata"].get("finalizers", ())
+    def objects(self, spec: RunSpec) -> RunObjects:
+        return RunObjects(self.owner, spec, self.settings)
 
 
 class Observation(NamedTuple):
@@ -86,6 +92,17 @@ class Observation(NamedTuple):
 def observe(world: World, record: Record) -> Observation:
     """The record of a run that has begun, brought up to date with the state of its pods."""
     return _Observer(world, record).observation()
+
+
+def is_held(run: Object) -> bool:
+    """True if our finalizer keeps the run from going."""
+    return FINALIZER in run["metadata"].get("finalizers", ())
+
+
+def workload_of(made: Object) -> Workload:
+    """A Job or Sandbox of a run as its record has it."""
+    metadata = made["metadata"]
+    return Workload(name=metadata["name"], uid=metadata["uid"], positions=positions_of(made))
 
 
 def never_started(why: str) -> ContainerState:
@@ -107,87 +124,71 @@ class _Observer:
     def __init__(self, world: World, record: Record) -> None:
         self.world = world
         self.record = record
-        self.spec: RunSpec = spec_of(record.frozen)
-        self.seen: Seen = record.seen
-        self.agent: Workload | None = record.agent or self._unrecorded_agent()
-        self.post: tuple[Workload, ...] = (*record.post, *self._unrecorded_hooks())
-        self.waiting: Stall | None = None
-        self.cut = record.cut
-        self.void = record.void
+        self.spec = spec_of(record.frozen)
+        self.now = replace(
+            record,
+            agent=record.agent or self._unrecorded_agent(),
+            post=(*record.post, *self._unrecorded_hooks()),
+            waiting=None,
+        )
         self.logs: list[Log] = []
         self.wakes: list[datetime] = []
 
     def observation(self) -> Observation:
-        unanswered = self._open and not self.post
+        unanswered = self._open and not self.now.post
         self._look_at_agent()
         self._hear_verdict(unanswered)
-        for index, made in enumerate(self.post):
+        for index, made in enumerate(self.now.post):
             if not made.over:
                 self._look_at_hooks(index, made)
-        record = replace(
-            self.record,
-            seen=self.seen,
-            agent=self.agent,
-            post=self.post,
-            waiting=self.waiting,
-            cut=self.cut,
-            void=self.void,
-        )
-        return Observation(record, tuple(self.logs), tuple(self.wakes))
+        return Observation(self.now, tuple(self.logs), tuple(self.wakes))
+
+    def _see(self, seen: Seen) -> None:
+        self.now = replace(self.now, seen=seen)
 
     def _unrecorded_agent(self) -> Workload | None:
         """The agent's Job or Sandbox that was created, and not recorded because we were interrupted."""
-        name = objects.names(self.world.owner.name)
-        for each in (*self.world.jobs, *self.world.sandboxes):
-            if each["metadata"]["name"] in (name.agent, name.sandbox):
-                return Workload(name=each["metadata"]["name"], uid=each["metadata"]["uid"])
-        return None
+        own = names(self.world.owner.name)
+        made = (*self.world.jobs, *self.world.sandboxes)
+        found = (each for each in made if each["metadata"]["name"] in (own.agent, own.sandbox))
+        return next(map(workload_of, found), None)
 
     def _unrecorded_hooks(self) -> list[Workload]:
         known = {each.uid for each in self.record.post}
         found = [
-            Workload(name=job["metadata"]["name"], uid=job["metadata"]["uid"], positions=positions)
-            for job in self.world.jobs
-            if (positions := objects.positions_of(job)) and job["metadata"]["uid"] not in known
+            made for made in map(workload_of, self.world.jobs) if made.positions and made.uid not in known
         ]
         return sorted(found, key=lambda made: made.name)[:1]
 
     @property
     def _open(self) -> bool:
         """True if the agent's part has not ended."""
-        return phase(replace(self.spec.hooks, post_run=()), replace(self.seen, post_run=())) in (
+        return phase(replace(self.spec.hooks, post_run=()), replace(self.now.seen, post_run=())) in (
             Phase.PENDING,
             Phase.RUNNING,
         )
 
     def _look_at_agent(self) -> None:
-        agent = self.agent
+        agent, seen = self.now.agent, self.now.seen
         if not self._open:
             return
         if agent is None or agent.over:
             if self.world.deleted:
-                self.seen = never_begun(self.spec, self.seen, DELETED)
+                self._see(never_begun(self.spec, seen, DELETED))
             return
         hooks = self.spec.hooks.pre_run
-        known = hooks_of(hooks, self.seen.pre_run)
-        slots = [
-            Slot(container=PREPARE, seen=ContainerState()),
-            *(
-                Slot(container=f"{PRE}{hook.name}", seen=seen, timeout=hook.timeout)
-                for hook, seen in zip(hooks, known, strict=True)
-            ),
-            Slot(container=AGENT, seen=_as_hook(self.seen.agent), timeout=self.spec.timeout or RUN_TIMEOUT),
-        ]
+        known = hooks_of(hooks, seen.pre_run)
+        last = Slot(container=AGENT, seen=_as_hook(seen.agent), timeout=self.spec.timeout or RUN_TIMEOUT)
         stop = (Reason.KILLED, DELETED) if self.world.deleted else None
-        found = self._followed(agent, slots, stop)
+        found = self._followed(agent, [*_slots(PRE, hooks, known), last], stop)
         prepared, *before, last = found.slots
-        self.agent = found.made
-        self.seen = replace(
-            self.seen,
-            pre_run=tuple(self._said(slot, found.pod) for slot in before),
+        seen = replace(
+            seen,
+            pre_run=tuple(self._said(slot, found.pod, was) for slot, was in zip(before, known, strict=True)),
             agent=self._answered(last, found.pod),
             stopped=self._stopped(found, prepared),
         )
+        self.now = replace(self.now, agent=found.made, seen=seen)
 
     def _followed(
         self, made: Workload, slots: Sequence[Slot], stop: tuple[Reason, str] | None
@@ -197,7 +198,7 @@ class _Observer:
         found = follow(
             made, whole, self.world.pods, slots, now=self.world.now, stop=stop, before=self.record.waiting
         )
-        self.waiting = found.waiting
+        self.now = replace(self.now, waiting=found.waiting)
         if found.wake is not None:
             self.wakes.append(found.wake)
         return found
@@ -214,32 +215,20 @@ class _Observer:
         return found.why or "its pod ended before the agent began"
 
     def _unprepared(self, prepared: Slot, pod: Object | None) -> str:
-        said = self._said(prepared, pod)
+        said = self._said(prepared, pod, ContainerState())
         if said.reason is Reason.NOT_STARTED:
             return said.detail
         return f"the workspace could not be prepared: {said.tail or said.detail or f'exit code {said.exit_code}'}"
 
-    def _said(self, slot: Slot, pod: Object | None) -> ContainerState:
+    def _said(self, slot: Slot, pod: Object | None, before: ContainerState) -> ContainerState:
         """The state of a hook with the last lines of its log, which are read when it has ended."""
         seen = slot.seen
         if seen.state is not ContainerPhase.ENDED or seen.reason is Reason.NOT_STARTED or pod is None:
             return seen
-        if seen == self._before(slot.container):
+        if seen == before:
             return seen
         text = self._log(pod, slot.container, TAIL_LINES)
         return replace(seen, tail=_tail(self.world.mask.text(text or seen.tail)))
-
-    def _before(self, container: str) -> ContainerState | None:
-        """The recorded state of a hook."""
-        both = (
-            (PRE, self.spec.hooks.pre_run, self.record.seen.pre_run),
-            (POST, self.spec.hooks.post_run, self.record.seen.post_run),
-        )
-        for prefix, hooks, seen in both:
-            for hook, each in zip(hooks, seen, strict=False):
-                if container == f"{prefix}{hook.name}":
-                    return each
-        return None
 
     def _log(self, pod: Object, container: str, lines: int | None) -> str:
         metadata = pod["metadata"]
@@ -251,7 +240,7 @@ class _Observer:
 
     def _answered(self, slot: Slot, pod: Object | None) -> AgentSeen:
         """The state of the agent, with the answer that it printed."""
-        seen, before = slot.seen, self.seen.agent
+        seen, before = slot.seen, self.now.seen.agent
         if before.state is ContainerPhase.ENDED:
             return before
         if seen.state is not ContainerPhase.ENDED:
@@ -268,47 +257,56 @@ class _Observer:
         found = replace(found, error=self.world.mask.text(found.error))
         kept = _kept(found.result)
         if kept != found.result:
-            self.cut = len(found.result.encode("utf-8", "replace"))
+            self.now = replace(self.now, cut=len(found.result.encode("utf-8", "replace")))
             found = replace(found, result=kept)
         return replace(found, started=seen.started, seconds=seen.seconds)
 
     def _hear_verdict(self, unanswered: bool) -> None:
         """Takes the gate's verdict; one that was there before the answer was known does not count."""
         text = str(within(self.world.run, "metadata", "annotations").get(VERDICT, ""))
-        if self.spec.hooks.gate is None:
+        hooks, now = self.spec.hooks, self.now
+        if hooks.gate is None:
             return
         if unanswered or not text:
             # One that is taken away and given again was given to what is there now.
-            self.void = text
-        elif text and text != self.void and gated(self.spec.hooks, self.seen) is None:
-            self.seen = replace(self.seen, verdict=verdict(text))
+            self.now = replace(now, void=text)
+        elif text != now.void and gated(hooks, now.seen) is None:
+            self._see(replace(now.seen, verdict=verdict(text)))
 
     def _look_at_hooks(self, index: int, made: Workload) -> None:
-        hooks = self.spec.hooks.post_run
-        known = hooks_of(hooks, self.seen.post_run)
-        slots = [
-            Slot(container=PREPARE, seen=ContainerState()),
-            *(
-                Slot(container=f"{POST}{hooks[n].name}", seen=known[n], timeout=hooks[n].timeout)
-                for n in made.positions
-            ),
-        ]
-        settled = self.spec.hooks.gate in made.positions and gate_settled(self.spec.hooks, self.seen)
-        stop = (Reason.SETTLED, "") if settled else None
-        if stop is None and self.world.deleted and self.spec.hooks.gate in made.positions:
-            # Nobody waits any more for the answer that it holds.
-            stop = (Reason.KILLED, DELETED)
+        lifecycle, hooks = self.spec.hooks, self.spec.hooks.post_run
+        known = hooks_of(hooks, self.now.seen.post_run)
+        slots = _slots(POST, [hooks[n] for n in made.positions], [known[n] for n in made.positions])
+        stop = None
+        if lifecycle.gate in made.positions:
+            if gate_settled(lifecycle, self.now.seen):
+                stop = (Reason.SETTLED, "")
+            elif self.world.deleted:
+                # Nobody waits any more for the answer that it holds.
+                stop = (Reason.KILLED, DELETED)
         found = self._followed(made, slots, stop)
         prepared, *after = found.slots
         for n, slot in zip(made.positions, after, strict=True):
-            known[n] = self._said(slot, found.pod)
+            known[n] = self._said(slot, found.pod, known[n])
         # Where somebody ended the pod before the first hook began, they are tried again.
         if prepared.seen.failed and prepared.seen.reason is not Reason.KILLED:
             why = self._unprepared(prepared, found.pod)
             for n in made.positions:
                 known[n] = never_started(why)
-        self.seen = replace(self.seen, post_run=tuple(known))
-        self.post = (*self.post[:index], found.made, *self.post[index + 1 :])
+        self._see(replace(self.now.seen, post_run=tuple(known)))
+        post = self.now.post
+        self.now = replace(self.now, post=(*post[:index], found.made, *post[index + 1 :]))
+
+
+def _slots(prefix: str, hooks: Sequence[HookSpec], known: Sequence[ContainerState]) -> list[Slot]:
+    """The containers of a pod up to its last hook."""
+    return [
+        Slot(container=PREPARE, seen=ContainerState()),
+        *(
+            Slot(container=f"{prefix}{hook.name}", seen=seen, timeout=hook.timeout)
+            for hook, seen in zip(hooks, known, strict=True)
+        ),
+    ]
 
 
 def _as_hook(seen: AgentSeen) -> ContainerState:

@@ -6,7 +6,7 @@ objects and writes the status, in that order; if it is interrupted anywhere, the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -14,46 +14,57 @@ from typing import Any, NamedTuple
 from hookline.errors import FileError
 from hookline.kube.fields import is_owned, phase_of, within
 from hookline.kube.job_state import NODE_LOST, Workload, lost_at
+from hookline.kube.kinds import ACCOUNT, CLAIM, JOB, POD, ROLE, ROLE_BINDING, SANDBOX, SECRET, Kind
 from hookline.kube.pod_state import ContainerPhase, any_running
-from hookline.sympozium.cluster import grants, objects
-from hookline.sympozium.cluster.objects import Settings
+from hookline.sympozium.cluster.objects import LONGEST_VARIABLE, OperatorSettings, is_sandboxed, names
 from hookline.sympozium.cluster.observation import (
     DELETED,
     Log,
     Observation,
     World,
     hooks_of,
+    is_held,
     never_begun,
     never_started,
     observe,
 )
-from hookline.sympozium.cluster.state import Record, frozen_of, has_ended, problem_text, spec_of
-from hookline.sympozium.cluster.status import Note, condition, failed_status, notes_of, shown
+from hookline.sympozium.cluster.state import (
+    Note,
+    Record,
+    condition,
+    failed_status,
+    frozen_of,
+    has_ended,
+    notes_of,
+    problem_text,
+    shown,
+    spec_of,
+)
+from hookline.sympozium.environment import for_agent
 from hookline.sympozium.phases import Phase, Seen, Stage, due, phase
 from hookline.sympozium.types import RunSpec
 from hookline.times import parse_time
 
 Object = Mapping[str, Any]
 
+_HEARD = ("agentSandbox", "imagePullSecrets")
+"""Keys that mean nothing on a user's machine, and something here."""
 _NO_INSTANCE = 60.0
+"""Seconds that a run waits for its agent to be there."""
 _TRIES = 3
 """Jobs for the same hooks, where each one before was ended from outside and none of them had begun."""
-
-
-class Creation(NamedTuple):
-    """An object to create. `positions` are those of the postRun hooks in it; `part` is its part of the run."""
-
-    object: dict[str, Any]
-    part: str = ""
-    positions: tuple[int, ...] = ()
 
 
 class Removal(NamedTuple):
     """An object to remove, which must be the one with that uid; without one, it must be the run's own."""
 
-    kind: str
+    kind: Kind
     name: str
     uid: str = ""
+
+    @classmethod
+    def of(cls, kind: Kind, each: Object) -> Removal:
+        return cls(kind, each["metadata"]["name"], each["metadata"]["uid"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +74,7 @@ class Plan:
     logs: tuple[Log, ...] = ()
     hold: bool | None = None
     """Take (True) or let go of (False) the run's finalizer; the first step, or the last."""
-    make: tuple[Creation, ...] = ()
+    make: tuple[dict[str, Any], ...] = ()
     record: Record | None = None
     remove: tuple[Removal, ...] = ()
     status: dict[str, Any] | None = None
@@ -91,7 +102,7 @@ def plan(world: World) -> Plan:
 def _begun(world: World) -> Plan:
     """The plan for a run that has no record yet: it is checked as a whole, and frozen as it is."""
     if world.deleted:
-        return Plan(hold=False if world.held else None)
+        return Plan(hold=False if is_held(world.run) else None)
     frozen = frozen_of(world.run, world.instance)
     try:
         spec = spec_of(frozen)
@@ -102,14 +113,13 @@ def _begun(world: World) -> Plan:
     if why := _cannot_be_run(spec, world.settings):
         return _failed(world, why)
     record = Record(frozen=frozen)
-    kept = objects.record(world.owner, spec, {})
-    if refused := world.refused.get(_name(kept)):
+    if refused := world.refused.get(f"{SECRET.kind}/{names(spec.name).record}"):
         return _failed(world, refused)
     unheard = [f"{key} has no effect here" for key in spec.elsewhere if key not in _HEARD]
     notes = [Note("Warning", "NotHeeded", text) for text in unheard]
     # Its first phase is told before anything can run, however late the next look is.
     return Plan(
-        hold=None if world.held else True,
+        hold=None if is_held(world.run) else True,
         record=record,
         status=shown(spec, record),
         notes=tuple(notes),
@@ -117,10 +127,7 @@ def _begun(world: World) -> Plan:
     )
 
 
-_HEARD = ("agentSandbox", "imagePullSecrets")
-
-
-def _cannot_be_run(spec: RunSpec, settings: Settings) -> str:
+def _cannot_be_run(spec: RunSpec, settings: OperatorSettings) -> str:
     """The reason that a run would fail for certain; empty where there is none."""
     model = spec.model
     if spec.mode == "server":
@@ -130,9 +137,21 @@ def _cannot_be_run(spec: RunSpec, settings: Settings) -> str:
     if not settings.agent_command and not spec.dry_run and not (model and model.model):
         ref = f"; {model.ref!r} is a Model, which is not read here" if model and model.ref else ""
         return f"no model is told for the built-in agent{ref}; write model: {{provider, model}}"
-    if long := objects.too_long(spec):
-        return f"{', '.join(long)}: a variable holds at most {objects.LONGEST_VARIABLE // 1024} KiB"
+    if long := _too_long(spec):
+        return f"{', '.join(long)}: a variable holds at most {LONGEST_VARIABLE // 1024} KiB"
     return ""
+
+
+def _too_long(run: RunSpec) -> list[str]:
+    """The variables, apart from the task, that no process could be started with."""
+    given = for_agent(run)
+    hooks = (*run.hooks.pre_run, *run.hooks.post_run)
+    found: set[str] = set()
+    for variables in (given.fixed, given.given, *(hook.env for hook in hooks)):
+        for name, text in variables.items():
+            if isinstance(text, str) and len(text.encode("utf-8", "replace")) > LONGEST_VARIABLE:
+                found.add(name)
+    return sorted(found - {"TASK"})
 
 
 def _without_instance(world: World, name: str) -> Plan:
@@ -155,65 +174,48 @@ def _failed(world: World, why: str) -> Plan:
 def _put_away(world: World) -> Plan:
     """The plan for a run that has ended: all that was created for it goes. With `cleanup: keep` its Jobs, with their logs, and its
     workspace stay as long as the run does."""
-    if not world.held:
+    if not is_held(world.run):
         return Plan()
-    name = objects.names(world.owner.name)
+    own = names(world.owner.name)
     uids: Mapping[str, str] = world.record.uids if world.record else {}
     keep = within(world.run, "spec").get("cleanup") == "keep" and not world.deleted
-    granted = [
-        Removal(kind, name.account, uids.get(f"{kind}/{name.account}", ""))
-        for kind in ("RoleBinding", "Role", "ServiceAccount")
-        if _had_grants(world)
-    ]
-    # Pods before the claim that they hold.
-    seen = (("Job", world.jobs), ("Sandbox", world.sandboxes), ("PersistentVolumeClaim", world.claims))
-    rest = [] if keep else [Removal(kind, *_known(each)) for kind, found in seen for each in found]
-    record = Removal("Secret", name.record, uids.get(f"Secret/{name.record}", ""))
-    return Plan(remove=(*granted, *rest, record), hold=False)
-
-
-def _had_grants(world: World) -> bool:
     # Not what is on record as made: we may have been broken off between the two.
-    return world.record is None or bool(spec_of(world.record.frozen).hooks.rbac)
-
-
-def _known(each: Object) -> tuple[str, str]:
-    return each["metadata"]["name"], each["metadata"]["uid"]
+    had_grants = world.record is None or bool(spec_of(world.record.frozen).hooks.rbac)
+    granted = (ROLE_BINDING, ROLE, ACCOUNT) if had_grants else ()
+    # Pods before the claim that they hold.
+    seen = ((JOB, world.jobs), (SANDBOX, world.sandboxes), (CLAIM, world.claims))
+    remove = (
+        *(Removal(kind, own.account, uids.get(f"{kind.kind}/{own.account}", "")) for kind in granted),
+        *(Removal.of(kind, each) for kind, found in seen if not keep for each in found),
+        Removal(SECRET, own.record, uids.get(f"{SECRET.kind}/{own.record}", "")),
+    )
+    return Plan(remove=remove, hold=False)
 
 
 class _Next:
     """The next steps of a run that has begun, of what was observed."""
 
     def __init__(self, world: World, record: Record, observed: Observation) -> None:
-        now = observed.record
         self.world = world
         self.record = record
-        self.now = now
-        self.spec: RunSpec = spec_of(record.frozen)
-        self.seen: Seen = now.seen
-        self.agent: Workload | None = now.agent
-        self.post: tuple[Workload, ...] = now.post
-        self.lost = record.lost
-        self.make: list[Creation] = []
+        self.now = observed.record
+        self.spec = spec_of(record.frozen)
+        self.objects = world.objects(self.spec)
+        self.make: list[dict[str, Any]] = []
         self.remove: list[Removal] = []
         self.wakes = list(observed.wakes)
 
     def plan(self) -> Plan:
         self._end_rest()
         self._go_on()
-        ended = phase(self.spec.hooks, self.seen).ended
-        record = replace(
-            self.now,
-            seen=self.seen,
-            lost=self.lost,
-            closed=self.record.closed or (self.world.now if ended else None),
-        )
+        if self.now.closed is None and phase(self.spec.hooks, self.now.seen).ended:
+            self.now = replace(self.now, closed=self.world.now)
         return Plan(
             make=tuple(self.make),
-            record=record if record != self.record else None,
+            record=self.now if self.now != self.record else None,
             remove=tuple(self.remove),
-            status=shown(self.spec, record),
-            notes=notes_of(self.spec, self.record, record),
+            status=shown(self.spec, self.now),
+            notes=notes_of(self.spec, self.record, self.now),
             wake=min(self.wakes, default=None),
         )
 
@@ -222,20 +224,20 @@ class _Next:
 
         A Sandbox goes in any case, before the hooks after it.
         """
-        agent = self.agent
-        gone = {made.uid for made in (agent, *self.post) if made is not None and self._has_to_go(made)}
-        if agent is not None and agent.over and self._sandboxed:
+        agent = self.now.agent
+        gone = {made.uid for made in self._made if self._has_to_go(made)}
+        if agent is not None and agent.over and is_sandboxed(self.spec):
             gone.add(agent.uid)
-        for kind, found in (("Job", self.world.jobs), ("Sandbox", self.world.sandboxes)):
+        for kind, found in ((JOB, self.world.jobs), (SANDBOX, self.world.sandboxes)):
             left = [each for each in found if each["metadata"]["uid"] in gone and not _is_ending(each)]
-            self.remove += [Removal(kind, *_known(each)) for each in left]
+            self.remove += [Removal.of(kind, each) for each in left]
         for pod in self.world.pods:
             if not _is_ending(pod) and any(is_owned(pod, uid) for uid in gone):
-                self.remove.append(Removal("Pod", *_known(pod)))
+                self.remove.append(Removal.of(POD, pod))
 
     @property
-    def _sandboxed(self) -> bool:
-        return bool(self.spec.sandbox and self.spec.sandbox.enabled)
+    def _made(self) -> list[Workload]:
+        return [made for made in (self.now.agent, *self.now.post) if made is not None]
 
     def _has_to_go(self, made: Workload) -> bool:
         """Also where its pod was deleted: the cluster would put another in its place, which begins anew."""
@@ -244,17 +246,17 @@ class _Next:
 
     def _go_on(self) -> None:
         """Creates whatever is due."""
-        nothing = Seen(stopped=self.seen.stopped)
-        if self.agent is None and self.seen == nothing and not self.seen.stopped:
+        if self.now.agent is None and self.now.seen == Seen():
             self._start()
-        start = due(self.spec.hooks, self.seen)
-        if self.agent is not None and not self.agent.over:
+        agent, post = self.now.agent, self.now.post
+        start = due(self.spec.hooks, self.now.seen)
+        if agent is not None and not agent.over:
             if self.spec.hooks.post_run and self._nothing_begun:
                 self._keep_claim()
             return
         if start is None or start.stage is not Stage.POST_RUN:
             return
-        if not self.post or self.post[-1].over:
+        if not post or post[-1].over:
             if self._still_running():
                 return
             self._after(start.position)
@@ -263,7 +265,8 @@ class _Next:
     @property
     def _nothing_begun(self) -> bool:
         """True if neither a hook nor the agent has run, so that nothing can be in the workspace."""
-        return all(each.state is ContainerPhase.WAITING for each in (*self.seen.pre_run, self.seen.agent))
+        seen = self.now.seen
+        return all(each.state is ContainerPhase.WAITING for each in (*seen.pre_run, seen.agent))
 
     def _still_running(self) -> bool:
         """True if something that was ended is not gone yet: hooks run one after another, never side by side."""
@@ -273,80 +276,63 @@ class _Next:
             until = lost_at(pod)
             if until is not None and until <= self.world.now:
                 continue
-            if any_running(pod) or (until is None and _is_removed(self.remove, pod)):
+            if any_running(pod) or (until is None and Removal.of(POD, pod) in self.remove):
                 self.wakes.append(until or self.world.now + timedelta(seconds=NODE_LOST))
                 return True
         return False
 
     def _start(self) -> None:
         """Creates the account, the claim and the Job; a refusal ends the run, since nothing was begun."""
-        world, owner, spec = self.world, self.world.owner, self.spec
-        wanted = [
-            *(
-                grants.grants(owner, spec, world.settings)
-                if spec.hooks.rbac
-                else [grants.shared_account(owner.namespace)]
-            ),
-            *([objects.claim(owner, spec, world.settings)] if spec.hooks.post_run else []),
-            (objects.agent_sandbox if self._sandboxed else objects.agent_job)(owner, spec, world.settings),
-        ]
-        if spec.hooks.rbac and world.settings.shared_account:
-            wanted.insert(0, grants.shared_account(owner.namespace))
+        wanted = self.objects.first()
         for each in wanted:
-            if refused := world.refused.get(_name(each)):
-                self.seen = never_begun(spec, self.seen, refused)
+            if refused := self.world.refused.get(_name(each)):
+                self.now = replace(self.now, seen=never_begun(self.spec, self.now.seen, refused))
                 return
-        self.make += [Creation(each) for each in wanted[:-1]] + [Creation(wanted[-1], Stage.AGENT)]
+        self.make += wanted
 
     def _after(self, position: int) -> None:
         """Creates a Job with the hooks that wait; the gate has one of its own, since the others see what it let out."""
-        hooks = self.spec.hooks
-        states = hooks_of(hooks.post_run, self.seen.post_run)
+        hooks, seen, post = self.spec.hooks, self.now.seen, self.now.post
+        states = hooks_of(hooks.post_run, seen.post_run)
         waiting = [n for n in hooks.post_order if states[n].state is ContainerPhase.WAITING]
         positions = (position,) if hooks.post_run[position].gate else tuple(waiting)
-        job = objects.post_job(
-            self.world.owner, self.spec, self.world.settings, self.seen, positions, len(self.post) + 1
-        )
+        job = self.objects.post_job(seen, positions, len(post) + 1)
         refused = self.world.refused.get(_name(job))
         if self.world.deleted and hooks.post_run[position].gate:
             refused = f"{DELETED}, and nobody waits for its answer"
-        if sum(made.positions == positions for made in self.post) >= _TRIES:
+        if sum(made.positions == positions for made in post) >= _TRIES:
             refused = f"its pod was ended from outside {_TRIES} times before it began"
         if refused:
             for n in positions:
                 states[n] = never_started(refused)
-            self.seen = replace(self.seen, post_run=tuple(states))
+            self.now = replace(self.now, seen=replace(seen, post_run=tuple(states)))
             self.wakes.append(self.world.now)
             return
-        self.make.append(Creation(job, Stage.POST_RUN, positions))
+        self.make.append(job)
 
     def _keep_claim(self) -> None:
         """Creates a claim again that somebody removed: the hooks that clean up do not need what was in it."""
-        if any(not each["metadata"].get("deletionTimestamp") for each in self.world.claims):
+        if any(not _is_ending(each) for each in self.world.claims):
             return
-        claim = objects.claim(self.world.owner, self.spec, self.world.settings)
+        claim = self.objects.claim()
         if self.world.claims or _name(claim) in self.world.refused:
             self._free_claim()
             self.wakes.append(self.world.now + timedelta(seconds=2))
             return
         if not self._nothing_begun:
-            self.lost = self.lost or self.world.now
-        self.make.insert(0, Creation(claim))
+            self.now = replace(self.now, lost=self.now.lost or self.world.now)
+        self.make.insert(0, claim)
 
     def _free_claim(self) -> None:
         """A pod that has ended keeps its claim from going for as long as it is there, so its Job goes."""
-        over = {made.uid for made in (self.agent, *self.post) if made is not None and made.over}
+        over = {made.uid for made in self._made if made.over}
         left = [job for job in self.world.jobs if job["metadata"]["uid"] in over and not _is_ending(job)]
-        found = [Removal("Job", *_known(job)) for job in left]
+        found = [Removal.of(JOB, job) for job in left]
         self.remove += [each for each in found if each not in self.remove]
 
 
 def _is_ending(each: Object) -> bool:
     return bool(each["metadata"].get("deletionTimestamp"))
-
-
-def _is_removed(removals: Sequence[Removal], pod: Object) -> bool:
-    return any(removal.uid == pod["metadata"]["uid"] for removal in removals)
 
 
 def _name(wanted: Object) -> str:

@@ -1,7 +1,7 @@
-"""A run on a cluster as the records that one on this machine has, made of what its status tells.
+"""The status of a run on a cluster as the records that a run on this machine has.
 
-As the status goes on the list only grows at its end: what may still become otherwise is not told yet. So whoever keeps
-a journal may begin at any time, and after any break, and put in what is missing.
+As the status goes on, the list only grows at its end: a record that may still change is not in it yet. So whoever keeps
+a journal may begin at any time, and after any break, and add the records that are missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from hookline.errors import FileError
 from hookline.journal.intake import INSIDE, InnerScopes
 from hookline.journal.masking import Mask
 from hookline.kube.fields import items, mapping, phase_of, within
-from hookline.sympozium.cluster.state import frozen_of, spec_of
+from hookline.options import KUBERNETES
+from hookline.sympozium.cluster.state import agent_name, frozen_of, has_ended, spec_of
 from hookline.sympozium.phases import Phase, Stage
 from hookline.sympozium.resolve import FORMAT
 from hookline.sympozium.types import RUN_TIMEOUT
@@ -26,9 +27,7 @@ from hookline.times import parse_time
 
 Object = Mapping[str, Any]
 
-PLACE = "kubernetes"
 PHASE = "x.sympozium.phase"
-ENDED = (Phase.SUCCEEDED, Phase.FAILED, Phase.SKIPPED)
 RUN_SCOPE, AGENT_SCOPE = "1", "2"
 _MARK = 8
 _KINDS = {"timed_out": "timed_out", "not_started": "not_started"}
@@ -38,13 +37,13 @@ _TIMED_OUT = "timeout"
 
 
 def run_id_of(run: Object) -> str:
-    """Its name, and a part of its uid: a name may be given again once a run is gone."""
+    """The name of the run and a part of its uid: a name may be given again once a run is gone."""
     metadata = within(run, "metadata")
     return f"{metadata.get('name')}-{str(metadata.get('uid')).replace('-', '')[:_MARK]}"
 
 
 def records_of(run: Object) -> list[Record]:
-    """What is certain of a run by now, in the order of a run on this machine."""
+    """The records that are certain by now, in the order of a run on this machine."""
     found: list[Record] = []
     try:
         for record in _StatusReader(run).records():
@@ -55,7 +54,7 @@ def records_of(run: Object) -> list[Record]:
 
 
 def agent_has_begun(run: Object) -> bool:
-    """Whether that is told, so that what it does inside has a place."""
+    """True if the status tells so; from then on what the agent does inside has a place."""
     return any(map(_is_running, records_of(run)))
 
 
@@ -72,7 +71,7 @@ def is_runs_end(record: Record) -> bool:
 
 
 def would_tell(run: Object) -> bool:
-    """Whether a built-in agent has begun something to tell of."""
+    """True if a built-in agent has begun something to tell of."""
     idle = phase_of(run) == Phase.SKIPPED or within(run, "spec").get("dryRun")
     return bool(within(run, "status").get("startedAt")) and not idle
 
@@ -84,7 +83,7 @@ def inner_scopes_of(run: Object, mask: Mask | None = None) -> InnerScopes:
 
 
 def inside_note(run: Object, text: str) -> Decided:
-    """Tells what of the agent's inside is not on record."""
+    """A note on what of the agent's inside is not on record."""
     return Decided(run_id_of(run), AGENT_SCOPE, INSIDE, time.time(), HookAction.CONTINUE, note=text)
 
 
@@ -93,7 +92,7 @@ def _is_running(record: Record) -> bool:
 
 
 def agents_end(told: list[Record]) -> int | None:
-    """Where the first record stands that comes after all that the agent did; None while there is none."""
+    """The position of the first record after all that the agent did; None while there is none."""
     at = next((number for number, record in enumerate(told, 1) if _is_running(record)), len(told))
     return at if at < len(told) else None
 
@@ -102,7 +101,7 @@ class _NotYet(Exception):
     """The status does not tell what comes next."""
 
 
-class _Hook(NamedTuple):
+class HookStatus(NamedTuple):
     """One hook as the status tells it."""
 
     name: str
@@ -128,7 +127,7 @@ class _Hook(NamedTuple):
 
     @property
     def error(self) -> str:
-        """As a runner on this machine says it."""
+        """The error in the words of a runner on this machine."""
         code, why = self.told.get("exitCode"), str(self.told.get("message") or "failed")
         exited = self.told.get("reason") == "exited" and code is not None
         said = f"exited with {code}" if exited else why.removeprefix("failed: ")
@@ -142,14 +141,21 @@ class _StatusReader:
     def __init__(self, run: Object) -> None:
         self.run = run
         self.id = run_id_of(run)
-        self.spec, self.status = within(run, "spec"), within(run, "status")
+        self.metadata, self.spec, self.status = (within(run, key) for key in ("metadata", "spec", "status"))
+        name = str(self.metadata.get("name"))
+        self.about: dict[str, Any] = {
+            "workflow_id": agent_name(run) or name,
+            "agent": str(self.spec.get("agentId") or "default"),
+            "session_id": str(self.spec.get("sessionKey") or name),
+            "attempt": 1,
+        }
         self.phase = phase_of(run)
-        self.ended = self.phase in ENDED
+        self.ended = has_ended(run)
         self.over = self.ended or self.phase == Phase.POST_RUNNING
         self.before = self._hooks(Stage.PRE_RUN)
         self.after = self._in_order(self._hooks(Stage.POST_RUN))
         self.ends_with_hooks = bool(self.after) and self.phase != Phase.SKIPPED
-        self.at = _moment(within(run, "metadata").get("creationTimestamp")) or 0.0
+        self.at = _moment(self.metadata.get("creationTimestamp")) or 0.0
 
     def records(self) -> Iterator[Record]:
         yield self._begun()
@@ -180,21 +186,12 @@ class _StatusReader:
         return bool(made) and self._through and self.phase not in ("", Phase.PENDING)
 
     def _agent(self) -> Iterator[Record]:
-        name = str(self.spec.get("agentId") or "default")
         began = _moment(self.status.get("startedAt"))
         if began is None and not self.over:
             raise _NotYet
         self._pass(began)
-        yield Begun(
-            self.id,
-            AGENT_SCOPE,
-            RUN_SCOPE,
-            Scope.AGENT,
-            name,
-            self.at,
-            {"input": self.spec.get("task")},
-            self._about,
-        )
+        agent, given = self.about["agent"], {"input": self.spec.get("task")}
+        yield Begun(self.id, AGENT_SCOPE, RUN_SCOPE, Scope.AGENT, agent, self.at, given, self.about)
         if not self.before:
             yield self._phase(Phase.PENDING)
         yield self._phase(Phase.RUNNING)
@@ -212,10 +209,8 @@ class _StatusReader:
         if not self.before:
             yield self._phase(Phase.PENDING)
         yield self._left_phase()
-        broke = self._broke
-        if broke is not None:
-            said = Reason(broke.name, HookAction.FAIL, broke.error)
-            yield self._decided(Point.RUN_START, HookAction.FAIL, (said,))
+        if self._broke is not None:
+            yield self._decided(Point.RUN_START, self._broke)
 
     def _left_phase(self) -> Decided:
         """The phase that the agent's part ends with."""
@@ -242,7 +237,7 @@ class _StatusReader:
         yield Ended(self.id, RUN_SCOPE, Scope.RUN, self.at, self._how, output, error)
 
     @property
-    def _broke(self) -> _Hook | None:
+    def _broke(self) -> HookStatus | None:
         return next((hook for hook in self.before if hook.failed), None)
 
     @property
@@ -266,51 +261,33 @@ class _StatusReader:
 
     @property
     def _answer(self) -> Object:
-        """What a gate holds back is not told, and what it lets out is no answer of the agent's."""
+        """The agent's output; without its text where there is a gate, which may hold it back or let out another."""
         gated = self.status.get("gateDigest") or self.status.get("gateVerdict")
         code = {"exit_code": self.status.get("exitCode", 0)}
         return code if gated else {"result": self.status.get("result", ""), **code}
 
     def _begun(self) -> Begun:
-        metadata = within(self.run, "metadata")
-        name, place = str(metadata.get("name")), str(metadata.get("namespace"))
-        declared = {
-            "format": FORMAT,
-            "on": PLACE,
-            "namespace": place,
-            "name": name,
-            "uid": metadata.get("uid"),
-        }
-        given = {"input": self.spec.get("task"), "workspace": "/workspace"}
-        shown = self._instance or name
+        name, namespace = str(self.metadata.get("name")), str(self.metadata.get("namespace"))
         return Begun(
             self.id,
             RUN_SCOPE,
             None,
             Scope.RUN,
-            shown,
+            self.about["workflow_id"],
             self.at,
-            given,
-            self._about,
-            declared,
-            f"{PLACE}:{place}/{name}",
+            {"input": self.spec.get("task"), "workspace": "/workspace"},
+            self.about,
+            declaration={
+                "format": FORMAT,
+                "on": KUBERNETES,
+                "namespace": namespace,
+                "name": name,
+                "uid": self.metadata.get("uid"),
+            },
+            source=f"{KUBERNETES}:{namespace}/{name}",
         )
 
-    @property
-    def _instance(self) -> str:
-        return str(self.spec.get("agentRef") or self.spec.get("instanceRef") or "")
-
-    @property
-    def _about(self) -> dict[str, Any]:
-        name = str(within(self.run, "metadata").get("name"))
-        return {
-            "workflow_id": self._instance or name,
-            "agent": str(self.spec.get("agentId") or "default"),
-            "session_id": str(self.spec.get("sessionKey") or name),
-            "attempt": 1,
-        }
-
-    def _calls(self, point: Point, hooks: list[_Hook]) -> Iterator[Record]:
+    def _calls(self, point: Point, hooks: list[HookStatus]) -> Iterator[Record]:
         for hook in hooks:
             if not hook.ended:
                 if self.over and point is Point.RUN_START:
@@ -318,7 +295,7 @@ class _StatusReader:
                 raise _NotYet
             yield self._called(point, hook, last=point is Point.RUN_END and hook is hooks[-1])
 
-    def _called(self, point: Point, hook: _Hook, *, last: bool) -> Called:
+    def _called(self, point: Point, hook: HookStatus, *, last: bool) -> Called:
         self._pass(hook.started and hook.started + hook.seconds)
         fails = hook.failed and point is Point.RUN_START
         error = hook.error if hook.failed else None
@@ -341,26 +318,24 @@ class _StatusReader:
     def _phase(self, now: Phase) -> Decided:
         return Decided(self.id, RUN_SCOPE, PHASE, self.at, HookAction.CONTINUE, note=f"phase {now}")
 
-    def _decided(
-        self,
-        point: Point | str,
-        action: HookAction = HookAction.CONTINUE,
-        reasons: tuple[Reason, ...] = (),
-    ) -> Decided:
-        return Decided(self.id, RUN_SCOPE, point, self.at, action, reasons)
+    def _decided(self, point: Point | str, broke: HookStatus | None = None) -> Decided:
+        if broke is None:
+            return Decided(self.id, RUN_SCOPE, point, self.at, HookAction.CONTINUE)
+        said = Reason(broke.name, HookAction.FAIL, broke.error)
+        return Decided(self.id, RUN_SCOPE, point, self.at, HookAction.FAIL, (said,))
 
     def _pass(self, moment: float | None) -> None:
-        """Time goes on to there; a cluster tells whole seconds, by more than one clock."""
+        """Move the time on, never back: a cluster tells whole seconds, by more than one clock."""
         self.at = max(self.at, moment or 0.0)
 
-    def _hooks(self, stage: Stage) -> list[_Hook]:
+    def _hooks(self, stage: Stage) -> list[HookStatus]:
         return [
-            _Hook(str(told.get("name")), str(told.get("state")), told)
+            HookStatus(str(told.get("name")), str(told.get("state")), told)
             for told in items(self.status.get("hooks"))
             if told.get("stage") == stage
         ]
 
-    def _in_order(self, hooks: list[_Hook]) -> list[_Hook]:
+    def _in_order(self, hooks: list[HookStatus]) -> list[HookStatus]:
         """The gate first, where the run itself says which one that is."""
         written = items(within(self.spec, "lifecycle").get("postRun"))
         gates = {mapping(each).get("name") for each in written if mapping(each).get("gate")}

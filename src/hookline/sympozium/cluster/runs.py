@@ -1,30 +1,43 @@
-"""Runs on a cluster: `hookline runs`, `approve`, `reject`, `rewrite` and `explain` with `--on kubernetes`."""
+"""Runs on a cluster at the terminal: `hookline runs`, `approve`, `reject`, `rewrite`, `explain` with `--on kubernetes`."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import getpass
 import json as jsonlib
 import os
 import socket
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from hookline.engine.record import Record, Verdict, VerdictKind
+from hookline.engine.point import Point
+from hookline.engine.record import Called, Decided, Record, Verdict, VerdictKind
+from hookline.engine.result import HookAction
 from hookline.errors import JournalError, UsageError
 from hookline.journal.masking import Mask
 from hookline.journal.user import open_journal
-from hookline.journal.view import Tree, duration, moment
+from hookline.journal.view import Line, Tree, duration, moment
 from hookline.kube.connect import Target, connected, found_run
-from hookline.kube.fields import phase_of, within
+from hookline.kube.errors import Conflict, Refused
+from hookline.kube.fields import items, phase_of, within
+from hookline.kube.kinds import AGENT_RUN, SECRET
 from hookline.options import KUBERNETES, ExplainOptions
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.sympozium.cluster.ledger import Ledger
-from hookline.sympozium.cluster.records import records_of, run_id_of
+from hookline.sympozium.cluster.objects import OperatorSettings, RunObjects, RunOwner, names
+from hookline.sympozium.cluster.observation import VERDICT
+from hookline.sympozium.cluster.records import (
+    PHASE,
+    RUN_SCOPE,
+    is_agents_end,
+    is_runs_end,
+    records_of,
+    run_id_of,
+)
+from hookline.sympozium.cluster.state import agent_name, has_ended, read_secret
 from hookline.sympozium.phases import Seen, verdict
 from hookline.sympozium.phases import digest as digest_of
 from hookline.sympozium.request import Asked, spec_of
@@ -38,7 +51,6 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-_OVER = ("succeeded", "failed")
 _UNKNOWN = "IMAGE"
 
 
@@ -49,8 +61,6 @@ def runs_there(target: Target, run: str = "", *, limit: int = 20, json: bool = F
     """
 
     async def main() -> list[Object]:
-        from hookline.kube.kinds import AGENT_RUN
-
         async with connected(target) as cluster:
             namespace = target.namespace or cluster.namespace
             if run:
@@ -73,7 +83,7 @@ def runs_there(target: Target, run: str = "", *, limit: int = 20, json: bool = F
 
 
 def answer_there(target: Target, run: str, word: Verdict, *, yes: bool = False) -> int:
-    """Say what becomes of the answer that a run on a cluster holds back."""
+    """Give a verdict on the answer that a run on a cluster holds back."""
 
     async def main() -> int:
         async with connected(target) as cluster:
@@ -116,7 +126,7 @@ def explain_there(options: ExplainOptions) -> Explained:
 
 
 async def _on_record(run: Object) -> list[Record]:
-    """What there is to tell of a run; in the journal too, where that has its beginning."""
+    """The records of a run; where the journal has its beginning, it is brought up to date and has more of them."""
     run_id = run_id_of(run)
     try:
         with open_journal() as journal:
@@ -147,21 +157,88 @@ def _show(run: Object, records: Iterable[Record]) -> None:
 def _table(found: Iterable[Object]) -> None:
     rows: list[tuple[str, ...]] = []
     for each in found:
-        status, spec = within(each, "status"), cast("Object", each.get("spec") or {})
+        status = within(each, "status")
         began, ended = status.get("startedAt"), status.get("completedAt")
         took = duration(_at(ended) - _at(began)) if began and ended else ""
-        hooks = cast("list[Object]", status.get("hooks") or [])
         rows.append(
             (
                 each["metadata"]["name"],
-                str(spec.get("agentRef") or spec.get("instanceRef") or ""),
+                agent_name(each),
                 moment(_at(began or _created(each))),
                 took,
-                str(sum(hook.get("state") in _OVER for hook in hooks)),
+                str(sum(hook.get("state") in ("succeeded", "failed") for hook in items(status.get("hooks")))),
                 "waiting" if status.get("gateDigest") else phase_of(each) or "no status",
             )
         )
     print_runs(rows)
+
+
+class RunView:
+    """A run on a cluster as the lines of any run: the records of its status, and notes on what else the status has.
+    `how_to_answer` is shown when the answer waits for a verdict."""
+
+    def __init__(self, mask: Mask | None = None, *, width: int = 80, how_to_answer: str = "") -> None:
+        self._mask = mask or Mask()
+        self._tree = Tree(self._mask, width)
+        self._how_to_answer = how_to_answer
+        self._count = 0
+        self._phase = ""
+        self._noted: set[tuple[str, ...]] = set()
+
+    def lines(self, run: Object, inside: Iterable[Record] = ()) -> Iterator[Line]:
+        """Lines for all that is new in the run; `inside` are the records from inside its agent, once that has ended."""
+        told = records_of(run)
+        new, self._count = told[self._count :], max(self._count, len(told))
+        found = [(_place(each), each) for each in (*new, *inside) if getattr(each, "point", "") != PHASE]
+        notes = [(place, _note(run, self._mask.text(text))) for place, text in self._notes(run)]
+        for _, record in sorted([*found, *notes], key=lambda each: each[0]):
+            # It is found again by the name that it has on the cluster.
+            yield from self._tree.lines(record._replace(run_id=run["metadata"]["name"]))
+
+    def inside(self, records: Iterable[Record]) -> Iterator[Line]:
+        """Lines for records from inside the agent, while it is at work."""
+        for each in records:
+            yield from self._tree.lines(each)
+
+    def _notes(self, run: Object) -> Iterator[tuple[int, str]]:
+        """Notes on what is in the status and in no record, each once, with its place among the records."""
+        status, now = within(run, "status"), phase_of(run)
+        if now and now != self._phase:
+            self._phase = now
+            yield _PHASE_OVER if has_ended(run) else _PHASE, f"phase {now}"
+        if status.get("gateDigest") and self._once("gate"):
+            yield _GATE, f"the answer waits for a verdict{self._how_to_answer}"
+        word = str(status.get("gateVerdict") or "")
+        if word and self._once("verdict"):
+            by = f" by {status['gateBy']}" if status.get("gateBy") else ""
+            yield _GATE, f"gate {word}{by}"
+        for each in items(status.get("conditions")):
+            key = tuple(str(each.get(part)) for part in ("type", "reason", "message"))
+            known_by_hooks = each.get("type") == "PostRunFailed"
+            if each.get("status") == "True" and not known_by_hooks and self._once("condition", *key):
+                yield _CONDITION, f"{each.get('type')}: {each.get('message')}"
+
+    def _once(self, *what: str) -> bool:
+        new = what not in self._noted
+        self._noted.add(what)
+        return new
+
+
+_BEFORE, _PHASE, _AGENT_OVER, _GATE, _AFTER, _CONDITION, _PHASE_OVER, _OVER = range(8)
+"""The order of what is new at one look at a run."""
+
+
+def _place(record: Record) -> int:
+    if is_runs_end(record):
+        return _OVER
+    if is_agents_end(record):
+        return _AGENT_OVER
+    is_after = isinstance(record, Called) and record.point is Point.RUN_END
+    return _AFTER if is_after else _BEFORE
+
+
+def _note(run: Object, text: str) -> Decided:
+    return Decided(run_id_of(run), RUN_SCOPE, PHASE, time.time(), HookAction.CONTINUE, note=text)
 
 
 def _created(run: Object) -> str:
@@ -173,9 +250,7 @@ def _at(text: Any) -> float:
 
 
 def _held(run: Object) -> str:
-    """What the answer that waits is known by; a UsageError where none waits."""
-    from hookline.sympozium.cluster.observation import VERDICT
-
+    """The digest of the answer that waits; a UsageError where none waits."""
     name, digest = run["metadata"]["name"], str(within(run, "status").get("gateDigest") or "")
     if not digest:
         gate = within(run, "status").get("gateVerdict")
@@ -190,18 +265,14 @@ def _held(run: Object) -> str:
 
 
 async def _show_answer(cluster: Cluster, run: Object, digest: str) -> None:
-    from hookline.kube.errors import Refused
-    from hookline.kube.kinds import SECRET
-    from hookline.sympozium.cluster.objects import names
-
     name, namespace = run["metadata"]["name"], run["metadata"]["namespace"]
     try:
         kept = await cluster.get(SECRET, names(name).record, namespace)
-        answer = _result_in(kept or {})
+        answer = read_secret(kept or {}).seen.agent.result
     except Refused as exc:
         out.print(f"the answer is not shown, for you may not read it: {exc.message}", style="yellow")
         return
-    except (KeyError, ValueError, binascii.Error) as exc:
+    except (KeyError, ValueError) as exc:
         out.print(f"the answer is not shown, for its record cannot be read ({exc!r})", style="yellow")
         return
     if digest_of(answer) != digest:
@@ -210,24 +281,13 @@ async def _show_answer(cluster: Cluster, run: Object, digest: str) -> None:
     out.print(Mask(secrets_in(os.environ)).text(answer))
 
 
-def _result_in(secret: Mapping[str, Any]) -> str:
-    from hookline.sympozium.cluster.state import read
-
-    texts = {name: base64.b64decode(value).decode() for name, value in secret["data"].items()}
-    return read(texts).seen.agent.result
-
-
 def _confirmed(kind: VerdictKind) -> bool:
     out.print(f"{kind} this answer? [y/N] ", end="")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 async def _answer(cluster: Cluster, run: Object, word: Verdict, digest: str) -> None:
-    """Written only on the run as it was read, so that of two people one is told that the other was there before."""
-    from hookline.kube.errors import Conflict
-    from hookline.kube.kinds import AGENT_RUN
-    from hookline.sympozium.cluster.observation import VERDICT
-
+    """Write the verdict, only on the run as it was read: of two people one is told that the other was first."""
     said = {
         **_said(word),
         "by": cluster.user or f"{getpass.getuser()}@{socket.gethostname()}",
@@ -249,7 +309,7 @@ async def _answer(cluster: Cluster, run: Object, word: Verdict, digest: str) -> 
 
 
 def _said(word: Verdict) -> Object:
-    """A person's word on an answer. What they wrote instead of it, or why not, is what goes out."""
+    """The verdict as the gate reads it; a text that was written instead of the answer, or the reason, is what goes out."""
     if word.kind is VerdictKind.REWRITE:
         text = word.value if isinstance(word.value, str) else jsonlib.dumps(word.value, ensure_ascii=False)
         return {"action": "rewrite", "response": text}
@@ -259,26 +319,14 @@ def _said(word: Verdict) -> Object:
 
 
 def _objects(spec: RunSpec) -> list[Object]:
-    """As the operator would make them; only it knows its image, and the run's uid is the cluster's to give."""
-    from hookline.sympozium.cluster import grants, objects
-
-    owner = objects.Owner(name=spec.name, namespace=spec.namespace, uid="")
-    settings = objects.Settings(image=_UNKNOWN)
-    hooks = spec.hooks
-    sandboxed = spec.sandbox is not None and spec.sandbox.enabled
-    agent = (objects.agent_sandbox if sandboxed else objects.agent_job)(owner, spec, settings)
-    gate = () if hooks.gate is None else (hooks.gate,)
-    rest = tuple(index for index in hooks.post_order if index not in gate)
+    """The objects as the operator would make them; only it knows its image, and only the cluster the run's uid."""
+    owner = RunOwner(name=spec.name, namespace=spec.namespace, uid="")
+    objects = RunObjects(owner, spec, OperatorSettings(image=_UNKNOWN))
+    gate = () if spec.hooks.gate is None else (spec.hooks.gate,)
+    rest = tuple(index for index in spec.hooks.post_order if index not in gate)
     after = [positions for positions in (gate, rest) if positions]
-    return [
-        *(grants.grants(owner, spec, settings) or [grants.shared_account(owner.namespace)]),
-        *([objects.claim(owner, spec, settings)] if hooks.post_run else []),
-        agent,
-        *(
-            objects.post_job(owner, spec, settings, Seen(), positions, number)
-            for number, positions in enumerate(after, 1)
-        ),
-    ]
+    jobs = [objects.post_job(Seen(), positions, number) for number, positions in enumerate(after, 1)]
+    return [*objects.first(), *jobs]
 
 
 def _parts(made: Object) -> Iterator[str]:

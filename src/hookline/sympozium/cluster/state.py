@@ -1,28 +1,40 @@
-"""The record that the operator keeps of one run: its manifests when it began, the objects made for it, their state.
+"""The record that the operator keeps of one run, and the status and events that users see of it.
 
-It is one Secret beside the run, written before anything that cannot be seen again is removed; whoever takes over after
-a crash goes on from there.
+The record has the run's manifests when it began, the objects made for it, and their state. It is one Secret beside the
+run, written before anything that cannot be seen again is removed; whoever takes over after a crash goes on from there.
 """
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from hookline.errors import FileError
 from hookline.kube.fields import bare, phase_of, within
 from hookline.kube.job_state import Stall, Workload
-from hookline.sympozium.phases import Phase, Seen
+from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
+from hookline.sympozium.cluster.objects import is_sandboxed
+from hookline.sympozium.phases import Phase, Seen, Stage, digest, error, gated, phase, status
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import run_of, with_provider
-from hookline.sympozium.snapshot import kept, seen_again
-from hookline.sympozium.types import RunSpec
+from hookline.sympozium.snapshot import seen_again
+from hookline.sympozium.types import HookSpec, RunSpec
+from hookline.times import utc_text
 
 FROZEN, STATE = "run.json", "state.json"
+_TOO_EARLY = "the gate's verdict stood there before there was an answer, so it holds for none; take it away and give it again"
+_LOST = "the workspace was removed from outside; the hooks that are left have an empty one"
+_ENDED = {
+    Reason.TIMED_OUT: "passed its limit",
+    Reason.NOT_STARTED: "could not start",
+    Reason.KILLED: "was ended from outside",
+    Reason.SETTLED: "was ended when the verdict was in",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +70,9 @@ def frozen_of(run: Mapping[str, Any], instance: Mapping[str, Any] | None) -> str
     return json.dumps([bare(each) for each in (run, instance) if each is not None], ensure_ascii=False)
 
 
+@lru_cache(maxsize=512)
 def spec_of(frozen: str) -> RunSpec:
     """The run of frozen manifests, with all that it takes from its instance; a FileError tells their problems."""
-    return _spec_of(frozen)
-
-
-@lru_cache(maxsize=512)
-def _spec_of(frozen: str) -> RunSpec:
     documents = cast("list[dict[str, Any]]", json.loads(frozen))
     run = documents[0]
     name = f"{run.get('kind')} {run.get('metadata', {}).get('name')}"
@@ -76,37 +84,30 @@ def _spec_of(frozen: str) -> RunSpec:
 
 def written(record: Record) -> dict[str, str]:
     """The record as the texts of a Secret."""
-    state: dict[str, Any] = {
-        "seen": kept(record.seen),
-        "agent": asdict(record.agent) if record.agent else None,
-        "post": [asdict(each) for each in record.post],
-        "uids": dict(record.uids),
-        "waiting": asdict(record.waiting) if record.waiting else None,
-        "void": record.void,
-        "lost": record.lost,
-        "closed": record.closed,
-        "cut": record.cut,
-    }
-    return {FROZEN: record.frozen, STATE: json.dumps(state, ensure_ascii=False, default=_moment)}
+    state = asdict(record)
+    frozen = state.pop("frozen")
+    return {FROZEN: frozen, STATE: json.dumps(state, ensure_ascii=False, default=datetime.isoformat)}
 
 
 def read(texts: Mapping[str, str]) -> Record:
     """The record of the texts of a Secret."""
     state: dict[str, Any] = json.loads(texts[STATE])
-    agent, waiting, lost = state["agent"], state["waiting"], state["lost"]
-    closed = state.get("closed")
-    return Record(
-        frozen=texts[FROZEN],
-        seen=seen_again(state["seen"]),
-        agent=_made(agent) if agent else None,
-        post=tuple(_made(each) for each in state["post"]),
-        uids=state["uids"],
-        waiting=replace(Stall(**waiting), at=datetime.fromisoformat(waiting["at"])) if waiting else None,
-        void=state["void"],
-        lost=datetime.fromisoformat(lost) if lost else None,
-        closed=datetime.fromisoformat(closed) if closed else None,
-        cut=state["cut"],
-    )
+    agent, waiting = state["agent"], state["waiting"]
+    for key in ("lost", "closed"):
+        if state.get(key):
+            state[key] = datetime.fromisoformat(state[key])
+    state |= {
+        "seen": seen_again(state["seen"]),
+        "agent": _made(agent) if agent else None,
+        "post": tuple(_made(each) for each in state["post"]),
+        "waiting": replace(Stall(**waiting), at=datetime.fromisoformat(waiting["at"])) if waiting else None,
+    }
+    return Record(frozen=texts[FROZEN], **state)
+
+
+def read_secret(secret: Mapping[str, Any]) -> Record:
+    """The record in a Secret as the cluster gives it. A KeyError or ValueError says that it holds none."""
+    return read({key: base64.b64decode(value).decode() for key, value in secret["data"].items()})
 
 
 def _made(given: Mapping[str, Any]) -> Workload:
@@ -114,12 +115,99 @@ def _made(given: Mapping[str, Any]) -> Workload:
     return Workload(**fields)
 
 
-def _moment(value: Any) -> str:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    raise TypeError(f"a record cannot keep a {type(value).__name__}")
-
-
 def problem_text(*problems: FileError) -> str:
     """The problems as one sentence; their lines are those of the object as the server has it, so they are left out."""
     return "; ".join(f"{each.key}: {each.message}" if each.key else each.message for each in problems)
+
+
+class Note(NamedTuple):
+    """One event: `Normal` or `Warning`, a word, and a sentence."""
+
+    kind: str
+    reason: str
+    message: str
+
+
+def shown(spec: RunSpec, record: Record) -> dict[str, Any]:
+    """The status of a run, whole."""
+    seen, lifecycle = record.seen, spec.hooks
+    told = status(lifecycle, seen)
+    kind = "sandboxName" if is_sandboxed(spec) else "jobName"
+    waits = lifecycle.gate is not None and seen.agent.succeeded and gated(lifecycle, seen) is None
+    more: dict[str, Any] = {
+        # Of a run in which nothing began no container says when it ended.
+        "completedAt": told.get("completedAt") or (utc_text(record.closed) if record.closed else None),
+        kind: record.agent.name if record.agent else None,
+        "postRunJobName": record.post[-1].name if record.post else None,
+        "gateDigest": digest(seen.agent.result) if waits else None,
+        "gateBy": seen.verdict.by if seen.verdict and seen.verdict.by else None,
+        "conditions": [*told.get("conditions", ()), *_conditions(record)] or None,
+    }
+    return {**told, **{key: value for key, value in more.items() if value is not None}}
+
+
+def failed_status(why: str, now: datetime) -> dict[str, Any]:
+    """The status of a run that could not begin."""
+    return {"phase": str(Phase.FAILED), "error": why, "completedAt": utc_text(now)}
+
+
+def notes_of(spec: RunSpec, before: Record, after: Record) -> tuple[Note, ...]:
+    """The events for the changes between two records."""
+    lifecycle, notes = spec.hooks, list[Note]()
+    stages = (
+        (Stage.PRE_RUN, lifecycle.pre_run, before.seen.pre_run, after.seen.pre_run),
+        (Stage.POST_RUN, lifecycle.post_run, before.seen.post_run, after.seen.post_run),
+    )
+    for stage, hooks, known, seen in stages:
+        notes += _hook_notes(stage, hooks, known, seen)
+    if after.waiting and (before.waiting is None or before.waiting.reason != after.waiting.reason):
+        notes.append(Note("Warning", after.waiting.reason, after.waiting.message))
+    if after.lost and not before.lost:
+        notes.append(Note("Warning", "WorkspaceLost", _LOST))
+    if after.seen.verdict and not before.seen.verdict:
+        by = after.seen.verdict.by or "somebody who may change the AgentRun"
+        notes.append(Note("Normal", "GateVerdict", f"{after.seen.verdict.action} by {by}"))
+    if after.void and after.void != before.void:
+        notes.append(Note("Warning", "VerdictTooEarly", _TOO_EARLY))
+    was, now = phase(lifecycle, before.seen), phase(lifecycle, after.seen)
+    if now is not was:
+        why = error(lifecycle, after.seen)
+        notes.append(Note("Warning" if why else "Normal", str(now), why or f"the run is {now}"))
+    return tuple(notes)
+
+
+def _hook_notes(
+    stage: Stage, hooks: Sequence[HookSpec], known: Sequence[ContainerState], seen: Sequence[ContainerState]
+) -> Iterator[Note]:
+    for index, (hook, now) in enumerate(zip(hooks, seen, strict=False)):
+        was = known[index].state if index < len(known) else ContainerPhase.WAITING
+        if now.state is not ContainerPhase.ENDED or was is ContainerPhase.ENDED:
+            continue
+        took = f" after {now.seconds:g} s" if now.seconds is not None else ""
+        if now.succeeded:
+            yield Note("Normal", "HookSucceeded", f"{stage} hook {hook.name} succeeded{took}")
+        else:
+            how = _ENDED.get(now.reason, f"exited with {now.exit_code}")
+            detail = f": {now.detail}" if now.detail else ""
+            yield Note("Warning", "HookFailed", f"{stage} hook {hook.name} {how}{took}{detail}")
+
+
+def _conditions(record: Record) -> Iterator[dict[str, Any]]:
+    if record.waiting is not None:
+        yield condition("Waiting", record.waiting.reason, record.waiting.message, record.waiting.at)
+    if record.lost is not None:
+        yield condition("WorkspaceLost", "ClaimDeleted", _LOST, record.lost)
+    if record.cut and record.seen.agent.started is not None:
+        kept = len(record.seen.agent.result.encode("utf-8", "replace"))
+        said = f"the answer has {record.cut} bytes, of which the first {kept} are kept"
+        yield condition("ResultCut", "TooLong", said, record.seen.agent.started)
+
+
+def condition(kind: str, reason: str, message: str, at: datetime) -> dict[str, Any]:
+    return {
+        "type": kind,
+        "status": "True",
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": utc_text(at),
+    }

@@ -1,12 +1,18 @@
-"""`hookline run FILE --on kubernetes`: puts the run on a cluster, and follows it to its end."""
+"""`hookline run FILE --on kubernetes`: puts the run on a cluster, and follows it to its end.
+
+The AgentRun that is put there is whole in itself. A Secret of the file goes under a name of the run's own: it is nobody
+else's, takes the place of none that is there, and goes with the run.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json as jsonlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, cast
 
 from hookline.engine.lifecycle import new_run_id
 from hookline.engine.record import Journal
@@ -14,12 +20,31 @@ from hookline.errors import UsageError
 from hookline.journal.masking import Mask
 from hookline.journal.user import open_journal
 from hookline.kube.connect import Target, connected
+from hookline.kube.errors import AlreadyThere
+from hookline.kube.fields import bare, mapping, within
+from hookline.kube.kinds import AGENT, AGENT_RUN, INSTANCE, LONGEST_NAME, SECRET
+from hookline.kube.manifests import objects as each_object
+from hookline.kube.pods import child
 from hookline.secret_names import secrets_in
+from hookline.source import load_all, without_lines
 from hookline.sympozium.check import doubts
-from hookline.sympozium.cluster.follow import RunFollower
+from hookline.sympozium.cluster.follow import FOLLOWED, RunFollower
+from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, RunOwner, rule_object, value_object
 from hookline.sympozium.read import parse
 from hookline.sympozium.request import Asked, secret_values
-from hookline.sympozium.types import RunSpec
+from hookline.sympozium.types import (
+    GROUP,
+    HookSpec,
+    Instance,
+    Lifecycle,
+    Manifests,
+    Model,
+    RunSpec,
+    Sandbox,
+    SecretRef,
+    TaskSpec,
+    Value,
+)
 from hookline.terminal import err
 
 if TYPE_CHECKING:
@@ -27,118 +52,321 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
+_NOT_HERE = {"agentSandbox", "imagePullSecrets", "skills"}
+"""Keys that only a cluster heeds, and that a run carries there."""
+
 
 def submit(asked: Asked, spec: RunSpec, target: Target, *, json: bool = False, quiet: bool = False) -> int:
     """Make an AgentRun of what was asked for, and follow it to its end."""
     secrets = secret_values(asked, spec, os.environ)
     mask = Mask([*secrets_in(os.environ), *secrets])
+    quiet = quiet or json
 
     async def main(journal: Journal) -> int:
         async with connected(target) as cluster:
-            made = await _submitted(cluster, asked, spec, target, quiet=quiet or json)
+            made = await _Submission(cluster, asked, quiet=quiet).make(spec, target)
             where = target.words(made["metadata"]["namespace"])
-            follow = RunFollower(cluster, made, where, mask, journal, json=json, quiet=quiet or json)
+            follow = RunFollower(cluster, made, where, mask, journal, json=json, quiet=quiet)
             return await follow.ended()
 
     with open_journal(secrets) as journal:
         return asyncio.run(main(journal))
 
 
-async def _submitted(cluster: Cluster, asked: Asked, spec: RunSpec, target: Target, *, quiet: bool) -> Object:
-    """Put the run there, with the agent and the Secrets that its file brings."""
-    from hookline.kube.kinds import AGENT_RUN, SECRET
-    from hookline.sympozium.cluster import bundle as submitting
+class _Submission:
+    """One run of a file, put on a cluster with the agent and the Secrets that the file brings."""
 
-    manifests = parse(asked.text, asked.file)
-    objects = submitting.documents(asked.text, asked.file)
-    said = target.namespace or (spec.namespace if submitting.names_namespace(objects) else "")
-    name = asked.name or submitting.named(spec.name, new_run_id())
-    run = replace(spec, name=name, namespace=said or cluster.namespace)
-    notes = [*map(str, doubts(run.hooks, set(run.env)).problems), *submitting.unheeded(run)]
-    _tell(dict.fromkeys(notes), quiet=quiet)
-    # The first call: what is wrong with the way there is told before anything is made.
-    await cluster.list(AGENT_RUN, run.namespace, {submitting.FOLLOWED: name})
-    run = await _with_agent(cluster, run, asked, quiet=quiet)
-    secrets = submitting.secrets_of(run, objects, manifests.secrets)
-    manifest = submitting.manifest(submitting.with_own_secrets(run, manifests.secrets))
-    put: list[Object] = []
-    try:
-        # Before the run, so that none of its containers waits for them.
-        for each in secrets:
-            put.append(await cluster.create(each))
-        made = await cluster.create(manifest)
-    except BaseException:
+    def __init__(self, cluster: Cluster, asked: Asked, *, quiet: bool) -> None:
+        self._cluster, self._asked, self._quiet = cluster, asked, quiet
+        self._manifests = parse(asked.text, asked.file)
+        self._objects = documents(asked.text, asked.file)
+
+    async def make(self, spec: RunSpec, target: Target) -> Object:
+        said = target.namespace or (spec.namespace if names_namespace(self._objects) else "")
+        name = self._asked.name or named(spec.name, new_run_id())
+        run = replace(spec, name=name, namespace=said or self._cluster.namespace)
+        self._tell(*dict.fromkeys([*map(str, doubts(run.hooks, set(run.env)).problems), *unheeded(run)]))
+        # The first call: what is wrong with the way there is told before anything is made.
+        await self._cluster.list(AGENT_RUN, run.namespace, {FOLLOWED: name})
+        run = await self._with_agent(run)
+        known = self._manifests.secrets
+        put: list[Object] = []
+        try:
+            # Before the run, so that none of its containers waits for them.
+            for each in secrets_of(run, self._objects, known):
+                put.append(await self._cluster.create(each))
+            made = await self._cluster.create(manifest(with_own_secrets(run, known)))
+        except BaseException:
+            for head in (each["metadata"] for each in put):
+                await self._cluster.delete(SECRET, head["name"], run.namespace, uid=head["uid"])
+            raise
+        owner = {**RunOwner.of(made).reference, "controller": False}
         for each in put:
-            await cluster.delete(SECRET, each["metadata"]["name"], run.namespace, uid=each["metadata"]["uid"])
-        raise
-    for each in put:
-        await cluster.patch(SECRET, each["metadata"]["name"], run.namespace, _owned_by(made))
-    return made
+            change: Object = {"metadata": {"ownerReferences": [owner]}}
+            await self._cluster.patch(SECRET, each["metadata"]["name"], run.namespace, change)
+        return made
 
-
-async def _with_agent(cluster: Cluster, run: RunSpec, asked: Asked, *, quiet: bool) -> RunSpec:
-    """The run with an agent that is there, or without one: what it takes of the file's it has in itself."""
-    from hookline.kube.kinds import AGENT, INSTANCE
-    from hookline.sympozium.cluster import bundle as submitting
-
-    if not run.instance:
-        return run
-    manifests = parse(asked.text, asked.file)
-    written = submitting.instance_in(manifests, run.instance)
-    for kind in (AGENT, INSTANCE):
-        stored = await cluster.get(kind, run.instance, run.namespace)
-        if stored is not None:
-            if written and submitting.differs(stored, written):
-                _tell([_DIFFERS.format(kind=kind.kind, name=run.instance, file=asked.file)], quiet=quiet)
+    async def _with_agent(self, run: RunSpec) -> RunSpec:
+        """The run with an agent that is there, or without one: what it takes of the file's it has in itself."""
+        if not run.instance:
             return run
-    source = submitting.source_of(submitting.documents(asked.text, asked.file), manifests, run)
-    if source is not None:
-        return await _with_source(cluster, run, source, quiet=quiet)
-    if run.lifecycle is None:
-        # Its hooks would be the agent's, and one of them may be a guard.
-        raise run.place.problem(
-            f"agentRef names {run.instance!r}, and neither this file nor the namespace {run.namespace!r} has an"
-            " Agent or SympoziumInstance of that name; apply it first, or leave agentRef out"
+        written = instance_in(self._manifests, run.instance)
+        for kind in (AGENT, INSTANCE):
+            stored = await self._cluster.get(kind, run.instance, run.namespace)
+            if stored is None:
+                continue
+            if written and differs(stored, written):
+                self._tell(
+                    f"the {kind.kind} {run.instance!r} on the cluster is not the one in {self._asked.file}; this run"
+                    " has what the file says, and the cluster's stays as it is (kubectl apply -f changes it)"
+                )
+            return run
+        source = source_of(self._objects, self._manifests, run)
+        if source is not None:
+            await self._put_source(run, source)
+            return run
+        if run.lifecycle is None:
+            # Its hooks would be the agent's, and one of them may be a guard.
+            raise run.place.problem(
+                f"agentRef names {run.instance!r}, and neither this file nor the namespace {run.namespace!r} has an"
+                " Agent or SympoziumInstance of that name; apply it first, or leave agentRef out"
+            )
+        self._tell(
+            f"there is no Agent {run.instance!r} in the namespace {run.namespace!r}; the run goes without agentRef,"
+            " so INSTANCE_NAME is empty"
         )
-    _tell([_NO_AGENT.format(name=run.instance, namespace=run.namespace)], quiet=quiet)
-    return replace(run, instance="")
+        return replace(run, instance="")
 
-
-_DIFFERS = (
-    "the {kind} {name!r} on the cluster is not the one in {file}; this run has what the file says, and the cluster's"
-    " stays as it is (kubectl apply -f changes it)"
-)
-_NO_AGENT = "there is no Agent {name!r} in the namespace {namespace!r}; the run goes without agentRef, so INSTANCE_NAME is empty"
-
-
-async def _with_source(cluster: Cluster, run: RunSpec, source: Object, *, quiet: bool) -> RunSpec:
-    from hookline.kube.errors import AlreadyThere
-
-    told = f"{source['kind']} {source['metadata']['name']!r}"
-    try:
-        await cluster.create(source)
-    except AlreadyThere as exc:
-        # A pack that is there, and has no such member.
-        raise UsageError(
-            f"the {told} is on the cluster already and makes no agent {run.instance!r}; kubectl apply -f changes it"
-        ) from exc
-    _tell(
-        [
+    async def _put_source(self, run: RunSpec, source: Object) -> None:
+        told = f"{source['kind']} {source['metadata']['name']!r}"
+        try:
+            await self._cluster.create(source)
+        except AlreadyThere as exc:
+            # A pack that is there, and has no such member.
+            raise UsageError(
+                f"the {told} is on the cluster already and makes no agent {run.instance!r}; kubectl apply -f changes it"
+            ) from exc
+        self._tell(
             f"the {told} of the file is on the cluster now, and stays there; Secrets of the file go with the run"
-        ],
-        quiet=quiet,
+        )
+
+    def _tell(self, *texts: str) -> None:
+        for text in () if self._quiet else texts:
+            err.print(text, style="yellow")
+
+
+def manifest(run: RunSpec) -> Object:
+    """The AgentRun that is read as this run again."""
+    spec: Object = {
+        "agentRef": run.instance,
+        "agentId": run.agent_id,
+        "sessionKey": run.session_key,
+        "model": _model(run.model or Model()),
+        "task": _task(run.task),
+        "systemPrompt": run.system_prompt,
+        "env": dict(run.env),
+        "timeout": _duration(run.timeout) if run.timeout else None,
+        "imagePullSecrets": [{"name": name} for name in run.image_pull_secrets],
+        "cleanup": run.cleanup,
+        "agentSandbox": _sandbox(run.sandbox),
+        "lifecycle": _lifecycle(run.lifecycle),
+        "mode": run.mode,
+        "dryRun": run.dry_run,
+        "canaryMode": run.canary,
+        "skills": [{"skillPackRef": name} for name in run.skills],
+        "toolPolicy": _written({"allow": list(run.tools_allowed), "deny": list(run.tools_denied)}),
+    }
+    return {
+        "apiVersion": GROUP,
+        "kind": "AgentRun",
+        "metadata": {
+            "name": run.name,
+            "namespace": run.namespace,
+            "labels": {FOLLOWED: run.name, "app.kubernetes.io/managed-by": MANAGER},
+        },
+        "spec": _written(spec) | ({} if run.use_context else {"useContext": False}),
+    }
+
+
+def named(name: str, mark: str) -> str:
+    """A name for one more run of that name: with the mark behind it, and never too long."""
+    return f"{name[: LONGEST_NAME - len(mark) - 1].rstrip('-')}-{mark}"
+
+
+def documents(text: str, file: str) -> list[Object]:
+    """Every object of a file as it is written, also those of a List."""
+    found = (mapping(without_lines(each.value)) for each in each_object(load_all(text, file)))
+    return [cast("Object", each) for each in found]
+
+
+def names_namespace(objects: list[Object]) -> bool:
+    """True if the file itself says in which namespace its objects stand."""
+    return any(within(each, "metadata").get("namespace") for each in objects if _is_ours(each))
+
+
+def source_of(objects: list[Object], manifests: Manifests, run: RunSpec) -> Object | None:
+    """The object of the file that makes the run's agent: the agent itself, or the pack that it is a member of."""
+    wanted = {run.instance: ("Agent", "SympoziumInstance")}
+    for pack in manifests.packs:
+        if any(member.instance.name == run.instance for member in pack.members):
+            wanted = {pack.name: (pack.kind,)}
+    for each in objects:
+        kinds = wanted.get(str(within(each, "metadata").get("name")), ())
+        if each.get("kind") in kinds and _is_ours(each):
+            metadata = {**within(each, "metadata"), "namespace": run.namespace}
+            return {"apiVersion": GROUP, "kind": each["kind"], "metadata": metadata, "spec": each.get("spec")}
+    return None
+
+
+def instance_in(manifests: Manifests, name: str) -> Instance | None:
+    """The agent of that name, also as a member of a pack."""
+    members = (member.instance for pack in manifests.packs for member in pack.members)
+    return next((each for each in (*manifests.instances, *members) if each.name == name), None)
+
+
+def differs(stored: Mapping[str, Any], written: Instance) -> bool:
+    """True if the agent on the cluster gives its runs something else than the one in the file."""
+    found = parse(jsonlib.dumps({**bare(stored), "metadata": {"name": written.name}}), written.name).instances
+    return not found or any(
+        getattr(found[0], key) != getattr(written, key)
+        for key in ("model", "system_prompt", "lifecycle", "timeout")
     )
-    return run
 
 
-def _owned_by(run: Object) -> Object:
-    from hookline.sympozium.cluster.objects import Owner
+def unheeded(run: RunSpec) -> list[str]:
+    """Notes on the keys of the file that have no effect on a cluster either."""
+    return [
+        str(place.problem("has no effect: hookline's operator does not heed it"))
+        for key, place in run.elsewhere.items()
+        if key not in _NOT_HERE
+    ]
 
-    metadata = run["metadata"]
-    owner = Owner(name=metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"])
-    return {"metadata": {"ownerReferences": [{**owner.reference, "controller": False}]}}
+
+def with_own_secrets(run: RunSpec, known: Mapping[str, Any]) -> RunSpec:
+    """The run with those Secrets under names of its own."""
+    own = {name: _own_name(run, name) for name in known}
+    lifecycle = run.lifecycle and replace(
+        run.lifecycle,
+        pre_run=tuple(_with_secrets(hook, own) for hook in run.lifecycle.pre_run),
+        post_run=tuple(_with_secrets(hook, own) for hook in run.lifecycle.post_run),
+    )
+    model = run.model and replace(
+        run.model, auth_secret=own.get(run.model.auth_secret, run.model.auth_secret)
+    )
+    pulls = tuple(own.get(name, name) for name in run.image_pull_secrets)
+    return replace(run, lifecycle=lifecycle, model=model, image_pull_secrets=pulls)
 
 
-def _tell(texts: Iterable[str], *, quiet: bool) -> None:
-    for text in () if quiet else texts:
-        err.print(text, style="yellow")
+def secrets_of(
+    run: RunSpec, objects: list[Object], known: Mapping[str, Mapping[str, str]]
+) -> tuple[Object, ...]:
+    """The Secrets of the file that the run, as the file has it, names."""
+    asked = [name for name in dict.fromkeys(_asked(run)) if name in known]
+    kinds = {
+        str(within(each, "metadata").get("name")): each.get("type")
+        for each in objects
+        if each.get("kind") == "Secret"
+    }
+    return tuple(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": _own_name(run, name),
+                "namespace": run.namespace,
+                "labels": {RUN_LABEL: run.name, "app.kubernetes.io/managed-by": MANAGER},
+            },
+            "type": kinds.get(name) or "Opaque",
+            "stringData": dict(known[name]),
+        }
+        for name in asked
+    )
+
+
+def _own_name(run: RunSpec, secret: str) -> str:
+    return child(run.name, f"-{secret}", 253)
+
+
+def _asked(run: RunSpec) -> Iterator[str]:
+    for hook in (*run.hooks.pre_run, *run.hooks.post_run):
+        yield from (value.name for value in hook.env.values() if isinstance(value, SecretRef))
+    yield from (run.model.auth_secret,) if run.model else ()
+    yield from run.image_pull_secrets
+
+
+def _with_secrets(hook: HookSpec, own: Mapping[str, str]) -> HookSpec:
+    def moved(value: Value) -> Value:
+        return replace(value, name=own.get(value.name, value.name)) if isinstance(value, SecretRef) else value
+
+    return replace(hook, env={name: moved(value) for name, value in hook.env.items()})
+
+
+def _is_ours(each: Mapping[str, Any]) -> bool:
+    return each.get("apiVersion") == GROUP
+
+
+def _model(model: Model) -> Object:
+    if not model.model and not model.ref:
+        return {}  # the name of a provider alone is no model
+    return _written(
+        {
+            "provider": model.provider,
+            "model": model.model,
+            "baseURL": model.base_url,
+            "authSecretRef": model.auth_secret,
+            "thinking": model.thinking,
+            "modelRef": model.ref,
+            "providerHeaders": dict(model.headers),
+        }
+    )
+
+
+def _task(task: str | TaskSpec | None) -> Any:
+    if not isinstance(task, TaskSpec):
+        return task
+    return _written({"mode": task.mode, "tool": task.tool, "parameters": dict(task.parameters)})
+
+
+def _sandbox(sandbox: Sandbox | None) -> Object | None:
+    if sandbox is None:
+        return None
+    more = _written({"runtimeClass": sandbox.runtime_class, "warmPoolRef": sandbox.warm_pool})
+    return {"enabled": sandbox.enabled, **more}
+
+
+def _lifecycle(lifecycle: Lifecycle | None) -> Object:
+    if lifecycle is None:
+        return {}
+    return _written(
+        {
+            "preRun": [_hook(hook) for hook in lifecycle.pre_run],
+            "postRun": [_hook(hook) for hook in lifecycle.post_run],
+            "rbac": [rule_object(rule) for rule in lifecycle.rbac],
+            "gateDefault": lifecycle.gate_default,
+        }
+    )
+
+
+def _hook(hook: HookSpec) -> Object:
+    return _written(
+        {
+            "name": hook.name,
+            "image": hook.image,
+            "imagePullPolicy": hook.pull_policy,
+            "command": list(hook.command),
+            "args": list(hook.args),
+            "env": [value_object(name, value) for name, value in hook.env.items()],
+            "timeout": _duration(hook.timeout),
+            "gate": hook.gate,
+        }
+    )
+
+
+def _duration(seconds: float) -> str:
+    """Written out, for Go reads no exponents."""
+    return f"{Decimal(repr(seconds)):f}s"
+
+
+def _written(fields: Object) -> Object:
+    """Without what is empty, which is read as not given."""
+    return {key: value for key, value in fields.items() if value not in (None, "", [], {}, False)}
