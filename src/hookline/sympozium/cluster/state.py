@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
@@ -102,7 +102,9 @@ def read(texts: Mapping[str, str]) -> Record:
         "post": tuple(_made(each) for each in state["post"]),
         "waiting": replace(Stall(**waiting), at=datetime.fromisoformat(waiting["at"])) if waiting else None,
     }
-    return Record(frozen=texts[FROZEN], **state)
+    # An operator of a newer version may have kept more.
+    known = {each.name for each in fields(Record)}
+    return Record(frozen=texts[FROZEN], **{key: value for key, value in state.items() if key in known})
 
 
 def read_secret(secret: Mapping[str, Any]) -> Record:
@@ -111,8 +113,8 @@ def read_secret(secret: Mapping[str, Any]) -> Record:
 
 
 def _made(given: Mapping[str, Any]) -> Workload:
-    fields: dict[str, Any] = {**given, "positions": tuple(given["positions"])}
-    return Workload(**fields)
+    values: dict[str, Any] = {**given, "positions": tuple(given["positions"])}
+    return Workload(**values)
 
 
 def problem_text(*problems: FileError) -> str:

@@ -1,0 +1,42 @@
+"""The shape of the source tree: names, sizes of files, and the totals that a change may only raise on purpose."""
+
+from pathlib import Path
+
+import pytest
+from tools.figures import figures
+
+FIGURES = figures(Path(__file__).parents[1] / "src/hookline")
+
+# A change that needs more raises the total here, in a commit that says why.
+TOTALS = {
+    "lines": 53_300,
+    "files": 290,
+    "modules and packages at the root": 30,
+}
+
+
+@pytest.mark.parametrize("total", TOTALS)
+def test_a_total_is_raised_on_purpose_only(total):
+    assert FIGURES[total] <= TOTALS[total]
+
+
+def test_modules_are_named_with_nouns():
+    assert FIGURES["modules in -ing"] == 0
+
+
+def test_no_file_is_over_600_lines_and_few_are_over_400():
+    assert FIGURES["files over 600 lines"] == 0
+    # Ten of 175 files.
+    assert FIGURES["files over 400 lines"] <= FIGURES["files"] * 10 / 175, FIGURES["which files"]
+
+
+def test_a_module_of_a_command_is_at_most_250_lines():
+    assert max(FIGURES["longest file of cli"].values()) <= 250, FIGURES["longest file of cli"]
+
+
+def test_few_class_names_are_used_twice():
+    assert FIGURES["class names used again"] <= 20, FIGURES["which class names"]
+
+
+def test_no_docstring_begins_with_a_question():
+    assert FIGURES["docstrings with What"] + FIGURES["docstrings with Whether"] == 0
