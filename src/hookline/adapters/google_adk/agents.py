@@ -175,6 +175,7 @@ class AdkAgent:
         self.parents: tuple[str, ...] = (*parent.parents, parent.name) if parent else run.parents
         self._facts = run.facts(invocation.agent, self.parents)
         self.name: str = self._facts["agent"]
+        self._model_name = f"google-adk/{self._facts['agent_config'].model}"
         self.scope = run.open(
             Scope.AGENT,
             {**self._facts, "aliases": {"prompt": "input"}},
@@ -371,10 +372,6 @@ class AdkAgent:
             self._request.tell(texts)
         else:
             self._request.tell_once(texts)
-
-    @property
-    def _model_name(self) -> str:
-        return f"google-adk/{self._facts['agent_config'].model}"
 
 
 def answer_of(run: AdkRun, text: str | None, agents: Collection[AdkAgent]) -> AgentResult:

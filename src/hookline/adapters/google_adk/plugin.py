@@ -64,9 +64,9 @@ class Plugin(OpenRuns):
 
     async def before_run_callback(self, *, invocation_context: Any) -> Any:
         """Begin the session, and the run where it came without a message; a content ends the run with it."""
-        run = self._run_of(invocation_context)
-        if run is None:
-            run = await self._begin(invocation_context, invocation_context.user_content)
+        run = self._run_of(invocation_context) or await self._begin(
+            invocation_context, invocation_context.user_content
+        )
         if run.status is Status.SKIPPED:
             return text_content(run.result or "", "model")
         if _is_live(invocation_context):
