@@ -55,7 +55,8 @@ async def recorded(journal: Journal, hooks: list[Hook], event: ForeignEvent) -> 
     name, caller, payload, context = event
     facts = context.facts
     start = begun(facts, name, caller, context.given.payload)
-    facts.run_id, facts.scope_id = ids = start.run_id, start.scope_id
+    ids = start.run_id, start.scope_id
+    facts.run_id, facts.scope_id = ids
     await journal.write(start)
     pipeline = Pipeline(hooks, Recorder(journal))
     outcome = await pipeline.fire(context)
