@@ -498,6 +498,19 @@ async def test_an_answer_that_is_refused_every_time_ends_the_run():
     assert owed(adk.records()) == []
 
 
+async def test_a_model_that_is_asked_again_and_says_nothing_has_its_end():
+    class Silent(Scripted):
+        async def generate_content_async(self, llm_request, stream=False):
+            if self.turns:
+                yield LlmResponse(content=said(self.turns.pop(0)))
+
+    agent = LlmAgent(name="a", model=Silent(turns=["damn"], sent=[]))
+    async with Adk(agent, at("model.end", HookResult.block("be polite"))) as adk:
+        with pytest.raises(RuntimeError, match="ended without an answer"):
+            await adk.say()
+    assert owed(adk.records()) == []
+
+
 async def test_a_refused_request_is_made_again_with_the_reason():
     def once(c):
         told = any("refused" in str(each["content"]) for each in c.current_payload["messages"])

@@ -1,50 +1,76 @@
-"""One event of a foreign agent: asked of its hooks, put on record, told. The same on each way of `hookline answer`."""
+"""One event of a foreign agent: asked of its hooks, put on record, told.
+
+The long way of `hookline answer` does that in an event loop. The short way (`answer_of_plain`) spares the loop where
+all hooks that are concerned are of the plain kinds. They are made of the compiled copy and asked by the same pipeline
+as ever: a script, a command or a sync function is waited for, so that no coroutine ever waits and each is done at its
+first step. Hooks of any other kind send the call the long way, before anything is started.
+
+Where hookline itself is in trouble, the agent is told a refusal where something is about to start.
+"""
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from hookline.claude.answer import CallerAnswer, answer
-from hookline.claude.events import CALLERS, meant
+from hookline.claude.answer import CallerAnswer, answer, trouble
+from hookline.claude.events import CALLERS, meant, point_of
+from hookline.claude.payload import context_of
+from hookline.engine.context import Facts, HookContext
+from hookline.engine.hook import Handler, Hook, Mode, OnError
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Status
-from hookline.engine.record import Begun, Decided, Ended, Journal
-from hookline.engine.result import HookAction, Outcome
-from hookline.journal.user import begun
+from hookline.engine.record import Begun, Called, Decided, Ended, Journal
+from hookline.engine.result import CONTINUE, HookAction, Reason
+from hookline.errors import HooklineError, JournalError
+from hookline.hookfile.compiler import OWN_GUARDS
+from hookline.hookfile.importer import function_of
+from hookline.journal.user import begun, open_journal, opened_journal
 
 if TYPE_CHECKING:
-    from hookline.engine.context import HookContext
-    from hookline.engine.hook import Hook
+    from hookline.engine.declaration import HookDeclaration
+    from hookline.journal.sqlite import SqliteJournal
+    from hookline.runners import Runner
+
+Json = dict[str, Any]
+T = TypeVar("T")
 
 
-async def recorded(
-    journal: Journal,
-    hooks: list[Hook],
-    payload: dict[str, Any],
-    event: str,
-    context: HookContext,
-    caller: str,
-) -> CallerAnswer:
+class ForeignEvent(NamedTuple):
+    """An event, the agent that tells of it, its JSON, and the same as hooks see it."""
+
+    name: str
+    caller: str
+    payload: Json
+    context: HookContext
+
+
+async def recorded(journal: Journal, hooks: list[Hook], event: ForeignEvent) -> CallerAnswer:
     """The hooks' answer in the caller's words."""
+    name, caller, payload, context = event
     facts = context.facts
-    start = begun(facts, event, caller, context.given.payload)
-    facts.run_id, facts.scope_id = start.run_id, start.scope_id
+    start = begun(facts, name, caller, context.given.payload)
+    ids = start.run_id, start.scope_id
+    facts.run_id, facts.scope_id = ids
     await journal.write(start)
     pipeline = Pipeline(hooks, Recorder(journal))
     outcome = await pipeline.fire(context)
-    said = answer(outcome, event, caller, given=payload)
+    said = answer(outcome, name, caller, given=payload)
     notes = [f"lost: {lost}" for lost in said.lost]
-    if event not in CALLERS[caller] and not pipeline.at(facts.point):
-        unknown = f"{event!r} is no event of {caller} that is known here, and no hook stands at {facts.point}"
-        notes.append(f"{unknown}; {meant(event, caller)}")
+    if name not in CALLERS[caller] and not pipeline.at(facts.point):
+        unknown = f"{name!r} is no event of {caller} that is known here, and no hook stands at {facts.point}"
+        notes.append(f"{unknown}; {meant(name, caller)}")
         said = said._replace(stderr=f"{said.stderr}hookline: {notes[-1]}\n")
     for note in notes:
-        journal.note(
-            Decided(start.run_id, start.scope_id, facts.point, time.time(), outcome.action, note=note)
-        )
-    await journal.write(_ended(start, outcome))
+        journal.note(Decided(*ids, facts.point, time.time(), outcome.action, note=note))
+    refused = outcome.action in (HookAction.BLOCK, HookAction.FAIL)
+    status = Status.BLOCKED if refused else Status.OK
+    await journal.write(Ended(*ids, start.scope, time.time(), status, outcome.output, outcome.reason or None))
     return said
 
 
@@ -57,8 +83,171 @@ def tell(said: CallerAnswer) -> int:
     return said.exit_code
 
 
-def _ended(start: Begun, outcome: Outcome) -> Ended:
-    refused = outcome.action in (HookAction.BLOCK, HookAction.FAIL)
-    status = Status.BLOCKED if refused else Status.OK
-    reason = outcome.reason or None
-    return Ended(start.run_id, start.scope_id, start.scope, time.time(), status, outcome.output, reason)
+def troubled(exc: Exception, event: str, caller: str, facts: Facts | None) -> CallerAnswer:
+    """The answer after an error of our own; to the caller a crash would be a yes."""
+    if isinstance(exc, JournalError):
+        return trouble(str(exc), event, caller)
+    if isinstance(exc, HooklineError):
+        return _kept_trouble(str(exc), event, caller, facts)
+    import traceback
+
+    traceback.print_exception(exc)
+    message = f"a defect in hookline itself: {type(exc).__name__}: {exc}"
+    return _kept_trouble(message, event, caller, facts)
+
+
+def _kept_trouble(message: str, event: str, caller: str, facts: Facts | None) -> CallerAnswer:
+    """The answer where no hook could be asked; on record, as every answer is."""
+    said = trouble(message, event, caller)
+    facts = facts or Facts(caller, point_of(event, caller))
+    refused = said.exit_code != 1
+    action, status = (HookAction.BLOCK, Status.BLOCKED) if refused else (HookAction.CONTINUE, Status.FAILED)
+    start = begun(facts, event, caller, None)
+    reasons = (Reason("hookline", action, message),) if refused else ()
+    ids = start.run_id, start.scope_id
+    decided = Decided(*ids, facts.point, time.time(), action, reasons, note=f"no hook was asked: {message}")
+    try:
+        with open_journal() as journal:
+            journal.put(start, decided, Ended(*ids, start.scope, time.time(), status, None, message))
+    except Exception as exc:
+        # The answer is owed, whatever becomes of its record.
+        return said._replace(stderr=f"{said.stderr}hookline: not on record: {exc}\n")
+    return said
+
+
+def answer_of_plain(
+    rows: Sequence[tuple[Json, bool | None]], payload: Json, name: str, caller: str
+) -> Callable[[], None]:
+    """Asks the hooks, answers and ends the process, once it is called. Until then nothing has happened.
+
+    `rows` are the hooks of the copy at this point, each with whether its `match` fits; those whose does are plain.
+    """
+    runner = _runner(rows)
+    context = context_of({**payload, "hook_event_name": name}, as_=caller)
+    hooks = [_live(row, bool(fits), context.facts.point, runner) for row, fits in rows]
+
+    def answer_and_exit() -> None:
+        code = tell(_said(hooks, runner, ForeignEvent(name, caller, payload, context)))
+        if any(fits and row["kind"] == "python" and not _is_own(row) for row, fits in rows):
+            # Somebody else's code may want to hear of the end.
+            sys.exit(code)
+        sys.stderr.flush()
+        # Nothing is open any more that would have to be closed, and to take the interpreter down takes its time.
+        os._exit(code)
+
+    return answer_and_exit
+
+
+def _is_own(row: Json) -> bool:
+    return row["params"].get("module", "").startswith(OWN_GUARDS)
+
+
+def _said(hooks: list[Hook], runner: Runner | None, event: ForeignEvent) -> CallerAnswer:
+    try:
+        return _done(_asked(hooks, runner, event))
+    except Exception as exc:
+        # Something may have run by now, so it is not asked again the long way; what follows is the same.
+        return troubled(exc, event.name, event.caller, event.context.facts)
+
+
+async def _asked(hooks: list[Hook], runner: Runner | None, event: ForeignEvent) -> CallerAnswer:
+    try:
+        # Not closed: what is in it is with the system, and to close it would write it to the disk.
+        journal = cast("Journal", _SyncJournal(opened_journal()))
+        return await recorded(journal, hooks, event)
+    finally:
+        if runner is not None:
+            await runner.close()
+
+
+def _done(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never waits."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+    coroutine.close()
+    raise RuntimeError("a hook waits, and there is no event loop")
+
+
+class _SyncJournal:
+    """A journal without an event loop: a write is done when it returns, and so is a note."""
+
+    def __init__(self, journal: SqliteJournal) -> None:
+        self._journal = journal
+
+    async def write(self, record: Begun | Ended) -> None:
+        self._journal.put(record)
+
+    def note(self, record: Called | Decided) -> None:
+        self._journal.note(record)
+
+
+def _runner(rows: Sequence[tuple[Json, bool | None]]) -> Runner | None:
+    if all(row["kind"] == "python" for row, fits in rows if fits):
+        return None
+    from hookline.runners.sync import SyncRunner  # slow to load, and not for guards
+
+    return SyncRunner()
+
+
+def _live(row: Json, fits: bool, point: str, runner: Runner | None) -> Hook:
+    kind = row["kind"] if fits else "not concerned"
+    handler = _asked_when(row["when"] if fits else None, _KINDS[kind](row, cast("Runner", runner)))
+    return Hook(
+        name=row["name"],
+        points=frozenset(row["points"]),
+        handler=handler,
+        kind=row["kind"],
+        match=None if row["match"] is None and row["event"] is None else lambda _: fits,
+        timeout=row["timeout"],
+        on_error=OnError(row["follows"][point]),
+        mode=Mode(row["mode"]),
+        limits_itself=not row["inline"],
+    )
+
+
+def _asked_when(when: Json | None, handler: Handler) -> Handler:
+    if when is None:
+        return handler
+    from hookline.claude.host import asked_when
+    from hookline.hookfile.condition import condition
+
+    return asked_when([condition(when)], handler)
+
+
+# What processes need is not loaded where there are only guards.
+def _command(row: Json, runner: Runner) -> Handler:
+    from hookline.claude.host import command_of
+
+    return command_of(row["params"], row["timeout"], runner)
+
+
+def _shell(row: Json, runner: Runner) -> Handler:
+    from hookline.claude.host import shell_of
+
+    return shell_of(row["params"], row["timeout"], runner)
+
+
+def _function(row: Json, _runner: Runner) -> Handler:
+    if not _is_own(row):
+        gc.enable()
+    function = function_of(cast("HookDeclaration", SimpleNamespace(**row)))
+    if row["inline"]:
+        return cast("Handler", function)
+    from hookline.handlers.sync import waiting_handler  # few are called in a thread
+
+    return waiting_handler(function, row["timeout"])
+
+
+def _never(_row: Json, _runner: Runner) -> Handler:
+    """It stands at the point, and its `match` keeps it from being asked."""
+    return lambda _ctx, _context: CONTINUE
+
+
+_KINDS: Mapping[str, Callable[[Json, Runner], Handler]] = {
+    "not concerned": _never,
+    "command": _command,
+    "shell": _shell,
+    "python": _function,
+}

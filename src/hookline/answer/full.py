@@ -14,16 +14,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hookline.answer.event import recorded, tell
-from hookline.answer.failure import troubled
+from hookline.answer.event import ForeignEvent, recorded, tell, troubled
 from hookline.answer.quick import stdin_given
 from hookline.claude.answer import CallerAnswer
 from hookline.claude.events import CALLERS
 from hookline.claude.payload import context_of, read
-from hookline.engine.context import Facts, HookContext
+from hookline.engine.context import Facts
 from hookline.engine.hook import Hook
 from hookline.errors import FileError
-from hookline.hookfile.attach import attached
+from hookline.hookfile.attach import attached, load_hooks
 from hookline.hookfile.compiler import copy_of, keep_copy
 from hookline.hookfile.importer import function_of
 from hookline.hookfile.trust import FILE, found_from, trusted
@@ -38,49 +37,43 @@ def answering(arguments: list[str], stdin: bytes | None = None) -> int:
 
 
 def _said(options: Any, stdin: bytes) -> CallerAnswer:
-    event: str = options.event or ""
+    name: str = options.event or ""
     facts: Facts | None = None
     try:
         payload = read(stdin)
-        event = str(payload.get("hook_event_name") or event)
-        context = context_of({**payload, "hook_event_name": event}, as_=options.caller)
+        name = str(payload.get("hook_event_name") or name)
+        context = context_of({**payload, "hook_event_name": name}, as_=options.caller)
         facts = context.facts
-        return asyncio.run(_answered(options, payload, event, context))
+        return asyncio.run(_answered(options.file, ForeignEvent(name, options.caller, payload, context)))
     except Exception as exc:
-        return troubled(exc, event, options.caller, facts)
+        return troubled(exc, name, options.caller, facts)
 
 
-async def _answered(options: Any, payload: dict[str, Any], event: str, context: HookContext) -> CallerAnswer:
+async def _answered(file: Path | None, event: ForeignEvent) -> CallerAnswer:
     runner = LocalRunner()
     try:
-        hooks = _hooks(options.file or _found(payload), runner)
+        hooks = _hooks(file or _found(event.payload), runner)
         with open_journal() as journal:
-            return await recorded(journal, hooks, payload, event, context, options.caller)
+            return await recorded(journal, hooks, event)
     finally:
         await runner.close()
 
 
 def _hooks(file: Path, runner: LocalRunner) -> list[Hook]:
     if file.suffix not in SUFFIXES:
-        from hookline.hookfile.attach import load_hooks
-
         return load_hooks(str(file), runner).hooks
     if not file.is_file():
         raise FileError("there is no such file", file=file)
-    content = _content(file)
+    try:
+        content = file.read_bytes()
+    except OSError:
+        content = None  # reading it as a hook file says why
     found = attached(file, runner, function_of)
     if found.problems:
         raise found.problems[0]
     if content is not None and copy_of(file, content, os.environ) is None:
         keep_copy(file, content, found.hooks, os.environ)
     return found.hooks
-
-
-def _content(file: Path) -> bytes | None:
-    try:
-        return file.read_bytes()
-    except OSError:
-        return None  # reading it as a hook file says why
 
 
 def _found(payload: dict[str, Any]) -> Path:

@@ -2,7 +2,7 @@
 
 It runs before and after every tool call of a foreign agent, and most of these concern no hook. So nothing slow is
 imported here (no asyncio, dataclasses, yaml or pydantic), and the hook file is read from its compiled copy. Where a
-hook is concerned, `concerned` asks it; whatever is not plain (another kind of hook, no copy, no approval, anything
+hook is concerned, `event` asks it; whatever is not plain (another kind of hook, no copy, no approval, anything
 wrong) goes the long way, which decides alone.
 """
 
@@ -53,7 +53,7 @@ class _Happened(NamedTuple):
 
 
 def let_go(arguments: list[str]) -> bytes | None:
-    """Ends the process where the short way can answer; else what was read of stdin, for the long way."""
+    """End the process where the short way can answer; else what was read of stdin, for the long way."""
     asked = None if os.environ.get(LONG) else _asked(arguments)
     if asked is None:
         return None
@@ -74,7 +74,7 @@ def stdin_given() -> bytes:
 
 
 def _asked(words: list[str]) -> _Asked | None:
-    """What the words ask for, where they are of the usual kind; any other is for the real parser."""
+    """The options in the words, where they are of the usual kind; any other is for the real parser."""
     found: dict[str, str] = {}
     rest = iter(words)
     for word in rest:
@@ -87,7 +87,7 @@ def _asked(words: list[str]) -> _Asked | None:
 
 
 def _happened(asked: _Asked, stdin: bytes) -> _Happened | None:
-    """What the event is, and the hooks of its file; None where that cannot be told here."""
+    """The event and the hooks of its file; None where that cannot be told here."""
     payload = json.loads(stdin.removeprefix(b"\xef\xbb\xbf").decode())
     event = str(payload.get("hook_event_name") or asked.event)
     if event not in CALLERS[asked.caller]:
@@ -104,18 +104,17 @@ def _answer(happened: _Happened, caller: str) -> Callable[[], None] | None:
     """Answers, once it is called; None where only the long way can."""
     facts = happened.facts
     standing = [hook for hook in happened.hooks if facts.point in hook["points"] and hook["mode"] != "off"]
-    fits = [_fits(hook, facts) for hook in standing]
-    if None in fits:
+    rows = [(hook, _fits(hook, facts)) for hook in standing]
+    if any(fitting is None for _, fitting in rows):
         return None
     start = begun(facts, happened.event, caller, happened.given)
-    calls = _calls(standing, fits, happened, start)
+    calls = _calls(rows, happened, start)
     if calls is None:
-        rows = list(zip(standing, fits, strict=True))
         if not all(hook["plain"] for hook, fitting in rows if fitting):
             return None
-        from hookline.answer.sync import answering
+        from hookline.answer.event import answer_of_plain
 
-        return answering(rows, happened.payload, happened.event, caller)
+        return answer_of_plain(rows, happened.payload, happened.event, caller)
     end = Ended(start.run_id, start.scope_id, start.scope, time.time(), Status.OK, happened.output, None)
     opened_journal().put(start, *calls, end)
     # They are with the system. To close the file would write it to the disk, with the caller waiting.
@@ -137,9 +136,7 @@ def _hooks(named: str | None, payload: Json) -> list[Json] | None:
     return copy_of(file, content, os.environ)
 
 
-def _calls(
-    standing: list[Json], fits: list[bool | None], happened: _Happened, start: Begun
-) -> list[Record] | None:
+def _calls(rows: list[tuple[Json, bool | None]], happened: _Happened, start: Begun) -> list[Record] | None:
     """The walk of the pipeline over hooks that are not concerned; None where one is.
 
     A hook whose `match` does not fit is not asked. One whose `when` is not met is, and lets it go on.
@@ -149,13 +146,13 @@ def _calls(
     context = SimpleNamespace(facts=facts, given=given)
     noted: list[Record] = []
     last = True
-    for number, (hook, fitting) in enumerate(zip(standing, fits, strict=True), 1):
+    for number, (hook, fitting) in enumerate(rows, 1):
         since = time.perf_counter()
         if not fitting:
             continue
         if hook["when"] is None or _met(hook["when"], context):
             return None
-        last = number == len(standing)
+        last = number == len(rows)
         noted.append(_quiet(hook, facts, start, time.perf_counter() - since, last))
     if not last:
         continues = cast("Any", "continue")
@@ -164,7 +161,7 @@ def _calls(
 
 
 def _fits(hook: Json, facts: Facts) -> bool | None:
-    """Whether its event and its `match` fit; None where only the long way can tell."""
+    """True if its event and its `match` fit; None where only the long way can tell."""
     event = cast("Json", facts.native)["hook_event_name"]
     if hook["event"] is not None:
         if event not in EVENTS:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from hookline.agent.current import Message
-from hookline.agent.messages import mapping, messages_in
+from hookline.agent.messages import assistant_message, mapping, messages_in, text_message
 from hookline.agent.models import Reply
 from hookline.engine.context import ToolCall, Usage
 from hookline.engine.plain import as_text, plain
@@ -56,7 +56,69 @@ def with_text(content: Any, text: str) -> Any:
     return types.Content(role=content.role, parts=[types.Part(text=text), *others])
 
 
-# -- requests ----------------------------------------------------------------------------------------------
+class AdkRequest:
+    """One request of ADK's to its model, with what hooks have told the model so far put in.
+
+    ADK builds every request anew from its own record. `told` is what stays in an agent's requests, with its
+    place in each; `always` stands before all of it; `rewritten` are the user's inputs that hooks have changed.
+    """
+
+    def __init__(
+        self, raw: Any, told: list[tuple[int, str]], always: Iterable[str], rewritten: Mapping[str, str]
+    ) -> None:
+        self.raw = raw
+        self._told = told
+        self._contents: list[Any] = raw.contents
+        self._length = len(self._contents)
+        self._read: tuple[list[int], list[ContentSlice]] = ([], [])
+        for index, each in enumerate(self._contents) if rewritten else ():
+            text = text_of(each)
+            if each.role == "user" and text in rewritten:
+                self._contents[index] = with_text(each, rewritten[text])
+        for index, text in reversed([*((0, text) for text in always), *told]):
+            self._contents.insert(min(index, self._length), text_content(text))
+
+    def tell(self, texts: Collection[str]) -> None:
+        """Say it in this request, and at the same place in those that follow."""
+        self.tell_once(texts)
+        self._told.extend((self._length, text) for text in texts)
+
+    def tell_once(self, texts: Collection[str]) -> None:
+        self._contents.extend(text_content(text) for text in texts)
+
+    def shown(self) -> list[ContentSlice]:
+        """Its messages as hooks see them; a long history is read once."""
+        now = [id(each) for each in self._contents]
+        if self._read[0] != now:
+            self._read = (now, slices(self._contents))
+        return self._read[1]
+
+    def settings(self) -> dict[str, Any]:
+        """The payload of `model.start` beside the messages."""
+        config = self.raw.config
+        return {
+            "system": _system(getattr(config, "system_instruction", None)),
+            "tools": list(self.raw.tools_dict),
+            **{key: getattr(config, key, None) for key in SETTINGS},
+        }
+
+    def change(self, before: Mapping[str, Any], after: Any, point: Point) -> None:
+        """Write into it what the hooks at `step.start` or `model.start` changed in its payload."""
+        changed = mapping(after, point)
+        config = self.raw.config
+        if "system" in before and changed.get("system") != before["system"]:
+            config.system_instruction = changed.get("system")
+        for key in SETTINGS:
+            if key in before and changed.get(key) != before[key]:
+                setattr(config, key, changed.get(key))
+        kept = changed.get("tools") or ()
+        for name in [name for name in before.get("tools", ()) if name not in kept]:
+            self.raw.tools_dict.pop(name, None)
+            for tool in config.tools or ():
+                declared = getattr(tool, "function_declarations", None)
+                if declared:
+                    tool.function_declarations = [each for each in declared if each.name != name]
+        self._contents[:] = _contents(messages_in(changed, point), self.shown())
 
 
 def slices(contents: Iterable[Any]) -> list[ContentSlice]:
@@ -73,41 +135,8 @@ def slices(contents: Iterable[Any]) -> list[ContentSlice]:
             found.append(ContentSlice(_tool_result(part.function_response), role, (part,), content))
         rest = tuple(part for part in parts if part.function_response is None)
         if rest or not answers:
-            message = {"role": "user", "content": _text(rest)}
-            found.append(ContentSlice(message, role, rest, content))
+            found.append(ContentSlice(text_message("user", _text(rest)), role, rest, content))
     return found
-
-
-def request_payload(request: Any, messages: list[Message]) -> dict[str, Any]:
-    """The payload of `model.start`."""
-    config = request.config
-    return {
-        "messages": messages,
-        "system": _system(getattr(config, "system_instruction", None)),
-        "tools": list(request.tools_dict),
-        **{key: getattr(config, key, None) for key in SETTINGS},
-    }
-
-
-def change_request(
-    request: Any, shown: Sequence[ContentSlice], before: Mapping[str, Any], after: Any, point: Point
-) -> None:
-    """Write into ADK's request what the hooks at `step.start` or `model.start` changed in its payload."""
-    changed = mapping(after, point)
-    config = request.config
-    if "system" in before and changed.get("system") != before["system"]:
-        config.system_instruction = changed.get("system")
-    for key in SETTINGS:
-        if key in before and changed.get(key) != before[key]:
-            setattr(config, key, changed.get(key))
-    kept = changed.get("tools") or ()
-    for name in [name for name in before.get("tools", ()) if name not in kept]:
-        request.tools_dict.pop(name, None)
-        for tool in config.tools or ():
-            declared = getattr(tool, "function_declarations", None)
-            if declared:
-                tool.function_declarations = [each for each in declared if each.name != name]
-    request.contents[:] = _contents(messages_in(changed, point), shown)
 
 
 def _contents(messages: Sequence[Message], shown: Sequence[ContentSlice]) -> list[Any]:
@@ -156,14 +185,19 @@ def _written(message: Message, was: Iterable[Any]) -> ContentSlice:
             response={"result": message.get("content")},
         )
         return ContentSlice(message, "user", (types.Part(function_response=result),))
-    text = as_text(plain(message.get("content") or ""))
-    said = (types.Part(text=text),) if text else ()
-    calls = (
-        _call_part(call.get("id"), call.get("name"), call.get("arguments"))
-        for call in message.get("tool_calls") or ()
-    )
     kept = (part for part in was if part.function_call is None and not part.text)
-    return ContentSlice(message, ROLES[role], (*said, *calls, *kept))
+    return ContentSlice(message, ROLES[role], (*_parts(message), *kept))
+
+
+def _parts(message: Message) -> list[Any]:
+    """The text of a message and the calls in it, as parts."""
+    types = _types()
+    text = as_text(plain(message.get("content") or ""))
+    parts = [types.Part(text=text)] if text else []
+    for each in message.get("tool_calls") or ():
+        call = types.FunctionCall(id=each.get("id"), name=each.get("name"), args=each.get("arguments") or {})
+        parts.append(types.Part(function_call=call))
+    return parts
 
 
 def _assistant(parts: Sequence[Any]) -> Message:
@@ -192,9 +226,6 @@ def _system(instruction: Any) -> str | None:
     return getattr(instruction, "text", None)
 
 
-# -- responses ---------------------------------------------------------------------------------------------
-
-
 def reply_of(response: Any) -> Reply:
     """A model's answer as hooks see it."""
     parts = getattr(response.content, "parts", None) or ()
@@ -213,24 +244,6 @@ def reply_of(response: Any) -> Reply:
     )
 
 
-def response_for(reply: Reply, original: Any = None) -> Any:
-    """ADK's response for a reply; what is neither text nor call in the original stays."""
-    types = _types()
-    before = getattr(original.content, "parts", None) or () if original is not None else ()
-    kept = [part for part in before if part.function_call is None and (not part.text or part.thought)]
-    said = [types.Part(text=reply.text)] if reply.text else []
-    calls = [_call_part(call.id, call.name, call.arguments) for call in reply.tool_calls]
-    content = types.Content(role="model", parts=[*kept, *said, *calls])
-    if original is None:
-        return adk_class("models", "LlmResponse")(content=content)
-    return original.model_copy(update={"content": content})
-
-
-def held_back() -> Any:
-    """A piece of a stream with nothing in it, in the place of one that a hook may still change."""
-    return adk_class("models", "LlmResponse")(partial=True)
-
-
 def _tool_call(call: Any, number: int) -> ToolCall:
     arguments = dict(call.args or {})
     return ToolCall(
@@ -241,9 +254,14 @@ def _tool_call(call: Any, number: int) -> ToolCall:
     )
 
 
-def _call_part(id: str | None, name: str | None, arguments: Any) -> Any:
-    types = _types()
-    return types.Part(function_call=types.FunctionCall(id=id, name=name, args=arguments or {}))
+def response_for(reply: Reply, original: Any = None) -> Any:
+    """ADK's response for a reply; what is neither text nor call in the original stays."""
+    before = getattr(original.content, "parts", None) or () if original is not None else ()
+    kept = [part for part in before if part.function_call is None and (not part.text or part.thought)]
+    content = _types().Content(role="model", parts=[*kept, *_parts(assistant_message(reply))])
+    if original is None:
+        return adk_class("models", "LlmResponse")(content=content)
+    return original.model_copy(update={"content": content})
 
 
 def _text(parts: Iterable[Any]) -> str:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hookline.adapters.google_adk.invocations import HookSource, OpenRuns, invocation_of
 from hookline.adapters.google_adk.messages import adk_class, text_content, text_of, with_text
-from hookline.adapters.google_adk.tools import AdkCall, cause
+from hookline.adapters.google_adk.runs import HookSource, OpenRuns, invocation_of
+from hookline.adapters.google_adk.tools import BODY, AdkCall, cause
 from hookline.claude.tools import TOOLS
 from hookline.engine.hook import Hook, Mode
 from hookline.engine.lifecycle import Approver
@@ -53,8 +53,6 @@ class Plugin(OpenRuns):
     kinds: tool names to tool kinds (`{"deploy": "shell"}`), for `match: kind:shell`
     """
 
-    # -- runs and sessions ---------------------------------------------------------------------------------
-
     async def on_user_message_callback(self, *, invocation_context: Any, user_message: Any) -> Any:
         """Begin a run; a content takes the message's place."""
         run = await self._begin(invocation_context, user_message)
@@ -66,9 +64,9 @@ class Plugin(OpenRuns):
 
     async def before_run_callback(self, *, invocation_context: Any) -> Any:
         """Begin the session, and the run where it came without a message; a content ends the run with it."""
-        run = self._runs.get(invocation_context.invocation_id)
-        if run is None:
-            run = await self._begin(invocation_context, invocation_context.user_content)
+        run = self._run_of(invocation_context) or await self._begin(
+            invocation_context, invocation_context.user_content
+        )
         if run.status is Status.SKIPPED:
             return text_content(run.result or "", "model")
         if _is_live(invocation_context):
@@ -114,13 +112,11 @@ class Plugin(OpenRuns):
         known = dict(event.custom_metadata or {})
         return event.model_copy(update={"custom_metadata": {**known, "hookline": {"notices": notices}}})
 
-    # -- agents, models, tools -----------------------------------------------------------------------------
-
     async def before_agent_callback(self, callback_context: Any, agent: Any = None) -> Any:
         """Begin an agent's work; a content stands in for it."""
         invocation = invocation_of(callback_context)
-        run = self._run_of(invocation) or await self._begin_implied(invocation)
-        at_work = self._take_up(run, invocation)
+        at_work = await self._take_up(invocation)
+        run = at_work.run
         original = text_of(invocation.user_content)
         given = run.rewritten.get(original, original)
         streaming = str(getattr(invocation.run_config, "streaming_mode", "")).lower().endswith("sse")
@@ -169,7 +165,7 @@ class Plugin(OpenRuns):
             await (at_work.end(cancelled) if at_work.parent is not None else self._end_run(run, cancelled))
             return None
         ending = await at_work.end()
-        if run.implied and at_work.parent is None and self._all_over(run):
+        if run.implied and at_work.parent is None and all(agent.over for agent in run.agents.values()):
             await self._end_run(run)
         if ending is None or not ending.changed:
             return None
@@ -199,20 +195,26 @@ class Plugin(OpenRuns):
         at_work = await self._at_work(tool_context)
         name, kind_of_class = tool.name, TOOL_CLASSES.get(type(tool).__name__)
         kind = self._kinds.get(name) or kind_of_class or TOOL_NAMES.get(name, "other")
-        at_work.run.seen.tools[name] = kind
-        call = AdkCall(at_work, name, kind, tool_args, tool_context)
-        # ADK makes a bare BaseTool in the place of a name that no tool has.
-        unknown = type(tool) is adk_class("tools.base_tool", "BaseTool")
-        return await (call.unknown() if unknown else call.start())
+        at_work.run.tools[name] = kind
+        # ADK makes a bare BaseTool in the place of a name that no tool has, and tells the model.
+        known = type(tool) is not adk_class("tools.base_tool", "BaseTool")
+        call_id = tool_context.function_call_id or None
+        facts = {"current_tool": name, "tool_kind": kind, "call_id": call_id}
+        scope = at_work.open(Scope.TOOL, name=name, hooks=known, **facts)
+        if known:
+            return await AdkCall(at_work, scope, tool_args, tool_context).start()
+        await scope.enter(dict(tool_args))
+        await scope.leave(None, Status.FAILED, error=f"there is no tool {name!r}")
+        return None
 
     async def after_tool_callback(self, tool: Any, tool_args: Any, tool_context: Any, result: Any) -> Any:
-        call = self._call_of(tool_context)
+        call = _call_of(tool_context)
         return await call.finish(result) if call is not None else None
 
     async def on_tool_error_callback(
         self, tool: Any, tool_args: Any, tool_context: Any, error: BaseException
     ) -> Any:
-        call = self._call_of(tool_context)
+        call = _call_of(tool_context)
         return await call.fail(error) if call is not None else None
 
 
@@ -287,6 +289,12 @@ def _check_reach(
         if is_refused(hook):
             raise UsageError(f"{text}; {remedy}")
         logger.warning("%s", text)
+
+
+def _call_of(context: Any) -> AdkCall | None:
+    """The call of ours that a callback after its body is for; none where it was refused or answered."""
+    call = BODY.get()
+    return call if call is not None and call.context is context else None
 
 
 def _is_live(invocation: Any) -> bool:

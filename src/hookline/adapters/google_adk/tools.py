@@ -12,12 +12,13 @@ from contextvars import ContextVar
 from enum import Enum, auto
 from typing import Any, cast
 
-from hookline.adapters.google_adk.agents import AdkAgent
+from hookline.adapters.google_adk.agents import AdkAgent, PausedCall
 from hookline.adapters.google_adk.messages import adk_class
-from hookline.adapters.google_adk.runs import PausedCall, without_hooks
 from hookline.engine.context import ToolResult
+from hookline.engine.lifecycle import OpenScope
 from hookline.engine.plain import plain
-from hookline.engine.point import Point, Scope, Status
+from hookline.engine.point import Point, Status
+from hookline.engine.question import needs_permission, nobodys_verdict, settled_by
 from hookline.engine.record import Question, Verdict, VerdictKind
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import HooklineError, Refused, RunEnded
@@ -58,9 +59,7 @@ async def ask_in_client(question: Question) -> Verdict:
     # An AgentTool and a node of a workflow do not take up again what a callback paused.
     if call is not None and call.outer is None and not call.agent.is_node:
         raise PersonAsked(question)
-    why = _reasons(question)
-    text = f"a person has to decide ({why})" if why else "a person has to decide"
-    return Verdict(VerdictKind.REJECT, f"{text}, and nobody is there to answer", by="nobody")
+    return nobodys_verdict(question)
 
 
 class CallPhase(Enum):
@@ -75,19 +74,17 @@ class CallPhase(Enum):
 class AdkCall:
     """One tool call, from before its start hooks to after its end hooks."""
 
-    def __init__(self, agent: AdkAgent, name: str, kind: str, args: dict[str, Any], context: Any) -> None:
+    def __init__(self, agent: AdkAgent, scope: OpenScope, args: dict[str, Any], context: Any) -> None:
         step_calls = agent.step_calls
         if not isinstance(step_calls, StepCalls) or step_calls.through:
             step_calls = agent.step_calls = StepCalls()
         self.agent = agent
         self.step_calls = step_calls
-        self.context = context
-        self.id: str = context.function_call_id or ""
-        self.name = name
+        self.scope = scope
+        self.name = scope.name
+        self.id = scope.facts.call_id or ""
         self.args = args
-        self.scope = agent.open(
-            Scope.TOOL, name=self.name, current_tool=self.name, tool_kind=kind, call_id=self.id or None
-        )
+        self.context = context
         self.outer = BODY.get()
         self.task = asyncio.current_task()
         self.phase = CallPhase.STARTING
@@ -104,12 +101,6 @@ class AdkCall:
         return self.phase in (CallPhase.RUNNING, CallPhase.BACK) and not (
             self.task is not None and self.task.done()
         )
-
-    async def unknown(self) -> None:
-        """Put a call on record that can never run, so that nothing is before or after it; ADK tells the model."""
-        without_hooks(self.scope)
-        await self.scope.enter(self._given)
-        await self._close(f"there is no tool {self.name!r}", Status.FAILED)
 
     async def start(self) -> Any:
         """Run its start hooks; a response stands in for the tool's."""
@@ -141,9 +132,7 @@ class AdkCall:
         if changed != self.args:
             self.args.clear()
             self.args.update(changed)
-        if self.context.tool_confirmation is None and any(
-            reason.action is HookAction.ALLOW for reason in outcome.reasons
-        ):
+        if self.context.tool_confirmation is None and not needs_permission(outcome):
             confirmation = adk_class("tools.tool_confirmation", "ToolConfirmation")
             self.context.tool_confirmation = confirmation(confirmed=True)
         BODY.set(self)
@@ -212,8 +201,10 @@ class AdkCall:
 
     async def _resume(self, paused: PausedCall) -> Outcome:
         """The call has been before the hooks already; only a person's word is new."""
-        before = paused.outcome
-        outcome = await self.agent.run.start(self.scope, plain(before.payload), hooks=False)
+        before, run = paused.outcome, self.agent.run
+        self.scope.pipeline = run.no_hooks
+        outcome = await run.start(self.scope, plain(before.payload))
+        self.scope.pipeline = run.pipeline
         self._told.extend(before.tell_model)
         if paused.question is None:
             return outcome
@@ -221,16 +212,13 @@ class AdkCall:
         journal = self.scope.run.recorder.journal
         if journal is not None:
             journal.answer(paused.question, verdict)
-        if verdict.kind is VerdictKind.APPROVE:
-            return outcome
-        reasons = before.reasons
-        refusals = [each._replace(action=HookAction.BLOCK, text=verdict.text) for each in reasons[:1]]
-        return outcome._replace(action=HookAction.BLOCK, reasons=(*reasons, *refusals))
+        return settled_by(verdict, before, Point.TOOL_START)
 
     async def _pause(self, question: Question) -> Any:
-        self._remember(Outcome(payload=question.value, reasons=question.reasons), DECISION, question.id)
+        asked = Outcome(HookAction.ASK, payload=question.value, reasons=question.reasons)
+        self._remember(asked, DECISION, question.id)
         self.move(CallPhase.OVER)
-        why = _reasons(question)
+        why = asked.reason
         payload = {"input": plain(question.value)}
         self.context.request_confirmation(hint=why or f"May {self.name} run?", payload=payload)
         # The pause is no result to go on with; without this ADK asks the model once more before the person.
@@ -263,7 +251,7 @@ class AdkCall:
     async def _close(self, why: str, status: Status, output: Any = None) -> None:
         """Close its scope with no end hook, for its body never ran."""
         self.move(CallPhase.OVER)
-        without_hooks(self.scope)
+        self.scope.pipeline = self.agent.run.no_hooks
         await self.scope.leave(output, status, error=why)
 
     def _count(self, output: Any, status: Status) -> None:
@@ -359,10 +347,6 @@ def _with_told(output: Any, told: list[str]) -> Any:
         return shown
     whole: dict[str, Any] = cast("dict[str, Any]", shown) if isinstance(shown, dict) else {"result": shown}
     return {**whole, TOLD: told}
-
-
-def _reasons(question: Question) -> str:
-    return "; ".join(reason.text for reason in question.reasons if reason.text)
 
 
 def _verdict(confirmation: Any) -> Verdict:
