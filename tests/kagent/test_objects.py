@@ -16,7 +16,7 @@ from hookline.kagent.objects import APPLIED, CONFIG_HASH, Compiled, Pods, compil
 from hookline.kagent.system import load
 from hookline.kagent.types import EVENTS
 from hookline.kube.install import crds
-from hookline.kube.kinds import KAGENT, MCP_SERVER, MODEL_CONFIG, REMOTE_MCP_SERVER, Kind
+from hookline.kube.objects import KAGENT, MCP_SERVER, MODEL_CONFIG, REMOTE_MCP_SERVER, Kind
 from tests.fakes.images import MadeImage
 from tests.fakes.registry import FakeRegistry
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from hookline.journal.stream import MARK
-from hookline.kube.errors import NotThere, Refused, Unreachable
 from hookline.kube.logs import GONE, LogEnd, LogReader
+from hookline.kube.objects import ApiRefused, NotThere, Unreachable
 
 CUT = Unreachable("the connection broke off")
 RECORD = f"{MARK}[0,null,[]]"
@@ -81,14 +81,16 @@ async def test_records_of_a_log_whose_beginning_was_rotated_away_still_come():
 
 
 async def test_a_container_that_has_not_started_is_waited_for():
-    reading = Reading([Refused(400, "waiting to start")], [Refused(400, "waiting to start")], ["a"], looks=1)
+    reading = Reading(
+        [ApiRefused(400, "waiting to start")], [ApiRefused(400, "waiting to start")], ["a"], looks=1
+    )
     assert await reading.read() == LogEnd(True)
     assert reading.lines == ["a"]
 
 
 LACKING = {
-    "forbidden": ([[Refused(403, "no")]], "its log may not be read: no"),
-    "refused though it is over": ([[Refused(400, "no such")]], "its log may not be read: no such"),
+    "forbidden": ([[ApiRefused(403, "no")]], "its log may not be read: no"),
+    "refused though it is over": ([[ApiRefused(400, "no such")]], "its log may not be read: no such"),
     "gone": ([["a", CUT], [NotThere(404, "gone")]], GONE),
     "lost by its node": ([[KUBELETS], [NotThere(404, "gone")]], GONE),
 }

@@ -16,7 +16,7 @@ import pytest
 from hookline.engine.point import Scope
 from hookline.engine.record import Begun, Called, Ended
 from hookline.journal.sqlite import SqliteJournal
-from hookline.kube.kinds import CLAIM, JOB, LEASE, POD
+from hookline.kube.objects import CLAIM, JOB, LEASE, POD
 from tests.fakes.trackers import FakeLinear, linear_issue
 from tests.kube.fixtures import BUSYBOX
 from tests.kube.kubectl import Kubectl

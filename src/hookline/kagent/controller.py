@@ -28,9 +28,7 @@ from hookline.kagent.records import Listener
 from hookline.kube.cache import Watch
 from hookline.kube.client import Cluster
 from hookline.kube.controller import Controller, Key
-from hookline.kube.errors import AlreadyThere, Conflict, NotThere, Refused
-from hookline.kube.fields import is_owned, items, mapping, within
-from hookline.kube.kinds import (
+from hookline.kube.objects import (
     ACCOUNT,
     DEPLOYMENT,
     KAGENT,
@@ -40,8 +38,16 @@ from hookline.kube.kinds import (
     REMOTE_MCP_SERVER,
     SECRET,
     SERVICE,
+    AlreadyThere,
+    ApiRefused,
+    Conflict,
     Kind,
+    NotThere,
+    is_owned,
+    items,
     kind_of,
+    mapping,
+    within,
 )
 from hookline.kube.pod_state import trouble
 from hookline.times import utc_text
@@ -147,7 +153,7 @@ class AgentController(Controller):
             taken = [each for obj in made.objects if (each := await self._put(agent, obj))]
         except (Conflict, NotThere):
             raise
-        except Refused as exc:
+        except ApiRefused as exc:
             await self._tell(agent, Condition("Accepted", False, "Refused", str(exc)))
             raise
         if taken:

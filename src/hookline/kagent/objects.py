@@ -18,9 +18,20 @@ from hookline.kagent.hooks import FOLDER, directory
 from hookline.kagent.read import parse
 from hookline.kagent.resolve import planned, runtime
 from hookline.kagent.types import PROVIDERS, AgentManifest, Manifests, ValueFrom
-from hookline.kube.fields import items, mapping, within
-from hookline.kube.kinds import KAGENT, MCP_SERVER, MODEL_CONFIG, REMOTE_MCP_SERVER, Kind
-from hookline.kube.pods import SAFE, USER, owner_reference, resources
+from hookline.kube.objects import (
+    KAGENT,
+    MCP_SERVER,
+    MODEL_CONFIG,
+    REMOTE_MCP_SERVER,
+    SAFE,
+    USER,
+    Kind,
+    items,
+    mapping,
+    owner_reference,
+    resources,
+    within,
+)
 
 Object = dict[str, Any]
 Find = Callable[[Kind, str, str], Mapping[str, Any] | None]

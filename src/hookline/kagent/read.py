@@ -19,7 +19,7 @@ from hookline.kagent.types import (
     ServerManifest,
     ValueFrom,
 )
-from hookline.kube.manifests import as_mapping, holds_objects, objects, secret_values
+from hookline.kube.objects import holds_objects, mapping, objects_in, secret_values
 from hookline.source import Document, load_all, text_of
 from hookline.table import Node, duration, meant, number, pairs, text, texts
 
@@ -58,8 +58,8 @@ def parse(text: str | bytes, file: str | PathLike[str]) -> Manifests:
 
 def _is_fragment(value: Any) -> bool:
     """An Agent without its head, as documents show it: `spec` with `hooks`, and neither apiVersion nor kind."""
-    given = as_mapping(value)
-    hooks = as_mapping(given.get("spec")).get("hooks")
+    given = mapping(value)
+    hooks = mapping(given.get("spec")).get("hooks")
     return isinstance(hooks, list) and not {"apiVersion", "kind"} & set(given)
 
 
@@ -85,7 +85,7 @@ class _File:
         }
 
     def manifests(self) -> Manifests:
-        for document in objects(self._documents):
+        for document in objects_in(self._documents):
             value: Any = document.value
             node = Node.root(document, self._findings)
             if isinstance(value, Mapping):

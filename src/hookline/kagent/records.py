@@ -24,9 +24,9 @@ from hookline.journal.recovery import end_as_lost
 from hookline.journal.sqlite import KEEP_BYTES_OPERATOR, KEEP_DAYS
 from hookline.journal.stream import SERVING, Message
 from hookline.kagent.objects import CONTAINER
-from hookline.kube.errors import ClusterError
-from hookline.kube.fields import items, mapping, within
-from hookline.kube.logs import LogReader, Logs
+from hookline.kube.client import Cluster
+from hookline.kube.logs import LogReader
+from hookline.kube.objects import ClusterError, items, mapping, within
 from hookline.kube.pod_state import container_state, evicted
 
 logger = logging.getLogger("hookline.kube")
@@ -69,7 +69,7 @@ class Listener:
 
     def __init__(
         self,
-        cluster: Logs,
+        cluster: Cluster,
         journal: Journal,
         pods: Callable[[], Iterable[Object]],
         *,
@@ -143,7 +143,7 @@ class _Container(NamedTuple):
 class _PodFollower:
     """One pod."""
 
-    def __init__(self, cluster: Logs, journal: Journal, pod: Object, pace: Pace) -> None:
+    def __init__(self, cluster: Cluster, journal: Journal, pod: Object, pace: Pace) -> None:
         self._pace = pace
         self._pod = pod
         self._records = PodRecords(journal, pod)

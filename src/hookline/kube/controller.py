@@ -21,9 +21,8 @@ from hookline.errors import JournalError
 from hookline.journal.sqlite import KEEP_BYTES_OPERATOR, SqliteJournal
 from hookline.kube.cache import Caches, Watch
 from hookline.kube.client import Cluster
-from hookline.kube.errors import ClusterError
-from hookline.kube.kinds import Kind, Object
 from hookline.kube.lease import Lease
+from hookline.kube.objects import ClusterError, Kind, Object
 from hookline.tasks import backoff, cancel_and_wait, run_interruptible
 
 logger = logging.getLogger("hookline.kube")

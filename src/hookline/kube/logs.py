@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from hookline.journal.stream import MARK
-from hookline.kube.errors import ClusterError, NotThere, Refused
+from hookline.kube.objects import ApiRefused, ClusterError, NotThere
+
+if TYPE_CHECKING:
+    from hookline.kube.client import Cluster
 
 GONE = "its pod was gone before its log could be read to the end"
 _PAUSE = 1.0
@@ -16,12 +19,6 @@ _FORBIDDEN = 403
 _AT_ONCE = 200
 _KUBELETS = ("rpc error: code = NotFound", "unable to retrieve container logs for ")
 """What a kubelet says, as if it were printed, where it cannot find the container any more."""
-
-
-class Logs(Protocol):
-    """A cluster whose logs can be followed."""
-
-    def follow_log(self, pod: str, namespace: str | None, container: str) -> AsyncGenerator[str, None]: ...
 
 
 class LogEnd(NamedTuple):
@@ -47,7 +44,7 @@ class LogReader:
 
     def __init__(
         self,
-        cluster: Logs,
+        cluster: Cluster,
         pod: str,
         namespace: str,
         container: str,
@@ -85,7 +82,7 @@ class LogReader:
                 await self.read_once()
             except NotThere:
                 return self._end(GONE)
-            except Refused as exc:
+            except ApiRefused as exc:
                 # One that is not forbidden comes of a container that has not started, and at last of none.
                 if exc.status == _FORBIDDEN or (refused and is_over()):
                     return self._end(f"its log may not be read: {exc.message}")

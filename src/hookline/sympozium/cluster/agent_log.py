@@ -15,10 +15,8 @@ from hookline.journal.intake import MOST_BYTES, Intake, lacking
 from hookline.journal.masking import Mask
 from hookline.journal.stream import split_line
 from hookline.kube.cache import Store
-from hookline.kube.errors import ClusterError, Refused
-from hookline.kube.fields import items, owners, within
-from hookline.kube.kinds import POD
 from hookline.kube.logs import GONE, LogReader
+from hookline.kube.objects import POD, ApiRefused, ClusterError, items, owners, within
 from hookline.kube.pod_state import ContainerPhase, container_state
 from hookline.sympozium.cluster.objects import AGENT, RECORDS, RUN_LABEL, names
 from hookline.sympozium.cluster.records import agent_has_begun, inner_scopes_of, would_tell
@@ -101,7 +99,7 @@ class _AgentLog:
     async def whole(self) -> str:
         try:
             await self._cluster.list(POD, self._namespace, self._labels)
-        except Refused as exc:
+        except ApiRefused as exc:
             return f"its pod may not be looked for: {exc.message}"
         except ClusterError:
             pass  # tried again below, for as long as it takes

@@ -12,9 +12,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any, cast
 
-from hookline.kube.fields import items, mapping, within
-from hookline.kube.kinds import LONGEST_NAME
-from hookline.kube.pods import child
+from hookline.kube.objects import LONGEST_NAME, child, items, mapping, within
 from hookline.source import load_all, without_lines
 from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL
 from hookline.sympozium.read import parse

@@ -11,9 +11,7 @@ from hookline.engine.record import Journal
 from hookline.kube.cache import Watch
 from hookline.kube.client import Cluster
 from hookline.kube.controller import Controller, Key
-from hookline.kube.errors import AlreadyThere, ClusterError
-from hookline.kube.fields import owners, phase_of, within
-from hookline.kube.kinds import (
+from hookline.kube.objects import (
     AGENT,
     AGENT_RUN,
     CLAIM,
@@ -23,7 +21,12 @@ from hookline.kube.kinds import (
     PACK,
     POD,
     SANDBOX,
+    AlreadyThere,
+    ClusterError,
     Kind,
+    owners,
+    phase_of,
+    within,
 )
 from hookline.sympozium.cluster import packs
 from hookline.sympozium.cluster.apply import Applier

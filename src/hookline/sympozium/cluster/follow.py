@@ -18,7 +18,7 @@ from hookline.engine.result import HookAction
 from hookline.errors import HooklineError, JournalError
 from hookline.journal.masking import Mask
 from hookline.journal.view import Line, Tree
-from hookline.kube.fields import items, phase_of, within
+from hookline.kube.objects import items, phase_of, within
 from hookline.sympozium.cluster.agent_log import InnerRecords, read_agent_log
 from hookline.sympozium.cluster.ledger import Ledger
 from hookline.sympozium.cluster.records import (
@@ -202,7 +202,7 @@ class RunFollower:
     async def _heard(self) -> AsyncGenerator[None]:
         """With all that may happen put into one queue."""
         from hookline.kube.cache import Store
-        from hookline.kube.kinds import AGENT_RUN
+        from hookline.kube.objects import AGENT_RUN
         from hookline.sympozium.cluster.bundle import FOLLOWED
 
         loop = asyncio.get_running_loop()
@@ -355,7 +355,7 @@ class RunFollower:
         if word not in ("e", "end"):
             self._ask()
             return None
-        from hookline.kube.kinds import AGENT_RUN
+        from hookline.kube.objects import AGENT_RUN
 
         self._ending = True
         err.print("ending it; once more Ctrl-C leaves before that is done", style="yellow")

@@ -8,8 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from hookline.kube.fields import bare, is_owned, mapping, within
-from hookline.kube.pods import owner_reference
+from hookline.kube.objects import bare, is_owned, mapping, owner_reference, within
 from hookline.sympozium.cluster.objects import MANAGER
 from hookline.sympozium.cluster.state import agent_name, has_ended, problem_text
 from hookline.sympozium.read import parse

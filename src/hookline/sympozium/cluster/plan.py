@@ -12,9 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from hookline.errors import FileError
-from hookline.kube.fields import is_owned, phase_of, within
-from hookline.kube.job_state import NODE_LOST, Workload, lost_at
-from hookline.kube.pod_state import ContainerPhase, any_running
+from hookline.kube.objects import is_owned, phase_of, within
+from hookline.kube.pod_state import NODE_LOST, ContainerPhase, Workload, any_running, lost_at
 from hookline.sympozium.cluster import grants, objects
 from hookline.sympozium.cluster.objects import Settings
 from hookline.sympozium.cluster.observation import (

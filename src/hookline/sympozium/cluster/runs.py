@@ -19,7 +19,7 @@ from hookline.journal.masking import Mask
 from hookline.journal.user import open_journal
 from hookline.journal.view import Tree, duration, moment
 from hookline.kube.connect import Target, connected, found_run
-from hookline.kube.fields import phase_of, within
+from hookline.kube.objects import phase_of, within
 from hookline.options import KUBERNETES, ExplainOptions
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
@@ -49,7 +49,7 @@ def runs_there(target: Target, run: str = "", *, limit: int = 20, json: bool = F
     """
 
     async def main() -> list[Object]:
-        from hookline.kube.kinds import AGENT_RUN
+        from hookline.kube.objects import AGENT_RUN
 
         async with connected(target) as cluster:
             namespace = target.namespace or cluster.namespace
@@ -190,15 +190,14 @@ def _held(run: Object) -> str:
 
 
 async def _show_answer(cluster: Cluster, run: Object, digest: str) -> None:
-    from hookline.kube.errors import Refused
-    from hookline.kube.kinds import SECRET
+    from hookline.kube.objects import SECRET, ApiRefused
     from hookline.sympozium.cluster.objects import names
 
     name, namespace = run["metadata"]["name"], run["metadata"]["namespace"]
     try:
         kept = await cluster.get(SECRET, names(name).record, namespace)
         answer = _result_in(kept or {})
-    except Refused as exc:
+    except ApiRefused as exc:
         out.print(f"the answer is not shown, for you may not read it: {exc.message}", style="yellow")
         return
     except (KeyError, ValueError, binascii.Error) as exc:
@@ -224,8 +223,7 @@ def _confirmed(kind: VerdictKind) -> bool:
 
 async def _answer(cluster: Cluster, run: Object, word: Verdict, digest: str) -> None:
     """Written only on the run as it was read, so that of two people one is told that the other was there before."""
-    from hookline.kube.errors import Conflict
-    from hookline.kube.kinds import AGENT_RUN
+    from hookline.kube.objects import AGENT_RUN, Conflict
     from hookline.sympozium.cluster.observation import VERDICT
 
     said = {

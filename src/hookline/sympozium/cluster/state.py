@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any, cast
 
 from hookline.errors import FileError
-from hookline.kube.fields import bare, phase_of, within
-from hookline.kube.job_state import Stall, Workload
+from hookline.kube.objects import bare, phase_of, within
+from hookline.kube.pod_state import Stall, Workload
 from hookline.sympozium.phases import Phase, Seen
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import run_of, with_provider

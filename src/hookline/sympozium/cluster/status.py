@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
+from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium.cluster import objects
 from hookline.sympozium.cluster.state import Record
 from hookline.sympozium.phases import Phase, Stage, digest, error, gated, phase, status
@@ -14,10 +14,10 @@ from hookline.sympozium.types import HookSpec, RunSpec
 from hookline.times import utc_text
 
 _ENDED = {
-    Reason.TIMED_OUT: "passed its limit",
-    Reason.NOT_STARTED: "could not start",
-    Reason.KILLED: "was ended from outside",
-    Reason.SETTLED: "was ended when the verdict was in",
+    EndReason.TIMED_OUT: "passed its limit",
+    EndReason.NOT_STARTED: "could not start",
+    EndReason.KILLED: "was ended from outside",
+    EndReason.SETTLED: "was ended when the verdict was in",
 }
 
 

@@ -46,7 +46,7 @@ def submit(asked: Asked, spec: RunSpec, target: Target, *, json: bool = False, q
 
 async def _submitted(cluster: Cluster, asked: Asked, spec: RunSpec, target: Target, *, quiet: bool) -> Object:
     """Put the run there, with the agent and the Secrets that its file brings."""
-    from hookline.kube.kinds import AGENT_RUN, SECRET
+    from hookline.kube.objects import AGENT_RUN, SECRET
     from hookline.sympozium.cluster import bundle as submitting
 
     manifests = parse(asked.text, asked.file)
@@ -78,7 +78,7 @@ async def _submitted(cluster: Cluster, asked: Asked, spec: RunSpec, target: Targ
 
 async def _with_agent(cluster: Cluster, run: RunSpec, asked: Asked, *, quiet: bool) -> RunSpec:
     """The run with an agent that is there, or without one: what it takes of the file's it has in itself."""
-    from hookline.kube.kinds import AGENT, INSTANCE
+    from hookline.kube.objects import AGENT, INSTANCE
     from hookline.sympozium.cluster import bundle as submitting
 
     if not run.instance:
@@ -112,7 +112,7 @@ _NO_AGENT = "there is no Agent {name!r} in the namespace {namespace!r}; the run 
 
 
 async def _with_source(cluster: Cluster, run: RunSpec, source: Object, *, quiet: bool) -> RunSpec:
-    from hookline.kube.errors import AlreadyThere
+    from hookline.kube.objects import AlreadyThere
 
     told = f"{source['kind']} {source['metadata']['name']!r}"
     try:
