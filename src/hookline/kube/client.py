@@ -112,7 +112,7 @@ class Cluster:
         path = self._path(kind, within(obj, "metadata").get("namespace"))
         params = {"fieldManager": _MANAGER}
         try:
-            return await self._transport.json(ApiRequest("create", kind, path, params, obj), again=False)
+            return await self._transport.json(ApiRequest("create", kind, path, params, obj))
         except Conflict as error:
             # It is refused with 409 for other reasons too, such as a quota that was being changed.
             if "already exists" not in error.message:

@@ -177,14 +177,14 @@ class Transport:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def json(self, request: ApiRequest, *, again: bool = True) -> Object:
-        """The object that is answered; `again` says that the request may be sent twice."""
-        return object_of(await self.body(request, again=again), request)
+    async def json(self, request: ApiRequest) -> Object:
+        """The object that is answered."""
+        return object_of(await self.body(request), request)
 
-    async def body(self, request: ApiRequest, *, most_bytes: int | None = None, again: bool = True) -> bytes:
+    async def body(self, request: ApiRequest, *, most_bytes: int | None = None) -> bytes:
         """The answer's body, or its last `most_bytes`."""
         async with self._in_time(request):
-            return await self._try(request, most_bytes, again)
+            return await self._try(request, most_bytes)
 
     async def lines(
         self, request: ApiRequest, *, quiet: float, longest: int | None = None
@@ -213,7 +213,9 @@ class Transport:
         except TimeoutError as error:
             raise Unreachable(f"{request.line}: no answer within {self._limit:g} s") from error
 
-    async def _try(self, request: ApiRequest, most_bytes: int | None, again: bool) -> bytes:
+    async def _try(self, request: ApiRequest, most_bytes: int | None) -> bytes:
+        # A create that was answered by nobody may have been done.
+        again = request.verb != "create"
         _, tries, pause = self._patience
         for attempt in range(1, tries + 1):
             try:
