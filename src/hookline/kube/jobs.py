@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from hookline.kube import objects
 from hookline.kube.cache import Caches, Watch
-from hookline.kube.logs import LogEnd, LogReader
+from hookline.kube.logs import LogReader
 from hookline.kube.objects import AlreadyThere, ClusterError, Fields, Object, child
 from hookline.kube.pod_state import (
     ContainerPhase,
@@ -251,7 +251,7 @@ class _Tending:
         made = Workload(name=self._name, uid=metadata["uid"])
         self._state = WorkloadState(made=made, slots=(Slot(container=CONTAINER, seen=ContainerState()),))
         self._told = ""
-        self._reading: tuple[LogReader, asyncio.Task[LogEnd]] | None = None
+        self._reading: tuple[LogReader, asyncio.Task[str]] | None = None
 
     async def ended(self) -> JobEnd:
         watching = [asyncio.ensure_future(each.run()) for each in self._caches.stores]
@@ -303,13 +303,13 @@ class _Tending:
     def _has_ended(self) -> bool:
         return self._state.made.over or self._state.seen[0].state is ContainerPhase.ENDED
 
-    async def _read_on(self, log: LogReader, reading: asyncio.Task[LogEnd]) -> bool:
+    async def _read_on(self, log: LogReader, reading: asyncio.Task[str]) -> bool:
         """The rest of the log, for as long as some of it comes."""
         count = -1
         while not reading.done() and count < log.count:
             count = log.count
             await asyncio.wait({reading}, timeout=LAST_LINES)
-        return reading.done() and reading.result().whole
+        return reading.done() and not reading.result()
 
     async def _closed(self) -> JobEnd:
         complete = self._reading is None or await self._read_on(*self._reading)

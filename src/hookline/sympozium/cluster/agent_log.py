@@ -136,7 +136,7 @@ class _AgentLog:
 
     async def _read(self, name: str) -> str:
         log = LogReader(self._cluster, name, self._namespace, AGENT, self._line, lambda: self._took(None))
-        return (await log.read(self._has_ended, self._wait)).why
+        return await log.read(self._has_ended, self._wait)
 
     async def _line(self, line: str) -> None:
         _, ours = split_line(line)
