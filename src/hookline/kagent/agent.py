@@ -24,7 +24,7 @@ DEFAULT_MODEL_CONFIG = "default-model-config"
 EVENTS = cast("Mapping[str, Point]", CALLERS["kagent"])
 CORE = ("ConfigMap", "Secret")
 PROVIDERS = {"OpenAI": "openai", "Anthropic": "anthropic", "Ollama": "ollama", "Gemini": "gemini"}
-"""What kagent calls the providers that are spoken to here."""
+"""The providers that are spoken to here, by kagent's names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class ServerManifest:
 
 
 class AgentManifests(NamedTuple):
-    """What a file holds. `broken` are hooks whose matcher is no pattern: they cost themselves, not the agent."""
+    """All objects of a file. `broken` are hooks whose matcher is no pattern: they cost themselves, not the agent."""
 
     agents: tuple[AgentManifest, ...] = ()
     models: tuple[ModelManifest, ...] = ()
@@ -134,7 +134,7 @@ class AgentManifests(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookConfig:
-    """What reaches the runtime of one entry; its `ref` has become the folder `dir`."""
+    """One entry as its runtime is configured; its `ref` has become the folder `dir`."""
 
     event: str
     command: str
@@ -178,7 +178,7 @@ class ToolServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPlan:
-    """What one agent comes to here. `no_model` says why it has none, `missing` what else is not to be had."""
+    """One agent with all that it names, as found here. `no_model` says why it has none, `missing` what else is not to be had."""
 
     agent: AgentManifest
     system_prompt: str | None = None
@@ -225,7 +225,7 @@ def searched(matcher: str) -> str:
 
 
 def planned(manifests: AgentManifests, agent: AgentManifest, environ: Mapping[str, str]) -> AgentPlan:
-    """What the agent comes to on this machine, with the agents that are its tools."""
+    """The agent as it runs on this machine, with the agents that are its tools."""
     return _Planning(manifests, environ).plan(agent, ())
 
 

@@ -94,7 +94,7 @@ async def hooks_folder(
 def program(
     argv: Sequence[str], folder: str, path: str | None, *, here: str = "", own_programs: bool = False
 ) -> list[str]:
-    """What is started for a command: a program of the image first, then one on PATH; a script only of the image.
+    """The arguments that are started for a command: a program of the image first, then one on PATH; a script only of the image.
 
     The agent's own folder is looked at for neither, for the agent may write there. `here` is where the image's folder
     is on this machine, if not there. With `own_programs` those on PATH are another system's, which is not looked at.

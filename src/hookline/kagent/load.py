@@ -74,7 +74,7 @@ _HANDED_ON = frozenset(
         "ALL_PROXY",
     }
 )
-"""What hooks see of our environment. The keys of models are not theirs; `deployment.env` names what else they need."""
+"""The part of our environment that hooks see. The keys of models are not theirs; `deployment.env` names what else they need."""
 _DEFAULTS: Mapping[Point, OnError] = dict.fromkeys(Point, OnError.CONTINUE)
 
 
@@ -126,7 +126,7 @@ class Manifest(Loaded):
         self.agent.written = replace(written, notes=(*written.notes, *notes))
 
     def doubts(self, folder: str, environ: Mapping[str, str]) -> list[str]:
-        """Which hooks could not start, as far as can be seen in their images."""
+        """The hooks that could not start, as far as can be seen in their images."""
         found: list[str] = []
         for plan, _ in self.agents:
             for hook in declared(plan.agent, folder):
@@ -255,7 +255,7 @@ def declared(agent: AgentManifest, folder: str = FOLDER) -> tuple[HookDeclaratio
 
 
 def _sessions_of_inner(made: Sequence[tuple[AgentPlan, Agent]]) -> Iterable[str]:
-    """What the hooks of an agent that is a tool do not see: it has no session of its own, but its caller's."""
+    """Notes on events that the hooks of an agent that is a tool do not see: it has no session of its own, but its caller's."""
     for plan, _ in made[1:]:
         for spec in plan.agent.hooks:
             if spec.event.startswith("Session"):
@@ -291,7 +291,7 @@ def _server(server: ToolServer, base: Path) -> McpServer:
 
 
 def _kind(server: ToolServer) -> str:
-    """What its tools do, where they are all known by name, so that a guard for every shell holds for them too."""
+    """The kind of its tools, where they are all known by name, so that a guard for every shell holds for them too."""
     kinds = {kind_of(name, FORMAT) for name in server.tools} or {"other"}
     only = kinds.pop()
     return "mcp" if kinds or only == "other" else only

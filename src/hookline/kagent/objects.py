@@ -1,4 +1,4 @@
-"""What a kagent `Agent` comes to in a cluster: its configuration, its account, its pods and its address, as plain objects.
+"""A kagent `Agent` as plain objects of a cluster: its configuration, its account, its pods and its address.
 
 Nothing is asked and nothing is made here: an agent and the objects that it refers to in, objects out, the same for the
 same.
@@ -45,7 +45,7 @@ _GRACE = 60
 _RESOURCES = objects.resources("100m", "384Mi", most_cpu="2", most_memory="1Gi")
 _INIT_RESOURCES = objects.resources("10m", "64Mi", most_cpu="1", most_memory="512Mi")
 _PASSED_ON = ("nodeSelector", "tolerations", "affinity")
-"""What `deployment` says about where its pods stand, as it says it."""
+"""Keys of `deployment` on where its pods stand, taken as they are."""
 _TAKEN = frozenset(
     {
         "replicas",
@@ -71,7 +71,7 @@ _NOT_TAKEN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pods:
-    """What is the same for all agents. `image` is hookline's own; `plain` are registries that speak no TLS."""
+    """Settings for the pods of all agents. `image` is hookline's own; `plain` are registries that speak no TLS."""
 
     image: str
     plain: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ def compiled(agent: Fields, find: Find, pods: Pods) -> Compiled:
 
 
 def _wrong(agent: AgentManifest, read: AgentManifests) -> Iterator[str]:
-    """What cannot work in a cluster, though it is written well."""
+    """Mistakes that keep a manifest that is written well from working in a cluster."""
     if not _NAME.fullmatch(agent.name) or len(agent.name) > LONGEST_NAME:
         yield (
             f"metadata.name: {agent.name!r} cannot be the name of a Service; at most {LONGEST_NAME} small letters,"
@@ -289,7 +289,7 @@ class _Objects:
         }
 
     def _env(self, hooks: bool) -> list[Object]:
-        """What the agent asks for, the values that its objects refer to, and last what is ours to set."""
+        """The agent's own variables, the values that its objects refer to, and last what is ours to set."""
         ours: dict[str, Object] = {
             "HOME": {"value": "/tmp"},
             "HOOKLINE_HOME": {"value": _STATE},
@@ -360,7 +360,7 @@ def _refs(read: AgentManifests) -> list[str]:
 
 
 def _values(read: AgentManifests) -> list[ValueFrom]:
-    """What the objects refer to in ConfigMaps and Secrets, each once."""
+    """The values in ConfigMaps and Secrets that the objects refer to, each once."""
     found: list[str | ValueFrom | None] = [each.key for each in read.models]
     for agent in read.agents:
         found += [agent.system_message, *agent.env.values()]

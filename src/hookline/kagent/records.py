@@ -1,4 +1,4 @@
-"""What the pods of kagent's Agents tell of their runs, in the operator's journal.
+"""The records that the pods of kagent's Agents print of their runs, taken into the operator's journal.
 
 A pod prints its records to its log, between whatever else is printed there. It runs the tools of its users, so it is
 believed about runs that it began itself and about nothing else. A log is read from its beginning again after every break,
@@ -37,7 +37,7 @@ MOST_BYTES = 32 * 2**20
 _HOUR = 3600.0
 _PRUNED_AFTER = 8 * 2**20
 _RUNS = 32
-"""Of which one pod's records are known without asking the journal."""
+"""Runs of one pod whose records are known without asking the journal."""
 _LAST_TRIES = 5
 # As a process of ours makes it; those of AgentRuns are not of this shape.
 _RUN_ID = re.compile(r"[0-9a-z]{6,8}-[0-9a-f]{6}")
@@ -57,7 +57,7 @@ PACE = Pace()
 
 
 def source_of(pod: Fields) -> str:
-    """What stands in the journal as the source of a pod's runs."""
+    """The source of a pod's runs, as it stands in the journal."""
     head = within(pod, "metadata")
     return f"{THERE}{head.get('namespace')}/{head.get('name')}#{head.get('uid')}"
 
@@ -285,7 +285,7 @@ class PodRecords:
             self._forget(row.run_id)
 
     def forget(self) -> None:
-        """What is on record is asked of the journal anew: the last of it may not have been stored."""
+        """Ask the journal anew what is on record: the last of it may not have been stored."""
         self._runs.clear()
         self._once.forget()
 
@@ -364,7 +364,7 @@ def _container(pod: Fields) -> tuple[str, bool]:
 
 
 def _why(pod: Fields, *, gone: bool) -> str:
-    """What became of a pod, in the cluster's words where it has some."""
+    """Why a pod ended or is gone, in the cluster's words where it has some."""
     seen = container_state(pod, CONTAINER)
     ended = f"its container ended with {seen.exit_code}" if seen.exit_code is not None else ""
     told = evicted(pod) or seen.detail

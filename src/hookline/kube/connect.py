@@ -1,4 +1,4 @@
-"""Which cluster a command means, the way to it, and what its refusals mean to a user."""
+"""The cluster that a command means, the connection to it, and its refusals as messages for a user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Which cluster is meant, and which namespace there."""
+    """A cluster, and a namespace there."""
 
     namespace: str = ""
     context: str = ""

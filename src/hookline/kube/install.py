@@ -1,4 +1,4 @@
-"""What an installation of the operator needs, as objects: its account, the least rights, and the Deployment.
+"""The objects that an installation of the operator needs: its account, the least rights, and the Deployment.
 
 `hookline operator manifest` prints them. The Helm chart is made of the same objects by tools/chart.py, and is never
 the source of anything but its values.
@@ -64,12 +64,12 @@ RULES: tuple[Object, ...] = (
     _rule([objects.SECRET], ("get", "create", "patch", "delete")),
     _rule([objects.SANDBOX], (*_LOOK, "create", "delete")),
 )
-"""What the operator does in the namespaces that it works in."""
+"""The operator's rights in the namespaces that it works in."""
 GRANTABLE: tuple[Object, ...] = (
     _rule([objects.CONFIG_MAP], (*_LOOK, "create", "update", "patch", "delete")),
     _rule([objects.AGENT_RUN], (*_LOOK, "patch")),
 )
-"""What it may hand on to hooks, and holds for that alone."""
+"""The rights that it may hand on to hooks, and holds for that alone."""
 KAGENT_RULES: tuple[Object, ...] = (
     _rule([objects.KAGENT, objects.MODEL_CONFIG, objects.REMOTE_MCP_SERVER, objects.MCP_SERVER], _LOOK),
     _rule([objects.KAGENT], ("get", "patch", "update"), "/status"),
@@ -78,7 +78,7 @@ KAGENT_RULES: tuple[Object, ...] = (
     _rule([objects.SECRET], ("get", "create", "update", "delete")),
     _rule([objects.POD], _LOOK),
 )
-"""What it does besides, where it keeps kagent's agents."""
+"""Its further rights, where it keeps kagent's agents."""
 LEADING = (_rule([objects.LEASE], ("get", "create", "update", "patch")),)
 
 

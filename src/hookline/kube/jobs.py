@@ -119,7 +119,7 @@ def job_of(task: Task) -> Object:
 
 
 def secret_of(task: Task, job: Fields) -> Object:
-    """What the task is given, as a part of its Job."""
+    """The variables and files of the task, in a Secret that belongs to its Job."""
     owner = objects.owner_reference("batch/v1", "Job", task.name, job["metadata"]["uid"], controller=False)
     return {
         **objects.SECRET.head,
@@ -185,7 +185,7 @@ async def started(cluster: Cluster, task: Task) -> tuple[Object, bool]:
 
 
 async def _is_whole(cluster: Cluster, task: Task, job: Object) -> bool:
-    """Whether its Secret is there. That is asked with an empty one, with which no pod starts: who may make Secrets
+    """True if its Secret is there. That is asked with an empty one, with which no pod starts: who may make Secrets
     need not be able to read them."""
     volumes = job["spec"]["template"]["spec"]["volumes"]
     name = next(each["secret"]["secretName"] for each in volumes if each["name"] == "given")

@@ -18,7 +18,7 @@ _PAUSE = 1.0
 _FORBIDDEN = 403
 _AT_ONCE = 200
 _KUBELETS = ("rpc error: code = NotFound", "unable to retrieve container logs for ")
-"""What a kubelet says, as if it were printed, where it cannot find the container any more."""
+"""A kubelet's words, as if they were printed, where it cannot find the container any more."""
 
 
 class LogReader:

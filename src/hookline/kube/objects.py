@@ -139,7 +139,7 @@ class Unreachable(ClusterError):
 
 
 def kind_of(obj: Fields) -> Kind:
-    """Which kind an object says it is."""
+    """The kind that an object says it is."""
     said = (str(obj.get("apiVersion", "")), str(obj.get("kind", "")))
     known = KINDS.get(said)
     if known is None:

@@ -327,7 +327,7 @@ class _Lines:
 
     @property
     def rest(self) -> bytes:
-        """What came after the last newline."""
+        """The bytes after the last newline."""
         return b"".join(self._parts)
 
     def ended_by(self, chunk: bytes) -> list[bytes]:
