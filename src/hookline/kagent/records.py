@@ -14,6 +14,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import NamedTuple, cast
 
 from hookline.engine.point import Scope
@@ -230,11 +231,9 @@ class _PodFollower:
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> None:
-    try:
+    with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
-    except TimeoutError:
-        pass
 
 
 class PodRecords:
