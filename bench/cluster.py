@@ -140,7 +140,7 @@ class ByHand:
     """Makes what the operator makes, but for what it keeps for itself, and nothing looks after it."""
 
     def __init__(self, cluster: Any, namespace: str, image: str) -> None:
-        from hookline.kube.kinds import JOB
+        from hookline.kube.objects import JOB
         from hookline.kube.pod_state import is_over
         from hookline.sympozium.cluster.objects import OperatorSettings
 
@@ -181,7 +181,7 @@ class ByHand:
         assert found["status"].get("succeeded"), found
 
     async def _remove(self, obj: dict[str, Any]) -> None:
-        from hookline.kube.kinds import kind_of
+        from hookline.kube.objects import kind_of
 
         await self.cluster.delete(kind_of(obj), obj["metadata"]["name"], self.namespace)
 
@@ -190,7 +190,7 @@ class ByOperator:
     """Submits runs and waits until they are put away."""
 
     def __init__(self, cluster: Any, namespace: str, image: str) -> None:
-        from hookline.kube.kinds import AGENT_RUN
+        from hookline.kube.objects import AGENT_RUN
 
         self.cluster, self.namespace, self.image = cluster, namespace, image
         self.runs = Waiting(cluster, AGENT_RUN, namespace, _is_put_away)
@@ -273,7 +273,7 @@ async def operate(kubeconfig: str, image: str, namespace: str) -> None:
 
 @asynccontextmanager
 async def namespace_in(cluster: Any) -> AsyncIterator[str]:
-    from hookline.kube.kinds import NAMESPACE
+    from hookline.kube.objects import NAMESPACE
     from hookline.sympozium.cluster.objects import SHARED_ACCOUNT
 
     name = f"bench-{uuid.uuid4().hex[:12]}"
@@ -288,9 +288,8 @@ async def namespace_in(cluster: Any) -> AsyncIterator[str]:
 
 async def define(cluster: Any) -> None:
     """Has the cluster know our kinds, and makes sure that nobody else does the work."""
-    from hookline.kube.errors import AlreadyThere, ClusterError
     from hookline.kube.install import crds
-    from hookline.kube.kinds import AGENT_RUN, DEPLOYMENT
+    from hookline.kube.objects import AGENT_RUN, DEPLOYMENT, AlreadyThere, ClusterError
 
     other = await cluster.get(DEPLOYMENT, "hookline-operator", "hookline-system")
     if other is not None and other["spec"].get("replicas"):

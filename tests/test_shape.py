@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from tools.figures import figures
 
 FIGURES = figures(Path(__file__).parents[1] / "src/hookline")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hookline.cli.operator import yaml_of
-from hookline.kube.install import GRANTABLE_NAME, NAME, OPTIONS, Installation, arguments, crds, objects
+from hookline.kube.install import GRANTABLE_NAME, NAME, OPTIONS, Installation, all_objects, arguments, crds
 
 CHART = Path(__file__).resolve().parents[1] / "deploy" / "chart" / "hookline"
 HEAD = "# Made by tools/chart.py; do not edit it.\n"
@@ -47,7 +47,7 @@ def parts() -> Mapping[str, str]:
 
 
 def _operator() -> str:
-    (deployment,) = (each for each in objects(MARKED) if each["kind"] == "Deployment")
+    (deployment,) = (each for each in all_objects(MARKED) if each["kind"] == "Deployment")
     deployment["spec"]["template"]["spec"]["containers"][0]["args"] = ["arguments-mark"]
     text = _template([deployment])
     line = re.search(r"^ *- arguments-mark\n", text, re.MULTILINE)
@@ -76,7 +76,7 @@ def _arguments() -> Iterable[str]:
 def _rights() -> str:
     """The account and its roles, in all namespaces or in each of those that are watched."""
     narrow = dataclasses.replace(MARKED, watched=("watched-mark",))
-    beside = [each for each in objects(MARKED) if each["metadata"].get("namespace") == MARKED.namespace]
+    beside = [each for each in all_objects(MARKED) if each["metadata"].get("namespace") == MARKED.namespace]
     return (
         _template([each for each in beside if each["kind"] != "Deployment"])
         + "{{- if .Values.watched }}\n{{- range .Values.watched }}\n"
@@ -90,7 +90,7 @@ def _rights() -> str:
 def _roles(settings: Installation, namespace: str | None) -> str:
     found = [
         each
-        for each in objects(settings)
+        for each in all_objects(settings)
         if each["kind"].endswith(("Role", "RoleBinding")) and each["metadata"].get("namespace") == namespace
     ]
     always = [each for each in found if each["metadata"]["name"] in (NAME, GRANTABLE_NAME)]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hookline.claude.answer import answer
 from hookline.claude.events import CALLERS, EVENTS, event_of, point_of
-from hookline.claude.payload import context_of, encode, filled, native_of, read, variables
 from hookline.claude.matchers import applies, selector, whole_pattern
+from hookline.claude.payload import context_of, encode, filled, native_of, read, variables
 from hookline.claude.settings import declared, once
 from hookline.claude.wire import JOURNAL_KEEPS, TEXT_LIMIT, decode
 from hookline.engine.context import Facts, HookContext

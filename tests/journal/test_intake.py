@@ -24,7 +24,7 @@ from hookline.journal.masking import Mask
 from hookline.journal.owner import owner
 from hookline.journal.stream import Sender
 from hookline.kagent.records import PodRecords
-from hookline.kube.job_run import Ending
+from hookline.kube.jobs import JobEnd
 from hookline.pyagent.cluster import RunStream
 from hookline.symphony.job import AttemptStream
 from hookline.sympozium.cluster.ledger import InnerRecords, JournalWriter, Ledger
@@ -106,7 +106,7 @@ class OfARun:
     async def again(self) -> None: ...
 
     async def over(self) -> None:
-        await self.stream.closed(Ending(why="its pod was deleted"))
+        await self.stream.closed(JobEnd(why="its pod was deleted"))
 
     def missing(self) -> int:
         return self.stream._intake.missing  # pyright: ignore[reportPrivateUsage]

@@ -9,8 +9,7 @@ import pytest
 
 from hookline.kagent.controller import AgentController
 from hookline.kagent.objects import CONFIG_HASH, Pods
-from hookline.kube.errors import Conflict, NotThere
-from hookline.kube.kinds import KAGENT, MCP_SERVER, Kind, kind_of
+from hookline.kube.objects import KAGENT, MCP_SERVER, Conflict, Kind, NotThere, kind_of
 from tests.kagent.test_objects import AUDIT, HOOKS, MODEL, agent
 from tests.kube.memory_cluster import Object, PretendCluster, copied
 

@@ -8,15 +8,15 @@ import pytest
 import yaml
 
 from hookline.errors import FileError
+from hookline.kagent.agent import EVENTS
 from hookline.kagent.controller import condition_of, selected, selector_of
 from hookline.kagent.fetch import main as fetched
 from hookline.kagent.fetch import merged
 from hookline.kagent.keys import AGENT, MOST_HOOKS
 from hookline.kagent.objects import APPLIED, CONFIG_HASH, Compiled, Pods, compiled, has_hooks
 from hookline.kagent.system import load
-from hookline.kagent.types import EVENTS
 from hookline.kube.install import crds
-from hookline.kube.kinds import KAGENT, MCP_SERVER, MODEL_CONFIG, REMOTE_MCP_SERVER, Kind
+from hookline.kube.objects import KAGENT, MCP_SERVER, MODEL_CONFIG, REMOTE_MCP_SERVER, Kind
 from tests.fakes.images import MadeImage
 from tests.fakes.registry import FakeRegistry
 

@@ -8,18 +8,19 @@ from hookline.engine.declaration import HookDeclaration
 from hookline.engine.point import Point
 from hookline.errors import UsageError
 from hookline.images.reference import directory_name
-from hookline.kagent.hooks import (
+from hookline.kagent.agent import (
     TIMEOUT,
     HookConfig,
     RuntimeConfig,
     configured,
-    declared,
     directory,
+    planned,
+    runtime,
     searched,
 )
 from hookline.kagent.keys import MOST_HOOKS
+from hookline.kagent.load import declared
 from hookline.kagent.read import is_kagent, parse
-from hookline.kagent.resolve import planned, runtime
 from hookline.matcher import pattern
 
 SEED = """\
@@ -622,7 +623,8 @@ def test_an_mcp_server_of_the_file_is_a_command_here():
         + SERVER
     )
     (server,) = plan.servers
-    assert (server.name, server.command, server.args, server.env) == (
+    given = server.manifest
+    assert (given.name, given.command, given.args, given.env) == (
         "tools",
         "python3",
         ("server.py",),
@@ -635,7 +637,8 @@ def test_an_mcp_server_of_the_file_is_a_command_here():
 def test_a_remote_mcp_server_of_the_file_is_an_address_with_its_headers():
     text = agent(declarative="tools: [{mcpServer: {kind: RemoteMCPServer, name: far}}]") + REMOTE
     (server,) = the_plan(text, {"TOKEN": "t"}).servers
-    assert (server.url, server.timeout, server.transport, server.tools) == ("http://h/mcp", 90.0, "http", ())
+    given = server.manifest
+    assert (given.url, given.timeout, given.transport, server.tools) == ("http://h/mcp", 90.0, "http", ())
     assert server.headers == {"X-A": "a", "X-B": "t"}
     without = the_plan(text)
     assert without.servers[0].headers == {"X-A": "a"}
@@ -698,7 +701,7 @@ def test_the_variables_of_the_deployment_are_found_for_the_hooks():
 
 def test_reading_a_manifest_starts_and_opens_nothing():
     folder = Path(__file__).parents[2] / "src/hookline/kagent"
-    for name in ("__init__", "read", "keys", "hooks", "types", "resolve"):
+    for name in ("__init__", "read", "keys", "agent"):
         file = folder / f"{name}.py"
         source = file.read_text()
         assert not any(word in source for word in ("import os", "subprocess", "open(", "environ[")), file

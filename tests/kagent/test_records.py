@@ -28,8 +28,7 @@ from hookline.kagent import records as listening
 from hookline.kagent.controller import condition_of
 from hookline.kagent.records import Listener, Pace, PodRecords, source_of
 from hookline.kube.client import Cluster
-from hookline.kube.errors import ClusterError, Refused, Unreachable
-from hookline.kube.kinds import KAGENT
+from hookline.kube.objects import KAGENT, ApiRefused, ClusterError, Unreachable
 from tests.agent.test_a2a import sent, served
 from tests.kagent.test_controller import Watchable, keeping
 from tests.kagent.test_objects import MODEL, agent
@@ -94,7 +93,7 @@ class LoudCluster(Watchable):
         assert (namespace, container) == ("test", "kagent")
         self.asked.append(pod)
         if pod not in self.loud:
-            raise Refused(400, "container is waiting to start")
+            raise ApiRefused(400, "container is waiting to start")
         async with contextlib.aclosing(self.loud[pod].read()) as lines:
             async for line in lines:
                 yield line
@@ -611,7 +610,7 @@ async def test_a_line_without_an_end_does_not_fill_the_memory(tmp_path):
 async def test_a_refused_log_of_a_real_server_is_an_error_of_the_cluster(tmp_path):
     refused = answer(400, {"message": "container is waiting to start"})
     async with scripted(tmp_path, refused) as (_, file), Cluster.from_kubeconfig(file) as cluster:
-        with pytest.raises(Refused, match="waiting to start"):
+        with pytest.raises(ApiRefused, match="waiting to start"):
             async for _ in cluster.follow_log("p", "test", "kagent"):
                 pass
 

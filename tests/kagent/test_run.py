@@ -12,8 +12,8 @@ import pytest
 from hookline import HookBroke, Scripted
 from hookline.engine.context import Facts, HookContext
 from hookline.engine.point import Point
-from hookline.kagent.hooks import declared
-from hookline.kagent.load import live, program
+from hookline.kagent.fetch import program
+from hookline.kagent.load import declared, live
 from hookline.kagent.system import load
 from hookline.runners.local import LocalRunner
 from tests.fakes import FakeProvider

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from hookline.kube.install import crds
-from hookline.kube.kinds import ACCOUNT, NAMESPACE
+from hookline.kube.objects import ACCOUNT, NAMESPACE
 from tests.kube.kubectl import Kubectl
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,20 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hookline.kube.errors import AlreadyThere, Conflict, NotThere, Refused
-from hookline.kube.kinds import AGENT_RUN, CLAIM, JOB, POD, SANDBOX, SECRET, Kind, kind_of
+from hookline.kube.objects import (
+    AGENT_RUN,
+    CLAIM,
+    JOB,
+    POD,
+    SANDBOX,
+    SECRET,
+    AlreadyThere,
+    ApiRefused,
+    Conflict,
+    Kind,
+    NotThere,
+    kind_of,
+)
 
 Object = dict[str, Any]
 Key = tuple[str, str, str]
@@ -55,7 +67,7 @@ class PretendCluster:
         self.calls.append(f"create {kind.kind}/{head['name']}")
         why = self.refused.get(kind.kind) or self.refused.get(f"{kind.kind}/{head['name']}")
         if why:
-            raise Refused(403, why)
+            raise ApiRefused(403, why)
         _check(kind, made)
         if key in self.objects:
             raise AlreadyThere(409, f"{kind.plural} {head['name']!r} already exists")
@@ -454,7 +466,7 @@ def _check(kind: Kind, obj: Object) -> None:
     """What the real one would not take."""
     wrong = "; ".join(_wrong(kind, obj))
     if wrong:
-        raise Refused(422, wrong)
+        raise ApiRefused(422, wrong)
 
 
 def _wrong(kind: Kind, obj: Object) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from hookline.kube.cache import Store
 from hookline.kube.client import Cluster
-from hookline.kube.kinds import CONFIG_MAP
+from hookline.kube.objects import CONFIG_MAP
 from hookline.kube.transport import Patience
 from tests.kube.scripted_server import SILENCE, answer, scripted, status, stream
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hookline.kube.install import Installation, crds, objects
+from hookline.kube.install import Installation, all_objects, crds
 from tools.chart import CHART, stale, write
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +94,7 @@ def test_the_chart_renders_to_the_objects_of_the_manifest(helm, tmp_path, settin
     done = rendered(helm, tmp_path, {"image": settings.image, **values}, settings.namespace, "--include-crds")
     assert done.returncode == 0, done.stderr
     # The namespace is made by helm itself, with --create-namespace.
-    wanted = [each for each in objects(settings) if each["kind"] != "Namespace"]
+    wanted = [each for each in all_objects(settings) if each["kind"] != "Namespace"]
     assert by_name([each for each in yaml.safe_load_all(done.stdout) if each]) == by_name([*crds(), *wanted])
 
 

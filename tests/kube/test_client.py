@@ -6,8 +6,19 @@ import pytest
 
 from hookline.errors import FileError, UsageError
 from hookline.kube.client import Cluster
-from hookline.kube.errors import AlreadyThere, ClusterError, Conflict, Gone, NotThere, Refused, Unreachable
-from hookline.kube.kinds import AGENT_RUN, CONFIG_MAP, JOB, POD
+from hookline.kube.objects import (
+    AGENT_RUN,
+    CONFIG_MAP,
+    JOB,
+    POD,
+    AlreadyThere,
+    ApiRefused,
+    ClusterError,
+    Conflict,
+    Gone,
+    NotThere,
+    Unreachable,
+)
 from hookline.kube.transport import Patience
 from tests.kube.scripted_server import DRIBBLE, SILENCE, answer, chunked, scripted, status, stream
 
@@ -119,13 +130,13 @@ async def test_an_answer_that_is_no_object_is_no_answer(tmp_path, body):
 
 
 SAID = {
-    "403": (status(403, "configmaps is forbidden"), Refused, "configmaps is forbidden"),
-    "422": (status(422, "spec.task: Required value"), Refused, "spec.task: Required value"),
+    "403": (status(403, "configmaps is forbidden"), ApiRefused, "configmaps is forbidden"),
+    "422": (status(422, "spec.task: Required value"), ApiRefused, "spec.task: Required value"),
     "404": (status(404, 'configmaps "a" not found'), NotThere, "not found"),
     "409": (status(409, "the object has been modified"), Conflict, "has been modified"),
     "410": (status(410, "too old resource version"), Gone, "too old"),
-    "401 without JSON": (answer(401, b"who?", kind="text/plain"), Refused, "who?"),
-    "400 without a word": (answer(400, b""), Refused, "an empty answer with status 400"),
+    "401 without JSON": (answer(401, b"who?", kind="text/plain"), ApiRefused, "who?"),
+    "400 without a word": (answer(400, b""), ApiRefused, "an empty answer with status 400"),
     "a redirect": (answer(302, b"", Location="/login"), Unreachable, "status 302"),
 }
 
@@ -372,7 +383,7 @@ clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
 contexts: [{name: one, context: {cluster: c, namespace: mine}}, {name: two, context: {cluster: c}}]
 """
 WRONG = {
-    "no YAML": ("a: [", "kubeconfig:1: not YAML"),
+    "no YAML": ("a: [", "kubeconfig:1: this is not YAML"),
     "a list": ("[]", "a mapping with clusters, contexts and users"),
     "no name": ("clusters: [{cluster: {}}]", "clusters: each entry needs a name and a mapping 'cluster'"),
     "no mapping": ("users: [{name: a}]", "users: each entry needs a name and a mapping 'user'"),

@@ -9,8 +9,7 @@ import pytest
 from hookline.kube import cache, controller
 from hookline.kube.cache import Watch
 from hookline.kube.controller import Controller, Key, serve
-from hookline.kube.errors import NotThere, Unreachable
-from hookline.kube.kinds import CONFIG_MAP, SANDBOX, SECRET
+from hookline.kube.objects import CONFIG_MAP, SANDBOX, SECRET, NotThere, Unreachable
 from tests.kube.test_lease import Leases, until
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hookline.kube.install import Installation, crds, objects
+from hookline.kube.install import Installation, all_objects, crds
 from tests.kube.kubectl import Kubectl
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
@@ -32,7 +32,7 @@ def image(kubeconfig):
 
 
 def test_the_operators_own_container_starts_hookline(image, kubeconfig, tmp_path):
-    deployment = objects(Installation(image=image))[-1]
+    deployment = all_objects(Installation(image=image))[-1]
     pod = deployment["spec"]["template"]["spec"]
     del pod["serviceAccountName"]
     (container,) = pod["containers"]
@@ -50,5 +50,5 @@ def test_the_operators_own_container_starts_hookline(image, kubeconfig, tmp_path
         kubectl.ended("once")
         assert list(yaml.safe_load_all(kubectl.well("logs", "once"))) == [
             *crds(),
-            *objects(Installation(image=image)),
+            *all_objects(Installation(image=image)),
         ]

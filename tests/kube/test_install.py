@@ -17,7 +17,16 @@ import yaml
 from hookline.cli.operator import StartOptions
 from hookline.cli.parser import parse
 from hookline.errors import UsageError
-from hookline.kube.install import GRANTABLE, KAGENT_RULES, RULES, USER, Installation, arguments, crds, objects
+from hookline.kube.install import (
+    GRANTABLE,
+    KAGENT_RULES,
+    RULES,
+    USER,
+    Installation,
+    all_objects,
+    arguments,
+    crds,
+)
 from tests.kube.kubectl import Kubectl, missing
 from tests.sympozium.cluster.manifests import HOOK, run
 
@@ -42,13 +51,13 @@ NARROW = dataclasses.replace(
 
 
 def of_kind(settings, kind):
-    return [each for each in objects(settings) if each["kind"] == kind]
+    return [each for each in all_objects(settings) if each["kind"] == kind]
 
 
 def names(settings):
     return [
         (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"])
-        for each in objects(settings)
+        for each in all_objects(settings)
     ]
 
 
@@ -234,9 +243,9 @@ WORDS = (
 
 def test_the_command_prints_all_of_it():
     plain = hookline("operator", "manifest", "--image", PLAIN.image)
-    assert list(yaml.safe_load_all(plain.stdout)) == [*crds(), *objects(PLAIN)]
+    assert list(yaml.safe_load_all(plain.stdout)) == [*crds(), *all_objects(PLAIN)]
     narrow = hookline("operator", "manifest", *shlex.split(WORDS), "--without-crds", "--json")
-    assert json.loads(narrow.stdout) == {"apiVersion": "v1", "kind": "List", "items": objects(NARROW)}
+    assert json.loads(narrow.stdout) == {"apiVersion": "v1", "kind": "List", "items": all_objects(NARROW)}
 
 
 def test_the_definitions_are_printed_by_themselves():
@@ -286,7 +295,7 @@ def installed(kubeconfig, tmp_path_factory):
     found.define(crds())
     with found.namespace() as own, found.namespace() as watched:
         settings = dataclasses.replace(PLAIN, namespace=own.name, watched=(watched.name,), replicas=1)
-        found.well("apply", given=listed(objects(settings)))
+        found.well("apply", given=listed(all_objects(settings)))
         yield settings, found, watched
 
 
@@ -297,8 +306,8 @@ def listed(items):
 @pytest.mark.real
 def test_the_server_keeps_every_field_of_an_installation(installed):
     settings, kubectl, _ = installed
-    stored = json.loads(kubectl.well("get", "-o", "json", given=listed(objects(settings))))["items"]
-    assert missing(objects(settings), stored) == []
+    stored = json.loads(kubectl.well("get", "-o", "json", given=listed(all_objects(settings))))["items"]
+    assert missing(all_objects(settings), stored) == []
 
 
 @pytest.mark.real
@@ -307,9 +316,9 @@ def test_an_installation_for_all_namespaces_is_taken(kubeconfig, tmp_path):
     kubectl.define(crds())
     with kubectl.namespace() as own:
         settings = dataclasses.replace(PLAIN, namespace=own.name)
-        done = kubectl("apply", "--dry-run=server", given=listed(objects(settings)))
+        done = kubectl("apply", "--dry-run=server", given=listed(all_objects(settings)))
         assert done.code == 0, done.err
-        assert len(done.out.splitlines()) == len(objects(settings))
+        assert len(done.out.splitlines()) == len(all_objects(settings))
 
 
 @pytest.mark.real

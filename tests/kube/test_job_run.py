@@ -1,8 +1,7 @@
 """Jobs that several come to one after another: whose Job it is that is there, and whether it is whole."""
 
-from hookline.kube.job_run import end, started
-from hookline.kube.jobs import Task, job_of, secret_of
-from hookline.kube.kinds import JOB, SECRET
+from hookline.kube.jobs import Task, end, job_of, secret_of, started
+from hookline.kube.objects import JOB, SECRET
 from tests.kube.memory_cluster import PretendCluster
 
 

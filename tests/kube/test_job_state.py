@@ -5,8 +5,16 @@ from typing import Any
 
 import pytest
 
-from hookline.kube.job_state import Slot, Workload, WorkloadState, follow, pod_of
-from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
+from hookline.kube.pod_state import (
+    ContainerPhase,
+    ContainerState,
+    EndReason,
+    Slot,
+    Workload,
+    WorkloadState,
+    follow,
+    pod_of,
+)
 from tests.kube.memory_cluster import START, written
 from tests.kube.test_pod_state import RUNNING, WAITING, ended, pod
 
@@ -99,11 +107,11 @@ def test_a_pod_that_was_put_away_ends_what_was_known_to_run() -> None:
 def test_a_job_past_the_clusters_own_limit_is_timed_out() -> None:
     failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "too long"}
     found = followed(of_job(pod(RUNNING)), job={**JOB, "status": {"conditions": [failed]}})
-    assert found.seen[0].reason is Reason.TIMED_OUT
+    assert found.seen[0].reason is EndReason.TIMED_OUT
 
 
 def test_who_asks_for_an_end_gets_it_for_that_reason() -> None:
-    found = followed(of_job(pod(ended(), RUNNING)), stop=(Reason.SETTLED, ""))
+    found = followed(of_job(pod(ended(), RUNNING)), stop=(EndReason.SETTLED, ""))
     assert states(found) == ["exited", "settled"]
     assert found.made.ended
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from hookline.errors import UsageError
-from hookline.kube.errors import AlreadyThere, Conflict, NotThere, Unreachable
 from hookline.kube.lease import Lease, LeaseHeld, LeaseLost, claimed, may_take, released
+from hookline.kube.objects import AlreadyThere, Conflict, NotThere, Unreachable
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 600, tzinfo=UTC)
 

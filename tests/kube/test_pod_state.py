@@ -6,7 +6,7 @@ import pytest
 
 from hookline.kube.pod_state import (
     ContainerPhase,
-    Reason,
+    EndReason,
     any_running,
     container_state,
     evicted,
@@ -35,55 +35,55 @@ WAITING = {"waiting": {"reason": "PodInitializing"}}
 PUT_AWAY = {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}
 
 SEEN = {
-    "well": (pod(ended()), ContainerPhase.ENDED, 0, Reason.EXITED, ""),
-    "badly": (pod(ended(3)), ContainerPhase.ENDED, 3, Reason.EXITED, ""),
+    "well": (pod(ended()), ContainerPhase.ENDED, 0, EndReason.EXITED, ""),
+    "badly": (pod(ended(3)), ContainerPhase.ENDED, 3, EndReason.EXITED, ""),
     "for its memory": (
         pod(ended(137, reason="OOMKilled")),
         ContainerPhase.ENDED,
         137,
-        Reason.KILLED,
+        EndReason.KILLED,
         "OOMKilled: it passed its memory limit",
     ),
     "not begun": (
         pod(ended(128, reason="StartError", message="no such file: /x")),
         ContainerPhase.ENDED,
         None,
-        Reason.NOT_STARTED,
+        EndReason.NOT_STARTED,
         "no such file: /x",
     ),
     "with its pod": (
         pod(ended(137), deleted=True),
         ContainerPhase.ENDED,
         137,
-        Reason.KILLED,
+        EndReason.KILLED,
         "its pod was deleted",
     ),
-    "well in a pod that goes": (pod(ended(), deleted=True), ContainerPhase.ENDED, 0, Reason.EXITED, ""),
+    "well in a pod that goes": (pod(ended(), deleted=True), ContainerPhase.ENDED, 0, EndReason.EXITED, ""),
     "put away": (
         pod(ended(137), **PUT_AWAY),
         ContainerPhase.ENDED,
         137,
-        Reason.KILLED,
+        EndReason.KILLED,
         "Evicted: low on memory",
     ),
     "well before its pod was put away": (
         pod(ended(), ended(137), **PUT_AWAY),
         ContainerPhase.ENDED,
         0,
-        Reason.EXITED,
+        EndReason.EXITED,
         "",
     ),
     "unknown": (
         pod(ended(137, reason="ContainerStatusUnknown")),
         ContainerPhase.ENDED,
         137,
-        Reason.KILLED,
+        EndReason.KILLED,
         "ContainerStatusUnknown",
     ),
-    "running": (pod(RUNNING), ContainerPhase.RUNNING, None, Reason.EXITED, ""),
-    "waiting": (pod(WAITING), ContainerPhase.WAITING, None, Reason.EXITED, ""),
-    "never told of": (pod(), ContainerPhase.WAITING, None, Reason.EXITED, ""),
-    "of a pod without a status": ({"metadata": {}}, ContainerPhase.WAITING, None, Reason.EXITED, ""),
+    "running": (pod(RUNNING), ContainerPhase.RUNNING, None, EndReason.EXITED, ""),
+    "waiting": (pod(WAITING), ContainerPhase.WAITING, None, EndReason.EXITED, ""),
+    "never told of": (pod(), ContainerPhase.WAITING, None, EndReason.EXITED, ""),
+    "of a pod without a status": ({"metadata": {}}, ContainerPhase.WAITING, None, EndReason.EXITED, ""),
 }
 
 

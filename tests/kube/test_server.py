@@ -10,9 +10,20 @@ import yaml
 
 from hookline.kube.cache import Store
 from hookline.kube.client import Cluster
-from hookline.kube.errors import AlreadyThere, Conflict, NotThere, Refused, Unreachable
-from hookline.kube.kinds import ACCOUNT, CONFIG_MAP, LEASE, POD, SECRET, Kind
 from hookline.kube.lease import Lease
+from hookline.kube.objects import (
+    ACCOUNT,
+    CONFIG_MAP,
+    LEASE,
+    POD,
+    SECRET,
+    AlreadyThere,
+    ApiRefused,
+    Conflict,
+    Kind,
+    NotThere,
+    Unreachable,
+)
 from hookline.kube.transport import Patience
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -93,7 +104,7 @@ async def test_the_server_says_what_is_wrong(cluster, namespace):
     await cluster.create(config_map(namespace))
     with pytest.raises(AlreadyThere, match='"a" already exists'):
         await cluster.create(config_map(namespace))
-    with pytest.raises(Refused, match=r"metadata\.name: Invalid value") as told:
+    with pytest.raises(ApiRefused, match=r"metadata\.name: Invalid value") as told:
         await cluster.create(config_map(namespace, "A_b"))
     assert told.value.status == 422
     with pytest.raises(NotThere, match="not found"):
@@ -209,11 +220,11 @@ async def test_a_pod_acts_as_its_account_and_reads_its_token_anew(cluster, names
     (account / "token").write_text("not.a.token")
     async with Cluster.from_kubeconfig(account=str(account)) as inside:
         assert inside.namespace == namespace
-        with pytest.raises(Refused) as told:
+        with pytest.raises(ApiRefused) as told:
             await inside.get(CONFIG_MAP, "a", namespace)
         assert told.value.status == 401
         (account / "token").write_text(token)
-        with pytest.raises(Refused, match='cannot get resource "configmaps"') as told:
+        with pytest.raises(ApiRefused, match='cannot get resource "configmaps"') as told:
             await inside.get(CONFIG_MAP, "a", namespace)
         assert told.value.status == 403
         await grant(cluster, namespace)
@@ -221,7 +232,7 @@ async def test_a_pod_acts_as_its_account_and_reads_its_token_anew(cluster, names
         async def granted():
             try:
                 return await inside.get(CONFIG_MAP, "a", namespace)
-            except Refused:
+            except ApiRefused:
                 return None
 
         assert (await until(granted))["data"] == {"x": "1"}

@@ -7,7 +7,7 @@ from hookline.engine.point import Scope, Status
 from hookline.engine.record import Begun, Ended
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.journal.stream import LineReader, Message, Sender
-from hookline.kube.job_run import Ending
+from hookline.kube.jobs import JobEnd
 from hookline.pyagent.cluster import RunStream, _Sent  # pyright: ignore[reportPrivateUsage]
 
 KUBERNETES = ("--on", "kubernetes")
@@ -142,7 +142,7 @@ async def test_an_answer_that_was_lost_with_its_log_is_no_success(told, capsys):
     stream = RunStream(journal, "kubernetes:a/b at c", None, quiet=True)
     for line in lines:
         await stream.printed(line.removesuffix("\n"))
-    ending = Ending(exit_code=0)
+    ending = JobEnd(exit_code=0)
     await stream.closed(ending)
     [ended] = [each for each in journal.records("r1") if isinstance(each, Ended)]
     if told:

@@ -92,6 +92,7 @@ async def test_every_request_that_codex_may_make_gets_an_answer_that_it_can_read
 @pytest.mark.rule("O20", "M56", "M57", "M58")
 async def test_whatever_we_send_is_as_the_schema_says(schemas, codex, codex_home, tmp_path):
     kept = tmp_path / "kept.jsonl"
+    kinds: list[str] = []
     between = [sys.executable, Path(__file__).with_name("codex_proxy.py"), kept, ""]
     hooks = {"Stop": [{"hooks": [{"type": "command", "command": "true", "timeout": 600}]}]}
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "CODEX_HOME": str(codex_home)}
@@ -104,11 +105,12 @@ async def test_whatever_we_send_is_as_the_schema_says(schemas, codex, codex_home
             read_timeout=60,
             hooks=hooks,
         )
-        place = AgentPlace(workspace=str(tmp_path), env=env, tell=lambda _: None)
+        place = AgentPlace(workspace=str(tmp_path), env=env, tell=lambda told: kinds.append(told.kind))
         session = await agent.open(place)
         assert await session.turn("go") == "done"
         second = asyncio.ensure_future(session.turn("and on"))
-        while len(provider.requests) < 3:
+        # A turn can be interrupted once its id is known.
+        while len(provider.requests) < 3 or kinds.count("session_started") < 2:
             assert not second.done(), second.result()
             await asyncio.sleep(0.02)
         second.cancel()

@@ -2,22 +2,22 @@
 
 import pytest
 
-from hookline.kube.job_run import Ending
-from hookline.kube.pod_state import Reason
+from hookline.kube.jobs import JobEnd
+from hookline.kube.pod_state import EndReason
 from hookline.symphony.cluster import workflow_id
 from hookline.symphony.job import Over
 from hookline.symphony.read import read
 
 EVICTED = "Evicted: The node was low on resource: ephemeral-storage."
-KILLED = Ending(why="its pod was deleted", reason=Reason.KILLED)
+KILLED = JobEnd(why="its pod was deleted", reason=EndReason.KILLED)
 
 
 @pytest.mark.parametrize(
     ("over", "outcome", "error"),
     [
-        (Over(ending=Ending(exit_code=0), said={"outcome": "ok"}), "ok", None),
+        (Over(ending=JobEnd(exit_code=0), said={"outcome": "ok"}), "ok", None),
         (
-            Over(ending=Ending(exit_code=1), said={"outcome": "timed_out", "error": "late"}),
+            Over(ending=JobEnd(exit_code=1), said={"outcome": "timed_out", "error": "late"}),
             "timed_out",
             "late",
         ),
@@ -25,24 +25,24 @@ KILLED = Ending(why="its pod was deleted", reason=Reason.KILLED)
         # It had the time for its end hooks.
         (Over(ending=KILLED, said={"outcome": "cancelled"}), "cancelled", "its pod was deleted"),
         (Over(ending=KILLED, said={"outcome": "cancelled"}, stopped=True), "cancelled", None),
-        (Over(ending=Ending(why=EVICTED, reason=Reason.KILLED)), "failed", EVICTED),
+        (Over(ending=JobEnd(why=EVICTED, reason=EndReason.KILLED)), "failed", EVICTED),
         (
-            Over(ending=Ending(why="OOMKilled: it passed its memory limit", reason=Reason.KILLED)),
+            Over(ending=JobEnd(why="OOMKilled: it passed its memory limit", reason=EndReason.KILLED)),
             "failed",
             "OOMKilled: it passed its memory limit",
         ),
         (
-            Over(ending=Ending(why="the image 'x' cannot be had: gone", began=False)),
+            Over(ending=JobEnd(why="the image 'x' cannot be had: gone", began=False)),
             "failed",
             "its pod never began: the image 'x' cannot be had: gone",
         ),
         (
-            Over(ending=Ending(exit_code=2), last="No such command 'attempt'."),
+            Over(ending=JobEnd(exit_code=2), last="No such command 'attempt'."),
             "failed",
             "its program ended with 2 and did not say how: No such command 'attempt'.",
         ),
         (
-            Over(ending=Ending(exit_code=1), said={"outcome": "failed", "error": "no", "full": True}),
+            Over(ending=JobEnd(exit_code=1), said={"outcome": "failed", "error": "no", "full": True}),
             "failed",
             "no; the workspace's volume is full (claim c); free some space or make it larger",
         ),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline.errors import FileError
-from hookline.kube.pod_state import Reason
+from hookline.kube.pod_state import EndReason
 from hookline.sympozium.environment import (
     MOST_RESULT,
     after_run,
@@ -230,31 +230,31 @@ def test_output_without_a_marker_has_no_result_and_half_a_marker_is_wrong():
 @pytest.mark.parametrize(
     ("code", "result", "reason", "expected"),
     [
-        (0, Result(status="success", response="a"), Reason.EXITED, ("a", "", None)),
-        (0, None, Reason.EXITED, ("", "", None)),
-        (0, Result(status="skipped", response=" idle \n"), Reason.EXITED, ("", "", "idle")),
-        (0, Result(status="skipped"), Reason.EXITED, ("", "", "preRun hook requested skip")),
+        (0, Result(status="success", response="a"), EndReason.EXITED, ("a", "", None)),
+        (0, None, EndReason.EXITED, ("", "", None)),
+        (0, Result(status="skipped", response=" idle \n"), EndReason.EXITED, ("", "", "idle")),
+        (0, Result(status="skipped"), EndReason.EXITED, ("", "", "preRun hook requested skip")),
         (
             1,
             Result(status="skipped", response="x"),
-            Reason.EXITED,
+            EndReason.EXITED,
             ("x", "agent exited with code 1: last", None),
         ),
-        (2, None, Reason.EXITED, ("", "agent exited with code 2: last", None)),
-        (1, Result(status="error", error="no"), Reason.EXITED, ("", "no", None)),
+        (2, None, EndReason.EXITED, ("", "agent exited with code 2: last", None)),
+        (1, Result(status="error", error="no"), EndReason.EXITED, ("", "no", None)),
         (
             3,
             Result(status="success", response="a"),
-            Reason.EXITED,
+            EndReason.EXITED,
             ("a", "agent exited with code 3: last", None),
         ),
-        (0, Result(status="success", response="a"), Reason.TIMED_OUT, ("a", "", None)),
+        (0, Result(status="success", response="a"), EndReason.TIMED_OUT, ("a", "", None)),
     ],
 )
 def test_how_an_agent_ended_follows_from_its_code_and_what_it_left(code, result, reason, expected):
     made = ended(code, result, reason=reason, tail="first\nlast\n")
     assert (made.result, made.error, made.skipped) == expected
-    assert made.succeeded is (code == 0 and reason is Reason.EXITED and not made.error)
+    assert made.succeeded is (code == 0 and reason is EndReason.EXITED and not made.error)
 
 
 def test_tokens_are_added_up():

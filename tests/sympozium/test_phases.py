@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
+from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium.phases import (
     NO_VERDICT,
     AgentSeen,
@@ -34,7 +34,7 @@ from hookline.sympozium.types import HookSpec, Lifecycle
 
 OK = ContainerState(state=ContainerPhase.ENDED, exit_code=0)
 BAD = ContainerState(state=ContainerPhase.ENDED, exit_code=3)
-LATE = ContainerState(state=ContainerPhase.ENDED, reason=Reason.TIMED_OUT)
+LATE = ContainerState(state=ContainerPhase.ENDED, reason=EndReason.TIMED_OUT)
 BUSY = ContainerState(state=ContainerPhase.RUNNING)
 ANSWERED = AgentSeen(state=ContainerPhase.ENDED, exit_code=0, result="fine")
 CRASHED = AgentSeen(state=ContainerPhase.ENDED, exit_code=7)
@@ -65,7 +65,7 @@ PRE, AGENT, POST = Stage.PRE_RUN, Stage.AGENT, Stage.POST_RUN
         (NONE, Seen(agent=ANSWERED), "Succeeded", None),
         (NONE, Seen(agent=CRASHED), "Failed", None),
         (NONE, Seen(stopped="cancelled"), "Failed", None),
-        (NONE, Seen(agent=replace(ANSWERED, reason=Reason.TIMED_OUT)), "Failed", None),
+        (NONE, Seen(agent=replace(ANSWERED, reason=EndReason.TIMED_OUT)), "Failed", None),
         (NONE, Seen(agent=replace(ANSWERED, error="no")), "Failed", None),
         (BEFORE, Seen(), "Pending", Start(PRE, 0)),
         (BEFORE, Seen(pre_run=(BUSY,)), "Pending", None),
@@ -116,7 +116,7 @@ def test_a_skip_counts_when_preRun_is_through_and_nothing_runs_after_it(seen, is
         (Seen(pre_run=(OK, OK), agent=ANSWERED), 0, ""),
         (Seen(pre_run=(OK, OK), agent=CRASHED), 7, "agent exited with code 7"),
         (Seen(pre_run=(OK, OK), agent=replace(ANSWERED, error="no money")), 1, "no money"),
-        (Seen(pre_run=(OK, OK), agent=replace(CRASHED, reason=Reason.TIMED_OUT)), 7, "timeout"),
+        (Seen(pre_run=(OK, OK), agent=replace(CRASHED, reason=EndReason.TIMED_OUT)), 7, "timeout"),
         (Seen(pre_run=(OK, BAD)), 1, "preRun hook 'h1' failed: exit code 3"),
         (Seen(pre_run=(LATE,)), 1, "preRun hook 'h0' failed: passed its limit of 5 s"),
         (Seen(stopped="cancelled"), 1, "cancelled"),
@@ -223,7 +223,8 @@ def test_a_gate_runs_first_holds_the_answer_and_costs_no_other_hook_its_turn():
     assert gate_settled(GATED, seen)
     assert not gate_settled(GATED, replace(seen, verdict=said("rewrite", digest=digest("x"))))
     seen = replace(
-        seen, post_run=(ContainerState(), ContainerState(state=ContainerPhase.ENDED, reason=Reason.SETTLED))
+        seen,
+        post_run=(ContainerState(), ContainerState(state=ContainerPhase.ENDED, reason=EndReason.SETTLED)),
     )
     assert due(GATED, seen) == Start(POST, 0)
     assert result_for_hooks(GATED, seen, GATED.post_run[0]) == "better"
@@ -234,7 +235,9 @@ def test_a_gate_runs_first_holds_the_answer_and_costs_no_other_hook_its_turn():
     assert conditions(GATED, seen) == ()
 
 
-ENDS = st.sampled_from([OK, BAD, LATE, ContainerState(state=ContainerPhase.ENDED, reason=Reason.NOT_STARTED)])
+ENDS = st.sampled_from(
+    [OK, BAD, LATE, ContainerState(state=ContainerPhase.ENDED, reason=EndReason.NOT_STARTED)]
+)
 AGENT_ENDS = st.sampled_from(
     [ANSWERED, CRASHED, replace(ANSWERED, skipped="nothing"), replace(ANSWERED, error="e")]
 )

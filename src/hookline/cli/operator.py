@@ -107,7 +107,7 @@ class ManifestOptions(OperatorOptions):
 
 
 def manifest(options: ManifestOptions) -> int:
-    from hookline.kube.install import Installation, crds, objects
+    from hookline.kube.install import Installation, all_objects, crds
 
     check(options)
     settings = Installation(
@@ -126,7 +126,7 @@ def manifest(options: ManifestOptions) -> int:
         kagent_selector=options.kagent_selector,
         plain_registries=options.plain_registry,
     )
-    print_objects([*([] if options.without_crds else crds()), *objects(settings)], as_json=options.json)
+    print_objects([*([] if options.without_crds else crds()), *all_objects(settings)], as_json=options.json)
     return 0
 
 

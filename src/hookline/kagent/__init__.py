@@ -1,10 +1,12 @@
-"""kagent's manifests: an `Agent` with `spec.hooks`, and the objects in the same file that it names.
+"""kagent's manifests: an `Agent` with `spec.hooks`, and the objects in the same file or cluster that it names.
 
-objects   what a file holds, as values: agents with their hooks, models, MCP servers
-agents    reads an `Agent`
-reading   reads a file, and every object in it
-hooks     what reaches the runtime of each hook, and the hooks as declarations
-planning  what one agent comes to on this machine; what only a cluster has is told, with what to do here
-
-Nothing is started or fetched here: values in, values out.
+system      the room as `hookline` finds it
+agent       an agent as values: what its manifests say, its hooks, and what it comes to on this machine
+keys        the keys of an `Agent`
+read        reads a file, and every object in it; gathers what an agent of a cluster refers to
+load        an agent made live: its model, its tools and its hooks
+fetch       the images of hooks in a folder, here and in the container `hooks-init`
+objects     an agent as objects of a cluster
+controller  looks after the agents of a cluster
+records     what their pods tell of their runs, in the operator's journal
 """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -24,42 +24,27 @@ from hookline.kagent.objects import (
     compiled,
     has_hooks,
 )
+from hookline.kagent.read import KINDS
 from hookline.kagent.records import Listener
+from hookline.kube import objects
 from hookline.kube.cache import Watch
 from hookline.kube.client import Cluster
 from hookline.kube.controller import Controller, Key
-from hookline.kube.errors import AlreadyThere, Conflict, NotThere, Refused
-from hookline.kube.fields import is_owned, items, mapping, within
-from hookline.kube.kinds import (
-    ACCOUNT,
-    DEPLOYMENT,
-    KAGENT,
-    MCP_SERVER,
-    MODEL_CONFIG,
-    POD,
-    REMOTE_MCP_SERVER,
-    SECRET,
-    SERVICE,
-    Kind,
-    kind_of,
-)
+from hookline.kube.objects import Fields, Kind, Object, is_owned, items, kind_of, mapping, within
 from hookline.kube.pod_state import trouble
 from hookline.times import utc_text
 
 logger = logging.getLogger("hookline.kube")
 
-Object = dict[str, Any]
-
 _OWN = f"app=kagent,app.kubernetes.io/managed-by={MANAGER}"
-_THEIRS = (KAGENT, MODEL_CONFIG, REMOTE_MCP_SERVER, MCP_SERVER)
-_LABELLED = (DEPLOYMENT, POD)
+_LABELLED = (objects.DEPLOYMENT, objects.POD)
 _WATCHES = (
-    *(Watch(kind, optional=True) for kind in _THEIRS),
+    *(Watch(kind, optional=True) for kind in KINDS.values()),
     *(Watch(kind, _OWN) for kind in _LABELLED),
 )
-_MADE = (DEPLOYMENT, SERVICE, SECRET, ACCOUNT)
+_MADE = (objects.DEPLOYMENT, objects.SERVICE, objects.SECRET, objects.ACCOUNT)
 # Of these a part is the cluster's own: an address, a token.
-_PATCHED = (SERVICE, ACCOUNT)
+_PATCHED = (objects.SERVICE, objects.ACCOUNT)
 _LONGEST_MESSAGE = 4000
 _FALLBACK = 2048
 """Bytes of a log that the kubelet takes for a message."""
@@ -82,7 +67,7 @@ def selector_of(text: str) -> tuple[str, str] | None:
     return label, value
 
 
-def selected(agent: Mapping[str, Any], selector: tuple[str, str] | None) -> bool:
+def selected(agent: Fields, selector: tuple[str, str] | None) -> bool:
     """True if the agent is ours to run: it has the label, or where none is given, it has hooks."""
     if selector is None:
         return has_hooks(agent)
@@ -111,27 +96,27 @@ class AgentController(Controller):
         return () if self._listener is None else (self._listener.run(),)
 
     def on_change(self, kind: Kind, before: Object | None, after: Object | None) -> None:
-        if kind is POD and self._listener is not None:
+        if kind is objects.POD and self._listener is not None:
             self._listener.wake()
         super().on_change(kind, before, after)
 
     def keys(self) -> Iterator[Key]:
-        return map(Key.of, self.caches.all(KAGENT))
+        return map(Key.of, self.caches.all(objects.KAGENT))
 
     def keys_for(self, kind: Kind, before: Object | None, after: Object | None) -> Iterator[Key]:
         key = Key.of(after or before or {})
         if kind in _LABELLED:
-            agent = within(after or before or {}, "metadata", "labels").get(LABEL)
-            yield Key(KAGENT.kind, key.namespace, str(agent or key.name))
+            namespace, agent = _agent_key(after or before or {})
+            yield Key(objects.KAGENT.kind, namespace, agent or key.name)
             return
-        if kind is KAGENT:
+        if kind is objects.KAGENT:
             yield key
         if (before or {}).get("spec") != (after or {}).get("spec"):
             # Others of the namespace may refer to it.
             yield from (each for each in self.keys() if each.namespace == key.namespace)
 
     async def reconcile(self, key: Key) -> None:
-        agent = self.caches.get(KAGENT, key.namespace, key.name)
+        agent = self.caches.get(objects.KAGENT, key.namespace, key.name)
         if agent is None or agent["metadata"].get("deletionTimestamp"):
             return
         if not selected(agent, self._selector):
@@ -145,9 +130,9 @@ class AgentController(Controller):
             return
         try:
             taken = [each for obj in made.objects if (each := await self._put(agent, obj))]
-        except (Conflict, NotThere):
+        except (objects.Conflict, objects.NotThere):
             raise
-        except Refused as exc:
+        except objects.ApiRefused as exc:
             await self._tell(agent, Condition("Accepted", False, "Refused", str(exc)))
             raise
         if taken:
@@ -162,7 +147,7 @@ class AgentController(Controller):
         kind, head = kind_of(wanted), wanted["metadata"]
         have = await self.cluster.get(kind, head["name"], head["namespace"])
         if have is None:
-            with contextlib.suppress(AlreadyThere):
+            with contextlib.suppress(objects.AlreadyThere):
                 self.caches.put(await self.cluster.create(wanted))
                 logger.info("%s %s/%s: made its %s", *Key.of(agent), kind.kind)
                 return ""
@@ -196,36 +181,40 @@ class AgentController(Controller):
 
     async def _tell(self, agent: Object, accepted: Condition) -> None:
         _, namespace, name = Key.of(agent)
-        pods = [
-            each for each in self.caches.all(POD) if within(each, "metadata", "labels").get(LABEL) == name
-            and each["metadata"]["namespace"] == namespace
-        ]  # fmt: skip
+        pods = [each for each in self.caches.all(objects.POD) if _agent_key(each) == (namespace, name)]
         ready = condition_of(self._deployment(agent), pods)
         if not accepted.status and ready.status:
             ready = Condition("Ready", False, accepted.reason, "not what the agent says now; see Accepted")
         status = _status(agent, [accepted, ready])
         if status != within(agent, "status"):
-            told = await self.cluster.patch(KAGENT, name, namespace, {"status": status}, subresource="status")
+            told = await self.cluster.patch(
+                objects.KAGENT, name, namespace, {"status": status}, subresource="status"
+            )
             self.caches.put(told)
 
     def _speaking(self) -> list[Object]:
         """The pods whose runs are told here; those of an agent that is no longer ours have their last words too."""
-        return [pod for pod in self.caches.all(POD) if self._is_heard(pod)]
+        return [pod for pod in self.caches.all(objects.POD) if self._is_heard(pod)]
 
     def _is_heard(self, pod: Object) -> bool:
         if self._listener is not None and self._listener.follows(pod):
             return True
-        name = str(within(pod, "metadata", "labels").get(LABEL) or "")
-        agent = self.caches.get(KAGENT, Key.of(pod).namespace, name)
+        agent = self.caches.get(objects.KAGENT, *_agent_key(pod))
         return agent is None or selected(agent, self._selector)
 
     def _deployment(self, agent: Object) -> Object | None:
         _, namespace, name = Key.of(agent)
-        have = self.caches.get(DEPLOYMENT, namespace, name)
+        have = self.caches.get(objects.DEPLOYMENT, namespace, name)
         return have if have is not None and _is_ours(have, agent) else None
 
 
-def condition_of(deployment: Mapping[str, Any] | None, pods: Sequence[Mapping[str, Any]]) -> Condition:
+def _agent_key(obj: Fields) -> tuple[str, str]:
+    """The namespace and name of the agent that an object was made for, by its label."""
+    head = within(obj, "metadata")
+    return str(head.get("namespace") or ""), str(within(head, "labels").get(LABEL) or "")
+
+
+def condition_of(deployment: Fields | None, pods: Sequence[Fields]) -> Condition:
     """The condition Ready: that the newest pods serve, or why not, in the words of the cluster or the container."""
     if deployment is None:
         return Condition("Ready", False, "NotMade", "there are no pods for it yet")
@@ -243,7 +232,7 @@ def condition_of(deployment: Mapping[str, Any] | None, pods: Sequence[Mapping[st
     return Condition("Ready", False, "Starting", f"{there} of {wanted} pods serve")
 
 
-def _failure_of(pod: Mapping[str, Any]) -> tuple[str, str] | None:
+def _failure_of(pod: Fields) -> tuple[str, str] | None:
     status = within(pod, "status")
     for key in ("initContainerStatuses", "containerStatuses"):
         for each in items(status.get(key)):
@@ -267,7 +256,7 @@ def _readable(log: str) -> str:
     return "\n".join(line for line in shown if line).strip()[-_LONGEST_MESSAGE:]
 
 
-def _status(agent: Mapping[str, Any], conditions: Sequence[Condition]) -> Object:
+def _status(agent: Fields, conditions: Sequence[Condition]) -> Object:
     """With the moments of those that say the same as before."""
     before = {str(each.get("type")): each for each in items(within(agent, "status").get("conditions"))}
     generation = agent["metadata"].get("generation") or 0
@@ -289,6 +278,6 @@ def _status(agent: Mapping[str, Any], conditions: Sequence[Condition]) -> Object
     return {"observedGeneration": generation, "conditions": told}
 
 
-def _is_ours(obj: Mapping[str, Any], agent: Mapping[str, Any]) -> bool:
+def _is_ours(obj: Fields, agent: Fields) -> bool:
     label = within(obj, "metadata", "labels").get("app.kubernetes.io/managed-by")
     return label == MANAGER and is_owned(obj, agent["metadata"]["uid"])

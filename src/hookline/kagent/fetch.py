@@ -12,15 +12,23 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from hookline.errors import FileError, HooklineError, UsageError
-from hookline.images.fetch import Fetched, fetch
+from hookline.kagent.agent import FOLDER, directory
+from hookline.runners import Mount
+from hookline.runners.lookup import script_of
 
+if TYPE_CHECKING:
+    from hookline.images.fetch import Fetched
+
+VARIABLE = "KAGENT_HOOKS_FOLDER"
 _KEPT = ".images"
 _KEY = "auths"
 
@@ -45,6 +53,72 @@ def main(words: Sequence[str], environ: Mapping[str, str], said: Callable[[str],
     return 0
 
 
+@asynccontextmanager
+async def hooks_folder(
+    refs: Sequence[str],
+    sources: Mapping[str, str],
+    environ: Mapping[str, str],
+    told: Callable[[str], None],
+) -> AsyncGenerator[tuple[str, list[str]]]:
+    """The folder with the contents of the hooks' images, each under its name, for as long as they are needed, and notes on them.
+
+    What is in `KAGENT_HOOKS_FOLDER` already is taken from there; the rest is fetched, each image once.
+    """
+    ready = _materialised(refs, environ)
+    if len(ready) == len(refs) and not sources:
+        yield environ.get(VARIABLE) or FOLDER, []
+        return
+    from hookline.images.cache import default_folder
+    from hookline.images.fetch import fetch
+    from hookline.images.links import shown
+
+    images = await fetch(
+        refs,
+        cache=default_folder(environ),
+        environ=environ,
+        base=Path(),
+        sources={**ready, **sources},
+        told=told,
+    )
+    taken = [f"image {each.ref} is {each.digest}" for each in images]
+    for text in taken:
+        told(text)
+    with (
+        tempfile.TemporaryDirectory(prefix="hookline-") as place,
+        shown(images, Path(place, "hooks")) as folder,
+    ):
+        more = [f"image {each.ref}: {note}" for each in images for note in each.notes]
+        yield str(folder), [*taken, *more]
+
+
+def program(
+    argv: Sequence[str], folder: str, path: str | None, *, here: str = "", own_programs: bool = False
+) -> list[str]:
+    """The arguments that are started for a command: a program of the image first, then one on PATH; a script only of the image.
+
+    The agent's own folder is looked at for neither, for the agent may write there. `here` is where the image's folder
+    is on this machine, if not there. With `own_programs` those on PATH are another system's, which is not looked at.
+    """
+    first, *rest = argv
+    if not os.path.isabs(first):
+        there = os.path.exists(os.path.join(here or folder, first))
+        found = own_programs or shutil.which(first, path=path) is not None
+        if there or "/" in first or not found:
+            return [os.path.join(folder, first), *rest]
+    script = script_of([first, *rest])
+    if script is None or os.path.isabs(script):
+        return [first, *rest]
+    at = rest.index(script)
+    return [first, *rest[:at], os.path.join(folder, script), *rest[at + 1 :]]
+
+
+def mounts(refs: Iterable[str], folder: str) -> Iterable[Mount]:
+    """Each image in /hooks, to be read only. What a name in `folder` leads to is mounted, for inside it is no link."""
+    for name in map(directory, refs):
+        source = os.path.realpath(os.path.join(folder, name))
+        yield Mount(target=f"{FOLDER}/{name}", source=source, read_only=True)
+
+
 async def put(
     names: Mapping[str, str],
     folder: Path,
@@ -55,6 +129,8 @@ async def put(
     told: Callable[[str], None] = lambda _text: None,
 ) -> list[Fetched]:
     """Each image by its reference, so that `folder/NAME` has its files; NAME is what `names` says."""
+    from hookline.images.fetch import fetch
+
     with tempfile.TemporaryDirectory(prefix="hookline-") as scratch:
         known = {**environ}
         if logins:
@@ -88,6 +164,15 @@ def merged(logins: Sequence[Path], told: Callable[[str], None]) -> dict[str, Any
         for registry, entry in cast("dict[str, Any]", entries).items():
             auths.setdefault(registry, entry)
     return {_KEY: auths}
+
+
+def _materialised(refs: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The images that somebody has put into the folder of hooks already, as an init container does."""
+    folder = environ.get(VARIABLE)
+    if not folder:
+        return {}
+    places = {ref: os.path.realpath(os.path.join(folder, directory(ref))) for ref in refs}
+    return {ref: place for ref, place in places.items() if os.path.isdir(place)}
 
 
 def _lead(link: Path, target: Path) -> None:

@@ -10,8 +10,17 @@ from typing import Any, cast
 from hookline.claude.events import meant as meant_event
 from hookline.engine.point import Scope
 from hookline.errors import FileError, UsageError
-from hookline.kagent.hooks import TIMEOUT, directory, searched
-from hookline.kagent.types import CORE, EVENTS, TYPE, HookSpec, ToolReference, ValueFrom
+from hookline.kagent.agent import (
+    CORE,
+    EVENTS,
+    TIMEOUT,
+    TYPE,
+    HookEntry,
+    ToolReference,
+    ValueFrom,
+    directory,
+    searched,
+)
 from hookline.source import Wrong
 from hookline.table import (
     UNSET,
@@ -20,7 +29,6 @@ from hookline.table import (
     InMapping,
     Key,
     Node,
-    Reader,
     Table,
     filled,
     ignore,
@@ -30,6 +38,7 @@ from hookline.table import (
     text,
     texts,
     unread,
+    word,
 )
 
 MOST_HOOKS = 20
@@ -45,18 +54,6 @@ class AgentFindings(Findings):
     def __init__(self) -> None:
         super().__init__()
         self.broken: list[FileError] = []
-
-
-def _known(*words: str) -> Reader:
-    """A type of a short list, which is told as a whole."""
-
-    def read(node: Node) -> str:
-        found = text(node)
-        if found and found not in words:
-            raise Wrong(f"unknown type {found!r}; known: {', '.join(words)}")
-        return found or UNSET
-
-    return read
 
 
 def _not_here(message: str) -> Key:
@@ -97,7 +94,7 @@ def _command(node: Node) -> str:
     return command
 
 
-def _hooks(node: Node) -> tuple[HookSpec, ...]:
+def _hooks(node: Node) -> tuple[HookEntry, ...]:
     count = len(node.of_list)
     if count > MOST_HOOKS:
         node.wrong(f"is one of {count} hooks; an agent has at most {MOST_HOOKS}", MOST_HOOKS)
@@ -105,7 +102,7 @@ def _hooks(node: Node) -> tuple[HookSpec, ...]:
     return InList(_HOOK, lambda each, values: _hook(each, values, refs), "- ref: ...", MOST_HOOKS)(node)
 
 
-def _hook(node: Node, values: dict[str, Any], refs: dict[str, str]) -> HookSpec | None:
+def _hook(node: Node, values: dict[str, Any], refs: dict[str, str]) -> HookEntry | None:
     ref = values.get("ref", "")
     # Two images may not share a folder; the same one may be named again.
     name, first = directory(ref), refs.setdefault(directory(ref), ref)
@@ -116,7 +113,7 @@ def _hook(node: Node, values: dict[str, Any], refs: dict[str, str]) -> HookSpec 
     if not node.is_sound:
         return None
     broken = _broken(node, values["event"], values.get("matcher", ""))
-    return HookSpec(**values, broken=broken, source=node.source)
+    return HookEntry(**values, broken=broken, source=node.source)
 
 
 def _broken(node: Node, event: str, matcher: str) -> str | None:
@@ -168,8 +165,8 @@ def _variable(node: Node, values: dict[str, Any]) -> tuple[str, str | ValueFrom]
 
 
 def _reference(node: Node, source: Node, name: str) -> ValueFrom | None:
-    for word, kind in (("secretKeyRef", "Secret"), ("configMapKeyRef", "ConfigMap")):
-        ref = source.mapping(word)
+    for field, kind in (("secretKeyRef", "Secret"), ("configMapKeyRef", "ConfigMap")):
+        ref = source.mapping(field)
         if ref is not None:
             key = ref.get("key", text, needed="it names the key")
             asked = node.problem("", "name")
@@ -236,7 +233,7 @@ _HOOK = Table(
             needed="it names the image that the command is in, such as ghcr.io/org/security-hooks:v1.0",
         ),
         "event": Key(_event, needed=f"it is one of {', '.join(EVENTS)}"),
-        "type": Key(_known(TYPE)),
+        "type": Key(word(TYPE, called="type")),
         "matcher": Key(text),
         "command": Key(_command, needed=_COMMAND),
     },
@@ -258,7 +255,7 @@ _HOOK = Table(
 )
 _VALUE = Table(
     {
-        "type": Key(_known(*CORE)),
+        "type": Key(word(*CORE, called="type")),
         "name": Key(text, needed="it names the object"),
         "key": Key(text, needed="it names the key in it"),
     },
@@ -331,7 +328,7 @@ _DECLARATIVE = Table(
 )
 AGENT = Table(
     {
-        "type": Key(_known("Declarative", "BYO")),
+        "type": Key(word("Declarative", "BYO", called="type")),
         "declarative": Key(InMapping(_DECLARATIVE, _declarative)),
         "byo": Key(unread),
         "description": Key(text),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import shutil
-import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -22,22 +22,33 @@ from hookline.claude.tools import kind_of
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.declaration import Declaration, HookDeclaration
 from hookline.engine.hook import Handler, Hook, OnError
-from hookline.engine.point import Point
+from hookline.engine.point import Point, Scope
 from hookline.engine.result import HookResult
 from hookline.errors import FileError, HookBroke, UsageError
-from hookline.kagent.hooks import FOLDER, FORMAT, declared, directory, searched
-from hookline.kagent.read import read
-from hookline.kagent.resolve import Plan, Server, planned
-from hookline.kagent.types import PROVIDERS, AgentManifest, Manifests
+from hookline.kagent.agent import (
+    EVENTS,
+    FOLDER,
+    FORMAT,
+    PROVIDERS,
+    TIMEOUT,
+    AgentManifest,
+    AgentPlan,
+    ToolServer,
+    configured,
+    directory,
+    planned,
+    searched,
+)
+from hookline.kagent.fetch import VARIABLE, hooks_folder, mounts, program
+from hookline.kagent.read import chosen, read
 from hookline.matcher import matcher
-from hookline.runners import Mount, Runner
+from hookline.runners import Runner
 from hookline.runners.local import LocalRunner
-from hookline.runners.lookup import missing_script, script_of
+from hookline.runners.lookup import missing_script
 from hookline.runners.mirror import EnclosedRunner
 
 logger = logging.getLogger(__name__)
 
-VARIABLE = "KAGENT_HOOKS_FOLDER"
 OWN_FOLDER = "HOOKLINE_HOOK_DIR"
 """The variable in which a hook finds the folder of its own image."""
 _HANDED_ON = frozenset(
@@ -63,7 +74,7 @@ _HANDED_ON = frozenset(
         "ALL_PROXY",
     }
 )
-"""What hooks see of our environment. The keys of models are not theirs; `deployment.env` names what else they need."""
+"""The part of our environment that hooks see. The keys of models are not theirs; `deployment.env` names what else they need."""
 _DEFAULTS: Mapping[Point, OnError] = dict.fromkeys(Point, OnError.CONTINUE)
 
 
@@ -71,8 +82,8 @@ _DEFAULTS: Mapping[Point, OnError] = dict.fromkeys(Point, OnError.CONTINUE)
 class Manifest(Loaded):
     """One agent of a file, ready to run but for its hooks, which `live` gives it once their images are here."""
 
-    plan: Plan
-    agents: tuple[tuple[Plan, Agent], ...]
+    plan: AgentPlan
+    agents: tuple[tuple[AgentPlan, Agent], ...]
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -88,7 +99,7 @@ class Manifest(Loaded):
         """Make the hooks live, whose images are in `folder`; inside a sandbox or a container they are in /hooks."""
         seen = folder
         if isinstance(runner, EnclosedRunner):
-            seen, runner = FOLDER, runner.with_mounts(_shown_inside(self.refs, folder))
+            seen, runner = FOLDER, runner.with_mounts(mounts(self.refs, folder))
         for plan, agent in self.agents:
             env = _environment(plan, seen, environ)
             agent.attached = (
@@ -115,7 +126,7 @@ class Manifest(Loaded):
         self.agent.written = replace(written, notes=(*written.notes, *notes))
 
     def doubts(self, folder: str, environ: Mapping[str, str]) -> list[str]:
-        """Which hooks could not start, as far as can be seen in their images."""
+        """The hooks that could not start, as far as can be seen in their images."""
         found: list[str] = []
         for plan, _ in self.agents:
             for hook in declared(plan.agent, folder):
@@ -144,14 +155,15 @@ class Manifest(Loaded):
         if not self.refs or not (sources or os.environ.get(VARIABLE)):
             unseen = [f"image {ref}: not looked into; give --image {ref}=SOURCE" for ref in self.refs]
             return [], [*self.notes, *unseen]
-        async with hooks_folder(self, sources, os.environ, lambda _: None) as folder:
+        async with hooks_folder(self.refs, sources, os.environ, lambda _: None) as (folder, _):
             return self.doubts(folder, os.environ), list(self.notes)
 
     @asynccontextmanager
     async def live(
         self, runner: Runner, sources: Mapping[str, str], told: Callable[[str], None]
     ) -> AsyncGenerator[None]:
-        async with hooks_folder(self, sources, os.environ, told) as folder:
+        async with hooks_folder(self.refs, sources, os.environ, told) as (folder, notes):
+            self.record(notes)
             self.attach(runner, folder, os.environ)
             yield
 
@@ -165,9 +177,8 @@ class Manifest(Loaded):
 def manifest(file: Path, name: str, environ: Mapping[str, str]) -> Manifest:
     """The agent of that name in a file, or its only one."""
     found = read(file)
-    chosen = _chosen(found, file, name)
-    plan = planned(found, chosen, environ)
-    made: list[tuple[Plan, Agent]] = []
+    plan = planned(found, chosen(found, file, name), environ)
+    made: list[tuple[AgentPlan, Agent]] = []
     try:
         agent = _agent(plan, file.resolve().parent, environ, made)
     except UsageError as exc:
@@ -188,87 +199,9 @@ def manifest(file: Path, name: str, environ: Mapping[str, str]) -> Manifest:
     )
 
 
-@asynccontextmanager
-async def hooks_folder(
-    made: Manifest,
-    sources: Mapping[str, str],
-    environ: Mapping[str, str],
-    told: Callable[[str], None],
-) -> AsyncGenerator[str]:
-    """The folder with the contents of the hooks' images, each under its name, for as long as they are needed.
-
-    What is in `KAGENT_HOOKS_FOLDER` already is taken from there; the rest is fetched, each image once.
-    """
-    ready = _materialised(made.refs, environ)
-    if len(ready) == len(made.refs) and not sources:
-        yield environ.get(VARIABLE) or FOLDER
-        return
-    from hookline.images.cache import default_folder
-    from hookline.images.fetch import fetch
-    from hookline.images.links import shown
-
-    images = await fetch(
-        made.refs,
-        cache=default_folder(environ),
-        environ=environ,
-        base=Path(),
-        sources={**ready, **sources},
-        told=told,
-    )
-    taken = [f"image {each.ref} is {each.digest}" for each in images]
-    made.record([*taken, *(f"image {each.ref}: {note}" for each in images for note in each.notes)])
-    for text in taken:
-        told(text)
-    with (
-        tempfile.TemporaryDirectory(prefix="hookline-") as place,
-        shown(images, Path(place, "hooks")) as folder,
-    ):
-        yield str(folder)
-
-
-def program(
-    argv: Sequence[str], folder: str, path: str | None, *, here: str = "", own_programs: bool = False
-) -> list[str]:
-    """What is started for a command: a program of the image first, then one on PATH; a script only of the image.
-
-    The agent's own folder is looked at for neither, for the agent may write there. `here` is where the image's folder
-    is on this machine, if not there. With `own_programs` those on PATH are another system's, which is not looked at.
-    """
-    first, *rest = argv
-    if not os.path.isabs(first):
-        there = os.path.exists(os.path.join(here or folder, first))
-        found = own_programs or shutil.which(first, path=path) is not None
-        if there or "/" in first or not found:
-            return [os.path.join(folder, first), *rest]
-    script = script_of([first, *rest])
-    if script is None or os.path.isabs(script):
-        return [first, *rest]
-    at = rest.index(script)
-    return [first, *rest[:at], os.path.join(folder, script), *rest[at + 1 :]]
-
-
-def _chosen(found: Manifests, file: Path, name: str) -> AgentManifest:
-    agents = {each.name: each for each in found.agents}
-    known = ", ".join(agents) or "none"
-    if name and name not in agents:
-        raise FileError(f"there is no agent {name!r}; agents here: {known}", file=file)
-    if not agents:
-        raise found.problems[0] if found.problems else FileError("there is no Agent in it", file=file)
-    called = {ref.name for each in found.agents for ref in each.tools if ref.type == "Agent"}
-    first = [each for each in found.agents if each.name not in called] or list(found.agents)
-    if not name and len(first) > 1:
-        raise FileError(f"several agents are in it: {known}; name one, as in {file}:NAME", file=file)
-    agent = agents[name] if name else first[0]
-    if agent.type == "BYO":
-        raise FileError(
-            f"the Agent {agent.name!r} is of the type BYO: it is a program in an image, which a cluster starts;"
-            " run here are those of the type Declarative",
-            file=file,
-        )
-    return agent
-
-
-def _agent(plan: Plan, base: Path, environ: Mapping[str, str], made: list[tuple[Plan, Agent]]) -> Agent:
+def _agent(
+    plan: AgentPlan, base: Path, environ: Mapping[str, str], made: list[tuple[AgentPlan, Agent]]
+) -> Agent:
     model = plan.model
     place = len(made)
     inner = [_agent(each, base, environ, made) for each in plan.agents]
@@ -291,8 +224,38 @@ def _agent(plan: Plan, base: Path, environ: Mapping[str, str], made: list[tuple[
     return agent
 
 
-def _sessions_of_inner(made: Sequence[tuple[Plan, Agent]]) -> Iterable[str]:
-    """What the hooks of an agent that is a tool do not see: it has no session of its own, but its caller's."""
+def declared(agent: AgentManifest, folder: str = FOLDER) -> tuple[HookDeclaration, ...]:
+    """The hooks as declarations, in the order of the file."""
+    found: list[HookDeclaration] = []
+    names: dict[str, int] = {}
+    for spec, config in zip(agent.hooks, configured(agent, folder), strict=True):
+        name = f"{spec.event}: {_short(spec.command)}"
+        names[name] = names.get(name, 0) + 1
+        count = names[name]
+        at_tool = EVENTS[spec.event].scope is Scope.TOOL
+        found.append(
+            HookDeclaration(
+                name=name if count == 1 else f"{name} ({count})",
+                points=(EVENTS[spec.event],),
+                kind="command",
+                params={
+                    "dialect": FORMAT,
+                    "event": spec.event,
+                    "argv": shlex.split(spec.command),
+                    "ref": spec.ref,
+                    "dir": config.dir,
+                    **({"broken": spec.broken} if spec.broken and at_tool else {}),
+                },
+                match=spec.matcher or None if at_tool else None,
+                timeout=TIMEOUT,
+                source=spec.source,
+            )
+        )
+    return tuple(found)
+
+
+def _sessions_of_inner(made: Sequence[tuple[AgentPlan, Agent]]) -> Iterable[str]:
+    """Notes on events that the hooks of an agent that is a tool do not see: it has no session of its own, but its caller's."""
     for plan, _ in made[1:]:
         for spec in plan.agent.hooks:
             if spec.event.startswith("Session"):
@@ -302,47 +265,39 @@ def _sessions_of_inner(made: Sequence[tuple[Plan, Agent]]) -> Iterable[str]:
                 )
 
 
-def _server(server: Server, base: Path) -> McpServer:
-    taken = list(server.tools) or None
-    if server.url:
+def _server(server: ToolServer, base: Path) -> McpServer:
+    given = server.manifest
+    tools, kind = list(server.tools) or None, _kind(server)
+    if given.url:
         made = McpServer(
-            name=server.name,
-            url=server.url,
+            name=given.name,
+            url=given.url,
             headers=server.headers,
-            tools=taken,
-            transport=server.transport,
-            kind=_kind(server),
+            tools=tools,
+            transport=given.transport,
+            kind=kind,
         )
     else:
         made = McpServer(
-            name=server.name,
-            command=server.command,
-            args=list(server.args),
-            env=server.env,
+            name=given.name,
+            command=given.command,
+            args=list(given.args),
+            env=given.env,
             cwd=str(base),
-            tools=taken,
-            kind=_kind(server),
+            tools=tools,
+            kind=kind,
         )
-    return made if server.timeout is None else replace(made, timeout=server.timeout)
+    return made if given.timeout is None else replace(made, timeout=given.timeout)
 
 
-def _kind(server: Server) -> str:
-    """What its tools do, where they are all known by name, so that a guard for every shell holds for them too."""
+def _kind(server: ToolServer) -> str:
+    """The kind of its tools, where they are all known by name, so that a guard for every shell holds for them too."""
     kinds = {kind_of(name, FORMAT) for name in server.tools} or {"other"}
     only = kinds.pop()
     return "mcp" if kinds or only == "other" else only
 
 
-def _materialised(refs: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The images that somebody has put into the folder of hooks already, as an init container does."""
-    folder = environ.get(VARIABLE)
-    if not folder:
-        return {}
-    places = {ref: os.path.realpath(os.path.join(folder, directory(ref))) for ref in refs}
-    return {ref: place for ref, place in places.items() if os.path.isdir(place)}
-
-
-def _environment(plan: Plan, folder: str, environ: Mapping[str, str]) -> dict[str, str]:
+def _environment(plan: AgentPlan, folder: str, environ: Mapping[str, str]) -> dict[str, str]:
     ours = {
         name: value for name, value in environ.items() if name.upper() in _HANDED_ON or name.startswith("LC_")
     }
@@ -350,11 +305,9 @@ def _environment(plan: Plan, folder: str, environ: Mapping[str, str]) -> dict[st
     return {**ours, **plan.env, **theirs}
 
 
-def _shown_inside(refs: Iterable[str], folder: str) -> Iterable[Mount]:
-    """Each image in /hooks, to be read only. What a name in `folder` leads to is mounted, for inside it is no link."""
-    for name in map(directory, refs):
-        source = os.path.realpath(os.path.join(folder, name))
-        yield Mount(target=f"{FOLDER}/{name}", source=source, read_only=True)
+def _short(command: str) -> str:
+    text = " ".join(command.split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def live(hook: HookDeclaration, runner: Runner, env: Mapping[str, str], *, images: str = "") -> Hook:
@@ -416,14 +369,14 @@ def _not_matching(hook: HookDeclaration, cause: str) -> Handler:
     return handler
 
 
-def _approvals(plan: Plan) -> Iterable[Hook]:
+def _approvals(plan: AgentPlan) -> Iterable[Hook]:
     """After the hooks, so that a person is not asked about what they refuse."""
     for server in plan.servers:
         if not server.approval:
             continue
         names = frozenset(server.approval)
         yield Hook(
-            name=f"requireApproval: {server.name}",
+            name=f"requireApproval: {server.manifest.name}",
             points=frozenset({Point.TOOL_START}),
             handler=_asks,
             match=lambda facts, names=names: facts.current_tool in names,

@@ -1,4 +1,4 @@
-"""What a kagent `Agent` comes to in a cluster: its configuration, its account, its pods and its address, as plain objects.
+"""A kagent `Agent` as plain objects of a cluster: its configuration, its account, its pods and its address.
 
 Nothing is asked and nothing is made here: an agent and the objects that it refers to in, objects out, the same for the
 same.
@@ -9,22 +9,24 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hookline.errors import FileError
-from hookline.kagent.hooks import FOLDER, directory
-from hookline.kagent.read import parse
-from hookline.kagent.resolve import planned, runtime
-from hookline.kagent.types import PROVIDERS, AgentManifest, Manifests, ValueFrom
-from hookline.kube.fields import items, mapping, within
-from hookline.kube.kinds import KAGENT, MCP_SERVER, MODEL_CONFIG, REMOTE_MCP_SERVER, Kind
-from hookline.kube.pods import SAFE, USER, owner_reference, resources
-
-Object = dict[str, Any]
-Find = Callable[[Kind, str, str], Mapping[str, Any] | None]
-"""The object of that kind, namespace and name, if the cluster has it."""
+from hookline.kagent.agent import (
+    FOLDER,
+    PROVIDERS,
+    AgentManifest,
+    AgentManifests,
+    ValueFrom,
+    directory,
+    planned,
+    runtime,
+)
+from hookline.kagent.read import ClusterManifests, Find, parse
+from hookline.kube import objects
+from hookline.kube.objects import KAGENT, LONGEST_NAME, SAFE, Fields, Object, bare, items, mapping, within
 
 MANAGER = "hookline"
 LABEL = "kagent"
@@ -38,14 +40,12 @@ _FILE = "agent.yaml"
 _CONFIG, _LOGINS, _STATE = "/config", "/logins", "/var/hookline"
 _HOOKS_VOLUME = "kagent-hooks"
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_LONGEST_NAME = 63
 _GRACE = 60
 """Seconds that a pod has to end what runs, with the hooks of its end: two that take all of their limit."""
-_SERVERS = {MCP_SERVER.kind: MCP_SERVER, REMOTE_MCP_SERVER.kind: REMOTE_MCP_SERVER}
-_RESOURCES = resources("100m", "384Mi", most_cpu="2", most_memory="1Gi")
-_INIT_RESOURCES = resources("10m", "64Mi", most_cpu="1", most_memory="512Mi")
+_RESOURCES = objects.resources("100m", "384Mi", most_cpu="2", most_memory="1Gi")
+_INIT_RESOURCES = objects.resources("10m", "64Mi", most_cpu="1", most_memory="512Mi")
 _PASSED_ON = ("nodeSelector", "tolerations", "affinity")
-"""What `deployment` says about where its pods stand, as it says it."""
+"""Keys of `deployment` on where its pods stand, taken as they are."""
 _TAKEN = frozenset(
     {
         "replicas",
@@ -71,7 +71,7 @@ _NOT_TAKEN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pods:
-    """What is the same for all agents. `image` is hookline's own; `plain` are registries that speak no TLS."""
+    """Settings for the pods of all agents. `image` is hookline's own; `plain` are registries that speak no TLS."""
 
     image: str
     plain: tuple[str, ...] = ()
@@ -86,14 +86,19 @@ class Compiled:
     notes: tuple[str, ...] = ()
 
 
-def has_hooks(agent: Mapping[str, Any]) -> bool:
+def has_hooks(agent: Fields) -> bool:
     return bool(within(agent, "spec").get("hooks"))
 
 
-def compiled(agent: Mapping[str, Any], find: Find, pods: Pods) -> Compiled:
+def compiled(agent: Fields, find: Find, pods: Pods) -> Compiled:
     """The Secret, ServiceAccount, Deployment and Service of an agent, in the order in which they are made."""
-    gathered = _Gathered(agent, find)
-    text = _yaml([_bare(each) for each in gathered.objects])
+    import yaml
+
+    gathered = ClusterManifests(agent, find)
+    written = [{**bare(each), "spec": within(each, "spec")} for each in gathered.objects]
+    text = yaml.dump_all(
+        written, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, explicit_start=True
+    )
     read = parse(text, _FILE)
     problems = [*gathered.problems, *map(_told, read.problems)]
     chosen = next((each for each in read.agents if each.name == agent["metadata"]["name"]), None)
@@ -106,71 +111,11 @@ def compiled(agent: Mapping[str, Any], find: Find, pods: Pods) -> Compiled:
     return Compiled(objects=made.all(), notes=tuple(notes))
 
 
-class _Gathered:
-    """An agent, and what it refers to that the cluster has; only of its own namespace, like its Secrets."""
-
-    def __init__(self, agent: Mapping[str, Any], find: Find) -> None:
-        self.objects: list[Mapping[str, Any]] = []
-        self.problems: list[str] = []
-        self.notes: list[str] = []
-        self._find = find
-        self._namespace = str(agent["metadata"]["namespace"])
-        self._seen: set[tuple[str, str]] = set()
-        self._take(KAGENT, agent)
-
-    def _take(self, kind: Kind, found: Mapping[str, Any]) -> None:
-        self._seen.add((kind.kind, found["metadata"]["name"]))
-        self.objects.append(found)
-        if kind is KAGENT:
-            self._referred(found)
-
-    def _referred(self, agent: Mapping[str, Any]) -> None:
-        inner = within(agent, "spec", "declarative")
-        model = str(inner.get("modelConfig") or "default-model-config")
-        if within(agent, "spec").get("type") != "BYO" and not self._one(MODEL_CONFIG, model):
-            self.problems.append(
-                f"spec.declarative.modelConfig: {self._absent(MODEL_CONFIG.kind, model)}; make it"
-            )
-        for index, tool in enumerate(items(inner.get("tools"))):
-            key = f"spec.declarative.tools[{index}]"
-            server, other = mapping(tool.get("mcpServer")), mapping(tool.get("agent"))
-            if server:
-                self._tool(key, str(server.get("kind") or MCP_SERVER.kind), server)
-            elif other:
-                self._tool(key, KAGENT.kind, other)
-
-    def _tool(self, key: str, word: str, ref: Mapping[str, Any]) -> None:
-        name = str(ref.get("name") or "")
-        kind = {**_SERVERS, KAGENT.kind: KAGENT}.get(word)
-        if kind is None:
-            self.notes.append(
-                f"{key}: a {word} means nothing here, so its tools are left out; write a RemoteMCPServer"
-            )
-        elif ref.get("namespace") not in (None, "", self._namespace):
-            self.notes.append(
-                f"{key}: the {word} {name!r} is in another namespace, so its tools are left out;"
-                f" those of {self._namespace!r} are taken"
-            )
-        elif name and not self._one(kind, name):
-            self.notes.append(f"{key}: {self._absent(word, name)}, so its tools are left out; make it")
-
-    def _one(self, kind: Kind, name: str) -> bool:
-        if (kind.kind, name) in self._seen:
-            return True
-        found = self._find(kind, self._namespace, name)
-        if found is not None:
-            self._take(kind, found)
-        return found is not None
-
-    def _absent(self, kind: str, name: str) -> str:
-        return f"there is no {kind} {name!r} in the namespace {self._namespace!r}"
-
-
-def _wrong(agent: AgentManifest, read: Manifests) -> Iterator[str]:
-    """What cannot work in a cluster, though it is written well."""
-    if not _NAME.fullmatch(agent.name) or len(agent.name) > _LONGEST_NAME:
+def _wrong(agent: AgentManifest, read: AgentManifests) -> Iterator[str]:
+    """Mistakes that keep a manifest that is written well from working in a cluster."""
+    if not _NAME.fullmatch(agent.name) or len(agent.name) > LONGEST_NAME:
         yield (
-            f"metadata.name: {agent.name!r} cannot be the name of a Service; at most {_LONGEST_NAME} small letters,"
+            f"metadata.name: {agent.name!r} cannot be the name of a Service; at most {LONGEST_NAME} small letters,"
             " digits and '-', a letter first"
         )
     if agent.type == "BYO":
@@ -195,9 +140,9 @@ def _wrong(agent: AgentManifest, read: Manifests) -> Iterator[str]:
 class _Objects:
     """The objects of one agent, which is written well. `text` is the file that its pods read."""
 
-    given: Mapping[str, Any]
+    given: Fields
     agent: AgentManifest
-    read: Manifests
+    read: AgentManifests
     pods: Pods
     text: str
 
@@ -218,7 +163,7 @@ class _Objects:
             )
 
     @property
-    def _wishes(self) -> Mapping[str, Any]:
+    def _wishes(self) -> Fields:
         return within(self.given, "spec", "declarative", "deployment")
 
     @property
@@ -227,8 +172,7 @@ class _Objects:
 
     def _secret(self) -> Object:
         return {
-            "apiVersion": "v1",
-            "kind": "Secret",
+            **objects.SECRET.head,
             "metadata": self._metadata(),
             "type": "Opaque",
             "stringData": self._configuration(),
@@ -252,14 +196,8 @@ class _Objects:
     def _account(self) -> list[Object]:
         if self._wishes.get("serviceAccountName"):
             return []
-        return [
-            {
-                "apiVersion": "v1",
-                "kind": "ServiceAccount",
-                "metadata": self._metadata(),
-                "automountServiceAccountToken": False,
-            }
-        ]
+        account = {**objects.ACCOUNT.head, "metadata": self._metadata()}
+        return [{**account, "automountServiceAccountToken": False}]
 
     def _deployment(self) -> Object:
         pod = self._pod()
@@ -267,8 +205,7 @@ class _Objects:
         annotations = {**_texts(self._wishes.get("annotations")), CONFIG_HASH: digest}
         labels = {**_texts(self._wishes.get("labels")), **self._labels()}
         return {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
+            **objects.DEPLOYMENT.head,
             "metadata": self._metadata(),
             "spec": {
                 "replicas": self._wishes.get("replicas", 1),
@@ -288,7 +225,7 @@ class _Objects:
             "automountServiceAccountToken": bool(stated),
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": _GRACE,
-            "securityContext": USER,
+            "securityContext": objects.USER,
             **({"imagePullSecrets": [{"name": name} for name in logins]} if logins else {}),
             **{key: self._wishes[key] for key in _PASSED_ON if self._wishes.get(key)},
             **({"initContainers": [self._init(refs, logins)]} if refs else {}),
@@ -352,7 +289,7 @@ class _Objects:
         }
 
     def _env(self, hooks: bool) -> list[Object]:
-        """What the agent asks for, the values that its objects refer to, and last what is ours to set."""
+        """The agent's own variables, the values that its objects refer to, and last what is ours to set."""
         ours: dict[str, Object] = {
             "HOME": {"value": "/tmp"},
             "HOOKLINE_HOME": {"value": _STATE},
@@ -385,8 +322,7 @@ class _Objects:
 
     def _service(self) -> Object:
         return {
-            "apiVersion": "v1",
-            "kind": "Service",
+            **objects.SERVICE.head,
             "metadata": self._metadata(),
             "spec": {
                 "type": "ClusterIP",
@@ -407,28 +343,24 @@ class _Objects:
         }
 
     def _metadata(self) -> Object:
+        uid = str(self.given["metadata"].get("uid") or "")
         return {
             "name": self.agent.name,
             "namespace": self.agent.namespace,
             "labels": self._labels(),
             "ownerReferences": [
-                owner_reference(
-                    KAGENT.api_version,
-                    KAGENT.kind,
-                    self.agent.name,
-                    str(self.given["metadata"].get("uid") or ""),
-                )
+                objects.owner_reference(KAGENT.api_version, KAGENT.kind, self.agent.name, uid)
             ],
         }
 
 
-def _refs(read: Manifests) -> list[str]:
+def _refs(read: AgentManifests) -> list[str]:
     """The images of all hooks, each once, in the order of the file; also those of agents that are tools."""
     return list(dict.fromkeys(spec.ref for each in read.agents for spec in each.hooks))
 
 
-def _values(read: Manifests) -> list[ValueFrom]:
-    """What the objects refer to in ConfigMaps and Secrets, each once."""
+def _values(read: AgentManifests) -> list[ValueFrom]:
+    """The values in ConfigMaps and Secrets that the objects refer to, each once."""
     found: list[str | ValueFrom | None] = [each.key for each in read.models]
     for agent in read.agents:
         found += [agent.system_message, *agent.env.values()]
@@ -441,25 +373,6 @@ def _values(read: Manifests) -> list[ValueFrom]:
 def _reference(value: ValueFrom) -> Object:
     word = "secretKeyRef" if value.kind == "Secret" else "configMapKeyRef"
     return {"valueFrom": {word: {"name": value.name, "key": value.key}}}
-
-
-def _bare(obj: Mapping[str, Any]) -> Object:
-    """What somebody wrote of an object, without what the cluster keeps about it."""
-    head = {key: obj["metadata"][key] for key in ("name", "namespace")}
-    return {
-        "apiVersion": obj["apiVersion"],
-        "kind": obj["kind"],
-        "metadata": head,
-        "spec": obj.get("spec") or {},
-    }
-
-
-def _yaml(objects: Sequence[Object]) -> str:
-    import yaml
-
-    return yaml.dump_all(
-        objects, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, explicit_start=True
-    )
 
 
 def _applied(obj: Object) -> Object:

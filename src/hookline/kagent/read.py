@@ -1,4 +1,4 @@
-"""Reads a file of manifests: every object in it that means something here, and every mistake."""
+"""Reads manifests: every object of a file that means something here, with every mistake; and an agent of a cluster."""
 
 from __future__ import annotations
 
@@ -9,27 +9,40 @@ from pathlib import Path
 from typing import Any
 
 from hookline.errors import FileError
-from hookline.kagent.keys import AGENT, AgentFindings, headers
-from hookline.kagent.types import (
+from hookline.kagent.agent import (
     CORE,
+    DEFAULT_MODEL_CONFIG,
     PROVIDERS,
     AgentManifest,
-    Manifests,
+    AgentManifests,
     ModelManifest,
     ServerManifest,
     ValueFrom,
+    not_declarative,
 )
-from hookline.kube.manifests import as_mapping, holds_objects, objects, secret_values
+from hookline.kagent.keys import AGENT, AgentFindings, headers
+from hookline.kube.objects import (
+    KAGENT,
+    MCP_SERVER,
+    MODEL_CONFIG,
+    REMOTE_MCP_SERVER,
+    Fields,
+    Kind,
+    holds_objects,
+    items,
+    mapping,
+    objects_in,
+    secret_values,
+    within,
+)
 from hookline.source import Document, load_all, text_of
-from hookline.table import Node, duration, meant, number, pairs, text, texts
+from hookline.table import Node, duration, meant, number, pairs, text, texts, word
 
+Find = Callable[[Kind, str, str], Fields | None]
+"""The object of that kind, namespace and name, if the cluster has it."""
 _GROUP = "kagent.dev/"
-_VERSIONS = {
-    "Agent": "v1alpha2",
-    "ModelConfig": "v1alpha2",
-    "RemoteMCPServer": "v1alpha2",
-    "MCPServer": "v1alpha1",
-}
+KINDS = {each.kind: each for each in (KAGENT, MODEL_CONFIG, REMOTE_MCP_SERVER, MCP_SERVER)}
+"""The kinds of kagent's that mean something here."""
 _ELSEWHERE = ("AzureOpenAI", "GeminiVertexAI", "AnthropicVertexAI", "Bedrock", "SAPAICore", "Foundry")
 _OPTIONS = {"OpenAI": "openAI", "Anthropic": "anthropic", "Ollama": "ollama", "Gemini": "gemini"}
 _PROTOCOLS = {"STREAMABLE_HTTP": "http", "SSE": "sse"}
@@ -40,62 +53,69 @@ def is_kagent(text: str, file: str | PathLike[str]) -> bool:
     return holds_objects(text, file, _GROUP, _is_fragment)
 
 
-def read(file: str | PathLike[str]) -> Manifests:
+def read(file: str | PathLike[str]) -> AgentManifests:
     try:
         return parse(text_of(file), file)
     except FileError as exc:
-        return Manifests(problems=(exc,))
+        return AgentManifests(problems=(exc,))
 
 
-def parse(text: str | bytes, file: str | PathLike[str]) -> Manifests:
+def parse(text: str | bytes, file: str | PathLike[str]) -> AgentManifests:
     """Every object of the text that is read here, and every mistake in them."""
     try:
         documents = load_all(text, file)
     except FileError as exc:
-        return Manifests(problems=(exc,))
-    return _File(documents, str(file)).manifests()
+        return AgentManifests(problems=(exc,))
+    return _AgentFile(str(file)).manifests(documents)
+
+
+def chosen(found: AgentManifests, file: Path, name: str) -> AgentManifest:
+    """The agent of that name, or the only one that is no tool of another."""
+    agents = {each.name: each for each in found.agents}
+    known = ", ".join(agents) or "none"
+    if name and name not in agents:
+        raise FileError(f"there is no agent {name!r}; agents here: {known}", file=file)
+    if not agents:
+        raise found.problems[0] if found.problems else FileError("there is no Agent in it", file=file)
+    called = {ref.name for each in found.agents for ref in each.tools if ref.type == "Agent"}
+    first = [each for each in found.agents if each.name not in called] or list(found.agents)
+    if not name and len(first) > 1:
+        raise FileError(f"several agents are in it: {known}; name one, as in {file}:NAME", file=file)
+    agent = agents[name] if name else first[0]
+    if agent.type == "BYO":
+        raise FileError(f"{not_declarative(agent)}; run here are those of the type Declarative", file=file)
+    return agent
 
 
 def _is_fragment(value: Any) -> bool:
     """An Agent without its head, as documents show it: `spec` with `hooks`, and neither apiVersion nor kind."""
-    given = as_mapping(value)
-    hooks = as_mapping(given.get("spec")).get("hooks")
+    given = mapping(value)
+    hooks = mapping(given.get("spec")).get("hooks")
     return isinstance(hooks, list) and not {"apiVersion", "kind"} & set(given)
 
 
-class _File:
+class _AgentFile:
     """One file while it is read."""
 
-    def __init__(self, documents: list[Document], file: str) -> None:
-        self._documents = documents
+    def __init__(self, file: str) -> None:
         self._file = file
         self._findings = AgentFindings()
-        self._agents: list[AgentManifest] = []
-        self._models: list[ModelManifest] = []
-        self._servers: list[ServerManifest] = []
+        self._made: list[AgentManifest | ModelManifest | ServerManifest] = []
         self._values: dict[tuple[str, str], Mapping[str, str]] = {}
         self._seen: dict[tuple[str, str, str], str] = {}
-        self._readers: Mapping[str, Callable[[Node, str, str], None]] = {
-            "Agent": self._agent,
-            "ModelConfig": self._model,
-            "MCPServer": self._command_server,
-            "RemoteMCPServer": self._remote_server,
-            "ConfigMap": self._values_of,
-            "Secret": self._values_of,
-        }
 
-    def manifests(self) -> Manifests:
-        for document in objects(self._documents):
+    def manifests(self, documents: list[Document]) -> AgentManifests:
+        for document in objects_in(documents):
             value: Any = document.value
             node = Node.root(document, self._findings)
             if isinstance(value, Mapping):
                 self._object(node)
             elif value is not None:
                 node.wrong("is no object; it must have apiVersion and kind")
-        return Manifests(
-            tuple(self._agents),
-            tuple(self._models),
-            tuple(self._servers),
+        return AgentManifests(
+            tuple(each for each in self._made if isinstance(each, AgentManifest)),
+            tuple(each for each in self._made if isinstance(each, ModelManifest)),
+            tuple(each for each in self._made if isinstance(each, ServerManifest)),
             self._values,
             tuple(self._findings.problems),
             tuple(self._findings.broken),
@@ -107,9 +127,9 @@ class _File:
             name = Path(self._file).stem
             node.note(f"has no apiVersion and kind; it is read as the Agent {name!r}")
             agent = _agent(node, name, "default")
-            self._agents += [replace(agent, fragment=True)] if agent else []
+            self._made += [replace(agent, fragment=True)] if agent else []
             return
-        kind = node.get("kind", text, needed=f"it is one of {', '.join(_VERSIONS)}")
+        kind = node.get("kind", text, needed=f"it is one of {', '.join(KINDS)}")
         if not kind or not _is_read(node, kind):
             return
         metadata = node.mapping("metadata")
@@ -121,112 +141,160 @@ class _File:
         first = self._seen.setdefault((kind, namespace, name), node.source)
         if first != node.source:
             node.wrong(f"the {kind} {name!r} is in {first} already", "metadata", "name")
+        elif name and kind in CORE:
+            self._values[kind, name] = (
+                secret_values(node) if kind == "Secret" else node.get("data", pairs, {})
+            )
         elif name:
-            self._readers[kind](node, name, namespace)
+            made = _READERS[kind](node, name, namespace)
+            self._made += [made] if made else []
 
-    def _agent(self, node: Node, name: str, namespace: str) -> None:
-        agent = _agent(node, name, namespace)
-        if agent is not None:
-            self._agents.append(agent)
 
-    def _model(self, node: Node, name: str, namespace: str) -> None:
-        spec = node.mapping("spec")
-        if spec is None:
-            node.wrong("spec is missing; it has provider and model")
-            return
-        provider = spec.get("provider", text) or "OpenAI"
-        if provider not in PROVIDERS and provider not in _ELSEWHERE:
-            hint = meant(provider, (*PROVIDERS, *_ELSEWHERE))
-            spec.wrong(f"unknown provider {provider!r}{hint}", "provider")
-        options = spec.mapping(_OPTIONS.get(provider, "")) or spec.with_value({})
-        most = options.get("maxTokens", number, None)
-        self._models.append(
-            ModelManifest(
-                name=name,
-                namespace=namespace,
-                provider=provider,
-                model=spec.get("model", text, needed="it names the provider's model"),
-                base_url=options.get("baseUrl", text) or _ollama(options.get("host", text)),
-                temperature=options.get("temperature", number, None),
-                top_p=options.get("topP", number, None),
-                max_tokens=int(most) if most is not None else None,
-                key=_key(spec, provider),
-                place=spec.problem("", "provider"),
+class ClusterManifests:
+    """An agent, and what it refers to that the cluster has; only of its own namespace, like its Secrets."""
+
+    def __init__(self, agent: Fields, find: Find) -> None:
+        self.objects: list[Fields] = []
+        self.problems: list[str] = []
+        self.notes: list[str] = []
+        self._find = find
+        self._namespace = str(agent["metadata"]["namespace"])
+        self._seen: set[tuple[str, str]] = set()
+        self._take(KAGENT, agent)
+
+    def _take(self, kind: Kind, found: Fields) -> None:
+        self._seen.add((kind.kind, found["metadata"]["name"]))
+        self.objects.append(found)
+        if kind is KAGENT:
+            self._referred(found)
+
+    def _referred(self, agent: Fields) -> None:
+        inner = within(agent, "spec", "declarative")
+        model = str(inner.get("modelConfig") or DEFAULT_MODEL_CONFIG)
+        if within(agent, "spec").get("type") != "BYO" and not self._one(MODEL_CONFIG, model):
+            self.problems.append(
+                f"spec.declarative.modelConfig: {self._absent(MODEL_CONFIG.kind, model)}; make it"
             )
-        )
+        for index, tool in enumerate(items(inner.get("tools"))):
+            key = f"spec.declarative.tools[{index}]"
+            server, other = mapping(tool.get("mcpServer")), mapping(tool.get("agent"))
+            if server:
+                self._tool(key, str(server.get("kind") or MCP_SERVER.kind), server)
+            elif other:
+                self._tool(key, KAGENT.kind, other)
 
-    def _command_server(self, node: Node, name: str, namespace: str) -> None:
-        spec = node.mapping("spec") or node.with_value({})
-        deployment = spec.mapping("deployment")
-        if deployment is None:
-            node.wrong("spec.deployment is missing; it has the server's cmd and args")
-            return
-        transport = spec.get("transportType", text) or "stdio"
-        if transport not in ("stdio", "http"):
-            spec.wrong(f"unknown transportType {transport!r}; known: stdio, http", "transportType")
-        command = deployment.get("cmd", text)
-        absent = ""
-        if transport == "http":
-            absent = "it is a server for HTTP, which a cluster starts; start it, and write a RemoteMCPServer"
-        elif not command:
-            absent = "it is only an image, which a cluster starts; give its spec.deployment.cmd"
-        elif "image" in deployment:
-            deployment.note(f"the image is not used here; {command!r} is started on this machine", "image")
-        for key in ("secretRefs", "configMapRefs", "volumes", "volumeMounts"):
-            if key in deployment:
-                deployment.note("is not mounted here", key)
-        self._servers.append(
-            ServerManifest(
-                kind="MCPServer",
-                name=name,
-                namespace=namespace,
-                command=command,
-                args=deployment.get("args", texts, ()),
-                env=deployment.get("env", pairs, {}),
-                transport="stdio",
-                absent=absent,
+    def _tool(self, key: str, word: str, ref: Fields) -> None:
+        name = str(ref.get("name") or "")
+        kind = KINDS.get(word)
+        if kind is None or kind is MODEL_CONFIG:
+            self.notes.append(
+                f"{key}: a {word} means nothing here, so its tools are left out; write a RemoteMCPServer"
             )
-        )
-
-    def _remote_server(self, node: Node, name: str, namespace: str) -> None:
-        spec = node.mapping("spec")
-        if spec is None:
-            node.wrong("spec is missing; it has the server's url")
-            return
-        protocol = spec.get("protocol", text) or "STREAMABLE_HTTP"
-        if protocol not in _PROTOCOLS:
-            spec.wrong(f"unknown protocol {protocol!r}{meant(protocol, _PROTOCOLS)}", "protocol")
-        url = spec.get("url", text, needed="it is the server's address, http://... or https://...")
-        if url and not url.startswith(("http://", "https://")):
-            spec.wrong(f"is {url!r}; give http://... or https://...", "url")
-        self._servers.append(
-            ServerManifest(
-                kind="RemoteMCPServer",
-                name=name,
-                namespace=namespace,
-                url=url,
-                headers=spec.get("headersFrom", headers, {}),
-                timeout=spec.get("timeout", duration, None),
-                transport=_PROTOCOLS.get(protocol, "http"),
+        elif ref.get("namespace") not in (None, "", self._namespace):
+            self.notes.append(
+                f"{key}: the {word} {name!r} is in another namespace, so its tools are left out;"
+                f" those of {self._namespace!r} are taken"
             )
-        )
+        elif name and not self._one(kind, name):
+            self.notes.append(f"{key}: {self._absent(word, name)}, so its tools are left out; make it")
 
-    def _values_of(self, node: Node, name: str, _namespace: str) -> None:
-        kind = node.get("kind", text)
-        known = secret_values(node) if kind == "Secret" else node.get("data", pairs, {})
-        self._values[kind, name] = known
+    def _one(self, kind: Kind, name: str) -> bool:
+        if (kind.kind, name) in self._seen:
+            return True
+        found = self._find(kind, self._namespace, name)
+        if found is not None:
+            self._take(kind, found)
+        return found is not None
+
+    def _absent(self, kind: str, name: str) -> str:
+        return f"there is no {kind} {name!r} in the namespace {self._namespace!r}"
 
 
 def _agent(node: Node, name: str, namespace: str) -> AgentManifest | None:
-    """What an object of the kind `Agent` says."""
-    spec = node.mapping("spec")
+    """An object of the kind `Agent` as a value."""
+    spec = _spec(node, "the agent's type, declarative and hooks")
     if spec is None:
-        if "spec" not in node:
-            node.wrong("spec is missing; it has the agent's type, declarative and hooks")
         return None
     values = AGENT.read(spec)
     inner = values.pop("declarative", {"asked": spec.problem("")})
     return AgentManifest(name=name, namespace=namespace, source=spec.source, **values, **inner)
+
+
+def _model(node: Node, name: str, namespace: str) -> ModelManifest | None:
+    spec = _spec(node, "provider and model")
+    if spec is None:
+        return None
+    provider = spec.get("provider", word(*PROVIDERS, *_ELSEWHERE, called="provider"), "OpenAI")
+    options = spec.mapping(_OPTIONS.get(provider, "")) or spec.with_value({})
+    most = options.get("maxTokens", number, None)
+    return ModelManifest(
+        name=name,
+        namespace=namespace,
+        provider=provider,
+        model=spec.get("model", text, needed="it names the provider's model"),
+        base_url=options.get("baseUrl", text) or _ollama(options.get("host", text)),
+        temperature=options.get("temperature", number, None),
+        top_p=options.get("topP", number, None),
+        max_tokens=int(most) if most is not None else None,
+        key=_key(spec, provider),
+        place=spec.problem("", "provider"),
+    )
+
+
+def _command_server(node: Node, name: str, namespace: str) -> ServerManifest | None:
+    spec = node.mapping("spec") or node.with_value({})
+    deployment = spec.mapping("deployment")
+    if deployment is None:
+        node.wrong("spec.deployment is missing; it has the server's cmd and args")
+        return None
+    transport = spec.get("transportType", word("stdio", "http", called="transportType"), "stdio")
+    command = deployment.get("cmd", text)
+    absent = ""
+    if transport == "http":
+        absent = "it is a server for HTTP, which a cluster starts; start it, and write a RemoteMCPServer"
+    elif not command:
+        absent = "it is only an image, which a cluster starts; give its spec.deployment.cmd"
+    elif "image" in deployment:
+        deployment.note(f"the image is not used here; {command!r} is started on this machine", "image")
+    for key in ("secretRefs", "configMapRefs", "volumes", "volumeMounts"):
+        if key in deployment:
+            deployment.note("is not mounted here", key)
+    return ServerManifest(
+        kind="MCPServer",
+        name=name,
+        namespace=namespace,
+        command=command,
+        args=deployment.get("args", texts, ()),
+        env=deployment.get("env", pairs, {}),
+        transport="stdio",
+        absent=absent,
+    )
+
+
+def _remote_server(node: Node, name: str, namespace: str) -> ServerManifest | None:
+    spec = _spec(node, "the server's url")
+    if spec is None:
+        return None
+    protocol = spec.get("protocol", word(*_PROTOCOLS, called="protocol"), "STREAMABLE_HTTP")
+    url = spec.get("url", text, needed="it is the server's address, http://... or https://...")
+    if url and not url.startswith(("http://", "https://")):
+        spec.wrong(f"is {url!r}; give http://... or https://...", "url")
+    return ServerManifest(
+        kind="RemoteMCPServer",
+        name=name,
+        namespace=namespace,
+        url=url,
+        headers=spec.get("headersFrom", headers, {}),
+        timeout=spec.get("timeout", duration, None),
+        transport=_PROTOCOLS[protocol],
+    )
+
+
+def _spec(node: Node, parts: str) -> Node | None:
+    """The mapping `spec` of an object; one without it is told which parts it has."""
+    if "spec" not in node:
+        node.wrong(f"spec is missing; it has {parts}")
+    return node.mapping("spec")
 
 
 def _is_read(node: Node, kind: str) -> bool:
@@ -238,15 +306,15 @@ def _is_read(node: Node, kind: str) -> bool:
         if api:
             node.note(f"is a {kind} of {api}, which means nothing here")
         return False
-    if kind not in _VERSIONS:
-        hint = meant(kind, _VERSIONS)
+    if kind not in KINDS:
+        hint = meant(kind, KINDS)
         if "did you mean" in hint:
             node.wrong(f"unknown kind {kind!r}{hint}", "kind")
         else:
-            node.note(f"a {kind} means nothing here; read are {', '.join(_VERSIONS)}", "kind")
+            node.note(f"a {kind} means nothing here; read are {', '.join(KINDS)}", "kind")
         return False
-    if api != f"{_GROUP}{_VERSIONS[kind]}":
-        node.wrong(f"is {api!r}; of {kind} {_GROUP}{_VERSIONS[kind]} is read", "apiVersion")
+    if api != KINDS[kind].api_version:
+        node.wrong(f"is {api!r}; of {kind} {KINDS[kind].api_version} is read", "apiVersion")
         return False
     return True
 
@@ -269,3 +337,11 @@ def _key(spec: Node, provider: str) -> ValueFrom | None:
     if not key:
         return None
     return ValueFrom(kind="Secret", name=secret, key=key, asked=spec.problem("", "apiKeySecretKey"))
+
+
+_READERS: Mapping[str, Callable[[Node, str, str], AgentManifest | ModelManifest | ServerManifest | None]] = {
+    "Agent": _agent,
+    "ModelConfig": _model,
+    "MCPServer": _command_server,
+    "RemoteMCPServer": _remote_server,
+}

@@ -1,4 +1,4 @@
-"""What the pods of kagent's Agents tell of their runs, in the operator's journal.
+"""The records that the pods of kagent's Agents print of their runs, taken into the operator's journal.
 
 A pod prints its records to its log, between whatever else is printed there. It runs the tools of its users, so it is
 believed about runs that it began itself and about nothing else. A log is read from its beginning again after every break,
@@ -13,8 +13,9 @@ import math
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import NamedTuple, cast
 
 from hookline.engine.point import Scope
 from hookline.engine.record import THERE, Begun, Journal, Record, RunRow
@@ -24,14 +25,12 @@ from hookline.journal.recovery import end_as_lost
 from hookline.journal.sqlite import KEEP_BYTES_OPERATOR, KEEP_DAYS
 from hookline.journal.stream import SERVING, Message
 from hookline.kagent.objects import CONTAINER
-from hookline.kube.errors import ClusterError
-from hookline.kube.fields import items, mapping, within
-from hookline.kube.logs import LogReader, Logs
-from hookline.kube.pod_state import container_state, evicted
+from hookline.kube.client import Cluster
+from hookline.kube.logs import LogReader
+from hookline.kube.objects import ClusterError, Fields, mapping, within
+from hookline.kube.pod_state import container_state, evicted, has_ended, status_of
 
 logger = logging.getLogger("hookline.kube")
-
-Object = Mapping[str, Any]
 
 # A journal keeps what is newest, and is there for all.
 MOST_RECORDS = 20_000
@@ -39,7 +38,7 @@ MOST_BYTES = 32 * 2**20
 _HOUR = 3600.0
 _PRUNED_AFTER = 8 * 2**20
 _RUNS = 32
-"""Of which one pod's records are known without asking the journal."""
+"""Runs of one pod whose records are known without asking the journal."""
 _LAST_TRIES = 5
 # As a process of ours makes it; those of AgentRuns are not of this shape.
 _RUN_ID = re.compile(r"[0-9a-z]{6,8}-[0-9a-f]{6}")
@@ -58,8 +57,8 @@ class Pace(NamedTuple):
 PACE = Pace()
 
 
-def source_of(pod: Object) -> str:
-    """What stands in the journal as the source of a pod's runs."""
+def source_of(pod: Fields) -> str:
+    """The source of a pod's runs, as it stands in the journal."""
     head = within(pod, "metadata")
     return f"{THERE}{head.get('namespace')}/{head.get('name')}#{head.get('uid')}"
 
@@ -69,9 +68,9 @@ class Listener:
 
     def __init__(
         self,
-        cluster: Logs,
+        cluster: Cluster,
         journal: Journal,
-        pods: Callable[[], Iterable[Object]],
+        pods: Callable[[], Iterable[Fields]],
         *,
         pace: Pace = PACE,
     ) -> None:
@@ -86,7 +85,7 @@ class Listener:
         """Something about the pods has changed."""
         self._changed.set()
 
-    def follows(self, pod: Object) -> bool:
+    def follows(self, pod: Fields) -> bool:
         return str(within(pod, "metadata").get("uid")) in self._followed
 
     async def run(self) -> None:
@@ -102,7 +101,7 @@ class Listener:
         for uid, pod in there.items():
             if uid in self._followed:
                 self._followed[uid].see(pod)
-            elif _container(pod).id or _has_ended(pod):
+            elif _container(pod)[0] or has_ended(pod):
                 found = self._followed[uid] = _PodFollower(self._cluster, self._journal, pod, self._pace)
                 group.create_task(found.run())
         for uid in self._followed.keys() - there.keys():
@@ -133,17 +132,10 @@ async def _until_written(write: Callable[[], Awaitable[None]], pace: Pace, what:
         await asyncio.sleep(pace.longest)
 
 
-class _Container(NamedTuple):
-    """Which container of a pod prints, or printed last; without `id` none has yet."""
-
-    id: str
-    running: bool
-
-
 class _PodFollower:
     """One pod."""
 
-    def __init__(self, cluster: Logs, journal: Journal, pod: Object, pace: Pace) -> None:
+    def __init__(self, cluster: Cluster, journal: Journal, pod: Fields, pace: Pace) -> None:
         self._pace = pace
         self._pod = pod
         self._records = PodRecords(journal, pod)
@@ -160,7 +152,7 @@ class _PodFollower:
         self._tries = 0
         self._out = False
 
-    def see(self, pod: Object) -> None:
+    def see(self, pod: Fields) -> None:
         self._pod = pod
         self._changed.set()
 
@@ -192,16 +184,17 @@ class _PodFollower:
             await _set_within(self._changed, pause - self._pace.pause)
 
     def _is_over(self) -> bool:
-        return self._gone.is_set() or (_has_ended(self._pod) and not self._has_more())
+        return self._gone.is_set() or (has_ended(self._pod) and not self._has_more())
 
     def _has_more(self) -> bool:
-        now = _container(self._pod)
-        return bool(now.id) and (now.running or now.id != self._through)
+        id, running = _container(self._pod)
+        return bool(id) and (running or id != self._through)
 
     async def _read(self) -> bool:
         """Read over one connection; True if it was worth it."""
         clock = asyncio.get_running_loop().time
-        now, taken, began = _container(self._pod), self._records.intake.taken, clock()
+        id, running = _container(self._pod)
+        taken, began = self._records.intake.taken, clock()
         try:
             async with asyncio.timeout(None) as self._reading:
                 await self._log.read_once()
@@ -211,14 +204,14 @@ class _PodFollower:
             # The outermost loop: one pod's trouble, whatever it is, is no other's.
             self._records.forget()
             self._tell(exc)
-            self._tries += not now.running
+            self._tries += not running
         else:
             # Of one that ran when we began, more may have come after the connection ended.
-            self._tries = 0 if now.running else _LAST_TRIES
+            self._tries = 0 if running else _LAST_TRIES
         finally:
             self._reading = None
         if self._tries >= _LAST_TRIES:
-            self._through, self._tries = now.id, 0
+            self._through, self._tries = id, 0
         return self._records.intake.taken > taken or clock() - began > self._pace.longest
 
     def _tell(self, why: Exception) -> None:
@@ -238,11 +231,9 @@ class _PodFollower:
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> None:
-    try:
+    with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
-    except TimeoutError:
-        pass
 
 
 class PodRecords:
@@ -251,7 +242,7 @@ class PodRecords:
     def __init__(
         self,
         journal: Journal,
-        pod: Object,
+        pod: Fields,
         *,
         most_records: int = MOST_RECORDS,
         most_bytes: int = MOST_BYTES,
@@ -293,7 +284,7 @@ class PodRecords:
             self._forget(row.run_id)
 
     def forget(self) -> None:
-        """What is on record is asked of the journal anew: the last of it may not have been stored."""
+        """Ask the journal anew what is on record: the last of it may not have been stored."""
         self._runs.clear()
         self._once.forget()
 
@@ -365,18 +356,14 @@ class PodRecords:
         self._once.forget(run_id)
 
 
-def _container(pod: Object) -> _Container:
-    statuses = items(within(pod, "status").get("containerStatuses"))
-    found = next((each for each in statuses if each.get("name") == CONTAINER), mapping(None))
-    return _Container(str(found.get("containerID") or ""), bool(within(found, "state", "running")))
+def _container(pod: Fields) -> tuple[str, bool]:
+    """The id of the container that prints, or printed last, empty where none has yet; and True if it runs."""
+    status = status_of(pod, CONTAINER)
+    return str(status.get("containerID") or ""), bool(within(status, "state", "running"))
 
 
-def _has_ended(pod: Object) -> bool:
-    return within(pod, "status").get("phase") in ("Failed", "Succeeded")
-
-
-def _why(pod: Object, *, gone: bool) -> str:
-    """What became of a pod, in the cluster's words where it has some."""
+def _why(pod: Fields, *, gone: bool) -> str:
+    """Why a pod ended or is gone, in the cluster's words where it has some."""
     seen = container_state(pod, CONTAINER)
     ended = f"its container ended with {seen.exit_code}" if seen.exit_code is not None else ""
     told = evicted(pod) or seen.detail

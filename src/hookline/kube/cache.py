@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from hookline.kube.errors import ClusterError, Gone, NotThere
-from hookline.kube.kinds import Kind, Object, kind_of
+from hookline.kube.objects import ClusterError, Gone, Kind, NotThere, Object, kind_of, owners
 from hookline.tasks import backoff
+
+if TYPE_CHECKING:
+    from hookline.kube.client import Cluster
 
 logger = logging.getLogger("hookline.kube")
 
@@ -29,22 +31,6 @@ Key: TypeAlias = tuple[str, str]
 OnChange: TypeAlias = Callable[[Object | None, Object | None], None]
 
 
-class Watched(Protocol):
-    """The part of a cluster that is used here."""
-
-    async def list(
-        self, kind: Kind, namespace: str | None = None, labels: Mapping[str, str] | str | None = None
-    ) -> tuple[list[Object], str]: ...
-
-    def watch(
-        self,
-        kind: Kind,
-        namespace: str | None = None,
-        labels: Mapping[str, str] | str | None = None,
-        resource_version: str = "",
-    ) -> AsyncGenerator[tuple[str, Object], None]: ...
-
-
 class Store:
     """The objects are shared with everyone who asks: nobody may change one.
 
@@ -54,7 +40,7 @@ class Store:
 
     def __init__(
         self,
-        cluster: Watched,
+        cluster: Cluster,
         kind: Kind,
         *,
         namespace: str | None = None,
@@ -170,11 +156,11 @@ class Store:
         self.on_change(before, None)
 
     def _own(self, key: Key, before: Object | None, after: Object | None) -> None:
-        for uid in _owners(before):
+        for uid in _owner_uids(before):
             self._owned[uid].discard(key)
             if not self._owned[uid]:
                 del self._owned[uid]
-        for uid in _owners(after):
+        for uid in _owner_uids(after):
             self._owned[uid].add(key)
 
     def _tell(self, error: ClusterError) -> None:
@@ -197,7 +183,7 @@ class Caches:
 
     def __init__(
         self,
-        cluster: Watched,
+        cluster: Cluster,
         watches: Iterable[Watch],
         namespaces: Sequence[str] = (),
         on_change: Callable[[Kind, Object | None, Object | None], None] = lambda kind, before, after: None,
@@ -266,6 +252,5 @@ def _lean(obj: Object) -> Object:
     return {**obj, "metadata": head}
 
 
-def _owners(obj: Object | None) -> Iterable[str]:
-    owners = cast("list[dict[str, Any]]", (obj or {}).get("metadata", {}).get("ownerReferences") or [])
-    return {str(owner.get("uid", "")) for owner in owners}
+def _owner_uids(obj: Object | None) -> set[str]:
+    return {str(owner.get("uid", "")) for owner in owners(obj or {})}

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias, cast
+from typing import Final, Self, TypeAlias, cast
 from urllib.parse import quote
 
 from hookline.errors import UsageError
-from hookline.kube import kubeconfig
-from hookline.kube.errors import AlreadyThere, Conflict, NotThere, Refused, Unreachable
-from hookline.kube.kinds import POD, Kind, Object, kind_of
-from hookline.kube.transport import PATIENCE, ApiRequest, Params, Patience, Transport, object_of, refusal
+from hookline.kube.objects import (
+    POD,
+    AlreadyThere,
+    ApiRefused,
+    Conflict,
+    Kind,
+    NotThere,
+    Object,
+    Unreachable,
+    kind_of,
+    within,
+)
+from hookline.kube.transport import (
+    PATIENCE,
+    SERVICE_ACCOUNT,
+    ApiRequest,
+    ClusterConfig,
+    Params,
+    Patience,
+    Transport,
+    find_config,
+    object_of,
+    refusal,
+)
 
 WATCH_SECONDS: Final = 110
 """How long one watch lasts, so that a connection that died unseen is found within two minutes."""
@@ -33,15 +52,12 @@ Objects: TypeAlias = list[Object]
 class Cluster:
     """One API server. `calls` counts the requests that were sent, by verb and kind."""
 
-    def __init__(self, config: kubeconfig.ClusterConfig, *, patience: Patience = PATIENCE) -> None:
+    def __init__(self, config: ClusterConfig, *, patience: Patience = PATIENCE) -> None:
         self.namespace = config.namespace.strip()
         self.server = config.cluster.server
         self.user = config.context.user or ""
         self._transport = Transport(config, patience)
-
-    @property
-    def calls(self) -> Counter[str]:
-        return self._transport.calls
+        self.calls = self._transport.calls
 
     @classmethod
     def from_kubeconfig(
@@ -49,11 +65,11 @@ class Cluster:
         path: str | None = None,
         context: str | None = None,
         *,
-        account: str = kubeconfig.SERVICE_ACCOUNT,
+        account: str = SERVICE_ACCOUNT,
         patience: Patience = PATIENCE,
     ) -> Cluster:
         """The cluster of the file, of $KUBECONFIG, of ~/.kube/config, or the one that this runs in as `account`."""
-        return cls(kubeconfig.find(path, context, account), patience=patience)
+        return cls(find_config(path, context, account), patience=patience)
 
     async def __aenter__(self) -> Self:
         return self
@@ -68,9 +84,7 @@ class Cluster:
 
     async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
         try:
-            return await self._transport.json(
-                ApiRequest("get", kind, "GET", self._path(kind, namespace, name))
-            )
+            return await self._transport.json(ApiRequest("get", kind, self._path(kind, namespace, name)))
         except NotThere:
             return None
 
@@ -83,26 +97,25 @@ class Cluster:
         found: Objects = []
         version = ""
         while True:
-            page = await self._transport.json(ApiRequest("list", kind, "GET", path, params))
-            head = cast("Mapping[str, Any]", page.get("metadata") or {})
+            page = await self._transport.json(ApiRequest("list", kind, path, params))
+            head = within(page, "metadata")
             version = version or str(head.get("resourceVersion") or "")
             # Objects in a list do not say what they are.
             items = cast("Objects", page.get("items") or [])
-            found += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in items]
+            found += [{**kind.head, **item} for item in items]
             if not head.get("continue"):
                 return found, version
             params["continue"] = str(head["continue"])
 
     async def create(self, obj: Object) -> Object:
         kind = kind_of(obj)
-        path = self._path(kind, _namespace_of(obj))
+        path = self._path(kind, within(obj, "metadata").get("namespace"))
         params = {"fieldManager": _MANAGER}
         try:
-            return await self._transport.json(
-                ApiRequest("create", kind, "POST", path, params, obj), again=False
-            )
+            return await self._transport.json(ApiRequest("create", kind, path, params, obj))
         except Conflict as error:
-            if not _exists(error):
+            # It is refused with 409 for other reasons too, such as a quota that was being changed.
+            if "already exists" not in error.message:
                 raise
             raise AlreadyThere(409, error.message, call=f"POST {path}") from error
 
@@ -118,21 +131,17 @@ class Cluster:
     ) -> Object:
         """Changes what `merge` names, `None` removes; a Conflict where `resource_version` is not the newest."""
         if resource_version:
-            head = cast("Object", merge.get("metadata") or {})
+            head = within(merge, "metadata")
             merge = {**merge, "metadata": {**head, "resourceVersion": resource_version}}
         path = self._path(kind, namespace, name, subresource)
         params = {"fieldManager": _MANAGER}
-        return await self._transport.json(
-            ApiRequest("patch", kind, "PATCH", path, params, merge, _MERGE, subresource)
-        )
+        return await self._transport.json(ApiRequest("patch", kind, path, params, merge, _MERGE, subresource))
 
     async def replace(self, obj: Object) -> Object:
         """Puts the object in place of the one it was made from; a Conflict where that was changed meanwhile."""
         kind = kind_of(obj)
-        path = self._path(kind, _namespace_of(obj), str(obj["metadata"]["name"]))
-        return await self._transport.json(
-            ApiRequest("replace", kind, "PUT", path, {"fieldManager": _MANAGER}, obj)
-        )
+        path = self._path(kind, within(obj, "metadata").get("namespace"), str(obj["metadata"]["name"]))
+        return await self._transport.json(ApiRequest("replace", kind, path, {"fieldManager": _MANAGER}, obj))
 
     async def delete(
         self, kind: Kind, name: str, namespace: str | None = None, *, uid: str = "", grace: int | None = None
@@ -145,7 +154,7 @@ class Cluster:
             body["gracePeriodSeconds"] = grace
         path = self._path(kind, namespace, name)
         try:
-            await self._transport.json(ApiRequest("delete", kind, "DELETE", path, body=body))
+            await self._transport.json(ApiRequest("delete", kind, path, body=body))
         except NotThere:
             return False
         except Conflict:
@@ -169,10 +178,8 @@ class Cluster:
             params["tailLines"] = str(tail_lines)
         path = self._path(POD, namespace, pod, "log")
         try:
-            printed = await self._transport.body(
-                ApiRequest("log", POD, "GET", path, params), most_bytes=most_bytes
-            )
-        except Refused as error:
+            printed = await self._transport.body(ApiRequest("log", POD, path, params), most_bytes=most_bytes)
+        except ApiRefused as error:
             if error.status in (400, 404):
                 return None
             raise
@@ -184,7 +191,7 @@ class Cluster:
 
         Of a line that is longer than a log may be, only the beginning comes."""
         params = {"container": container, "follow": "true"}
-        request = ApiRequest("log", POD, "GET", self._path(POD, namespace, pod, "log"), params)
+        request = ApiRequest("log", POD, self._path(POD, namespace, pod, "log"), params)
         async with aclosing(
             self._transport.lines(request, quiet=_QUIET_LOG, longest=MOST_LOG_BYTES)
         ) as lines:
@@ -208,7 +215,7 @@ class Cluster:
         if resource_version:
             params["resourceVersion"] = resource_version
         path = self._path(kind, namespace, everywhere=namespace is None)
-        request = ApiRequest("watch", kind, "GET", path, params)
+        request = ApiRequest("watch", kind, path, params)
         async with aclosing(self._transport.lines(request, quiet=WATCH_SECONDS + 15.0)) as lines:
             async for line in lines:
                 yield _event(line, request)
@@ -236,11 +243,6 @@ class Cluster:
         return "/".join(quote(part, safe="") for part in parts)
 
 
-def _exists(error: Conflict) -> bool:
-    """A create is refused with 409 for other reasons too, such as a quota that was being changed."""
-    return "already exists" in error.message
-
-
 def _event(line: bytes, request: ApiRequest) -> tuple[str, Object]:
     event = object_of(line, request)
     word, obj = event.get("type"), event.get("object")
@@ -252,10 +254,6 @@ def _event(line: bytes, request: ApiRequest) -> tuple[str, Object]:
         said = str(obj.get("message") or "an error without a message")
         raise refusal(status if isinstance(status, int) else 500, said, request)
     return word, obj
-
-
-def _namespace_of(obj: Mapping[str, Any]) -> str | None:
-    return cast("Mapping[str, Any]", obj.get("metadata") or {}).get("namespace")
 
 
 def _selector(labels: Mapping[str, str] | str | None) -> Params:

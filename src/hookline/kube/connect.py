@@ -1,4 +1,4 @@
-"""Which cluster a command means, the way to it, and what its refusals mean to a user."""
+"""The cluster that a command means, the connection to it, and its refusals as messages for a user."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import shlex
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from hookline.errors import HooklineError, UsageError
-from hookline.options import KUBERNETES, ClusterOptions, refuse_given
+from hookline.kube.objects import AGENT_RUN, AlreadyThere, ApiRefused, NotThere, Object
+from hookline.options import KUBERNETES, ClusterOptions, RunOptions, refuse_given
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Which cluster is meant, and which namespace there."""
+    """A cluster, and a namespace there."""
 
     namespace: str = ""
     context: str = ""
@@ -34,20 +35,7 @@ class Target:
         return " ".join([f"--on {KUBERNETES}", *parts])
 
 
-class _ClusterWords(Protocol):
-    """Options that may name a cluster."""
-
-    @property
-    def on(self) -> str: ...
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def context(self) -> str: ...
-    @property
-    def kubeconfig(self) -> str: ...
-
-
-def target_of(options: _ClusterWords) -> Target | None:
+def target_of(options: ClusterOptions | RunOptions) -> Target | None:
     """The cluster that the options name; None for this machine, where they mean nothing."""
     if options.on == KUBERNETES:
         return Target(namespace=options.namespace, context=options.context, kubeconfig=options.kubeconfig)
@@ -78,10 +66,8 @@ async def connected(target: Target) -> AsyncGenerator[Cluster]:
             yield cluster
 
 
-async def found_run(cluster: Cluster, name: str, namespace: str) -> dict[str, Any]:
+async def found_run(cluster: Cluster, name: str, namespace: str) -> Object:
     """The one AgentRun that starts so; `last` is the newest."""
-    from hookline.kube.kinds import AGENT_RUN
-
     runs, _ = await cluster.list(AGENT_RUN, namespace)
     exact = [each for each in runs if each["metadata"]["name"] == name]
     if name == "last" and not exact:
@@ -97,8 +83,6 @@ async def found_run(cluster: Cluster, name: str, namespace: str) -> dict[str, An
 
 @contextmanager
 def _told(cluster: Cluster, namespace: str) -> Generator[None]:
-    from hookline.kube.errors import AlreadyThere, NotThere, Refused
-
     try:
         yield
     except NotThere as exc:
@@ -112,7 +96,7 @@ def _told(cluster: Cluster, namespace: str) -> Generator[None]:
         ) from exc
     except AlreadyThere as exc:
         raise UsageError(f"{exc.message}; give another --name, or none") from exc
-    except Refused as exc:
+    except ApiRefused as exc:
         if exc.status in (400, 422):
             raise UsageError(f"the cluster does not take it: {exc.message}") from exc
         if exc.status == 403:

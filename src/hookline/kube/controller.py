@@ -21,9 +21,8 @@ from hookline.errors import JournalError
 from hookline.journal.sqlite import KEEP_BYTES_OPERATOR, SqliteJournal
 from hookline.kube.cache import Caches, Watch
 from hookline.kube.client import Cluster
-from hookline.kube.errors import ClusterError
-from hookline.kube.kinds import Kind, Object
 from hookline.kube.lease import Lease
+from hookline.kube.objects import ClusterError, Kind, Object
 from hookline.tasks import backoff, cancel_and_wait, run_interruptible
 
 logger = logging.getLogger("hookline.kube")
@@ -175,19 +174,11 @@ async def serve(
     controllers: Controllers,
     *,
     lease_namespace: str = "",
-    lease_seconds: int = 15,
     port: int | None = None,
     journal: Journal | None = None,
 ) -> None:
     """Waits for the lease and runs the controllers while it is held, until cancelled."""
-    lease = Lease(
-        cluster,
-        lease_namespace or cluster.namespace or "default",
-        LEASE,
-        duration=lease_seconds,
-        every=lease_seconds / 3,
-        patience=lease_seconds * 2 / 3,
-    )
+    lease = Lease(cluster, lease_namespace or cluster.namespace or "default", LEASE, every=5.0)
     acting: list[Controller] = []
 
     async def act() -> None:
@@ -234,19 +225,12 @@ async def _probes(port: int | None, is_ready: Callable[[], bool]) -> AsyncGenera
         yield
 
 
-def main(
-    controllers: Controllers,
-    *,
-    lease_namespace: str = "",
-    kubeconfig: str | None = None,
-    port: int | None = None,
-    journal: Path | None = None,
-) -> int:
+def main(controllers: Controllers, *, port: int, journal: Path) -> int:
     """Serves until a signal; 130 then, as every program of ours. `journal` is the file that runs are recorded in."""
 
     async def work(opened: Journal | None) -> int:
-        async with Cluster.from_kubeconfig(kubeconfig) as cluster:
-            await serve(cluster, controllers, lease_namespace=lease_namespace, port=port, journal=opened)
+        async with Cluster.from_kubeconfig() as cluster:
+            await serve(cluster, controllers, port=port, journal=opened)
         return 0
 
     with _opened(journal) as opened:
@@ -254,15 +238,13 @@ def main(
 
 
 @contextlib.contextmanager
-def _opened(path: Path | None) -> Generator[Journal | None]:
+def _opened(path: Path) -> Generator[Journal | None]:
     """The journal; None where it cannot be opened, which keeps no run from its hooks."""
     try:
-        journal = SqliteJournal(path, keep_bytes=KEEP_BYTES_OPERATOR) if path is not None else None
+        journal = SqliteJournal(path, keep_bytes=KEEP_BYTES_OPERATOR)
     except JournalError as exc:
         logger.warning("what becomes of runs is not on record: %s", exc)
-        journal = None
-    try:
+        yield None
+        return
+    with contextlib.closing(journal):
         yield journal
-    finally:
-        if journal is not None:
-            journal.close()

@@ -1,4 +1,4 @@
-"""What an installation of the operator needs, as objects: its account, the least rights, and the Deployment.
+"""The objects that an installation of the operator needs: its account, the least rights, and the Deployment.
 
 `hookline operator manifest` prints them. The Helm chart is made of the same objects by tools/chart.py, and is never
 the source of anything but its values.
@@ -13,40 +13,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from hookline.errors import UsageError
-from hookline.kube.kinds import (
-    ACCOUNT,
-    AGENT,
-    AGENT_RUN,
-    CLAIM,
-    CLUSTER_ROLE,
-    CLUSTER_ROLE_BINDING,
-    CONFIG_MAP,
-    DEPLOYMENT,
-    ENSEMBLE,
-    EVENT,
-    INSTANCE,
-    JOB,
-    KAGENT,
-    LABEL,
-    LEASE,
-    LONGEST_NAME,
-    MCP_SERVER,
-    MODEL_CONFIG,
-    NAMESPACE,
-    PACK,
-    POD,
-    REMOTE_MCP_SERVER,
-    ROLE,
-    ROLE_BINDING,
-    SANDBOX,
-    SECRET,
-    SERVICE,
-    Kind,
-    Object,
-)
+from hookline.kube import objects
+from hookline.kube.objects import LABEL, LONGEST_NAME, SAFE, Kind, Object
 from hookline.source import read, without_lines
 
 NAME = "hookline-operator"
@@ -61,7 +32,7 @@ LABELS = {"app.kubernetes.io/name": "hookline", "app.kubernetes.io/component": "
 
 _SIZE = re.compile(r"[0-9]+(\.[0-9]+)?([EPTGMk]|[EPTGMK]i)?")
 _LOOK = ("get", "list", "watch")
-_OURS = (AGENT_RUN, AGENT, INSTANCE, ENSEMBLE, PACK)
+_OURS = (objects.AGENT_RUN, objects.AGENT, objects.INSTANCE, objects.ENSEMBLE, objects.PACK)
 
 
 def _rule(kinds: Iterable[Kind], verbs: Sequence[str], part: str = "") -> Object:
@@ -78,37 +49,37 @@ RULES: tuple[Object, ...] = (
     _rule(_OURS, ("get", "patch", "update"), "/status"),
     _rule(_OURS, ("patch", "update"), "/finalizers"),
     # Packs make their members and remove them; history is pruned.
-    _rule([AGENT], ("create", "update", "delete")),
-    _rule([AGENT_RUN], ("delete",)),
-    _rule([JOB], (*_LOOK, "create", "delete", "patch")),
-    _rule([CLAIM], (*_LOOK, "create", "delete", "patch")),
-    _rule([POD], (*_LOOK, "delete")),
-    _rule([POD], ("get",), "/log"),
-    _rule([EVENT], ("create", "patch")),
-    _rule([ACCOUNT], ("get", "create", "delete")),
-    _rule([ROLE, ROLE_BINDING], ("get", "create", "delete")),
+    _rule([objects.AGENT], ("create", "update", "delete")),
+    _rule([objects.AGENT_RUN], ("delete",)),
+    _rule([objects.JOB], (*_LOOK, "create", "delete", "patch")),
+    _rule([objects.CLAIM], (*_LOOK, "create", "delete", "patch")),
+    _rule([objects.POD], (*_LOOK, "delete")),
+    _rule([objects.POD], ("get",), "/log"),
+    _rule([objects.EVENT], ("create", "patch")),
+    _rule([objects.ACCOUNT], ("get", "create", "delete")),
+    _rule([objects.ROLE, objects.ROLE_BINDING], ("get", "create", "delete")),
     # What it may hand on to hooks is read there each time, so a change of it holds at once.
-    {**_rule([CLUSTER_ROLE], ("get",)), "resourceNames": [GRANTABLE_NAME]},
+    {**_rule([objects.CLUSTER_ROLE], ("get",)), "resourceNames": [GRANTABLE_NAME]},
     # By name only: whoever may list or watch secrets may read them all at once.
-    _rule([SECRET], ("get", "create", "patch", "delete")),
-    _rule([SANDBOX], (*_LOOK, "create", "delete")),
+    _rule([objects.SECRET], ("get", "create", "patch", "delete")),
+    _rule([objects.SANDBOX], (*_LOOK, "create", "delete")),
 )
-"""What the operator does in the namespaces that it works in."""
+"""The operator's rights in the namespaces that it works in."""
 GRANTABLE: tuple[Object, ...] = (
-    _rule([CONFIG_MAP], (*_LOOK, "create", "update", "patch", "delete")),
-    _rule([AGENT_RUN], (*_LOOK, "patch")),
+    _rule([objects.CONFIG_MAP], (*_LOOK, "create", "update", "patch", "delete")),
+    _rule([objects.AGENT_RUN], (*_LOOK, "patch")),
 )
-"""What it may hand on to hooks, and holds for that alone."""
+"""The rights that it may hand on to hooks, and holds for that alone."""
 KAGENT_RULES: tuple[Object, ...] = (
-    _rule([KAGENT, MODEL_CONFIG, REMOTE_MCP_SERVER, MCP_SERVER], _LOOK),
-    _rule([KAGENT], ("get", "patch", "update"), "/status"),
-    _rule([DEPLOYMENT], (*_LOOK, "create", "update", "delete")),
-    _rule([SERVICE, ACCOUNT], ("get", "create", "patch", "delete")),
-    _rule([SECRET], ("get", "create", "update", "delete")),
-    _rule([POD], _LOOK),
+    _rule([objects.KAGENT, objects.MODEL_CONFIG, objects.REMOTE_MCP_SERVER, objects.MCP_SERVER], _LOOK),
+    _rule([objects.KAGENT], ("get", "patch", "update"), "/status"),
+    _rule([objects.DEPLOYMENT], (*_LOOK, "create", "update", "delete")),
+    _rule([objects.SERVICE, objects.ACCOUNT], ("get", "create", "patch", "delete")),
+    _rule([objects.SECRET], ("get", "create", "update", "delete")),
+    _rule([objects.POD], _LOOK),
 )
-"""What it does besides, where it keeps kagent's agents."""
-LEADING = (_rule([LEASE], ("get", "create", "update", "patch")),)
+"""Its further rights, where it keeps kagent's agents."""
+LEADING = (_rule([objects.LEASE], ("get", "create", "update", "patch")),)
 
 
 OPTIONS: Mapping[str, str] = {
@@ -172,11 +143,11 @@ def crds(system: str = "sympozium") -> list[Object]:
     return without_lines(read(Path(__file__).parents[1] / _CRDS[system]).value["items"])
 
 
-def objects(settings: Installation) -> list[Object]:
+def all_objects(settings: Installation) -> list[Object]:
     """All of it in the order in which it can be applied; the definitions of the kinds come before, from `crds`."""
     return [
         _namespace(settings),
-        _named(ACCOUNT, NAME, settings.namespace),
+        _named(objects.ACCOUNT, NAME, settings.namespace),
         *_granted(settings, NAME, RULES),
         *_granted(settings, GRANTABLE_NAME, settings.grantable),
         *(_granted(settings, f"{NAME}-kagent", KAGENT_RULES) if settings.kagent else []),
@@ -208,19 +179,23 @@ def _granted(settings: Installation, name: str, rules: Sequence[Object]) -> list
 
 def _role(settings: Installation, name: str, rules: Sequence[Object], namespace: str = "") -> list[Object]:
     """The rules and who has them; without a namespace they hold in all."""
-    role, binding = (ROLE, ROLE_BINDING) if namespace else (CLUSTER_ROLE, CLUSTER_ROLE_BINDING)
+    role, binding = (
+        (objects.ROLE, objects.ROLE_BINDING)
+        if namespace
+        else (objects.CLUSTER_ROLE, objects.CLUSTER_ROLE_BINDING)
+    )
     return [
         {**_named(role, name, namespace), "rules": [dict(rule) for rule in rules]},
         {
             **_named(binding, name, namespace),
             "roleRef": {"apiGroup": role.group, "kind": role.kind, "name": name},
-            "subjects": [{"kind": ACCOUNT.kind, "name": NAME, "namespace": settings.namespace}],
+            "subjects": [{"kind": objects.ACCOUNT.kind, "name": NAME, "namespace": settings.namespace}],
         },
     ]
 
 
 def _namespace(settings: Installation) -> Object:
-    made = _named(NAMESPACE, settings.namespace)
+    made = _named(objects.NAMESPACE, settings.namespace)
     # Newer servers hold every pod of the namespace to what ours keeps to anyway.
     made["metadata"]["labels"] |= {"pod-security.kubernetes.io/enforce": "restricted"}
     return made
@@ -244,7 +219,7 @@ def _deployment(settings: Installation) -> Object:
         ],
     }
     return {
-        **_named(DEPLOYMENT, NAME, settings.namespace),
+        **_named(objects.DEPLOYMENT, NAME, settings.namespace),
         "spec": {
             "replicas": settings.replicas,
             "selector": {"matchLabels": dict(LABELS)},
@@ -265,11 +240,7 @@ def _container(settings: Installation) -> Object:
         "livenessProbe": {**_probe("/healthz"), "initialDelaySeconds": 10, "periodSeconds": 20},
         "readinessProbe": {**_probe("/readyz"), "periodSeconds": 5},
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": SAFE,
         "volumeMounts": [
             {"name": "tmp", "mountPath": "/tmp"},
             {"name": "journal", "mountPath": HOME},
@@ -292,7 +263,5 @@ def _probe(path: str) -> Object:
 
 
 def _named(kind: Kind, name: str, namespace: str = "") -> Object:
-    metadata: dict[str, Any] = {"name": name, "labels": dict(LABELS)}
-    if namespace:
-        metadata["namespace"] = namespace
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+    within = {"namespace": namespace} if namespace else {}
+    return {**kind.head, "metadata": {"name": name, "labels": dict(LABELS), **within}}

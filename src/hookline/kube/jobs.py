@@ -1,33 +1,54 @@
-"""A program of hookline's as a Job: what it is given, and what it may do there, as plain objects.
+"""A program of hookline's as a Job: what it is given and may do there, and the Job from its making to its end.
 
-Nothing is asked and nothing is made here. The Job comes first, and its Secret belongs to it: so whatever happens in
-between, nothing is left when the Job goes; its pod waits for the Secret.
+The Job comes first, and its Secret belongs to it: so whatever happens in between, nothing is left when the Job goes; its
+pod waits for the Secret. Whoever tends a Job may go and another may come: a Job is known by its name, and its log is
+read from the beginning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from hookline.kube.pods import SAFE, SAFE_ROOT, USER, child, owner_reference, resources
+from hookline.kube import objects
+from hookline.kube.cache import Caches, Watch
+from hookline.kube.logs import LogReader
+from hookline.kube.objects import AlreadyThere, ClusterError, Fields, Object, child
+from hookline.kube.pod_state import (
+    ContainerPhase,
+    ContainerState,
+    EndReason,
+    Slot,
+    Workload,
+    WorkloadState,
+    follow,
+    pod_of,
+)
+from hookline.tasks import cancel_and_wait
 
-Object = dict[str, Any]
+if TYPE_CHECKING:
+    from hookline.kube.client import Cluster
 
 CONTAINER = "hookline"
 GIVEN = "/given"
 """Where the files of a task are, to be read only."""
-CLAIM = "/workspaces"
+MOUNT = "/workspaces"
 """Where its volume is, if it has one."""
-CLAIM_HOME = f"{CLAIM}/.home~"
+CLAIM_HOME = f"{MOUNT}/.home~"
 """Where the journal is on a volume; the sign at its end is in no name of a workspace."""
 HOME = "/var/hookline"
 JOB_LABEL = "hookline.dev/job"
 MANAGED = {"app.kubernetes.io/managed-by": "hookline"}
 START_SECONDS = 900
 """Seconds that a Job may take besides the limits of its containers, before the cluster ends it by itself."""
-_RESOURCES = resources("100m", "256Mi", most_cpu="2", most_memory="2Gi")
-_OPENING = resources("10m", "16Mi", most_cpu="500m", most_memory="64Mi")
+LAST_LINES = 20.0
+"""Seconds to wait for more of the log of a container that has ended."""
+_RESOURCES = objects.resources("100m", "256Mi", most_cpu="2", most_memory="2Gi")
+_OPENING = objects.resources("10m", "16Mi", most_cpu="500m", most_memory="64Mi")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +81,20 @@ class Task:
     any capability."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEnd:
+    """How the program of a Job ended: by itself with `exit_code`, or without, and then `why` says what happened to it.
+
+    `began` is False where it never started."""
+
+    exit_code: int | None = None
+    why: str = ""
+    reason: EndReason = EndReason.EXITED
+    began: bool = True
+    log_lost: bool = False
+    """The log could not be read to its end."""
+
+
 def job_of(task: Task) -> Object:
     labels = {
         JOB_LABEL: child(task.name, ""),
@@ -72,8 +107,7 @@ def job_of(task: Task) -> Object:
         metadata["annotations"] = dict(task.notes)
     limit = {} if task.timeout is None else {"activeDeadlineSeconds": int(task.timeout) + START_SECONDS}
     return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
+        **objects.JOB.head,
         "metadata": metadata,
         "spec": {
             "backoffLimit": 0,
@@ -84,12 +118,11 @@ def job_of(task: Task) -> Object:
     }
 
 
-def secret_of(task: Task, job: Mapping[str, Any]) -> Object:
-    """What the task is given, as a part of its Job."""
-    owner = owner_reference("batch/v1", "Job", task.name, job["metadata"]["uid"], controller=False)
+def secret_of(task: Task, job: Fields) -> Object:
+    """The variables and files of the task, in a Secret that belongs to its Job."""
+    owner = objects.owner_reference("batch/v1", "Job", task.name, job["metadata"]["uid"], controller=False)
     return {
-        "apiVersion": "v1",
-        "kind": "Secret",
+        **objects.SECRET.head,
         "metadata": {
             "name": _secret(task),
             "namespace": task.namespace,
@@ -115,8 +148,7 @@ def claim_of(
 ) -> Object:
     """A volume that outlives the Jobs that use it."""
     return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
+        **objects.CLAIM.head,
         "metadata": {
             "name": name,
             "namespace": namespace,
@@ -135,13 +167,170 @@ def claim_spec(size: str, storage_class: str = "") -> Object:
     }
 
 
+async def started(cluster: Cluster, task: Task) -> tuple[Object, bool]:
+    """The Job of that name, with its Secret, and whether it was made just now; one that is there is taken as it is.
+
+    One without a Secret was left by somebody who was killed right after making it. Nothing of it can have run."""
+    while True:
+        try:
+            job = await cluster.create(job_of(task))
+            await cluster.create(secret_of(task, job))
+            return job, True
+        except AlreadyThere:
+            job = await cluster.get(objects.JOB, task.name, task.namespace)
+        if job is not None and await _is_whole(cluster, task, job):
+            return job, False
+        if job is not None:
+            await end(cluster, job)
+
+
+async def _is_whole(cluster: Cluster, task: Task, job: Object) -> bool:
+    """True if its Secret is there. That is asked with an empty one, with which no pod starts: who may make Secrets
+    need not be able to read them."""
+    volumes = job["spec"]["template"]["spec"]["volumes"]
+    name = next(each["secret"]["secretName"] for each in volumes if each["name"] == "given")
+    empty = secret_of(task, job)
+    empty["metadata"]["name"] = name
+    empty["stringData"] = {}
+    try:
+        await cluster.create(empty)
+    except AlreadyThere:
+        return True
+    return False
+
+
+async def end(cluster: Cluster, job: Object, *, at_once: bool = False) -> None:
+    """Ask its program to end, with its end hooks, and its pod goes when that is done; or end it without them.
+
+    One that is over is removed by this, with all that belongs to it."""
+    metadata = job["metadata"]
+    name, namespace = metadata["name"], metadata["namespace"]
+    await cluster.delete(objects.JOB, name, namespace, uid=metadata["uid"])
+    if at_once:
+        pods, _ = await cluster.list(objects.POD, namespace, {JOB_LABEL: child(name, "")})
+        for pod in pods:
+            head = pod["metadata"]
+            await cluster.delete(objects.POD, head["name"], namespace, uid=head["uid"], grace=0)
+
+
+async def tended(
+    cluster: Cluster,
+    job: Object,
+    *,
+    printed: Callable[[str], Awaitable[None]],
+    waits: Callable[[str], None] = lambda _: None,
+    ending: asyncio.Event | None = None,
+) -> JobEnd:
+    """Follow a Job until it is over. `printed` is awaited with each line of its log, from the first on, and records maybe
+    again; `waits` is told what keeps its pod from starting. With `ending` set it is known that we ended it ourselves."""
+    return await _Tending(cluster, job, printed, waits, ending or asyncio.Event()).ended()
+
+
+class _Tending:
+    def __init__(
+        self,
+        cluster: Cluster,
+        job: Object,
+        printed: Callable[[str], Awaitable[None]],
+        waits: Callable[[str], None],
+        ending: asyncio.Event,
+    ) -> None:
+        self._cluster, self._job = cluster, job
+        self._printed, self._waits = printed, waits
+        self._ending = ending
+        self._changed = asyncio.Event()
+        metadata = job["metadata"]
+        self._name, self._namespace = str(metadata["name"]), str(metadata["namespace"])
+        labels = f"{JOB_LABEL}={child(self._name, '')}"
+        self._caches = Caches(
+            cluster,
+            (Watch(objects.JOB, labels), Watch(objects.POD, labels)),
+            (self._namespace,),
+            on_change=lambda kind, before, after: self._changed.set(),
+        )
+        made = Workload(name=self._name, uid=metadata["uid"])
+        self._state = WorkloadState(made=made, slots=(Slot(container=CONTAINER, seen=ContainerState()),))
+        self._told = ""
+        self._reading: tuple[LogReader, asyncio.Task[str]] | None = None
+
+    async def ended(self) -> JobEnd:
+        watching = [asyncio.ensure_future(each.run()) for each in self._caches.stores]
+        asked = asyncio.ensure_future(self._wake_on_ending())
+        try:
+            await self._caches.synced()
+            while True:
+                self._changed.clear()
+                self._look()
+                made, wake = self._state.made, self._state.wake
+                if made.over:
+                    return await self._closed()
+                if made.ended and not self._ending.is_set():
+                    # Its pod is being deleted, and the cluster would put another in its place that begins anew.
+                    with suppress(ClusterError):
+                        await end(self._cluster, self._job)
+                wait = None if wake is None else max((wake - datetime.now(UTC)).total_seconds(), 0.05)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait):
+                        await self._changed.wait()
+        finally:
+            reading = [self._reading[1]] if self._reading else []
+            await cancel_and_wait(*watching, asked, *reading)
+
+    async def _wake_on_ending(self) -> None:
+        await self._ending.wait()
+        self._changed.set()
+
+    def _look(self) -> None:
+        before = self._state
+        whole = self._caches.get(objects.JOB, self._namespace, self._name)
+        if whole is not None and whole["metadata"]["uid"] != before.made.uid:
+            whole = None
+        pods = self._caches.all(objects.POD)
+        # A pod whose Job somebody deleted still has its end hooks to run, and is heard to its end.
+        orphan = whole is None and pod_of(before.made, pods) is not None
+        made = replace(before.made, ended=before.made.ended or self._ending.is_set() or orphan)
+        seen = follow(made, whole, pods, before.slots, now=datetime.now(UTC), before=before.waiting)
+        self._state = seen
+        if seen.seen[0].started is not None and self._reading is None and seen.pod is not None:
+            pod = str(seen.pod["metadata"]["name"])
+            log = LogReader(self._cluster, pod, self._namespace, CONTAINER, self._printed)
+            self._reading = log, asyncio.ensure_future(log.read(self._has_ended))
+        text = f"{seen.waiting.reason}: {seen.waiting.message}" if seen.waiting else ""
+        if text and text != self._told:
+            self._waits(text)
+        self._told = text
+
+    def _has_ended(self) -> bool:
+        return self._state.made.over or self._state.seen[0].state is ContainerPhase.ENDED
+
+    async def _read_on(self, log: LogReader, reading: asyncio.Task[str]) -> bool:
+        """The rest of the log, for as long as some of it comes."""
+        count = -1
+        while not reading.done() and count < log.count:
+            count = log.count
+            await asyncio.wait({reading}, timeout=LAST_LINES)
+        return reading.done() and not reading.result()
+
+    async def _closed(self) -> JobEnd:
+        complete = self._reading is None or await self._read_on(*self._reading)
+        found = self._state.seen[0]
+        by_itself = found.reason is EndReason.EXITED and found.exit_code is not None
+        return JobEnd(
+            exit_code=found.exit_code if by_itself else None,
+            why="" if by_itself else found.detail or self._state.why or str(found.reason),
+            reason=found.reason,
+            began=found.started is not None,
+            log_lost=found.started is not None and not complete,
+        )
+
+
 def _pod(task: Task) -> Object:
     return {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": int(task.grace),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": USER,
+        "securityContext": objects.USER,
         **({"serviceAccountName": task.account} if task.account else {}),
         **({"imagePullSecrets": [{"name": each} for each in task.pull_secrets]} if task.pull_secrets else {}),
         **({"initContainers": [_opening(task)]} if task.claim and task.open_claim_as_root else {}),
@@ -159,7 +348,7 @@ def _container(task: Task) -> Object:
         {"name": "given", "mountPath": GIVEN, "readOnly": True},
         {"name": "home", "mountPath": HOME},
         {"name": "tmp", "mountPath": "/tmp"},
-        *([{"name": "claim", "mountPath": CLAIM}] if task.claim else []),
+        *([{"name": "claim", "mountPath": MOUNT}] if task.claim else []),
     ]
     return {
         "name": CONTAINER,
@@ -167,7 +356,7 @@ def _container(task: Task) -> Object:
         "imagePullPolicy": "IfNotPresent",
         # The cluster would read $(NAME) in an argument.
         "command": ["python3", "-P", "-m", "hookline", *(each.replace("$", "$$") for each in task.args)],
-        "workingDir": CLAIM if task.claim else "/tmp",
+        "workingDir": MOUNT if task.claim else "/tmp",
         "envFrom": [{"secretRef": {"name": name}} for name in task.secrets],
         "env": [
             {"name": "HOME", "value": "/tmp"},
@@ -176,20 +365,20 @@ def _container(task: Task) -> Object:
             *refs,
         ],
         "volumeMounts": mounts,
-        "securityContext": SAFE,
+        "securityContext": objects.SAFE,
         "resources": _RESOURCES,
     }
 
 
 def _opening(task: Task) -> Object:
-    code = f"import os; os.chmod({CLAIM!r}, 0o777)"
+    code = f"import os; os.chmod({MOUNT!r}, 0o777)"
     return {
         "name": "open",
         "image": task.image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-P", "-c", code],
-        "volumeMounts": [{"name": "claim", "mountPath": CLAIM}],
-        "securityContext": SAFE_ROOT,
+        "volumeMounts": [{"name": "claim", "mountPath": MOUNT}],
+        "securityContext": objects.SAFE_ROOT,
         "resources": _OPENING,
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }

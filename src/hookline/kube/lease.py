@@ -12,29 +12,32 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING
 
 from hookline import files
 from hookline.errors import HooklineError, UsageError
-from hookline.kube.errors import AlreadyThere, ClusterError, Conflict, NotThere
-from hookline.kube.kinds import LEASE, Kind, Object
+from hookline.kube.objects import (
+    LEASE,
+    AlreadyThere,
+    ClusterError,
+    Conflict,
+    Fields,
+    NotThere,
+    Object,
+    within,
+)
 from hookline.tasks import cancel_and_wait
 from hookline.times import utc_text
 
+if TYPE_CHECKING:
+    from hookline.kube.client import Cluster
+
 logger = logging.getLogger("hookline.kube")
-
-
-class LeaseCluster(Protocol):
-    """The part of a cluster that is used here."""
-
-    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None: ...
-    async def create(self, obj: Object) -> Object: ...
-    async def replace(self, obj: Object) -> Object: ...
 
 
 class LeaseHeld(UsageError):
@@ -49,7 +52,7 @@ class LeaseLost(HooklineError):
     """Another may hold the lease now."""
 
 
-def may_take(lease: Mapping[str, Any] | None, identity: str, unchanged: float) -> bool:
+def may_take(lease: Fields | None, identity: str, unchanged: float) -> bool:
     """True if the lease is free, ours, or expired: `unchanged` are the seconds since it was last seen to change."""
     spec = _spec(lease)
     holder = spec.get("holderIdentity")
@@ -57,7 +60,7 @@ def may_take(lease: Mapping[str, Any] | None, identity: str, unchanged: float) -
 
 
 def claimed(
-    lease: Mapping[str, Any] | None, identity: str, *, name: str, namespace: str, duration: int, now: datetime
+    lease: Fields | None, identity: str, *, name: str, namespace: str, duration: int, now: datetime
 ) -> Object:
     """The lease as held by `identity`, renewed now."""
     spec = dict(_spec(lease))
@@ -67,21 +70,17 @@ def claimed(
         spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + (lease is not None)
     spec |= {"holderIdentity": identity, "leaseDurationSeconds": duration, "renewTime": time}
     head = (lease or {}).get("metadata") or {"name": name, "namespace": namespace}
-    return {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": head, "spec": spec}
+    return {**LEASE.head, "metadata": head, "spec": spec}
 
 
-def released(lease: Mapping[str, Any]) -> Object:
+def released(lease: Fields) -> Object:
     """The lease as held by nobody, so that the next holder need not wait."""
     spec = {**_spec(lease), "holderIdentity": "", "leaseDurationSeconds": 1}
     return {**lease, "spec": spec}
 
 
-def _mark_of(folder: Path) -> str:
-    return hashlib.sha256(os.path.realpath(folder).encode()).hexdigest()[:8]
-
-
-def _spec(lease: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", (lease or {}).get("spec") or {})
+def _spec(lease: Fields | None) -> Fields:
+    return within(lease or {}, "spec")
 
 
 class Lease:
@@ -94,7 +93,7 @@ class Lease:
 
     def __init__(
         self,
-        cluster: LeaseCluster,
+        cluster: Cluster,
         namespace: str,
         name: str,
         *,
@@ -108,7 +107,9 @@ class Lease:
             raise UsageError(
                 f"every={every!r}, patience={patience!r}, duration={duration!r}; each must be less than the next"
             )
-        mark = _mark_of(lock.parent) if lock else secrets.token_hex(4)
+        mark = secrets.token_hex(4)
+        if lock:
+            mark = hashlib.sha256(os.path.realpath(lock.parent).encode()).hexdigest()[:8]
         self.identity = identity or f"{socket.gethostname()}_{mark}"
         self.leading = False
         self._cluster = cluster
@@ -181,7 +182,7 @@ class Lease:
             await asyncio.sleep(min(self._every / 2, 2.0))
 
     async def _take(self) -> None:
-        first: Mapping[str, Any] | None = None
+        first: Fields | None = None
         while not await self._taken():
             holder = str(_spec(self._lease).get("holderIdentity"))
             if first is None:

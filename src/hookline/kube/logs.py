@@ -3,40 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 from hookline.journal.stream import MARK
-from hookline.kube.errors import ClusterError, NotThere, Refused
+from hookline.kube.objects import ApiRefused, ClusterError, NotThere
+
+if TYPE_CHECKING:
+    from hookline.kube.client import Cluster
 
 GONE = "its pod was gone before its log could be read to the end"
 _PAUSE = 1.0
 _FORBIDDEN = 403
 _AT_ONCE = 200
 _KUBELETS = ("rpc error: code = NotFound", "unable to retrieve container logs for ")
-"""What a kubelet says, as if it were printed, where it cannot find the container any more."""
-
-
-class Logs(Protocol):
-    """A cluster whose logs can be followed."""
-
-    def follow_log(self, pod: str, namespace: str | None, container: str) -> AsyncGenerator[str, None]: ...
-
-
-class LogEnd(NamedTuple):
-    """How far a log was read: to its end, or `why` not."""
-
-    whole: bool
-    why: str = ""
-
-
-async def _pause() -> None:
-    await asyncio.sleep(_PAUSE)
-
-
-def _nothing() -> None:
-    pass
+"""A kubelet's words, as if they were printed, where it cannot find the container any more."""
 
 
 class LogReader:
@@ -47,12 +29,12 @@ class LogReader:
 
     def __init__(
         self,
-        cluster: Logs,
+        cluster: Cluster,
         pod: str,
         namespace: str,
         container: str,
         take: Callable[[str], Awaitable[object]],
-        again: Callable[[], object] = _nothing,
+        again: Callable[[], object] = lambda: None,
     ) -> None:
         self._cluster = cluster
         self._at = (pod, namespace, container)
@@ -76,29 +58,30 @@ class LogReader:
         self._whole = self._whole or not lost
 
     async def read(
-        self, is_over: Callable[[], bool], pause: Callable[[], Awaitable[object]] = _pause
-    ) -> LogEnd:
-        """Follow it until it has ended and its container `is_over`, with a pause before each new connection."""
+        self,
+        is_over: Callable[[], bool],
+        pause: Callable[[], Awaitable[object]] = lambda: asyncio.sleep(_PAUSE),
+    ) -> str:
+        """Follow it until it has ended and its container `is_over`, with a pause before each new connection.
+
+        Returns why it could not be read to its end; empty where it was."""
         refused = False
         while True:
             try:
                 await self.read_once()
             except NotThere:
-                return self._end(GONE)
-            except Refused as exc:
+                return "" if self._whole else GONE
+            except ApiRefused as exc:
                 # One that is not forbidden comes of a container that has not started, and at last of none.
                 if exc.status == _FORBIDDEN or (refused and is_over()):
-                    return self._end(f"its log may not be read: {exc.message}")
+                    return "" if self._whole else f"its log may not be read: {exc.message}"
                 refused = True
             except ClusterError:
                 self._whole = False
             # The log may end before its container does: a server between us may have enough of it.
             if self._whole and is_over():
-                return LogEnd(True)
+                return ""
             await pause()
-
-    def _end(self, why: str) -> LogEnd:
-        return LogEnd(True) if self._whole else LogEnd(False, why)
 
     async def _line(self, line: str) -> None:
         self.heard += 1

@@ -1,7 +1,9 @@
-"""Requests to an API server: tried again where that is safe, refusals as errors, long answers line by line.
+"""The way to an API server: the cluster that is meant, the login there, and requests to it.
 
-lightkube's own watch is not used: it has no limit in time, and takes a line for ended at characters that JSON allows
-inside a text.
+lightkube reads what kubectl reads (kubeconfig, certificates, programs that give tokens, the account of a pod and its
+changing token) and prepares the HTTP client. Nothing else of it is used: its watch has no limit in time, and takes a line
+for ended at characters that JSON allows inside a text. Requests are tried again where that is safe, refusals become
+errors, and long answers come line by line.
 """
 
 from __future__ import annotations
@@ -9,27 +11,40 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Mapping
-from typing import Final, NamedTuple, TypeAlias, cast
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import httpx2
+from lightkube.config.client_adapter import AsyncClient, ConnectionParams
+from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+from lightkube.config.models import User
+from lightkube.core.exceptions import ConfigError
 
-from hookline.errors import UsageError
+from hookline.errors import FileError, UsageError
 from hookline.http_client import PASSING, retry_after
-from hookline.kube.errors import Conflict, Gone, NotThere, Refused, Unreachable
-from hookline.kube.kinds import Kind, Object
-from hookline.kube.kubeconfig import LOGIN_ERRORS, ClusterConfig, http_client
+from hookline.kube.objects import ApiRefused, Conflict, Gone, Kind, NotThere, Object, Unreachable
+from hookline.source import read, without_lines
 from hookline.tasks import backoff
 
+ClusterConfig: TypeAlias = SingleConfig
+Params: TypeAlias = dict[str, str]
+
+SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+_ENTRIES: Final = {"clusters": "cluster", "contexts": "context", "users": "user"}
+_FILE_NAMES: Final = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+_LOGIN_ERRORS: Final = (ConfigError, FileNotFoundError, PermissionError, ValueError, KeyError)
+"""Raised by a request where a program that gives tokens, or the file that holds one, does not."""
 # The server did nothing yet, so even a create may be tried again.
 _UNTOUCHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 # httpx2 does not turn every error of a TLS connection into one of its own.
 _NO_ANSWER: Final = (httpx2.HTTPError, OSError)
-_BY_STATUS: Final[Mapping[int, type[Refused]]] = {404: NotThere, 409: Conflict, 410: Gone}
+_BY_STATUS: Final[Mapping[int, type[ApiRefused]]] = {404: NotThere, 409: Conflict, 410: Gone}
+_METHODS: Final = {"create": "POST", "patch": "PATCH", "replace": "PUT", "delete": "DELETE"}
 _CONTINUATIONS: Final = bytes(range(0x80, 0xC0))
-
-Params: TypeAlias = dict[str, str]
 
 
 class ApiRequest(NamedTuple):
@@ -37,12 +52,15 @@ class ApiRequest(NamedTuple):
 
     verb: str
     kind: Kind
-    method: str
     path: str
     params: Params | None = None
     body: Object | None = None
     body_type: str = "application/json"
     subresource: str = ""
+
+    @property
+    def method(self) -> str:
+        return _METHODS.get(self.verb, "GET")
 
     @property
     def counted(self) -> str:
@@ -64,32 +82,109 @@ class Patience(NamedTuple):
 PATIENCE: Final = Patience()
 
 
+def find_config(path: str | None, context: str | None, account: str = SERVICE_ACCOUNT) -> ClusterConfig:
+    """The cluster of the file, of $KUBECONFIG, of ~/.kube/config, or the one that this runs in as `account`."""
+    given = path or os.environ.get("KUBECONFIG") or ""
+    if given:
+        whose = "the given path" if path else "$KUBECONFIG"
+        files = [Path(os.path.expanduser(part)) for part in given.split(os.pathsep) if part]
+        there = [file for file in files if file.is_file()]
+        if not there:
+            raise UsageError(f"no kubeconfig at {given!r}, which {whose} names")
+        return _read(there, context)
+    home = Path(os.path.expanduser("~/.kube/config"))
+    if home.is_file():
+        return _read([home], context)
+    return _in_cluster(home, context, account)
+
+
+def _http_client(config: ClusterConfig, times: httpx2.Timeout) -> httpx2.AsyncClient:
+    """An HTTP client that logs in as the config says."""
+    # lightkube wants a user even where the server asks for none.
+    config = config if config.user else config._replace(user=User())
+    try:
+        return AsyncClient(config, ConnectionParams(timeout=times))
+    except (ConfigError, OSError, ValueError, httpx2.InvalidURL) as error:
+        what = f"context {config.context_name!r} cannot be used: {error}"
+        raise (FileError(what, file=config.fname) if config.fname else UsageError(what)) from error
+
+
+def _in_cluster(home: Path, context: str | None, account: str) -> ClusterConfig:
+    tried = f"$KUBECONFIG is not set, {home} is not there"
+    if context:
+        raise UsageError(f"no context {context!r}, since there is no kubeconfig: {tried}")
+    try:
+        config = KubeConfig.from_service_account(account).get()
+    except (ConfigError, KeyError, OSError) as error:
+        raise UsageError(
+            f"no cluster found: {tried}, and this is no pod with a service account ({error}); "
+            "name a kubeconfig, or set KUBECONFIG"
+        ) from error
+    return cast("ClusterConfig", config)
+
+
+def _read(files: list[Path], context: str | None) -> ClusterConfig:
+    """One context of the files, of which the first to name a thing wins, as for kubectl."""
+    whole: Object = {key: [] for key in _ENTRIES}
+    for file in files:
+        given = without_lines(read(file).value)
+        if not isinstance(given, dict):
+            raise FileError(
+                "not a kubeconfig: a mapping with clusters, contexts and users is needed", file=file
+            )
+        for key, value in cast("Object", given).items():
+            if key in _ENTRIES:
+                # Of two entries with one name lightkube takes the later.
+                whole[key] = [*_entries(key, value, file), *whole[key]]
+            elif value:
+                whole.setdefault(key, value)
+    try:
+        config = cast("Any", KubeConfig).from_dict(whole, fname=files[0]).get(context)
+    except ConfigError as error:
+        known = ", ".join(sorted(str(entry.get("name")) for entry in whole["contexts"])) or "none"
+        raise FileError(f"{error}; contexts: {known}", file=files[0]) from error
+    except KeyError as error:
+        raise FileError(f"no entry {error}, which the context names", file=files[0]) from error
+    except (ValueError, TypeError) as error:
+        raise FileError(f"not a kubeconfig: {error}", file=files[0]) from error
+    return cast("ClusterConfig", config)
+
+
+def _entries(key: str, entries: Any, file: Path) -> list[Object]:
+    """The entries, with every file name relative to the file they are written in."""
+    found: list[Object] = []
+    for entry in cast("list[Any]", entries or []):
+        inner = cast("Object", entry).get(_ENTRIES[key]) if isinstance(entry, dict) else None
+        if not isinstance(entry, dict) or "name" not in entry or not isinstance(inner, dict):
+            raise FileError(f"each entry needs a name and a mapping {_ENTRIES[key]!r}", file=file, key=key)
+        inner = cast("Object", inner)
+        files = {name: str(file.parent / inner[name]) for name in _FILE_NAMES if inner.get(name)}
+        found.append({**cast("Object", entry), _ENTRIES[key]: {**inner, **files}})
+    return found
+
+
 class Transport:
     """The connection to one API server. `calls` counts the requests that were sent, by verb and kind."""
 
     def __init__(self, config: ClusterConfig, patience: Patience) -> None:
-        limit = patience.limit
         self.server = config.cluster.server
         self.calls: Counter[str] = Counter()
-        self._limit = limit
+        self._limit = limit = patience.limit
         self._patience = patience
         times = httpx2.Timeout(limit, connect=min(5.0, limit), read=min(15.0, limit))
-        self._http = http_client(config, times)
+        self._http = _http_client(config, times)
 
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def json(self, request: ApiRequest, *, again: bool = True) -> Object:
-        """The object that is answered; `again` says that the request may be sent twice."""
-        return object_of(await self.body(request, again=again), request)
+    async def json(self, request: ApiRequest) -> Object:
+        """The object that is answered."""
+        return object_of(await self.body(request), request)
 
-    async def body(self, request: ApiRequest, *, most_bytes: int | None = None, again: bool = True) -> bytes:
+    async def body(self, request: ApiRequest, *, most_bytes: int | None = None) -> bytes:
         """The answer's body, or its last `most_bytes`."""
-        try:
-            async with asyncio.timeout(self._limit):
-                return await self._try(request, most_bytes, again)
-        except TimeoutError as error:
-            raise Unreachable(f"{request.line}: no answer within {self._limit:g} s") from error
+        async with self._in_time(request):
+            return await self._try(request, most_bytes)
 
     async def lines(
         self, request: ApiRequest, *, quiet: float, longest: int | None = None
@@ -98,33 +193,34 @@ class Transport:
 
         A connection on which nothing came for `quiet` seconds is taken for dead."""
         try:
-            async with asyncio.timeout(self._limit):
+            async with self._in_time(request):
                 answer = await self._send(request, httpx2.Timeout(self._limit, read=quiet))
+            async with aclosing(answer):
+                lines = _Lines(longest)
+                async for chunk in answer.aiter_bytes():
+                    for line in lines.ended_by(chunk):
+                        yield line
+                if lines.rest:
+                    yield lines.rest
+        except _NO_ANSWER as error:
+            raise self._no_answer(request, error) from error
+
+    @asynccontextmanager
+    async def _in_time(self, request: ApiRequest) -> AsyncGenerator[None]:
+        try:
+            async with asyncio.timeout(self._limit):
+                yield
         except TimeoutError as error:
             raise Unreachable(f"{request.line}: no answer within {self._limit:g} s") from error
-        except _NO_ANSWER as error:
-            raise self._no_answer(request, error) from error
-        try:
-            lines = _Lines(longest)
-            async for chunk in answer.aiter_bytes():
-                for line in lines.ended_by(chunk):
-                    yield line
-            if lines.rest:
-                yield lines.rest
-        except _NO_ANSWER as error:
-            raise self._no_answer(request, error) from error
-        finally:
-            await answer.aclose()
 
-    async def _try(self, request: ApiRequest, most_bytes: int | None, again: bool) -> bytes:
+    async def _try(self, request: ApiRequest, most_bytes: int | None) -> bytes:
+        # A create that was answered by nobody may have been done.
+        again = request.verb != "create"
         _, tries, pause = self._patience
         for attempt in range(1, tries + 1):
             try:
-                answer = await self._send(request)
-                try:
+                async with aclosing(await self._send(request)) as answer:
                     return await _body(answer, most_bytes)
-                finally:
-                    await answer.aclose()
             except _Overloaded as error:
                 trouble, wait = error, error.wait
                 safe = again or error.status == 429
@@ -150,14 +246,12 @@ class Transport:
         )
         try:
             answer = await self._http.send(built, stream=True)
-        except LOGIN_ERRORS as error:
+        except _LOGIN_ERRORS as error:
             raise Unreachable(f"cannot log in at {self.server}: {type(error).__name__}: {error}") from error
         if answer.status_code in range(200, 300):
             return answer
-        try:
+        async with aclosing(answer):
             said = _said(await _body(answer, 2**16), answer.status_code)
-        finally:
-            await answer.aclose()
         if answer.status_code in PASSING:
             raise _Overloaded(request, answer, said)
         raise refusal(answer.status_code, said, request)
@@ -175,14 +269,14 @@ class _Overloaded(Unreachable):
         self.wait = retry_after(answer.headers.get) or 0.0
 
 
-def refusal(status: int, said: str, request: ApiRequest) -> Refused | Unreachable:
+def refusal(status: int, said: str, request: ApiRequest) -> ApiRefused | Unreachable:
     """The error that a status means."""
     if status not in range(400, 500):
         return Unreachable(f"{request.line}: status {status}: {said}")
     if status == 404 and request.verb in ("list", "watch"):
         # An empty namespace, or none, has an empty list: so it is the kind that is missing.
         said = f"the server knows no {request.kind.kind} of {request.kind.api_version}; is its definition installed?"
-    return _BY_STATUS.get(status, Refused)(status, said, call=request.line)
+    return _BY_STATUS.get(status, ApiRefused)(status, said, call=request.line)
 
 
 def _said(body: bytes, status: int) -> str:
@@ -233,7 +327,7 @@ class _Lines:
 
     @property
     def rest(self) -> bytes:
-        """What came after the last newline."""
+        """The bytes after the last newline."""
         return b"".join(self._parts)
 
     def ended_by(self, chunk: bytes) -> list[bytes]:

@@ -34,8 +34,7 @@ from hookline.terminal import err, print_result, watcher
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
-    from hookline.kube.job_run import Ending
-    from hookline.kube.jobs import Task
+    from hookline.kube.jobs import JobEnd, Task
 
 Object = dict[str, Any]
 
@@ -191,7 +190,7 @@ async def _sent(wanted: _Wanted, target: Target, *, json: bool, quiet: bool) -> 
         async with connected(target) as cluster:
             namespace = target.namespace or cluster.namespace
             await _ended_others(cluster, journal, namespace)
-            from hookline.kube.job_run import started
+            from hookline.kube.jobs import started
 
             job, _ = await started(cluster, wanted.task(namespace))
             stream = RunStream(journal, _source(job, cluster), watch, quiet=quiet)
@@ -199,15 +198,15 @@ async def _sent(wanted: _Wanted, target: Target, *, json: bool, quiet: bool) -> 
             return stream.over(ending, json=json)
 
 
-async def _tended(cluster: Cluster, job: Object, stream: RunStream) -> Ending:
+async def _tended(cluster: Cluster, job: Object, stream: RunStream) -> JobEnd:
     """Until the Job is over. A first signal ends it with its end hooks, a second one at once."""
-    from hookline.kube.job_run import forget, tended
+    from hookline.kube.jobs import end, tended
 
     asked = asyncio.Event()
     async with _interrupts(cluster, job, asked, stream):
         ending = await tended(cluster, job, printed=stream.printed, waits=stream.waits, ending=asked)
     await stream.closed(ending)
-    await forget(cluster, job)
+    await end(cluster, job)
     return ending
 
 
@@ -215,7 +214,7 @@ async def _tended(cluster: Cluster, job: Object, stream: RunStream) -> Ending:
 async def _interrupts(
     cluster: Cluster, job: Object, asked: asyncio.Event, stream: RunStream
 ) -> AsyncGenerator[None]:
-    from hookline.kube.job_run import end
+    from hookline.kube.jobs import end
 
     ends: list[asyncio.Task[None]] = []
 
@@ -274,7 +273,7 @@ class RunStream:
     def waits(self, why: str) -> None:
         err.print(f"the pod does not start yet: {why}", style="yellow")
 
-    async def closed(self, ending: Ending) -> None:
+    async def closed(self, ending: JobEnd) -> None:
         """End what the Job has left open, and say what is missing."""
         cut = _CUT if ending.exit_code == 0 else f"its program ended with {ending.exit_code} before it"
         why = ending.why or cut
@@ -289,7 +288,7 @@ class RunStream:
         elif ending.log_lost:
             err.print("the end of the pod's log could not be read, and is not in the journal", style="yellow")
 
-    def over(self, ending: Ending, *, json: bool) -> int:
+    def over(self, ending: JobEnd, *, json: bool) -> int:
         """Tell how it ended; the exit code."""
         if self._result is not None:
             print_result(self._result["value"], self._result["text"], json=json)
@@ -329,8 +328,8 @@ class RunStream:
 
 async def _ended_others(cluster: Cluster, journal: Journal, namespace: str) -> None:
     """Bring in what Jobs of commands that were killed have come to since, and remove them."""
-    from hookline.kube.job_run import Ending, forget, tended
-    from hookline.kube.kinds import JOB
+    from hookline.kube.jobs import JobEnd, end, tended
+    from hookline.kube.objects import JOB
     from hookline.kube.pod_state import is_over
 
     found, _ = await cluster.list(JOB, namespace, {"hookline.dev/component": _COMPONENT})
@@ -349,12 +348,12 @@ async def _ended_others(cluster: Cluster, journal: Journal, namespace: str) -> N
             continue
         known = [row.run_id] if row is not None else []
         stream = RunStream(journal, cast("str", source), None, quiet=True, runs=known)
-        ending = Ending(why="its Job is gone")
+        ending = JobEnd(why="its Job is gone")
         if job is not None:
             ending = await tended(cluster, job, printed=stream.printed)
         await stream.closed(ending)
         if job is not None:
-            await forget(cluster, job)
+            await end(cluster, job)
         if row is not None:
             err.print(
                 f"run {row.run_id} ({row.name}) has ended meanwhile; it is in the journal now", style="yellow"

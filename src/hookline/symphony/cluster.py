@@ -21,12 +21,8 @@ from hookline.engine.record import Begun, Journal, Owner, RunRow
 from hookline.errors import HooklineError
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import end_as_lost
-from hookline.kube.errors import AlreadyThere, Unreachable
-from hookline.kube.fields import within
-from hookline.kube.job_run import started
-from hookline.kube.jobs import CLAIM as MOUNT
-from hookline.kube.jobs import GIVEN, Task, claim_of
-from hookline.kube.kinds import CLAIM, JOB
+from hookline.kube.jobs import GIVEN, MOUNT, Task, claim_of, started
+from hookline.kube.objects import CLAIM, JOB, AlreadyThere, Unreachable, within
 from hookline.kube.pod_state import is_over
 from hookline.symphony.agents import Told
 from hookline.symphony.attempt import AttemptEnd, Halt

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from hookline.engine.record import Begun, Journal, Owner, Record
 from hookline.journal.intake import Intake, OnceJournal
-from hookline.kube.errors import ClusterError, Conflict, NotThere, Unreachable
-from hookline.kube.job_run import Ending, end, forget, tended
-from hookline.kube.kinds import CLAIM
+from hookline.kube.jobs import JobEnd, end, tended
+from hookline.kube.objects import CLAIM, ClusterError, Conflict, NotThere, Unreachable
 from hookline.symphony.agents import Tokens, Told
 from hookline.symphony.attempt import AttemptEnd
 from hookline.symphony.pod import ENDED, TOLD
@@ -96,7 +95,7 @@ class Over:
 
     `last` is what was printed last; `stopped` says that we asked it to end."""
 
-    ending: Ending
+    ending: JobEnd
     said: Mapping[str, Any] | None = None
     last: str = ""
     stopped: bool = False
@@ -187,7 +186,7 @@ class AttemptJob:
             read: Object = {"metadata": {"annotations": {UNREAD_NOTE: None}}}
             with suppress(NotThere):
                 await self._cluster.patch(CLAIM, claim, metadata["namespace"], read)
-        await forget(self._cluster, job)
+        await end(self._cluster, job)
 
     def _end(self, job: Object) -> None:
         at_once = self._asked > 1

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from hookline.kube.kinds import LABEL, LONGEST_NAME
+from hookline.kube.objects import LABEL, LONGEST_NAME
 from hookline.source import Wrong
 from hookline.sympozium.types import HookSpec, Lifecycle, Rule, SecretRef, Value
 from hookline.table import (

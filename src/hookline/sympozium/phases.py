@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple, cast
 
-from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
+from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium.types import HookSpec, Lifecycle
 from hookline.times import utc_text
 
@@ -52,7 +52,7 @@ class AgentSeen:
 
     state: ContainerPhase = ContainerPhase.WAITING
     exit_code: int | None = None
-    reason: Reason = Reason.EXITED
+    reason: EndReason = EndReason.EXITED
     result: str = ""
     error: str = ""
     skipped: str | None = None
@@ -62,7 +62,7 @@ class AgentSeen:
 
     @property
     def succeeded(self) -> bool:
-        ended = self.state is ContainerPhase.ENDED and self.reason is Reason.EXITED
+        ended = self.state is ContainerPhase.ENDED and self.reason is EndReason.EXITED
         return ended and self.exit_code == 0 and not self.error
 
 
@@ -282,21 +282,21 @@ _VERDICTS: Mapping[str, tuple[str, str | None]] = {
     "rewrite": ("rewritten", ""),
 }
 """The word of each for the status, and what goes out where the verdict has no text; None is the answer itself."""
-_ENDED: Mapping[Reason, str] = {
-    Reason.EXITED: "exit code {code}",
-    Reason.TIMED_OUT: "passed its limit of {limit:g} s",
-    Reason.NOT_STARTED: "could not start",
-    Reason.KILLED: "was ended from outside",
-    Reason.SETTLED: "was ended when the verdict was in",
-    Reason.OVERFULL: "wrote too much",
+_ENDED: Mapping[EndReason, str] = {
+    EndReason.EXITED: "exit code {code}",
+    EndReason.TIMED_OUT: "passed its limit of {limit:g} s",
+    EndReason.NOT_STARTED: "could not start",
+    EndReason.KILLED: "was ended from outside",
+    EndReason.SETTLED: "was ended when the verdict was in",
+    EndReason.OVERFULL: "wrote too much",
 }
-_AGENT_ENDED: Mapping[Reason, str] = {
-    Reason.EXITED: "agent exited with code {code}",
-    Reason.TIMED_OUT: "timeout",
-    Reason.NOT_STARTED: "agent could not start",
-    Reason.KILLED: "agent was ended from outside",
-    Reason.SETTLED: "agent was ended",
-    Reason.OVERFULL: "agent wrote too much",
+_AGENT_ENDED: Mapping[EndReason, str] = {
+    EndReason.EXITED: "agent exited with code {code}",
+    EndReason.TIMED_OUT: "timeout",
+    EndReason.NOT_STARTED: "agent could not start",
+    EndReason.KILLED: "agent was ended from outside",
+    EndReason.SETTLED: "agent was ended",
+    EndReason.OVERFULL: "agent wrote too much",
 }
 
 

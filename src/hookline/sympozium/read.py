@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hookline.errors import FileError
-from hookline.kube.manifests import api_version, as_mapping, holds_objects, objects, secret_values
+from hookline.kube.objects import api_version, holds_objects, mapping, objects_in, secret_values
 from hookline.source import Document, load_all, text_of
 from hookline.sympozium.keys import INSTANCE, NO_TASK, PACK, RUN, elsewhere
 from hookline.sympozium.lifecycle import label
@@ -82,7 +82,7 @@ class _File:
         }
 
     def manifests(self) -> Manifests:
-        for document in objects(self._documents):
+        for document in objects_in(self._documents):
             value: Any = document.value
             node = Node.root(document, self._findings)
             if isinstance(value, Mapping):
@@ -143,7 +143,7 @@ class _File:
             return
         values = INSTANCE.read(spec)
         agents = spec.of_mapping.get("agents")
-        if agents is None or (isinstance(agents, Mapping) and as_mapping(agents).get("default") is None):
+        if agents is None or (isinstance(agents, Mapping) and mapping(agents).get("default") is None):
             spec.wrong("agents.default is missing; it has the model and the lifecycle")
         if "agents" not in values:
             return
@@ -315,5 +315,5 @@ def _is_read(node: Node, kind: str) -> bool:
 
 def _is_fragment(value: Any) -> bool:
     """A run without its head, as documents show it: `spec` with `lifecycle`, and neither apiVersion nor kind."""
-    given = as_mapping(value)
-    return "lifecycle" in as_mapping(given.get("spec")) and not {"apiVersion", "kind"} & set(given)
+    given = mapping(value)
+    return "lifecycle" in mapping(given.get("spec")) and not {"apiVersion", "kind"} & set(given)

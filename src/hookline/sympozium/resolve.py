@@ -10,7 +10,7 @@ from hookline.engine.declaration import AgentDeclaration, Declaration, HookDecla
 from hookline.engine.hook import OnError
 from hookline.engine.point import Point
 from hookline.errors import FileError, UsageError
-from hookline.kube.kinds import LABEL, LONGEST_NAME
+from hookline.kube.objects import LABEL, LONGEST_NAME
 from hookline.sympozium.keys import NO_TASK
 from hookline.sympozium.phases import Stage
 from hookline.sympozium.types import HookSpec, Instance, Manifests, Member, Pack, RunSpec, SecretRef

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard, cast
 
-from hookline.kube.pod_state import ContainerPhase, Reason
+from hookline.kube.pod_state import ContainerPhase, EndReason
 from hookline.sympozium.phases import AgentSeen
 
 BEGIN = "__SYMPOZIUM_RESULT__"
@@ -60,17 +60,17 @@ def from_output(text: str) -> Result | None:
 
 
 def ended(
-    exit_code: int | None, result: Result | None, *, reason: Reason = Reason.EXITED, tail: str = ""
+    exit_code: int | None, result: Result | None, *, reason: EndReason = EndReason.EXITED, tail: str = ""
 ) -> AgentSeen:
     """How an agent ended, of its exit code and what it left. Its own code counts above what it says of itself."""
     found = result or Result(status="success" if exit_code == 0 else "error")
-    failed = reason is not Reason.EXITED or exit_code != 0 or found.status == "error"
+    failed = reason is not EndReason.EXITED or exit_code != 0 or found.status == "error"
     if not failed and found.status == "skipped":
         return AgentSeen(
             state=ContainerPhase.ENDED, exit_code=exit_code, skipped=found.response.strip() or NO_REASON
         )
     said = found.error or (f"the agent's result {found.wrong}" if found.wrong else "")
-    if failed and not said and reason is Reason.EXITED:
+    if failed and not said and reason is EndReason.EXITED:
         last = tail.strip().splitlines()[-1:]
         said = f"agent exited with code {exit_code}{''.join(f': {line}' for line in last)}"
     return AgentSeen(

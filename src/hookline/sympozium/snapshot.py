@@ -7,7 +7,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any, cast
 
-from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
+from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium.phases import AgentSeen, Seen, Verdict
 
 
@@ -46,6 +46,6 @@ def _read(given: Mapping[str, Any]) -> dict[str, Any]:
 
 _READ: Mapping[str, Callable[[Any], Any]] = {
     "state": ContainerPhase,
-    "reason": Reason,
+    "reason": EndReason,
     "started": datetime.fromisoformat,
 }

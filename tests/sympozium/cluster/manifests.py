@@ -3,7 +3,7 @@
 from typing import Any
 
 from hookline.kube.install import crds
-from hookline.kube.kinds import LABEL
+from hookline.kube.objects import LABEL
 from hookline.sympozium.lifecycle import VARIABLE
 from hookline.sympozium.types import GROUP
 

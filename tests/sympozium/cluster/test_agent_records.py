@@ -19,9 +19,8 @@ from hookline.journal.intake import INSIDE, Intake
 from hookline.journal.masking import Mask
 from hookline.journal.stream import MARK, Sender, split_text
 from hookline.kube.client import MOST_LOG_BYTES
-from hookline.kube.errors import NotThere, Refused, Unreachable
-from hookline.kube.kinds import AGENT_RUN, POD, Kind
 from hookline.kube.logs import GONE
+from hookline.kube.objects import AGENT_RUN, POD, ApiRefused, Kind, NotThere, Unreachable
 from hookline.sympozium.cluster.controller import AgentRunController
 from hookline.sympozium.cluster.follow import AgentLog, RunFollower
 from hookline.sympozium.cluster.ledger import Ledger
@@ -307,7 +306,7 @@ class Talking(Watchable):
     async def list(self, kind: Kind, *rest: Any) -> tuple[list[Object], str]:
         self.listed.add(kind.kind)
         if self.forbidden and kind is POD:
-            raise Refused(403, self.forbidden)
+            raise ApiRefused(403, self.forbidden)
         return await super().list(kind, *rest)
 
     async def follow_log(self, pod: str, namespace: str, container: str) -> AsyncGenerator[str]:
@@ -340,7 +339,7 @@ async def test_where_the_connection_is_cut_all_come_again() -> None:
 
 
 LACKING = {
-    "forbidden": (Refused(403, "pods/log is forbidden"), "its log may not be read: pods/log is forbidden"),
+    "forbidden": (ApiRefused(403, "pods/log is forbidden"), "its log may not be read: pods/log is forbidden"),
     "gone": (NotThere(404, "pod not found"), GONE),
 }
 
@@ -423,7 +422,7 @@ async def test_who_hears_only_a_part_is_told_once_and_the_run_is_followed_to_its
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     journal = MemoryJournal()
-    made = await followed(Slow([*OPENED, Refused(403, "no more")]), journal)
+    made = await followed(Slow([*OPENED, ApiRefused(403, "no more")]), journal)
     found = journal.records(run_id_of(made.run))
     assert inner(found) == LOST
     assert notes(found) == [

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hookline.kube.kinds import AGENT_RUN, JOB, SECRET, Kind
+from hookline.kube.objects import AGENT_RUN, JOB, SECRET, Kind
 from hookline.sympozium.cluster.controller import AgentRunController
 from tests.kube.memory_cluster import Node, Object, Play, PretendCluster, copied
 from tests.sympozium.cluster.world import ENDS, NAMESPACE, SETTINGS, agent_run, answered, hook

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from hookline.kube.install import crds
-from hookline.kube.kinds import KINDS
-from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
+from hookline.kube.objects import KINDS
+from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium import read as reading
 from hookline.sympozium.phases import AgentSeen, Seen, Verdict, status
 from hookline.sympozium.read import parse
@@ -249,7 +249,7 @@ def whole_status():
     seen = Seen(
         pre_run=(ContainerState(**ended, exit_code=0),),
         agent=agent,
-        post_run=(ContainerState(**ended, reason=Reason.SETTLED), hook),
+        post_run=(ContainerState(**ended, reason=EndReason.SETTLED), hook),
         verdict=Verdict(action="approve"),
     )
     failed = Seen(pre_run=(hook,), post_run=(hook, hook))

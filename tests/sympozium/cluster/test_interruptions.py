@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from hookline.kube.errors import Unreachable
-from hookline.kube.kinds import CLAIM, JOB, POD, SANDBOX, Kind
+from hookline.kube.objects import CLAIM, JOB, POD, SANDBOX, Kind, Unreachable
 from tests.kube.memory_cluster import START, Crash, PretendCluster
 from tests.sympozium.cluster.scenes import SCENES, both
 from tests.sympozium.cluster.world import ENDS, Scene

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hookline.kube.job_state import Workload
-from hookline.kube.kinds import CLAIM, EVENT, JOB, POD, ROLE, ROLE_BINDING, SANDBOX, SECRET
+from hookline.kube.objects import CLAIM, EVENT, JOB, POD, ROLE, ROLE_BINDING, SANDBOX, SECRET
+from hookline.kube.pod_state import Workload
 from hookline.sympozium.cluster.objects import RunObjects, RunOwner
 from hookline.sympozium.cluster.observation import FINALIZER, MOST_KEPT, World
 from hookline.sympozium.cluster.plan import plan

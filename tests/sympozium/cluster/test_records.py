@@ -33,7 +33,7 @@ from hookline.engine.record import (
 from hookline.errors import JournalError
 from hookline.journal.owner import owner
 from hookline.journal.recovery import recover
-from hookline.kube.kinds import AGENT_RUN, CLAIM, JOB, POD, Kind
+from hookline.kube.objects import AGENT_RUN, CLAIM, JOB, POD, Kind
 from hookline.runners.local import LocalRunner
 from hookline.sympozium.cluster.controller import AgentRunController
 from hookline.sympozium.cluster.ledger import GONE, Ledger

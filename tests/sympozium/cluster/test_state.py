@@ -3,8 +3,7 @@
 import pytest
 
 from hookline.errors import FileError
-from hookline.kube.job_state import Stall, Workload
-from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
+from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason, Stall, Workload
 from hookline.sympozium.cluster.state import Record, frozen_of, read, spec_of, written
 from hookline.sympozium.phases import AgentSeen, Seen, Verdict
 from tests.kube.memory_cluster import START
@@ -13,7 +12,7 @@ from tests.sympozium.cluster.world import agent_run, hook
 HOOK = ContainerState(
     state=ContainerPhase.ENDED,
     exit_code=3,
-    reason=Reason.KILLED,
+    reason=EndReason.KILLED,
     detail="d",
     started=START,
     seconds=1.5,

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hookline.kube.job_state import Stall, Workload
-from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
+from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason, Stall, Workload
 from hookline.sympozium.cluster.state import Record, failed_status, frozen_of, notes_of, shown, spec_of
 from hookline.sympozium.phases import AgentSeen, Seen, Verdict
 from tests.kube.memory_cluster import START
@@ -56,7 +55,9 @@ def test_what_it_waits_for_what_was_lost_and_what_was_cut_are_conditions_of_thei
 
 
 def test_a_run_in_which_nothing_began_says_when_it_ended_all_the_same() -> None:
-    never = ContainerState(state=ContainerPhase.ENDED, reason=Reason.NOT_STARTED, detail="nothing was begun")
+    never = ContainerState(
+        state=ContainerPhase.ENDED, reason=EndReason.NOT_STARTED, detail="nothing was begun"
+    )
     stopped = replace(EMPTY, seen=Seen(stopped="no rights", post_run=(never, never)), closed=START)
     told = shown(SPEC, stopped)
     assert (told["phase"], told["error"], told["completedAt"]) == (
@@ -107,12 +108,12 @@ def test_events_tell_what_has_changed_and_nothing_twice() -> None:
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        (Reason.TIMED_OUT, "passed its limit"),
-        (Reason.NOT_STARTED, "could not start"),
-        (Reason.KILLED, "was ended from outside"),
+        (EndReason.TIMED_OUT, "passed its limit"),
+        (EndReason.NOT_STARTED, "could not start"),
+        (EndReason.KILLED, "was ended from outside"),
     ],
 )
-def test_an_event_says_how_a_hook_failed(reason: Reason, words: str) -> None:
+def test_an_event_says_how_a_hook_failed(reason: EndReason, words: str) -> None:
     seen = Seen(pre_run=(ContainerState(state=ContainerPhase.ENDED, reason=reason, detail="because"),))
     (note, ended) = notes_of(SPEC, EMPTY, replace(EMPTY, seen=seen))
     assert note.message == f"preRun hook a {words}: because"

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from hookline.kube.errors import ClusterError
-from hookline.kube.kinds import AGENT_RUN, CLAIM, JOB, POD, SANDBOX, Kind
+from hookline.kube.objects import AGENT_RUN, CLAIM, JOB, POD, SANDBOX, ClusterError, Kind
 from hookline.sympozium.cluster.apply import Applier
 from hookline.sympozium.cluster.objects import OperatorSettings
 from hookline.sympozium.cluster.observation import FINALIZER, World

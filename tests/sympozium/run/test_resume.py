@@ -8,7 +8,7 @@ import pytest
 
 from hookline.engine.point import Scope, Status
 from hookline.engine.record import Begun, Ended, Owner
-from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
+from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium.phases import AgentSeen
 from hookline.sympozium.request import kept_with, spec_of
 from hookline.sympozium.resolve import declaration
@@ -102,7 +102,12 @@ async def test_a_post_run_hook_that_had_ended_is_not_run_again_and_one_that_ran_
 
 async def test_what_had_failed_before_the_crash_is_still_told(ground):
     bad = ContainerState(
-        state=ContainerPhase.ENDED, exit_code=3, reason=Reason.EXITED, started=NOW, seconds=0.1, tail="oops"
+        state=ContainerPhase.ENDED,
+        exit_code=3,
+        reason=EndReason.EXITED,
+        started=NOW,
+        seconds=0.1,
+        tail="oops",
     )
     await left_behind(ground, {"pre_run": (WELL, WELL), "agent": ANSWERED, "post_run": (bad,)})
     (ran,) = await recovered(ground.site)

@@ -24,10 +24,26 @@ from typing import Any
 from hookline.journal.masking import Mask
 from hookline.journal.stream import split_text
 from hookline.kube.client import MOST_LOG_BYTES, Cluster
-from hookline.kube.errors import AlreadyThere, ClusterError, NotThere, Refused
-from hookline.kube.fields import is_owned, items, owners, within
 from hookline.kube.install import GRANTABLE, GRANTABLE_NAME
-from hookline.kube.kinds import AGENT_RUN, CLUSTER_ROLE, EVENT, JOB, ROLE, SANDBOX, SECRET, Kind, kind_of
+from hookline.kube.objects import (
+    AGENT_RUN,
+    CLUSTER_ROLE,
+    EVENT,
+    JOB,
+    ROLE,
+    SANDBOX,
+    SECRET,
+    AlreadyThere,
+    ApiRefused,
+    ClusterError,
+    Kind,
+    NotThere,
+    is_owned,
+    items,
+    kind_of,
+    owners,
+    within,
+)
 from hookline.secret_names import secrets_in
 from hookline.sympozium.cluster.objects import AGENT, MANAGER, names
 from hookline.sympozium.cluster.observation import FINALIZER, Log, World, workload_of
@@ -190,7 +206,7 @@ class Applier:
             made = await self._cluster.create(wanted)
         except AlreadyThere:
             made = await self._existing(world, kind, name, wanted)
-        except Refused as exc:
+        except ApiRefused as exc:
             raise _NotCreated(f"{kind.kind}/{name}", _why(kind, exc)) from exc
         made = {"apiVersion": kind.api_version, "kind": kind.kind, **made}
         self._on_change(made)
@@ -201,7 +217,7 @@ class Applier:
         for kind, namespace in ((CLUSTER_ROLE, None), (ROLE, world.owner.namespace)):
             try:
                 found = await self._cluster.get(kind, GRANTABLE_NAME, namespace)
-            except Refused:
+            except ApiRefused:
                 continue  # one that works in some namespaces may not read the other
             if found is not None:
                 return items(found.get("rules"))
@@ -308,7 +324,7 @@ def _whole_lines(text: str) -> str:
     return text.partition("\n")[2] if len(text.encode("utf-8", "replace")) >= MOST_LOG_BYTES else text
 
 
-def _why(kind: Kind, exc: Refused) -> str:
+def _why(kind: Kind, exc: ApiRefused) -> str:
     if isinstance(exc, NotThere) and kind.kind == "Sandbox":
         return f"agentSandbox: this cluster has no {kind.kind} of {kind.group}; install agent-sandbox, or leave it out"
     if kind.kind in ("Role", "RoleBinding"):

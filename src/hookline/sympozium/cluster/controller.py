@@ -13,9 +13,7 @@ from hookline.engine.record import Journal
 from hookline.kube.cache import Watch
 from hookline.kube.client import Cluster
 from hookline.kube.controller import Controller, Key
-from hookline.kube.errors import AlreadyThere, ClusterError
-from hookline.kube.fields import bare, is_owned, mapping, owners, phase_of, within
-from hookline.kube.kinds import (
+from hookline.kube.objects import (
     AGENT,
     AGENT_RUN,
     CLAIM,
@@ -25,9 +23,17 @@ from hookline.kube.kinds import (
     PACK,
     POD,
     SANDBOX,
+    AlreadyThere,
+    ClusterError,
     Kind,
+    bare,
+    is_owned,
+    mapping,
+    owner_reference,
+    owners,
+    phase_of,
+    within,
 )
-from hookline.kube.pods import owner_reference
 from hookline.sympozium.cluster.apply import Applier
 from hookline.sympozium.cluster.ledger import JournalWriter
 from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, OperatorSettings

@@ -21,10 +21,8 @@ from hookline.journal.masking import Mask
 from hookline.journal.stream import split_line
 from hookline.journal.view import Line
 from hookline.kube.cache import Store
-from hookline.kube.errors import ClusterError, Refused
-from hookline.kube.fields import items, owners, phase_of, within
-from hookline.kube.kinds import AGENT_RUN, POD
 from hookline.kube.logs import GONE, LogReader
+from hookline.kube.objects import AGENT_RUN, POD, ApiRefused, ClusterError, items, owners, phase_of, within
 from hookline.kube.pod_state import ContainerPhase, container_state
 from hookline.sympozium.cluster.ledger import InnerRecords, RunLedger
 from hookline.sympozium.cluster.objects import AGENT, RECORDS, RUN_LABEL, names
@@ -291,7 +289,7 @@ class AgentLog:
         """Read it until the agent has ended. Returns why some records may never come; empty where all came."""
         try:
             await self._cluster.list(POD, self._namespace, self._labels)
-        except Refused as exc:
+        except ApiRefused as exc:
             return f"its pod may not be looked for: {exc.message}"
         except ClusterError:
             pass  # tried again below, for as long as it takes
@@ -304,7 +302,7 @@ class AgentLog:
                 return ""
             name, again = str(pod["metadata"]["name"]), partial(self._took, None)
             log = LogReader(self._cluster, name, self._namespace, AGENT, self._line, again)
-            return (await log.read(self._has_ended, self._wait)).why
+            return await log.read(self._has_ended, self._wait)
         finally:
             await cancel_and_wait(watching)
 

@@ -19,7 +19,7 @@ from hookline.journal.intake import BROKEN_OFF, MOST_BYTES, Intake, OnceJournal,
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import end_as_lost, lost_ends
 from hookline.journal.sqlite import KEEP_BYTES_OPERATOR, KEEP_DAYS, SqliteJournal
-from hookline.kube.fields import items, mapping, within
+from hookline.kube.objects import items, mapping, within
 from hookline.options import KUBERNETES
 from hookline.sympozium.cluster.records import (
     AGENT_SCOPE,

@@ -11,8 +11,22 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hookline.kube.jobs import START_SECONDS, claim_spec
-from hookline.kube.kinds import ACCOUNT, CLAIM, JOB, ROLE, ROLE_BINDING, SANDBOX, SECRET, Kind
-from hookline.kube.pods import SAFE, SAFE_ROOT, USER, child, owner_reference, resources
+from hookline.kube.objects import (
+    ACCOUNT,
+    CLAIM,
+    JOB,
+    ROLE,
+    ROLE_BINDING,
+    SAFE,
+    SAFE_ROOT,
+    SANDBOX,
+    SECRET,
+    USER,
+    Kind,
+    child,
+    owner_reference,
+    resources,
+)
 from hookline.sympozium.environment import Environment, after_run, before_run, for_agent, task_input, unread
 from hookline.sympozium.phases import Seen, exit_code, result_for_hooks
 from hookline.sympozium.types import GROUP, RUN_TIMEOUT, HookSpec, Rule, RunSpec, Value

@@ -9,9 +9,16 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from hookline.journal.masking import Mask
-from hookline.kube.fields import within
-from hookline.kube.job_state import Slot, Workload, WorkloadState, follow
-from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
+from hookline.kube.objects import within
+from hookline.kube.pod_state import (
+    ContainerPhase,
+    ContainerState,
+    EndReason,
+    Slot,
+    Workload,
+    WorkloadState,
+    follow,
+)
 from hookline.sympozium.cluster.objects import (
     AGENT,
     POST,
@@ -106,7 +113,7 @@ def workload_of(made: Object) -> Workload:
 
 
 def never_started(why: str) -> ContainerState:
-    return ContainerState(state=ContainerPhase.ENDED, reason=Reason.NOT_STARTED, detail=why)
+    return ContainerState(state=ContainerPhase.ENDED, reason=EndReason.NOT_STARTED, detail=why)
 
 
 def never_begun(spec: RunSpec, seen: Seen, why: str) -> Seen:
@@ -179,7 +186,7 @@ class _Observer:
         hooks = self.spec.hooks.pre_run
         known = hooks_of(hooks, seen.pre_run)
         last = Slot(container=AGENT, seen=_as_hook(seen.agent), timeout=self.spec.timeout or RUN_TIMEOUT)
-        stop = (Reason.KILLED, DELETED) if self.world.deleted else None
+        stop = (EndReason.KILLED, DELETED) if self.world.deleted else None
         found = self._followed(agent, [*_slots(PRE, hooks, known), last], stop)
         prepared, *before, last = found.slots
         seen = replace(
@@ -191,7 +198,7 @@ class _Observer:
         self.now = replace(self.now, agent=found.made, seen=seen)
 
     def _followed(
-        self, made: Workload, slots: Sequence[Slot], stop: tuple[Reason, str] | None
+        self, made: Workload, slots: Sequence[Slot], stop: tuple[EndReason, str] | None
     ) -> WorkloadState:
         wholes = (*self.world.jobs, *self.world.sandboxes)
         whole = next((each for each in wholes if each["metadata"]["uid"] == made.uid), None)
@@ -216,14 +223,14 @@ class _Observer:
 
     def _unprepared(self, prepared: Slot, pod: Object | None) -> str:
         said = self._said(prepared, pod, ContainerState())
-        if said.reason is Reason.NOT_STARTED:
+        if said.reason is EndReason.NOT_STARTED:
             return said.detail
         return f"the workspace could not be prepared: {said.tail or said.detail or f'exit code {said.exit_code}'}"
 
     def _said(self, slot: Slot, pod: Object | None, before: ContainerState) -> ContainerState:
         """The state of a hook with the last lines of its log, which are read when it has ended."""
         seen = slot.seen
-        if seen.state is not ContainerPhase.ENDED or seen.reason is Reason.NOT_STARTED or pod is None:
+        if seen.state is not ContainerPhase.ENDED or seen.reason is EndReason.NOT_STARTED or pod is None:
             return seen
         if seen == before:
             return seen
@@ -247,11 +254,11 @@ class _Observer:
             return AgentSeen(state=seen.state, started=seen.started)
         # The built-in one prints what it does from its beginning on.
         lines = _AGENT_LINES if self.world.settings.agent_command else None
-        text = "" if pod is None or seen.reason is Reason.NOT_STARTED else self._log(pod, AGENT, lines)
+        text = "" if pod is None or seen.reason is EndReason.NOT_STARTED else self._log(pod, AGENT, lines)
         result = from_output(text)
         if seen.detail and (result is None or not result.error):
             result = replace(result or Result(), status="error", error=seen.detail)
-        code = seen.exit_code if seen.reason is Reason.EXITED else None
+        code = seen.exit_code if seen.reason is EndReason.EXITED else None
         found = ended(code, result, reason=seen.reason, tail=_tail(text))
         # Whoever may look at runs sees why one failed; its secrets are not for all of them.
         found = replace(found, error=self.world.mask.text(found.error))
@@ -280,16 +287,16 @@ class _Observer:
         stop = None
         if lifecycle.gate in made.positions:
             if gate_settled(lifecycle, self.now.seen):
-                stop = (Reason.SETTLED, "")
+                stop = (EndReason.SETTLED, "")
             elif self.world.deleted:
                 # Nobody waits any more for the answer that it holds.
-                stop = (Reason.KILLED, DELETED)
+                stop = (EndReason.KILLED, DELETED)
         found = self._followed(made, slots, stop)
         prepared, *after = found.slots
         for n, slot in zip(made.positions, after, strict=True):
             known[n] = self._said(slot, found.pod, known[n])
         # Where somebody ended the pod before the first hook began, they are tried again.
-        if prepared.seen.failed and prepared.seen.reason is not Reason.KILLED:
+        if prepared.seen.failed and prepared.seen.reason is not EndReason.KILLED:
             why = self._unprepared(prepared, found.pod)
             for n in made.positions:
                 known[n] = never_started(why)

@@ -12,10 +12,21 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from hookline.errors import FileError
-from hookline.kube.fields import is_owned, phase_of, within
-from hookline.kube.job_state import NODE_LOST, Workload, lost_at
-from hookline.kube.kinds import ACCOUNT, CLAIM, JOB, POD, ROLE, ROLE_BINDING, SANDBOX, SECRET, Kind
-from hookline.kube.pod_state import ContainerPhase, any_running
+from hookline.kube.objects import (
+    ACCOUNT,
+    CLAIM,
+    JOB,
+    POD,
+    ROLE,
+    ROLE_BINDING,
+    SANDBOX,
+    SECRET,
+    Kind,
+    is_owned,
+    phase_of,
+    within,
+)
+from hookline.kube.pod_state import NODE_LOST, ContainerPhase, Workload, any_running, lost_at
 from hookline.sympozium.cluster.objects import LONGEST_VARIABLE, OperatorSettings, is_sandboxed, names
 from hookline.sympozium.cluster.observation import (
     DELETED,

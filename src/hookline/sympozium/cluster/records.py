@@ -17,7 +17,7 @@ from hookline.engine.result import HookAction, Reason
 from hookline.errors import FileError
 from hookline.journal.intake import INSIDE, InnerScopes
 from hookline.journal.masking import Mask
-from hookline.kube.fields import items, mapping, phase_of, within
+from hookline.kube.objects import items, mapping, phase_of, within
 from hookline.options import KUBERNETES
 from hookline.sympozium.cluster.state import agent_name, frozen_of, has_ended, spec_of
 from hookline.sympozium.phases import Phase, Stage

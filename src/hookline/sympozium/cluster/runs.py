@@ -20,9 +20,7 @@ from hookline.journal.masking import Mask
 from hookline.journal.user import open_journal
 from hookline.journal.view import Line, Tree, duration, moment
 from hookline.kube.connect import Target, connected, found_run
-from hookline.kube.errors import Conflict, Refused
-from hookline.kube.fields import items, phase_of, within
-from hookline.kube.kinds import AGENT_RUN, SECRET
+from hookline.kube.objects import AGENT_RUN, SECRET, ApiRefused, Conflict, items, phase_of, within
 from hookline.options import KUBERNETES, ExplainOptions
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
@@ -269,7 +267,7 @@ async def _show_answer(cluster: Cluster, run: Object, digest: str) -> None:
     try:
         kept = await cluster.get(SECRET, names(name).record, namespace)
         answer = read_secret(kept or {}).seen.agent.result
-    except Refused as exc:
+    except ApiRefused as exc:
         out.print(f"the answer is not shown, for you may not read it: {exc.message}", style="yellow")
         return
     except (KeyError, ValueError) as exc:

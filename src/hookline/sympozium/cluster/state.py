@@ -15,9 +15,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 from hookline.errors import FileError
-from hookline.kube.fields import bare, phase_of, within
-from hookline.kube.job_state import Stall, Workload
-from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
+from hookline.kube.objects import bare, phase_of, within
+from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason, Stall, Workload
 from hookline.sympozium.cluster.objects import is_sandboxed
 from hookline.sympozium.phases import Phase, Seen, Stage, digest, error, gated, phase, status
 from hookline.sympozium.read import parse
@@ -30,10 +29,10 @@ FROZEN, STATE = "run.json", "state.json"
 _TOO_EARLY = "the gate's verdict stood there before there was an answer, so it holds for none; take it away and give it again"
 _LOST = "the workspace was removed from outside; the hooks that are left have an empty one"
 _ENDED = {
-    Reason.TIMED_OUT: "passed its limit",
-    Reason.NOT_STARTED: "could not start",
-    Reason.KILLED: "was ended from outside",
-    Reason.SETTLED: "was ended when the verdict was in",
+    EndReason.TIMED_OUT: "passed its limit",
+    EndReason.NOT_STARTED: "could not start",
+    EndReason.KILLED: "was ended from outside",
+    EndReason.SETTLED: "was ended when the verdict was in",
 }
 
 

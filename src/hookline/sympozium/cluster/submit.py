@@ -20,11 +20,19 @@ from hookline.errors import UsageError
 from hookline.journal.masking import Mask
 from hookline.journal.user import open_journal
 from hookline.kube.connect import Target, connected
-from hookline.kube.errors import AlreadyThere
-from hookline.kube.fields import bare, mapping, within
-from hookline.kube.kinds import AGENT, AGENT_RUN, INSTANCE, LONGEST_NAME, SECRET
-from hookline.kube.manifests import objects as each_object
-from hookline.kube.pods import child
+from hookline.kube.objects import (
+    AGENT,
+    AGENT_RUN,
+    INSTANCE,
+    LONGEST_NAME,
+    SECRET,
+    AlreadyThere,
+    bare,
+    child,
+    mapping,
+    objects_in,
+    within,
+)
 from hookline.secret_names import secrets_in
 from hookline.source import load_all, without_lines
 from hookline.sympozium.check import doubts
@@ -195,7 +203,7 @@ def named(name: str, mark: str) -> str:
 
 def documents(text: str, file: str) -> list[Object]:
     """Every object of a file as it is written, also those of a List."""
-    found = (mapping(without_lines(each.value)) for each in each_object(load_all(text, file)))
+    found = (mapping(without_lines(each.value)) for each in objects_in(load_all(text, file)))
     return [cast("Object", each) for each in found]
 
 

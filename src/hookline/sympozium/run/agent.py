@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from hookline.agent.models.names import COMPATIBLE
 from hookline.errors import FileError, UsageError
-from hookline.kube.pod_state import ContainerPhase, Reason
+from hookline.kube.pod_state import ContainerPhase, EndReason
 from hookline.runners import Ending, Mount, Order, Runner
 from hookline.runners.sandbox import python_mounts
 from hookline.sympozium.environment import for_agent
@@ -66,12 +66,12 @@ async def worked(
     """Start the agent and wait for its end; what came of it is seen before this returns, also where it is cancelled."""
     began = datetime.now(UTC)
     ground.watch.change(agent=AgentSeen(state=ContainerPhase.RUNNING, started=began))
-    seen = AgentSeen(state=ContainerPhase.ENDED, reason=Reason.KILLED, error=CANCELLED)
+    seen = AgentSeen(state=ContainerPhase.ENDED, reason=EndReason.KILLED, error=CANCELLED)
     try:
         held = await ground.room.run(runner, _order(ground, agent, runner, task, told or {}))
         seen = _seen(ground, held)
     except FileError as exc:
-        seen = ended(None, Result(error=str(exc)), reason=Reason.NOT_STARTED)
+        seen = ended(None, Result(error=str(exc)), reason=EndReason.NOT_STARTED)
     finally:
         seconds = round((datetime.now(UTC) - began).total_seconds(), 3)
         seen = replace(seen, started=began, seconds=seconds)

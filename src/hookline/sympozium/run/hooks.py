@@ -14,7 +14,7 @@ from hookline.engine.result import CONTINUE, HookResult
 from hookline.errors import FileError, HookBroke
 from hookline.handlers.input import broke, context_json, environment, with_last_lines
 from hookline.journal.masking import Mask
-from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
+from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.runners import Ending, Mount, Order, Runner
 from hookline.sympozium.environment import Environment, after_run, before_run, command_of
 from hookline.sympozium.phases import (
@@ -102,18 +102,18 @@ def container_hooks(ground: Ground, ask: Ask) -> tuple[Hook, ...]:
     )
 
 
-def reason_of(held: Held) -> tuple[Reason, str]:
+def reason_of(held: Held) -> tuple[EndReason, str]:
     """Why a process ended, and what more there is to say about that."""
     ending, overfull = held
     if overfull:
-        return Reason.OVERFULL, overfull
+        return EndReason.OVERFULL, overfull
     if ending.not_started is not None:
-        return Reason.NOT_STARTED, ending.not_started
+        return EndReason.NOT_STARTED, ending.not_started
     if ending.passed_limit:
-        return Reason.TIMED_OUT, ""
+        return EndReason.TIMED_OUT, ""
     if ending.exit_code is None:
-        return Reason.KILLED, ending.in_words()
-    return Reason.EXITED, ""
+        return EndReason.KILLED, ending.in_words()
+    return EndReason.EXITED, ""
 
 
 def _hook(container: _Container) -> Hook:
@@ -179,11 +179,11 @@ class _Container:
     async def __call__(self, _ctx: WorkflowContext | None, context: HookContext, /) -> HookResult:
         ground, began = self.ground, datetime.now(UTC)
         self._see(ContainerState(state=ContainerPhase.RUNNING, started=began))
-        seen = _over(began, Reason.NOT_STARTED, "hookline itself could not run it")
+        seen = _over(began, EndReason.NOT_STARTED, "hookline itself could not run it")
         try:
             held = await self._ran(context)
             if held is None:
-                seen = _over(began, Reason.SETTLED, "a person has decided")
+                seen = _over(began, EndReason.SETTLED, "a person has decided")
                 return CONTINUE
             reason, detail = reason_of(held)
             ending = held.ending
@@ -199,11 +199,11 @@ class _Container:
             return self._judged(held)
         except asyncio.CancelledError:
             # Then no other is called either.
-            seen = _over(began, Reason.KILLED, CANCELLED)
+            seen = _over(began, EndReason.KILLED, CANCELLED)
             ground.watch.give_up(self.stage)
             raise
         except FileError as exc:
-            seen = _over(began, Reason.NOT_STARTED, str(exc))
+            seen = _over(began, EndReason.NOT_STARTED, str(exc))
             raise HookBroke(f"could not start: {exc}", kind="not_started") from exc
         finally:
             self._see(seen)
@@ -311,7 +311,7 @@ class _Container:
         self.ground.watch.hook(self.stage, self.index, seen)
 
 
-def _over(began: datetime, reason: Reason, detail: str) -> ContainerState:
+def _over(began: datetime, reason: EndReason, detail: str) -> ContainerState:
     return ContainerState(
         state=ContainerPhase.ENDED, reason=reason, detail=detail, started=began, seconds=_since(began)
     )

@@ -41,7 +41,7 @@ from hookline.errors import AgentFailed, HooklineError, RunEnded, RunTimedOut, S
 from hookline.journal.masking import Mask
 from hookline.journal.owner import alive
 from hookline.journal.recovery import LOST, claim_abandoned, format_of, lost_end, lost_ends
-from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
+from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.runners import Runner
 from hookline.sympozium.environment import task_input
 from hookline.sympozium.phases import AgentSeen, Phase, Seen, Verdict, phase
@@ -280,7 +280,7 @@ class _Work:
         except RunEnded as exc:
             if self.watch.seen.agent.state is ContainerPhase.WAITING:
                 self.watch.change(
-                    agent=AgentSeen(state=ContainerPhase.ENDED, reason=Reason.NOT_STARTED, error=str(exc))
+                    agent=AgentSeen(state=ContainerPhase.ENDED, reason=EndReason.NOT_STARTED, error=str(exc))
                 )
             raise
 
@@ -399,7 +399,7 @@ def _answer(spec: RunSpec, seen: AgentSeen) -> dict[str, Any]:
     if seen.skipped is not None:
         raise Skipped(seen.skipped, point=Point.AGENT_END, hook="agent")
     if not seen.succeeded:
-        late = seen.reason is Reason.TIMED_OUT
+        late = seen.reason is EndReason.TIMED_OUT
         limit = spec.timeout or RUN_TIMEOUT
         raise RunTimedOut(f"the agent passed its limit of {limit:g} s") if late else AgentFailed(seen.error)
     return {"result": seen.result, "exit_code": seen.exit_code}
@@ -414,7 +414,9 @@ def _settled(spec: RunSpec, seen: Seen, folder: Folder) -> dict[str, Any]:
     )
     changes: dict[str, Any] = {"pre_run": before, "post_run": after}
     if seen.agent.state is ContainerPhase.RUNNING:
-        changes["agent"] = replace(seen.agent, state=ContainerPhase.ENDED, reason=Reason.KILLED, error=LOST)
+        changes["agent"] = replace(
+            seen.agent, state=ContainerPhase.ENDED, reason=EndReason.KILLED, error=LOST
+        )
     elif seen.agent.state is ContainerPhase.WAITING and seen.skip is None:
         through = len(before) == len(spec.hooks.pre_run) and all(each.succeeded for each in before)
         changes |= {"skip": skip_marker(folder)} if through else {}
@@ -423,7 +425,7 @@ def _settled(spec: RunSpec, seen: Seen, folder: Folder) -> dict[str, Any]:
 
 
 def _lost(seen: ContainerState) -> ContainerState:
-    return replace(seen, state=ContainerPhase.ENDED, reason=Reason.KILLED, detail=LOST)
+    return replace(seen, state=ContainerPhase.ENDED, reason=EndReason.KILLED, detail=LOST)
 
 
 def _verdict(word: Word) -> Verdict:

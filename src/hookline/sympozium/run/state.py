@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
-from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
+from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium.phases import Phase, Seen, Stage, phase, status
 from hookline.sympozium.run.folders import Folder
 from hookline.sympozium.snapshot import kept, seen_again
@@ -71,7 +71,7 @@ class Watch:
         if stage is not Stage.POST_RUN:
             return
         never = ContainerState(
-            state=ContainerPhase.ENDED, reason=Reason.NOT_STARTED, detail="interrupted before its turn"
+            state=ContainerPhase.ENDED, reason=EndReason.NOT_STARTED, detail="interrupted before its turn"
         )
         for index in range(len(self._lifecycle.post_run)):
             known = self.seen.post_run[index] if index < len(self.seen.post_run) else ContainerState()

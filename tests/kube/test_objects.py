@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from hookline.errors import UsageError
-from hookline.kube.kinds import AGENT_RUN, JOB, KINDS, NAMESPACE, POD, kind_of
+from hookline.kube.objects import AGENT_RUN, JOB, KINDS, NAMESPACE, POD, kind_of
 
 KNOWN = {
     "a custom one": ("sympozium.ai/v1alpha1", "AgentRun", AGENT_RUN),
@@ -45,7 +45,7 @@ def test_no_two_kinds_have_the_same_address():
 
 def test_only_the_cluster_module_loads_its_client():
     code = (
-        "import sys, hookline.kube, hookline.kube.kinds, hookline.kube.errors, hookline.kube.cache, "
+        "import sys, hookline.kube, hookline.kube.objects, hookline.kube.cache, "
         "hookline.kube.lease; print('lightkube' in sys.modules, 'httpx2' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,0 +1,385 @@
+"""An Agent of kagent's as values: what its manifests say, its hooks, and what it comes to on this machine.
+
+What an agent names is found in the file or in the environment, or told as missing. Nothing is started or fetched here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar, cast
+
+from hookline.claude.events import CALLERS
+from hookline.engine.point import Point
+from hookline.errors import FileError
+from hookline.matcher import pattern
+
+FORMAT = "kagent"
+TIMEOUT = 30.0
+"""Seconds a hook may take; a manifest has no word for another limit."""
+FOLDER = "/hooks"
+"""Where a pod has the contents of hook images; `KAGENT_HOOKS_FOLDER` says otherwise."""
+TYPE = "claude-command"
+DEFAULT_MODEL_CONFIG = "default-model-config"
+EVENTS = cast("Mapping[str, Point]", CALLERS["kagent"])
+CORE = ("ConfigMap", "Secret")
+PROVIDERS = {"OpenAI": "openai", "Anthropic": "anthropic", "Ollama": "ollama", "Gemini": "gemini"}
+"""The providers that are spoken to here, by kagent's names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookEntry:
+    """One entry of `spec.hooks`. `broken` says why its matcher is no regular expression."""
+
+    ref: str
+    event: str
+    command: str
+    type: str = TYPE
+    matcher: str = ""
+    broken: str | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueFrom:
+    """A value that stands in a ConfigMap or Secret. `asked` is where the file asks for it."""
+
+    kind: str
+    name: str
+    key: str
+    asked: FileError
+
+    @property
+    def variable(self) -> str:
+        """The variable that a pod has it in; unlike the key alone it says of which object."""
+        return f"{self.kind}.{self.name}.{self.key}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolReference:
+    """One entry of `declarative.tools`. `asked` is where the file asks for it."""
+
+    type: str
+    kind: str
+    name: str
+    namespace: str
+    asked: FileError
+    tools: tuple[str, ...] = ()
+    approval: tuple[str, ...] = ()
+    headers: Mapping[str, str | ValueFrom] = field(default_factory=dict[str, "str | ValueFrom"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentManifest:
+    """An `Agent`. `asked` is where the file asks for its model; a `fragment` was written without its head."""
+
+    name: str
+    namespace: str
+    source: str
+    type: str = "Declarative"
+    description: str = ""
+    system_message: str | ValueFrom | None = None
+    model_config: str = DEFAULT_MODEL_CONFIG
+    tools: tuple[ToolReference, ...] = ()
+    hooks: tuple[HookEntry, ...] = ()
+    env: Mapping[str, str | ValueFrom] = field(default_factory=dict[str, "str | ValueFrom"])
+    asked: FileError
+    fragment: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelManifest:
+    """A `ModelConfig`."""
+
+    name: str
+    namespace: str
+    provider: str
+    model: str
+    base_url: str = ""
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    key: ValueFrom | None = None
+    place: FileError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerManifest:
+    """An `MCPServer`, which is a command, or a `RemoteMCPServer`, which is an address. `absent`: why it is neither here."""
+
+    kind: str
+    name: str
+    namespace: str
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    url: str = ""
+    headers: Mapping[str, str | ValueFrom] = field(default_factory=dict[str, "str | ValueFrom"])
+    timeout: float | None = None
+    transport: str = ""
+    absent: str = ""
+
+
+class AgentManifests(NamedTuple):
+    """All objects of a file. `broken` are hooks whose matcher is no pattern: they cost themselves, not the agent."""
+
+    agents: tuple[AgentManifest, ...] = ()
+    models: tuple[ModelManifest, ...] = ()
+    servers: tuple[ServerManifest, ...] = ()
+    values: Mapping[tuple[str, str], Mapping[str, str]] = {}
+    problems: tuple[FileError, ...] = ()
+    broken: tuple[FileError, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookConfig:
+    """One entry as its runtime is configured; its `ref` has become the folder `dir`."""
+
+    event: str
+    command: str
+    dir: str
+    type: str = TYPE
+    matcher: str | None = None
+
+    def to_dict(self) -> dict[str, str]:
+        matcher = {"matcher": self.matcher} if self.matcher else {}
+        return {"event": self.event, "type": self.type, **matcher, "command": self.command, "dir": self.dir}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeConfig:
+    """An agent as its runtime is configured."""
+
+    description: str = ""
+    instruction: str = ""
+    model: Mapping[str, str] = field(default_factory=dict[str, str])
+    hooks: tuple[HookConfig, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        hooks = {"hooks": [each.to_dict() for each in self.hooks]} if self.hooks else {}
+        return {
+            "model": dict(self.model),
+            "description": self.description,
+            "instruction": self.instruction,
+            **hooks,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolServer:
+    """An MCP server that an agent has tools of, with the headers it is sent; no `tools` means all of them."""
+
+    manifest: ServerManifest
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    tools: tuple[str, ...] = ()
+    approval: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentPlan:
+    """One agent with all that it names, as found here. `no_model` says why it has none, `missing` what else is not to be had."""
+
+    agent: AgentManifest
+    system_prompt: str | None = None
+    model: ModelManifest | None = None
+    key: str | None = field(default=None, repr=False)
+    no_model: FileError | None = None
+    servers: tuple[ToolServer, ...] = ()
+    agents: tuple[AgentPlan, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    missing: tuple[FileError, ...] = ()
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def all_missing(self) -> tuple[FileError, ...]:
+        return (*self.missing, *(each for inner in self.agents for each in inner.all_missing))
+
+
+def configured(agent: AgentManifest, folder: str = FOLDER) -> tuple[HookConfig, ...]:
+    """One for each entry, in the order of the file; only images are fetched once."""
+    return tuple(
+        HookConfig(
+            event=each.event,
+            type=each.type,
+            matcher=each.matcher or None,
+            command=each.command,
+            dir=f"{folder.rstrip('/')}/{directory(each.ref)}",
+        )
+        for each in agent.hooks
+    )
+
+
+def directory(ref: str) -> str:
+    """The folder of an image: the last part of its name, without tag and digest; a registry's port is no tag."""
+    name = ref.rpartition("@")[0] or ref
+    last = name.rpartition("/")[2]
+    return last.rpartition(":")[0] or last
+
+
+def searched(matcher: str) -> str:
+    """A matcher as a pattern for whole names; UsageError where it is no regular expression."""
+    # By itself first, so that what is told is what was written.
+    pattern(matcher)
+    return f"(?s:.*)(?:{matcher})(?s:.*)"
+
+
+def planned(manifests: AgentManifests, agent: AgentManifest, environ: Mapping[str, str]) -> AgentPlan:
+    """The agent as it runs on this machine, with the agents that are its tools."""
+    return _Planning(manifests, environ).plan(agent, ())
+
+
+def runtime(plan: AgentPlan, folder: str = FOLDER) -> RuntimeConfig:
+    """The configuration that the agent's runtime would be given."""
+    model = plan.model
+    named = {"type": PROVIDERS.get(model.provider, model.provider), "model": model.model} if model else {}
+    return RuntimeConfig(
+        description=plan.agent.description,
+        instruction=plan.system_prompt or "",
+        model=named,
+        hooks=configured(plan.agent, folder),
+    )
+
+
+_Named = TypeVar("_Named", AgentManifest, ModelManifest)
+
+
+class _Planning:
+    """Finds what an agent names: in the file, or in the environment."""
+
+    def __init__(self, manifests: AgentManifests, environ: Mapping[str, str]) -> None:
+        self._file = manifests
+        self._environ = environ
+        self._secrets: list[str] = []
+
+    def plan(self, agent: AgentManifest, above: tuple[str, ...]) -> AgentPlan:
+        missing: list[FileError] = []
+        model, no_model = self._model(agent)
+        message = agent.system_message
+        return AgentPlan(
+            agent=agent,
+            system_prompt=self._value(message, missing) if isinstance(message, ValueFrom) else message,
+            model=model,
+            key=self._found(model.key) if model and model.key else None,
+            no_model=no_model,
+            servers=_joined(self._servers(agent, missing)),
+            agents=tuple(self._agents(agent, (*above, agent.name), missing)),
+            env=self._all(agent.env, missing),
+            missing=tuple(missing),
+            secrets=tuple(dict.fromkeys(self._secrets)),
+        )
+
+    def _model(self, agent: AgentManifest) -> tuple[ModelManifest | None, FileError | None]:
+        model = _named(self._file.models, agent.model_config, agent.namespace)
+        if model is None:
+            said = f"the ModelConfig {agent.model_config!r} is not in this file"
+            return None, _elsewhere(agent.asked, f"{said}; add it, or give --model provider/name")
+        if model.provider not in PROVIDERS:
+            said = f"{model.provider} is not spoken to from here; known: {', '.join(PROVIDERS)}"
+            return None, _elsewhere(model.place, f"{said}; give --model provider/name")
+        if model.key is not None and self._found(model.key) is None:
+            said = _not_found(model.key)
+            return model, _elsewhere(model.key.asked, f"{said}, or --model provider/name")
+        return model, None
+
+    def _servers(self, agent: AgentManifest, missing: list[FileError]) -> Iterator[ToolServer]:
+        for tool in agent.tools:
+            if tool.type != "McpServer":
+                continue
+            server = self._server(agent, tool)
+            if isinstance(server, str):
+                missing.append(_elsewhere(tool.asked, server))
+                continue
+            headers = self._all({**server.headers, **tool.headers}, missing)
+            yield ToolServer(manifest=server, headers=headers, tools=tool.tools, approval=tool.approval)
+
+    def _server(self, agent: AgentManifest, tool: ToolReference) -> ServerManifest | str:
+        """The server that a tool is of, or why there is none here."""
+        namespace = tool.namespace or agent.namespace
+        for each in self._file.servers:
+            if (each.kind, each.name, each.namespace) == (tool.kind, tool.name, namespace):
+                return each if not each.absent else f"{each.name}: {each.absent}; its tools are left out"
+        others = [
+            each.kind for each in self._file.servers if each.name == tool.name and each.kind != tool.kind
+        ]
+        hint = f" (there is a {others[0]} of that name; write kind: {others[0]})" if others else ""
+        return (
+            f"the {tool.kind} {tool.name!r} is not in this file{hint}, so its tools are left out;"
+            " add it, or a RemoteMCPServer with an address that is reached from here"
+        )
+
+    def _agents(
+        self, agent: AgentManifest, above: tuple[str, ...], missing: list[FileError]
+    ) -> Iterator[AgentPlan]:
+        for tool in agent.tools:
+            if tool.type != "Agent":
+                continue
+            other = _named(self._file.agents, tool.name, tool.namespace or agent.namespace)
+            if other is None:
+                said = f"the Agent {tool.name!r} is not in this file, so it is left out; add it"
+                missing.append(_elsewhere(tool.asked, said))
+            elif tool.name in above:
+                chain = " -> ".join([*above, tool.name])
+                missing.append(_elsewhere(tool.asked, f"it would call itself ({chain}), so it is left out"))
+            elif other.type == "BYO":
+                missing.append(_elsewhere(tool.asked, not_declarative(other)))
+            else:
+                yield self.plan(other, above)
+
+    def _all(self, values: Mapping[str, str | ValueFrom], missing: list[FileError]) -> dict[str, str]:
+        found = {
+            name: self._value(value, missing) if isinstance(value, ValueFrom) else value
+            for name, value in values.items()
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _value(self, wanted: ValueFrom, missing: list[FileError]) -> str | None:
+        value = self._found(wanted)
+        if value is None:
+            missing.append(_elsewhere(wanted.asked, _not_found(wanted)))
+        return value
+
+    def _found(self, wanted: ValueFrom) -> str | None:
+        """In the environment under the key's name, so that no secret has to be in a file; else in the file."""
+        inside = self._file.values.get((wanted.kind, wanted.name), {})
+        given = self._environ.get(wanted.variable) or self._environ.get(wanted.key)
+        value = given or inside.get(wanted.key)
+        if value and wanted.kind == "Secret":
+            self._secrets.append(value)
+        return value
+
+
+def _joined(servers: Iterable[ToolServer]) -> tuple[ToolServer, ...]:
+    """Each server once, with the tools of all entries that name it."""
+    found: dict[str, ToolServer] = {}
+    for each in servers:
+        first = found.get(each.manifest.name)
+        if first is None:
+            found[each.manifest.name] = each
+            continue
+        tools = tuple(dict.fromkeys((*first.tools, *each.tools))) if first.tools and each.tools else ()
+        approval = tuple(dict.fromkeys((*first.approval, *each.approval)))
+        found[each.manifest.name] = replace(
+            first, tools=tools, approval=approval, headers={**first.headers, **each.headers}
+        )
+    return tuple(found.values())
+
+
+def not_declarative(agent: AgentManifest) -> str:
+    """Why an agent of the type BYO does not run here."""
+    return f"the Agent {agent.name!r} is of the type BYO: it is a program in an image, which a cluster starts"
+
+
+def _named(given: Iterable[_Named], name: str, namespace: str) -> _Named | None:
+    return next((each for each in given if (each.name, each.namespace) == (name, namespace)), None)
+
+
+def _not_found(wanted: ValueFrom) -> str:
+    return (
+        f"{wanted.key} of the {wanted.kind} {wanted.name!r} is neither in the environment nor in this file;"
+        f" give --env {wanted.key}=..."
+    )
+
+
+def _elsewhere(place: FileError, message: str) -> FileError:
+    return FileError(message, file=place.file, line=place.line, key=place.key)

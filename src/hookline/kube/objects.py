@@ -1,0 +1,265 @@
+"""Plain objects of a cluster: their kinds, access to their fields, what all of ours share, and the errors about them.
+
+ClusterError
+ +-- ApiRefused     the server understood and said no; its own message names the field or the right
+ |    +-- NotThere      what was to be changed, or its kind or namespace, does not exist
+ |    +-- AlreadyThere  an object of that name exists
+ |    +-- Conflict      it was changed by another since it was read, or is another one
+ |    +-- Gone          the version to watch from, or the rest of a long list, is too old: list again
+ +-- Unreachable    no answer, or none that says anything about the request; later it may work
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from os import PathLike
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from hookline.errors import FileError, HooklineError, UsageError
+from hookline.source import Document, load_all
+from hookline.table import Node, pairs
+
+# An object as the API server gives and takes it.
+Object: TypeAlias = dict[str, Any]
+# An object, or a part of one, that is only read.
+Fields: TypeAlias = Mapping[str, Any]
+
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+LONGEST_NAME = 63
+
+SAFE: Object = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+"""For each container of ours: no capability, and nothing written to the image."""
+SAFE_ROOT: Object = {**SAFE, "runAsUser": 0, "runAsNonRoot": False}
+"""For one that opens a volume which does not take the pod's group: root, and without any capability."""
+USER: Object = {
+    "runAsNonRoot": True,
+    "runAsUser": 1000,
+    "runAsGroup": 1000,
+    "fsGroup": 1000,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""For the whole pod."""
+
+
+class Kind(NamedTuple):
+    """`plural` is the word in the address; `group` is empty for the oldest kinds."""
+
+    kind: str
+    group: str
+    version: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def head(self) -> Object:
+        """The fields by which an object says that it is of this kind."""
+        return {"apiVersion": self.api_version, "kind": self.kind}
+
+
+_RBAC = "rbac.authorization.k8s.io"
+
+AGENT_RUN = Kind("AgentRun", "sympozium.ai", "v1alpha1", "agentruns")
+AGENT = Kind("Agent", "sympozium.ai", "v1alpha1", "agents")
+INSTANCE = Kind("SympoziumInstance", "sympozium.ai", "v1alpha1", "sympoziuminstances")
+ENSEMBLE = Kind("Ensemble", "sympozium.ai", "v1alpha1", "ensembles")
+PACK = Kind("PersonaPack", "sympozium.ai", "v1alpha1", "personapacks")
+SANDBOX = Kind("Sandbox", "agents.x-k8s.io", "v1alpha1", "sandboxes")
+KAGENT = Kind("Agent", "kagent.dev", "v1alpha2", "agents")
+MODEL_CONFIG = Kind("ModelConfig", "kagent.dev", "v1alpha2", "modelconfigs")
+REMOTE_MCP_SERVER = Kind("RemoteMCPServer", "kagent.dev", "v1alpha2", "remotemcpservers")
+MCP_SERVER = Kind("MCPServer", "kagent.dev", "v1alpha1", "mcpservers")
+JOB = Kind("Job", "batch", "v1", "jobs")
+DEPLOYMENT = Kind("Deployment", "apps", "v1", "deployments")
+POD = Kind("Pod", "", "v1", "pods")
+CLAIM = Kind("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims")
+ACCOUNT = Kind("ServiceAccount", "", "v1", "serviceaccounts")
+SERVICE = Kind("Service", "", "v1", "services")
+SECRET = Kind("Secret", "", "v1", "secrets")
+CONFIG_MAP = Kind("ConfigMap", "", "v1", "configmaps")
+EVENT = Kind("Event", "", "v1", "events")
+NAMESPACE = Kind("Namespace", "", "v1", "namespaces", namespaced=False)
+ROLE = Kind("Role", _RBAC, "v1", "roles")
+ROLE_BINDING = Kind("RoleBinding", _RBAC, "v1", "rolebindings")
+CLUSTER_ROLE = Kind("ClusterRole", _RBAC, "v1", "clusterroles", namespaced=False)
+CLUSTER_ROLE_BINDING = Kind("ClusterRoleBinding", _RBAC, "v1", "clusterrolebindings", namespaced=False)
+LEASE = Kind("Lease", "coordination.k8s.io", "v1", "leases")
+DEFINITION = Kind(
+    "CustomResourceDefinition", "apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False
+)
+
+_KNOWN = tuple(each for each in list(globals().values()) if isinstance(each, Kind))
+# By `apiVersion` and `kind`, since `Agent` is a word of more than one group.
+KINDS: Mapping[tuple[str, str], Kind] = {(known.api_version, known.kind): known for known in _KNOWN}
+
+
+class ClusterError(HooklineError):
+    """A call to the cluster did not do what it was for."""
+
+
+class ApiRefused(ClusterError):
+    """`status` is the HTTP status, `message` the server's own sentence."""
+
+    def __init__(self, status: int, message: str, *, call: str = "") -> None:
+        super().__init__(f"{call}: {message}" if call else message)
+        self.status = status
+        self.message = message
+
+
+class NotThere(ApiRefused):
+    """404, where that is not an answer in itself."""
+
+
+class AlreadyThere(ApiRefused):
+    """409 of a create."""
+
+
+class Conflict(ApiRefused):
+    """409 of a change: read the object again and decide anew."""
+
+
+class Gone(ApiRefused):
+    """410: what was known is too old to go on from."""
+
+
+class Unreachable(ClusterError):
+    """No connection, no answer in time, an answer that makes no sense, or a server in trouble (5xx, 429)."""
+
+
+def kind_of(obj: Fields) -> Kind:
+    """The kind that an object says it is."""
+    said = (str(obj.get("apiVersion", "")), str(obj.get("kind", "")))
+    known = KINDS.get(said)
+    if known is None:
+        raise UsageError(f"unknown kind of object: apiVersion {said[0]!r}, kind {said[1]!r}{_meant(said[1])}")
+    return known
+
+
+def _meant(kind: str) -> str:
+    same = [known for known in _KNOWN if known.kind == kind]
+    if same:
+        return f"; {kind} is known with apiVersion {' or '.join(repr(known.api_version) for known in same)}"
+    near = get_close_matches(kind, [known.kind for known in _KNOWN], n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def mapping(value: Any) -> Fields:
+    """The value if it is a mapping, else an empty one: an object may lack any field."""
+    return cast("Fields", value) if isinstance(value, Mapping) else {}
+
+
+def items(value: Any) -> list[Fields]:
+    """The mappings in a list."""
+    return cast("list[Fields]", value) if isinstance(value, list) else []
+
+
+def within(obj: Fields, *keys: str) -> Fields:
+    """The mapping below those keys, empty where there is none."""
+    for key in keys:
+        obj = mapping(obj.get(key))
+    return obj
+
+
+def owners(obj: Fields) -> list[Fields]:
+    return items(within(obj, "metadata").get("ownerReferences"))
+
+
+def is_owned(obj: Fields, uid: str) -> bool:
+    """True if the object names an owner with this uid."""
+    return any(owner.get("uid") == uid for owner in owners(obj))
+
+
+def bare(obj: Fields) -> Object:
+    """The part of an object that its user wrote: its kind, name and spec."""
+    metadata = within(obj, "metadata")
+    return {
+        "apiVersion": obj.get("apiVersion"),
+        "kind": obj.get("kind"),
+        "metadata": {key: metadata[key] for key in ("name", "namespace") if key in metadata},
+        "spec": obj.get("spec"),
+    }
+
+
+def phase_of(run: Fields) -> str:
+    return str(within(run, "status").get("phase") or "")
+
+
+def child(name: str, suffix: str, longest: int = LONGEST_NAME) -> str:
+    """`name` with a suffix, never longer than that: what is cut off is told apart by a digest of the whole."""
+    if len(name) + len(suffix) <= longest:
+        return f"{name}{suffix}"
+    mark = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: longest - len(suffix) - len(mark) - 1].rstrip('-.')}-{mark}{suffix}"
+
+
+def resources(cpu: str, memory: str, *, most_cpu: str, most_memory: str) -> Object:
+    """The resources that are set aside for a container, and the most it may take."""
+    return {
+        "requests": {"cpu": cpu, "memory": memory},
+        "limits": {"cpu": most_cpu, "memory": most_memory},
+    }
+
+
+def owner_reference(api_version: str, kind: str, name: str, uid: str, *, controller: bool = True) -> Object:
+    """The owner that an object belongs to, and goes with."""
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": name,
+        "uid": uid,
+        "controller": controller,
+        "blockOwnerDeletion": False,
+    }
+
+
+def holds_objects(
+    text: str, file: str | PathLike[str], group: str, is_fragment: Callable[[Any], bool]
+) -> bool:
+    """True if a user's file has an object of the group (`kagent.dev/`), or the part of one that has its hooks."""
+    try:
+        documents = load_all(text, file)
+    except FileError:
+        return re.search(rf"^apiVersion:\s*['\"]?{re.escape(group)}", text, re.MULTILINE) is not None
+    return any(
+        api_version(each.value).startswith(group) or is_fragment(each.value) for each in objects_in(documents)
+    )
+
+
+def objects_in(documents: list[Document]) -> Iterator[Document]:
+    """Each object of a user's file by itself, also those of a `List`."""
+    for document in documents:
+        given = mapping(document.value)
+        inner = given.get("items")
+        if given.get("kind") != "List" or not isinstance(inner, list):
+            yield document
+            continue
+        for item in cast("list[Any]", inner):
+            yield Document(item, document.file, getattr(item, "line", document.line))
+
+
+def api_version(value: Any) -> str:
+    given = mapping(value).get("apiVersion")
+    return given if isinstance(given, str) else ""
+
+
+def secret_values(node: Node) -> dict[str, str]:
+    """The texts of a Secret, plain and in base64."""
+    found: dict[str, str] = node.get("stringData", pairs, {})
+    for key, value in node.get("data", pairs, {}).items():
+        try:
+            found.setdefault(key, base64.b64decode(value, validate=True).decode())
+        except (binascii.Error, UnicodeDecodeError):
+            node.wrong("is not text in base64; write it plainly under stringData", "data", key)
+    return found
