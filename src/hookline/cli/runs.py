@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hookline.engine.plain import plain
 from hookline.engine.record import THERE, Begun, Ended, Record, RunRow
-from hookline.journal.owner import alive
+from hookline.journal.recovery import alive
 from hookline.journal.user import open_journal
 from hookline.journal.view import Tree, duration, moment
 from hookline.kube.connect import Target, target_of_runs

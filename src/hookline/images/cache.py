@@ -25,6 +25,7 @@ from typing import Any, cast
 from hookline import files
 from hookline.errors import ImageError
 from hookline.images.tree import TreeEntry, listing, removed
+from hookline.journal.user import xdg_folder
 
 KEEP_DAYS = 30.0
 KEEP_BYTES = 4 * 1024**3
@@ -172,11 +173,7 @@ def default_folder(environ: Mapping[str, str]) -> Path:
     home = environ.get("HOOKLINE_HOME")
     if home:
         return Path(home).expanduser() / "images"
-    folder = environ.get("XDG_CACHE_HOME", "")
-    if Path(folder).is_absolute():  # what is not, the XDG rules say to ignore
-        return Path(folder) / "hookline"
-    user = environ.get("HOME")
-    return (Path(user) if user else Path.home()) / ".cache" / "hookline"
+    return xdg_folder(environ, "XDG_CACHE_HOME", ".cache")
 
 
 def _checked(key: str) -> str:

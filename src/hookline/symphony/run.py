@@ -14,10 +14,9 @@ from hookline.engine.pipeline import Recorder
 from hookline.engine.record import Record
 from hookline.errors import Skipped, UsageError
 from hookline.hookfile.attach import hooks_of
-from hookline.journal.home import default_path
 from hookline.journal.masking import Mask
-from hookline.journal.owner import owner
-from hookline.journal.user import open_journal
+from hookline.journal.recovery import owner
+from hookline.journal.user import default_path, open_journal
 from hookline.options import RunOptions
 from hookline.runners.places import Place, place_of, usable
 from hookline.secret_names import secrets_in

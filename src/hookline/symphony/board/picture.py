@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from hookline import files
-from hookline.journal.home import default_path
 from hookline.journal.masking import Mask
+from hookline.journal.user import default_path
 from hookline.symphony.board.reload import Watched
 
 _LOG_SIZE, _LOG_FILES = 10 * 1024 * 1024, 5
