@@ -6,22 +6,22 @@ import itertools
 import re
 from collections.abc import Iterable
 
-from hookline.guards.patterns import compiled_later
 from hookline.guards.words import ShellCommand, Word, names
+from hookline.secret_names import lazy_pattern
 
 GITS = frozenset({"git", "hub"})
 PUSHES = frozenset({"push", "send-pack", "http-push"})
 DASHED = {f"git-{name}": name for name in PUSHES}
-PUSH_IN_CODE = compiled_later(r"\b(?:push|send-pack)\b")
-GIT_IN_CODE = compiled_later(r"\bgit\b")
-FORCE_IN_CODE = compiled_later(r"--force|--mirror|--delete|--prune|[\"'\s]-\w{0,4}[fd]|[\"'\s]\+")
+PUSH_IN_CODE = lazy_pattern(r"\b(?:push|send-pack)\b")
+GIT_IN_CODE = lazy_pattern(r"\bgit\b")
+FORCE_IN_CODE = lazy_pattern(r"--force|--mirror|--delete|--prune|[\"'\s]-\w{0,4}[fd]|[\"'\s]\+")
 # Distance in characters from the word push within which git must precede and a force option must follow.
 NEAR = 80
 GIT_RUNS = names("submodule bisect rebase for-each-repo filter-branch")
 TAKES_VALUE = names(
     "-C -c --git-dir --work-tree --namespace --exec-path --super-prefix --config-env --attr-source"
 )
-MIRROR_SETTING = compiled_later(r"remote\..*\.(?:push|mirror)", re.DOTALL)
+MIRROR_SETTING = lazy_pattern(r"remote\..*\.(?:push|mirror)", re.DOTALL)
 
 _DANGERS = {
     "--force-with-lease": "lease",

@@ -34,9 +34,9 @@ from hookline.guards.git import (
     program_name,
     split_setting,
 )
-from hookline.guards.patterns import compiled_later
 from hookline.guards.shell import LONGEST, read
 from hookline.guards.words import HOLE, ShellCommand, StepBudget, TooMuch, Word, names, word_of
+from hookline.secret_names import lazy_pattern
 
 
 @hook(on="tool.start", match="kind:shell", inline=True, name="no_force_push")
@@ -121,13 +121,11 @@ TEXTS = names(
 )
 # Programs that run a shell text passed as one argument.
 RUNS_TEXT = names("ssh su sudo doas script watch parallel env trap flock tmux screen nix-shell unbuffer")
-CODE = compiled_later(
-    r"(?:python|perl|ruby|node|nodejs|php|deno|bun|lua|awk|gawk|osascript|tclsh|pwsh)[\d.]*"
-)
+CODE = lazy_pattern(r"(?:python|perl|ruby|node|nodejs|php|deno|bun|lua|awk|gawk|osascript|tclsh|pwsh)[\d.]*")
 # Builtins that store a text in a variable or function, which may be run later.
 NAMES = names("set for read export declare typeset local readonly mapfile readarray printf select")
-_PUSH = compiled_later(r"\bpush\b")
-_SIGNS = compiled_later(r"\\\n|['\"\\\ue000]")
+_PUSH = lazy_pattern(r"\bpush\b")
+_SIGNS = lazy_pattern(r"\\\n|['\"\\\ue000]")
 
 
 def _check_text(text: str, rules: _PushRules) -> str | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from hookline.guards.patterns import compiled_later
 from hookline.guards.words import (
     ANSI_ESCAPE,
     BARE,
@@ -27,6 +26,7 @@ from hookline.guards.words import (
     names,
     split_words,
 )
+from hookline.secret_names import lazy_pattern
 
 # The longest argument that Linux passes to a program.
 LONGEST = 131_072
@@ -73,17 +73,17 @@ class _CommandDraft:
 
 # Keywords before a command.
 _PLACES = names("! if then else elif while until do { } fi done esac")
-_PLAIN = compiled_later(r"[\w./:=,@%+-]+")
-_IN_QUOTES = compiled_later(r'[^"\\$`\ue000]+')
-_IN_BRACES = compiled_later(r"[^}\"'\\$`\ue000]+")
-_ASSIGNMENT = compiled_later(r"([A-Za-z_]\w*)(?:\[[^\]\ue000]{0,200}\])?\+?=")
-_VARIABLE = compiled_later(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
-_DEFAULT = compiled_later(r"([A-Za-z_]\w*):?[-=](.*)", re.DOTALL)
-_REDIRECT = compiled_later(r"&>>|&>|<<<|<<-|<<|<>|<&|>>|>&|>\||<|>")
-_OPERATOR = compiled_later(r";;&|;;|;&|;|&&|&|\|\||\|&|\|")
+_PLAIN = lazy_pattern(r"[\w./:=,@%+-]+")
+_IN_QUOTES = lazy_pattern(r'[^"\\$`\ue000]+')
+_IN_BRACES = lazy_pattern(r"[^}\"'\\$`\ue000]+")
+_ASSIGNMENT = lazy_pattern(r"([A-Za-z_]\w*)(?:\[[^\]\ue000]{0,200}\])?\+?=")
+_VARIABLE = lazy_pattern(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
+_DEFAULT = lazy_pattern(r"([A-Za-z_]\w*):?[-=](.*)", re.DOTALL)
+_REDIRECT = lazy_pattern(r"&>>|&>|<<<|<<-|<<|<>|<&|>>|>&|>\||<|>")
+_OPERATOR = lazy_pattern(r";;&|;;|;&|;|&&|&|\|\||\|&|\|")
 _ENDS = frozenset(" \t\n;&|()<>")
-_ANSI_END = compiled_later(r"(?:[^'\\]|\\.)*'", re.DOTALL)
-_EXPANDS = compiled_later(r"[\\$`]")
+_ANSI_END = lazy_pattern(r"(?:[^'\\]|\\.)*'", re.DOTALL)
+_EXPANDS = lazy_pattern(r"[\\$`]")
 
 
 class _ShellReader:

@@ -10,7 +10,7 @@ import re
 from functools import cached_property
 
 from hookline.engine.classes import dataclass, field
-from hookline.guards.patterns import compiled_later
+from hookline.secret_names import lazy_pattern
 
 HOLE = "\ue000"
 """The placeholder in a word for a part that cannot be known."""
@@ -134,7 +134,7 @@ class WordDraft:
         self.kinds.append(kind * len(piece))
 
 
-ANSI_ESCAPE = compiled_later(
+ANSI_ESCAPE = lazy_pattern(
     r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|c(.)|(.))", re.DOTALL
 )
 _ANSI_LETTERS = {
