@@ -127,17 +127,14 @@ def _check_text(text: str, rules: _PushRules) -> str | None:
     values: dict[str, str] = {}
     for _ in range(PASSES if script.holes else 0):
         # Filling in variables can only find more; it lets nothing through that was refused without.
-        known = {**values, **_values(script.commands)}
+        given = (pair for command in script.commands for pair in _given_names(command))
+        known = {**values, **{name: word.text for name, word in given if word.known}}
         if reason is not None or (values and known == values):
             break
         values = known
         script = read(text, values, work=rules.work)
         reason = _check_commands(script.commands, rules)
     return reason
-
-
-def _values(commands: Iterable[ShellCommand]) -> dict[str, str]:
-    return {name: word.text for command in commands for name, word in _given_names(command) if word.known}
 
 
 def _given_names(command: ShellCommand) -> Iterable[tuple[str, Word]]:
@@ -183,11 +180,10 @@ def _check_command(command: ShellCommand, rules: _PushRules) -> str | None:
     if name in _RUNNERS or name in ("source", "."):
         return _check_program(words, rules, command)
     if words[0].text in rules.shell_aliases and rules.depth < DEEPEST:
-        rest = " ".join(_quoted(word) for word in words[1:])
-        return _check_text(f"{rules.shell_aliases[words[0].text]} {rest}", rules.deeper())
+        alias = rules.shell_aliases[words[0].text]
+        return _check_text(f"{alias} {_quoted(words[1:])}", rules.deeper())
     if name == "alias":
-        values = [word.text.partition("=")[2] for word in words[1:]]
-        return _check_texts(values, rules)
+        return _check_texts((word.text.partition("=")[2] for word in words[1:]), rules)
     if name in TEXTS:
         return None
     if CODE.fullmatch(name):
@@ -207,9 +203,8 @@ def _check_program(words: Sequence[Word], rules: _PushRules, command: ShellComma
     if name in git.GITS:
         return _check_git(words[1:], rules)
     if name == "eval":
-        return _check_text(" ".join(word.text for word in words[1:]), rules.deeper()) or _check_inner(
-            words, rules
-        )
+        text = " ".join(word.text for word in words[1:])
+        return _check_texts([text], rules) or _check_inner(words, rules)
     return _check_shell(words, rules, command)
 
 
@@ -341,16 +336,15 @@ def _check_git(words: Sequence[Word], rules: _PushRules) -> str | None:
 
 def _check_run_by_git(words: Sequence[Word], rules: _PushRules) -> str | None:
     at = next((at for at, word in enumerate(words) if word.text in git.PUSHES), None)
-    texts = [word.text.partition("=")[2] if word.text.startswith("--") else word.text for word in words]
-    texts = [text for text in texts if " " in text]
     if at is not None:
         return git.push_objection(words[at + 1 :], rules.allowed)
-    return _check_texts(texts, rules)
+    texts = [word.text.partition("=")[2] if word.text.startswith("--") else word.text for word in words]
+    return _check_texts([text for text in texts if " " in text], rules)
 
 
 def _check_alias(value: str, rest: Sequence[Word], rules: _PushRules) -> str | None:
-    more = " ".join(_quoted(word) for word in rest)
-    return _check_text(f"{value[1:]} {more}" if value.startswith("!") else f"git {value} {more}", rules)
+    command = value[1:] if value.startswith("!") else f"git {value}"
+    return _check_text(f"{command} {_quoted(rest)}", rules)
 
 
 def _check_setting(name: str, value: str, rules: _PushRules) -> str | None:
@@ -392,10 +386,11 @@ def _names_push(command: ShellCommand) -> bool:
     return any(map(_PUSH.search, values))
 
 
-def _quoted(word: Word) -> str:
+def _quoted(words: Iterable[Word]) -> str:
+    """The words as shell text again."""
     import shlex  # few need it
 
-    return shlex.quote(word.text) if word.known else f'"{word.text}"'
+    return " ".join(shlex.quote(word.text) if word.known else f'"{word.text}"' for word in words)
 
 
 def _mentions(text: str) -> bool:

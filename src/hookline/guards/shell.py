@@ -64,7 +64,7 @@ _ASSIGNMENT = lazy_pattern(r"([A-Za-z_]\w*)(?:\[[^\]\ue000]{0,200}\])?\+?=")
 _VARIABLE = lazy_pattern(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _DEFAULT = lazy_pattern(r"([A-Za-z_]\w*):?[-=](.*)", re.DOTALL)
 _REDIRECT = lazy_pattern(r"&>>|&>|<<<|<<-|<<|<>|<&|>>|>&|>\||<|>")
-_OPERATOR = lazy_pattern(r";;&|;;|;&|;|&&|&|\|\||\|&|\|")
+_OPERATOR = lazy_pattern(r";;&|;;|;&|;|&&|&(?!>)|\|\||\|&|\|")
 _ENDS = frozenset(" \t\n;&|()<>")
 _ANSI_END = lazy_pattern(r"(?:[^'\\]|\\.)*'", re.DOTALL)
 _BACKTICKS = lazy_pattern(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
@@ -95,6 +95,7 @@ class _ShellReader:
         while self.at < size:
             self.work.spend()
             letter = text[self.at]
+            operator = _OPERATOR.match(text, self.at)
             if letter in " \t":
                 self.at += 1
             elif letter == "\n":
@@ -104,8 +105,10 @@ class _ShellReader:
             elif letter == "#":
                 end = text.find("\n", self.at)
                 self.at = size if end < 0 else end
-            elif letter in ";|" or (letter == "&" and not text.startswith("&>", self.at)):
-                self._operator(frame)
+            elif operator is not None:
+                self.at = operator.end()
+                self._end(frame)
+                frame.fed = operator[0] in ("|", "|&")
             elif letter == "(":
                 self._open(frame)
             elif letter == ")":
@@ -127,13 +130,6 @@ class _ShellReader:
         self.depth += 1
         if self.depth > DEEPEST:
             raise _Unreadable("it is nested too deep")
-
-    def _operator(self, frame: CommandDraft) -> None:
-        sign = _OPERATOR.match(self.text, self.at)
-        assert sign is not None
-        self._end(frame)
-        frame.fed = sign[0] in ("|", "|&")
-        self.at = sign.end()
 
     def _open(self, frame: CommandDraft) -> None:
         fed = frame.fed and not frame.words

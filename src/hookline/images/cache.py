@@ -50,7 +50,7 @@ class Entry:
         return tuple(self.record.get("notes") or ())
 
 
-class Room:
+class UnpackRoom:
     """A folder of its own for one image that is being unpacked."""
 
     def __init__(self, path: Path) -> None:
@@ -84,7 +84,7 @@ class Cache:
         return Entry(path=path / _TREE, record=record)
 
     @contextmanager
-    def room(self) -> Generator[Room]:
+    def room(self) -> Generator[UnpackRoom]:
         """A place to unpack, gone afterwards unless it was kept."""
         path = self._rooms / uuid.uuid4().hex
         try:
@@ -93,11 +93,11 @@ class Cache:
             raise ImageError(f"the cache of images cannot be written: {path.parent}: {exc.strerror}") from exc
         with files.locked_folder(path):
             try:
-                yield Room(path)
+                yield UnpackRoom(path)
             finally:
                 removed(path)
 
-    def keep(self, room: Room, key: str, about: Mapping[str, Any]) -> Entry:
+    def keep(self, room: UnpackRoom, key: str, about: Mapping[str, Any]) -> Entry:
         """Puts a filled room into place, or finds that somebody else was faster."""
         path = self._images / _checked(key)
         entries = listing(room.tree)
