@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
@@ -188,6 +188,17 @@ def _listed(items: list[Any]) -> Iterator[str | list[str]]:
         # The list may hold lines, or one text in pieces, instead of arguments.
         yield "\n".join(words)
         yield " ".join(words)
+
+
+def shell_aliases(commands: Iterable[ShellCommand]) -> dict[str, str]:
+    return {
+        name: value
+        for command in commands
+        if command.words and command.words[0].text == "alias"
+        for word in command.words[1:]
+        for name, sign, value in [word.text.partition("=")]
+        if sign
+    }
 
 
 @dataclass(slots=True)

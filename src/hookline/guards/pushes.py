@@ -28,6 +28,7 @@ from hookline.guards.commands import (
     asked,
     names,
     program_name,
+    shell_aliases,
 )
 from hookline.guards.shell import LONGEST, read
 from hookline.secret_names import lazy_pattern
@@ -152,7 +153,7 @@ def _check_commands(commands: Sequence[ShellCommand], rules: _PushRules) -> str 
         rules,
         named=rules.named or any(map(_names_push, commands)),
         git_aliases={**rules.git_aliases, **git.git_aliases(commands)},
-        shell_aliases={**rules.shell_aliases, **_shell_aliases(commands)},
+        shell_aliases={**rules.shell_aliases, **shell_aliases(commands)},
     )
     for command in commands:
         reason = _check_command(command, rules)
@@ -177,7 +178,7 @@ def _check_command(command: ShellCommand, rules: _PushRules) -> str | None:
         return None
     if not words[0].known:
         return _check_unknown(words, rules)
-    if name in _RUNNERS or name in ("source", "."):
+    if name in _RUNNERS or name in RUNS_FILE:
         return _check_program(words, rules, command)
     if words[0].text in rules.shell_aliases and rules.depth < DEEPEST:
         alias = rules.shell_aliases[words[0].text]
@@ -366,17 +367,6 @@ def _check_config(words: Sequence[Word], rules: _PushRules) -> str | None:
         if reason is not None:
             return reason
     return None
-
-
-def _shell_aliases(commands: Iterable[ShellCommand]) -> dict[str, str]:
-    return {
-        name: value
-        for command in commands
-        if command.words and command.words[0].text == "alias"
-        for word in command.words[1:]
-        for name, sign, value in [word.text.partition("=")]
-        if sign
-    }
 
 
 def _names_push(command: ShellCommand) -> bool:

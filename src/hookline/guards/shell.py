@@ -95,7 +95,6 @@ class _ShellReader:
         while self.at < size:
             self.work.spend()
             letter = text[self.at]
-            operator = _OPERATOR.match(text, self.at)
             if letter in " \t":
                 self.at += 1
             elif letter == "\n":
@@ -105,7 +104,7 @@ class _ShellReader:
             elif letter == "#":
                 end = text.find("\n", self.at)
                 self.at = size if end < 0 else end
-            elif operator is not None:
+            elif (operator := _OPERATOR.match(text, self.at)) is not None:
                 self.at = operator.end()
                 self._end(frame)
                 frame.fed = operator[0] in ("|", "|&")

@@ -60,7 +60,7 @@ class UnpackRoom:
 
 
 class Cache:
-    """A folder with one folder an image; made when the first is fetched. `told` hears of spoilt ones."""
+    """A folder with one folder per image; made when the first is fetched. `told` is called for broken ones."""
 
     def __init__(self, folder: Path, told: Callable[[str], None] = lambda _text: None) -> None:
         self._told = told
@@ -68,7 +68,7 @@ class Cache:
         self._rooms = folder / "rooms"
 
     def find(self, key: str) -> Entry | None:
-        """An image that is there and whole, which counts as used; a broken one is taken away."""
+        """An image that is there and whole, which counts as a use of it; a broken one is removed."""
         path = self._images / _checked(key)
         record = _record(path)
         if record is None and not path.exists():
@@ -98,7 +98,7 @@ class Cache:
                 removed(path)
 
     def keep(self, room: UnpackRoom, key: str, about: Mapping[str, Any]) -> Entry:
-        """Puts a filled room into place, or finds that somebody else was faster."""
+        """Puts a filled room into place, unless another process was faster."""
         path = self._images / _checked(key)
         entries = listing(room.tree)
         record = {
@@ -137,7 +137,7 @@ class Cache:
         return gone
 
     def _drop(self, path: Path) -> bool:
-        """Takes an entry out of sight at once, and then away; not where somebody uses it."""
+        """Renames an entry out of the way at once, then removes it; False if it is in use."""
         aside = self._rooms / uuid.uuid4().hex
         try:
             with files.locked_folder(path, wait=False):
@@ -153,7 +153,7 @@ class Cache:
             with files.locked_folder(room, wait=False):
                 removed(room)
         except OSError:
-            pass  # it is somebody's, or was removed by somebody
+            pass  # in use, or removed by another process
 
 
 @contextmanager

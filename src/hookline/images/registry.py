@@ -10,7 +10,7 @@ import json
 import re
 import ssl
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.client import HTTPException, HTTPResponse
 from typing import Any, TypeVar, cast
 from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
@@ -113,7 +113,7 @@ class RegistryStore:
             raise _Passing(f"{to.what}: {self._base.netloc} cut the stream after {to.at} bytes")
 
     def _patiently(self, work: Callable[[], T], to: Landing | None = None) -> T:
-        """Tries again what may pass; a download that gets further each time may go on as long as it likes."""
+        """Retries errors that may pass; a download that gets further each time may go on as long as it likes."""
         tries = 0
         while True:
             most = to.most if to else 0
@@ -219,8 +219,9 @@ class RegistryStore:
             )
         return token
 
-    @contextmanager
-    def _token_answer(self, realm: SplitResult, query: dict[str, str], what: str) -> Generator[HTTPResponse]:
+    def _token_answer(
+        self, realm: SplitResult, query: dict[str, str], what: str
+    ) -> AbstractContextManager[HTTPResponse]:
         if self._login and self._login.identity:
             form = {
                 **query,
@@ -229,14 +230,11 @@ class RegistryStore:
                 "refresh_token": self._login.identity,
             }
             headers = {"Content-Type": "application/x-www-form-urlencoded"}
-            with self._exchanged("POST", realm, headers, urlencode(form).encode(), what) as response:
-                yield response
-            return
+            return self._exchanged("POST", realm, headers, urlencode(form).encode(), what)
         url = realm._replace(query="&".join(filter(None, (realm.query, urlencode(query)))))
         headers = {"Authorization": self._login.basic} if self._login else {}
         # A redirect is not followed here, so that a password goes nowhere else.
-        with self._exchanged("GET", url, headers, None, what) as response:
-            yield response
+        return self._exchanged("GET", url, headers, None, what)
 
     def _wants_login(self, what: str) -> str:
         registry = self._reference.registry
@@ -297,7 +295,7 @@ class RegistryStore:
 
     @contextmanager
     def _passing(self, url: SplitResult, proxy: SplitResult | None, what: str) -> Generator[None]:
-        """What goes wrong on the way, in words, and whether it may pass."""
+        """Raises errors of the connection in words, as _Passing if another try may succeed."""
         try:
             yield
         except http_client.NotReached as exc:
@@ -318,7 +316,7 @@ class RegistryStore:
 
 
 class _Passing(ImageError):
-    """Something that may be over soon; `wait` is how long the registry asks to wait.
+    """An error that may be over soon; `wait` is how long the registry asks to wait.
 
     `restart`: the rest of a file is not to be had, only all of it.
     """

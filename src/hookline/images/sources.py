@@ -113,7 +113,7 @@ def names(refs: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchContext:
-    """How to fetch one image. `told` gets warnings and, every `pause` seconds, progress.
+    """The settings for fetching one image. `told` gets warnings and, every `pause` seconds, progress.
 
     Relative paths start at `base`; `plain` are registries that may be used without TLS; `room` is a folder for files in
     between.

@@ -136,7 +136,7 @@ class Database:
                 raise self.error(exc) from exc
 
     def prune(self, keep_days: float, keep_bytes: int, within: float | None = None) -> tuple[int, bool]:
-        """How many runs went, and whether that was all. With a limit it does not wait for others either."""
+        """Prunes; the number of runs that went, and True if those were all. With a limit it does not wait for others either."""
         attempt = self.patiently if within is None else _at_once
         deadline = None if within is None else time.monotonic() + within
         now = time.time()

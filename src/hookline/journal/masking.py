@@ -273,7 +273,7 @@ def _value_span(text: str, start: int, name: str) -> tuple[int, int]:
 
 
 def _closing(text: str, start: int, quote: str, escapes: int) -> int:
-    """Where a quoted value ends: at the same quote with no more backslashes than the opening one had."""
+    """The end of a quoted value: at the same quote with no more backslashes than the opening one had."""
     at = start
     while (at := text.find(quote, at)) >= 0:
         slashes = at
@@ -312,7 +312,7 @@ def _spellings(secret: str) -> set[str]:
 
 
 def _hints(secret: str) -> set[str]:
-    """What to look for first: one part that every spelling has in it, where there is one."""
+    """The texts to look for first: one part that every spelling has in it, where there is one."""
     core = max(_SPELLED_ALIKE.findall(secret), key=len, default="")
     return {core} if len(core) >= _SHORTEST_HINT else _spellings(secret)
 

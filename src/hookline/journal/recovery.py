@@ -179,5 +179,5 @@ def _answers(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass  # somebody else's
     return True

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 KEEP_DAYS = 30.0
 KEEP_BYTES = 512 * 1024 * 1024
 KEEP_BYTES_OPERATOR = 128 * 1024 * 1024
-"""Of an operator, which keeps its journal in its pod."""
+"""For an operator, which keeps its journal in its pod."""
 LAG = 0.05
 """Seconds that a note may wait for others to be stored with."""
 
@@ -49,7 +49,7 @@ _Statement = tuple[str, tuple[Any, ...]]
 
 
 class _Batch:
-    """What is to be committed next: rows of (run, time, calls, text), and statements that go with them."""
+    """The next commit: rows of (run, time, calls, text), and statements that go with them."""
 
     __slots__ = ("rows", "statements")
 
@@ -193,20 +193,9 @@ class SqliteJournal:
         if record.scope is not Scope.RUN and record.parent_id is not None:
             self._inner.add((record.run_id, record.scope_id))
             return []
-        text = self._encoding.text
-        boot_id, pid, started = record.owner or (None, None, None)
-        name, source = text(record.name), text(record.source)
-        row = (
-            record.run_id,
-            record.scope_id,
-            record.scope.value,
-            name,
-            record.at,
-            source,
-            boot_id,
-            pid,
-            started,
-        )
+        name, source = self._encoding.text(record.name), self._encoding.text(record.source)
+        owner = record.owner or (None, None, None)
+        row = (record.run_id, record.scope_id, record.scope.value, name, record.at, source, *owner)
         return [(_BEGIN_RUN, row)]
 
     def _end(self, record: Ended) -> list[_Statement]:
@@ -361,32 +350,17 @@ def _joined(rows: list[_Row]) -> _Row:
 
 
 def _run(row: tuple[Any, ...]) -> RunRow:
-    run_id, name, began, ended, status, error, source, boot_id, pid, started, calls = row
-    return RunRow(
-        run_id=run_id,
-        name=name,
-        began=began,
-        ended=ended,
-        status=None if status is None else Status(status),
-        error=error,
-        source=source,
-        owner=None if pid is None else Owner(boot_id, pid, started),
-        calls=calls,
-    )
+    run_id, name, began, ended, word, error, source, boot_id, pid, started, calls = row
+    status = None if word is None else Status(word)
+    owner = None if pid is None else Owner(boot_id, pid, started)
+    return RunRow(run_id, name, began, ended, status, error, source, owner, calls)
 
 
 def _question(row: tuple[Any, ...]) -> Question:
     id, run_id, scope_id, asked, body, kind, text, by, rewrite = row
     point, tool, reasons, value = decoded_question(body)
-    return Question(
-        id=id,
-        run_id=run_id,
-        scope_id=scope_id,
-        point=point,
-        tool=tool,
-        reasons=reasons,
-        value=value,
-        asked=asked,
-        verdict=kind
-        and Verdict(VerdictKind(kind), text, None if rewrite is None else json.loads(rewrite), by),
-    )
+    verdict = None
+    if kind is not None:
+        new = None if rewrite is None else json.loads(rewrite)
+        verdict = Verdict(VerdictKind(kind), text, new, by)
+    return Question(id, run_id, scope_id, point, tool, reasons, value, asked, verdict)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,14 +47,9 @@ def opened_journal(secrets: Iterable[str] = ()) -> SqliteJournal:
     )
 
 
-@contextmanager
-def open_journal(secrets: Iterable[str] = ()) -> Generator[SqliteJournal]:
-    """The same, closed at the end."""
-    journal = opened_journal(secrets)
-    try:
-        yield journal
-    finally:
-        journal.close()
+def open_journal(secrets: Iterable[str] = ()) -> closing[SqliteJournal]:
+    """The same, closed at the end of a `with`."""
+    return closing(opened_journal(secrets))
 
 
 def begun(facts: Facts, event: str, caller: str, payload: Any) -> Begun:
