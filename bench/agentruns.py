@@ -81,7 +81,7 @@ class Ground:
 
     def __init__(self, folder: Path, on: str) -> None:
         from hookline.engine.pipeline import Recorder
-        from hookline.journal.owner import owner
+        from hookline.journal.recovery import owner
         from hookline.journal.sqlite import SqliteJournal
         from hookline.sympozium.request import Asked
         from hookline.sympozium.run.folders import Home

@@ -104,7 +104,7 @@ async def served(
     folder: Path, tracker: Listed, scripts: dict[str, str], *, interval: int, slots: int, agent: Any = None
 ) -> AsyncIterator[Any]:
     from hookline.engine.pipeline import Recorder
-    from hookline.journal.owner import owner
+    from hookline.journal.recovery import owner
     from hookline.journal.sqlite import SqliteJournal
     from hookline.runners.local import LocalRunner
     from hookline.symphony.attempt import SiteWorker

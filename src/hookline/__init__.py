@@ -55,8 +55,7 @@ if TYPE_CHECKING:
         Skipped,
         UsageError,
     )
-    from hookline.journal.memory import MemoryJournal
-    from hookline.journal.sqlite import SqliteJournal
+    from hookline.journal.sqlite import MemoryJournal, SqliteJournal
 
 _WHERE = {
     "Agent": "hookline.agent.sdk",
@@ -78,7 +77,7 @@ _WHERE = {
     "MaxStepsConfig": "hookline.agent.stop",
     "MaxTokensConfig": "hookline.agent.stop",
     "McpServer": "hookline.agent.mcp_server",
-    "MemoryJournal": "hookline.journal.memory",
+    "MemoryJournal": "hookline.journal.sqlite",
     "Mode": "hookline.engine.hook",
     "Model": "hookline.agent.models",
     "ModelFailed": "hookline.errors",

@@ -13,7 +13,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
+from typing import Any, cast
+
+
+class _LazyPattern:
+    def __init__(self, text: str, flags: int) -> None:
+        self._pattern = text, flags
+
+    def __getattr__(self, name: str) -> Any:
+        # Found as a plain attribute from now on.
+        value = self.__dict__[name] = getattr(re.compile(*self._pattern), name)
+        return value
+
+
+def lazy_pattern(text: str, flags: int = 0) -> re.Pattern[str]:
+    """A pattern that is compiled when first used: most texts need few of them, and starting must be quick."""
+    return cast("re.Pattern[str]", _LazyPattern(text, flags))
+
 
 HIDDEN = "***"
 """Stands where a secret was."""
@@ -32,16 +48,17 @@ WORDS = (
 PLAIN_WORDS = ("token", "secret", "pass", "credential", "authorization", "cookie", "key")
 """At least one of these is in every text that `WORDS` fits: a plain search is much faster than a pattern."""
 
-_ABOUT = (
+_WORDS = lazy_pattern(WORDS)
+_ABOUT = lazy_pattern(
     r"(?:token|secret|passw(?:or)?d|credential|cookie|key)s?"
     r"(?:names?|(?:key)?refs?|types?|ur[li]s?|endpoints?|counts?|limits?|usage|budgets?|polic(?:y|ies))$"
     r"|^apikeysecret(?:key)?$|^imagepullsecrets?$"
 )
-_POINTERS = (
+_POINTERS = lazy_pattern(
     r"(?:names?|files?|paths?|dir|ur[li]s?|types?|counts?|limits?|lengths?|size|usage|used|budget|ids?|refs?|"
     r"polic(?:y|ies)|expiry|expires?(?:_?(?:in|at))?|ttl|env|fields?|headers?|endpoints?|scopes?|manager|store)$"
 )
-_BETWEEN_WORDS = "[^a-z0-9]+"
+_BETWEEN_WORDS = lazy_pattern("[^a-z0-9]+")
 _LONGEST = 120
 
 
@@ -52,7 +69,7 @@ def secret_words(name: str) -> set[str]:
         return {low}
     if not any(word in low for word in PLAIN_WORDS):
         return set()
-    return set(_pattern(WORDS).findall(low))
+    return set(_WORDS.findall(low))
 
 
 def secrets_in(*environments: Mapping[str, object]) -> list[str]:
@@ -68,14 +85,8 @@ def is_secret(name: str) -> bool:
 
 def is_secret_to_agent(name: str) -> bool:
     """True if a field of this name holds a secret, and does not merely say where one is kept (`token_file`)."""
-    return is_secret(name) and _pattern(_POINTERS).search(name.strip().lower()) is None
+    return is_secret(name) and _POINTERS.search(name.strip().lower()) is None
 
 
 def _is_about(name: str) -> bool:
-    return _pattern(_ABOUT).search(_pattern(_BETWEEN_WORDS).sub("", name.lower())) is not None
-
-
-@cache
-def _pattern(text: str) -> re.Pattern[str]:
-    """Compiled when first needed: most programs meet no secret, and starting must be quick."""
-    return re.compile(text)
+    return _ABOUT.search(_BETWEEN_WORDS.sub("", name.lower())) is not None

@@ -36,7 +36,7 @@ from hookline.adapters.google_adk import HooklinePlugin, callbacks, gaps  # noqa
 from hookline.engine.owed import owed  # noqa: E402
 from hookline.engine.record import Begun, Called, Decided, Ended, Verdict, VerdictKind  # noqa: E402
 from hookline.errors import HookFailed, Refused, Skipped, UsageError  # noqa: E402
-from hookline.journal.memory import MemoryJournal  # noqa: E402
+from hookline.journal.sqlite import MemoryJournal  # noqa: E402
 
 logging.getLogger("google_adk").setLevel(logging.CRITICAL)
 

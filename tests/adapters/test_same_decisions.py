@@ -17,7 +17,7 @@ from hookline.agent.models.scripted import Scripted
 from hookline.engine.record import Called, Question, Verdict, VerdictKind
 from hookline.errors import HookFailed
 from hookline.hookfile.attach import load_hooks
-from hookline.journal.memory import MemoryJournal
+from hookline.journal.sqlite import MemoryJournal
 from hookline.runners.local import LocalRunner
 from tests.adapters.environment import ADK, ROOT, adk_python, in_adk
 from tests.adapters.same.cases import CASES, FILE, Case, worded

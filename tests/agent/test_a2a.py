@@ -18,7 +18,7 @@ from a2a.types import CancelTaskRequest, GetTaskRequest, Role, SendMessageReques
 
 from hookline import Agent, HookContext, HookResult, Scripted, WorkflowContext, hook, tool
 from hookline.agent.a2a import serving
-from hookline.journal.memory import MemoryJournal
+from hookline.journal.sqlite import MemoryJournal
 from tests.fakes.images import MadeImage
 from tests.fakes.registry import FakeRegistry
 

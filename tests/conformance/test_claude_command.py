@@ -25,7 +25,7 @@ from hookline.engine.record import Called
 from hookline.engine.result import CONTINUE, HookAction, HookResult, Outcome, add_up, fault
 from hookline.errors import HookBroke, UsageError
 from hookline.journal.encoding import CAP
-from hookline.journal.memory import MemoryJournal
+from hookline.journal.sqlite import MemoryJournal
 from hookline.matcher import pattern
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "claude-code"

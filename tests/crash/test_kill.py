@@ -14,8 +14,7 @@ import pytest
 from hookline import Scope, SqliteJournal, Status
 from hookline.engine.owed import owed
 from hookline.engine.record import Begun, Called, Ended
-from hookline.journal.owner import owner
-from hookline.journal.recovery import recover
+from hookline.journal.recovery import owner, recover
 from hookline.pyagent.load import load
 
 VICTIM = Path(__file__).with_name("victim.py")

@@ -6,7 +6,7 @@ import sys
 import time
 
 from hookline import Agent, HookResult, MaxStepsConfig, Scripted, SqliteJournal, hook, max_steps, tool
-from hookline.journal.owner import owner
+from hookline.journal.recovery import owner
 
 STEPS = 60
 

@@ -9,7 +9,7 @@ from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Begun, Decided, Ended, Owner
 from hookline.engine.result import HookAction, HookResult
 from hookline.errors import HookFailed, Refused, RunTimedOut, Skipped
-from hookline.journal.memory import MemoryJournal
+from hookline.journal.sqlite import MemoryJournal
 from tests.engine.builders import (
     APPROVE,
     REJECT,

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from hookline import Agent, HookAction, HookContext, Scripted
 from hookline.guards import no_force_push, no_force_push_unless
+from hookline.guards.commands import MOST_STEPS, StepBudget
 from hookline.guards.pushes import objection
 from hookline.guards.shell import LONGEST
-from hookline.guards.words import MOST_STEPS, StepBudget
 
 FORCED = [
     # plain

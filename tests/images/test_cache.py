@@ -14,8 +14,7 @@ import pytest
 
 from hookline.errors import ImageError
 from hookline.images.cache import Cache, default_folder, in_use
-from hookline.images.fetch import Fetched
-from hookline.images.links import shown
+from hookline.images.fetch import Fetched, shown
 
 DAY = 86400.0
 

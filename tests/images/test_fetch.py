@@ -10,17 +10,19 @@ import stat
 import tarfile
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import zstandard
 
+from hookline.agent.loaded import image_sources
 from hookline.errors import ImageError, UsageError
 from hookline.http_client import is_loopback
-from hookline.images.fetch import fetch, parse_image_option
+from hookline.images.fetch import fetch
+from hookline.images.layers import Limits
 from hookline.images.manifest import Platform, here
-from hookline.images.quota import Limits
-from hookline.images.reference import Reference
 from hookline.images.registry import RegistryStore
+from hookline.images.sources import FetchContext, Reference
 from hookline.tasks import StopToken
 from tests.fakes.images import MadeImage, layer, tar_entry
 from tests.fakes.registry import FakeRegistry
@@ -563,9 +565,20 @@ async def test_a_registry_that_is_too_slow_is_ended_at_the_limit(fetching, regis
     assert await settled(lambda: threading.active_count() <= threads + 1)
 
 
-def test_a_registry_that_falls_silent_is_tried_again_and_then_told(registry, ref):
+def test_a_registry_that_falls_silent_is_tried_again_and_then_told(registry, ref, tmp_path):
     registry.misbehave("manifests", times=9, hang=True)
-    store = RegistryStore(Reference.read(ref), environ={}, stop=StopToken(), told=print, silence=0.1)
+    context = FetchContext(
+        environ={},
+        base=tmp_path,
+        room=tmp_path,
+        stop=StopToken(),
+        told=print,
+        platform=here(),
+        plain=(),
+        limits=Limits(),
+        pause=1,
+    )
+    store = RegistryStore(Reference.read(ref), context, silence=0.1)
     with pytest.raises(ImageError) as told:
         store.top()
     assert f"{registry.host} did not answer whole: it fell silent; tried 4 times" in str(told.value)
@@ -688,10 +701,11 @@ async def test_a_wrong_reference_is_told(fetching):
 
 
 def test_the_option_names_a_reference_and_a_source():
-    assert parse_image_option("ghcr.io/a/b:v1=oci:x:v1") == ("ghcr.io/a/b:v1", "oci:x:v1")
+    loaded = SimpleNamespace(refs=("ghcr.io/a/b:v1",))
+    assert image_sources(loaded, ["ghcr.io/a/b:v1=oci:x:v1"]) == {"ghcr.io/a/b:v1": "oci:x:v1"}
     for wrong in ("x", "=x", "x="):
-        with pytest.raises(UsageError, match="write REF=SOURCE"):
-            parse_image_option(wrong)
+        with pytest.raises(UsageError, match="is not REF=SOURCE"):
+            image_sources(loaded, [wrong])
 
 
 async def test_nothing_to_fetch_is_nothing_done(fetching):

@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline.errors import ImageError
-from hookline.images.layers import Unpacker
-from hookline.images.quota import Limits
+from hookline.images.layers import Limits, Unpacker
 from tests.fakes.images import layer, tar_entry
 from tests.images.awkward import FOLDER, HARD, LAYERS, LINK
 

@@ -11,10 +11,8 @@ from hookline.images.manifest import (
     Index,
     Platform,
     chosen,
-    config_platform,
-    diff_ids,
-    fits,
     here,
+    layer_digests,
     manifest_or_index,
 )
 
@@ -128,17 +126,20 @@ def test_another_platform_is_an_error_that_lists_which_there_are(ours, there, li
 
 def test_this_machine_has_a_platform():
     assert here().os == "linux"
-    assert fits(here(), here())
-    assert fits(None, here())
+    assert chosen(index(f"{here()}"), here(), "it").media_type == f"{here()}"
 
 
 def test_a_configuration_says_what_it_is_for_and_lists_its_layers():
-    text = json.dumps(
-        {"os": "linux", "architecture": "arm", "variant": "v6", "rootfs": {"diff_ids": [DIGEST]}}
-    )
-    assert str(config_platform(text.encode(), "it")) == "linux/arm/v6"
-    assert diff_ids(text.encode(), "it") == (DIGEST,)
-    assert config_platform(b"{}", "it") is None
+    layers = {"rootfs": {"diff_ids": [DIGEST]}}
+    text = json.dumps({"os": "linux", "architecture": "arm", "variant": "v6", **layers})
+    assert layer_digests(text.encode(), platform("linux/arm/v6"), "it", 1) == (DIGEST,)
+    assert layer_digests(json.dumps(layers).encode(), here(), "it", 1) == (DIGEST,)
+    with pytest.raises(
+        ImageError, match="it is for another platform: it has linux/arm/v6, and this is linux/amd64"
+    ):
+        layer_digests(text.encode(), platform("linux/amd64"), "it", 1)
+    with pytest.raises(ImageError, match="configuration of it lists 1 layers, and its manifest 2"):
+        layer_digests(text.encode(), platform("linux/arm/v6"), "it", 2)
     for wrong in ({}, {"rootfs": {}}, {"rootfs": {"diff_ids": ["x"]}}):
         with pytest.raises(ImageError, match=r"rootfs\.diff_ids"):
-            diff_ids(json.dumps(wrong).encode(), "it")
+            layer_digests(json.dumps(wrong).encode(), here(), "it", 1)

@@ -19,8 +19,7 @@ from hookline.engine.record import (
 )
 from hookline.engine.result import HookAction, Reason
 from hookline.errors import JournalError
-from hookline.journal.memory import MemoryJournal
-from hookline.journal.sqlite import SqliteJournal
+from hookline.journal.sqlite import MemoryJournal, SqliteJournal
 
 RUN = "run-1"
 

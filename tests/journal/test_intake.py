@@ -21,7 +21,7 @@ from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Record
 from hookline.journal.intake import INSIDE, lacking
 from hookline.journal.masking import Mask
-from hookline.journal.owner import owner
+from hookline.journal.recovery import owner
 from hookline.journal.stream import Sender
 from hookline.kagent.records import PodRecords
 from hookline.kube.jobs import JobEnd

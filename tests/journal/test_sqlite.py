@@ -17,7 +17,7 @@ from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Begun, Called, Ended, Question, Verdict, VerdictKind
 from hookline.engine.result import HookAction
 from hookline.errors import JournalError
-from hookline.journal.schema import MIGRATIONS, migrate
+from hookline.journal.database import MIGRATIONS, migrate
 from hookline.journal.sqlite import LAG, SqliteJournal
 
 NOBODY = 65534

@@ -7,7 +7,7 @@ import pytest
 from hookline.engine.declaration import HookDeclaration
 from hookline.engine.point import Point
 from hookline.errors import UsageError
-from hookline.images.reference import directory_name
+from hookline.images.sources import directory_name
 from hookline.kagent.agent import (
     TIMEOUT,
     HookConfig,

@@ -21,8 +21,7 @@ from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Owner, Record
 from hookline.engine.result import Reason
 from hookline.journal.intake import LONGEST
-from hookline.journal.memory import MemoryJournal
-from hookline.journal.sqlite import SqliteJournal
+from hookline.journal.sqlite import MemoryJournal, SqliteJournal
 from hookline.journal.stream import MARK, SERVING, Sender
 from hookline.kagent import records as listening
 from hookline.kagent.controller import condition_of

@@ -111,8 +111,7 @@ def test_a_file_that_is_no_python_is_told_with_its_line(tmp_path):
 
 async def test_nothing_of_a_run_that_works_on_a_cluster_is_ended_here(tmp_path):
     from hookline.engine.point import Scope
-    from hookline.journal.owner import owner
-    from hookline.journal.recovery import recover
+    from hookline.journal.recovery import owner, recover
 
     journal = SqliteJournal(tmp_path / "journal.db")
     try:

@@ -13,7 +13,7 @@ import pytest
 from hookline import MemoryJournal
 from hookline.engine.pipeline import Recorder
 from hookline.journal.masking import Mask
-from hookline.journal.owner import owner
+from hookline.journal.recovery import owner
 from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import Tokens
 from hookline.symphony.attempt import SiteWorker

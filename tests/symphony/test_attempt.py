@@ -15,7 +15,7 @@ from hookline.engine.point import Scope, Status
 from hookline.engine.record import Begun, Called, Ended
 from hookline.errors import HookFailed, HooklineError
 from hookline.journal.masking import Mask
-from hookline.journal.owner import owner
+from hookline.journal.recovery import owner
 from hookline.journal.sqlite import SqliteJournal
 from hookline.runners import tags as tagged
 from hookline.runners.local import LocalRunner

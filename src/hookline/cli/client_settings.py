@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 from hookline.cli.json_edit import Insertion, Node, inserted, insertion, nodes, removals, removed, undone
 from hookline.errors import FileError
 from hookline.hookfile.trust import remember, remembered, written
-from hookline.journal.home import default_path
+from hookline.journal.user import default_path
 
 EVENTS = ("PreToolUse", "PostToolUse", "UserPromptSubmit", "Stop", "SessionStart", "SessionEnd")
 

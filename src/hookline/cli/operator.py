@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import UsageError
-from hookline.journal.home import default_path
+from hookline.journal.user import default_path
 from hookline.options import flag, option
 
 if TYPE_CHECKING:

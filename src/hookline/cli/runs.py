@@ -12,7 +12,7 @@ from hookline.engine.record import THERE, Begun, Called, Ended, Record, RunRow
 from hookline.engine.result import merged
 from hookline.errors import UsageError
 from hookline.journal.masking import Mask
-from hookline.journal.owner import alive
+from hookline.journal.recovery import alive
 from hookline.journal.sqlite import KEEP_BYTES, KEEP_DAYS
 from hookline.journal.user import open_journal
 from hookline.journal.view import Tree, duration, moment

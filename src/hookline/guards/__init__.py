@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hookline.guards.contacts import redact_emails, redact_phones
     from hookline.guards.pushes import no_force_push, no_force_push_unless
+    from hookline.guards.redact import redact_emails, redact_phones
     from hookline.guards.secrets import mask_secrets
     from hookline.guards.writes import no_writes_outside, no_writes_outside_of
 
@@ -27,8 +27,8 @@ _WHERE = {
     "no_force_push_unless": "hookline.guards.pushes",
     "no_writes_outside": "hookline.guards.writes",
     "no_writes_outside_of": "hookline.guards.writes",
-    "redact_emails": "hookline.guards.contacts",
-    "redact_phones": "hookline.guards.contacts",
+    "redact_emails": "hookline.guards.redact",
+    "redact_phones": "hookline.guards.redact",
 }
 
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from hookline.guards.patterns import compiled_later
-from hookline.guards.words import ShellCommand, Word, names
+from hookline.guards.commands import HOLE, ShellCommand, Word, names
+from hookline.secret_names import lazy_pattern
 
 GITS = frozenset({"git", "hub"})
 PUSHES = frozenset({"push", "send-pack", "http-push"})
 DASHED = {f"git-{name}": name for name in PUSHES}
-PUSH_IN_CODE = compiled_later(r"\b(?:push|send-pack)\b")
-GIT_IN_CODE = compiled_later(r"\bgit\b")
-FORCE_IN_CODE = compiled_later(r"--force|--mirror|--delete|--prune|[\"'\s]-\w{0,4}[fd]|[\"'\s]\+")
+PUSH_IN_CODE = lazy_pattern(r"\b(?:push|send-pack)\b")
+GIT_IN_CODE = lazy_pattern(r"\bgit\b")
+FORCE_IN_CODE = lazy_pattern(r"--force|--mirror|--delete|--prune|[\"'\s]-\w{0,4}[fd]|[\"'\s]\+")
 # Distance in characters from the word push within which git must precede and a force option must follow.
 NEAR = 80
 GIT_RUNS = names("submodule bisect rebase for-each-repo filter-branch")
 TAKES_VALUE = names(
     "-C -c --git-dir --work-tree --namespace --exec-path --super-prefix --config-env --attr-source"
 )
-MIRROR_SETTING = compiled_later(r"remote\..*\.(?:push|mirror)", re.DOTALL)
+MIRROR_SETTING = lazy_pattern(r"remote\..*\.(?:push|mirror)", re.DOTALL)
 
 _DANGERS = {
     "--force-with-lease": "lease",
@@ -31,7 +31,7 @@ _DANGERS = {
     "--prune": "prune",
     "--delete": "delete",
 }
-DANGER_REASONS = {
+_REASONS = {
     "force": "git push {word} overwrites commits on the remote",
     "lease": "git push {word} overwrites commits on the remote",
     "mirror": "git push {word} overwrites and removes branches on the remote",
@@ -64,8 +64,25 @@ def forces_in_code(text: str) -> bool:
     return False
 
 
-def danger(word: Word) -> str | None:
-    """The key of DANGER_REASONS for one argument of git push, or None."""
+def push_objection(words: Iterable[Word], allowed: Collection[str]) -> str | None:
+    """The reason why git push must not run with these arguments, or None; `allowed` are kinds of danger."""
+    for word in words:
+        danger = _danger(word)
+        if danger is not None and danger not in allowed:
+            return _REASONS[danger].format(word=repr(word.text.replace(HOLE, "$...")))
+    return None
+
+
+def added_objection(words: Iterable[Word]) -> str | None:
+    """The same for git under xargs, which adds arguments that are not known yet."""
+    subcommand = next((word.text for word in words if not word.text.startswith("-")), None)
+    if subcommand is None or subcommand in PUSHES or "{" in subcommand:
+        return "git push is given arguments by xargs, which are only known when it runs"
+    return None
+
+
+def _danger(word: Word) -> str | None:
+    """The key of _REASONS for one argument of git push, or None."""
     text, start = word.text, word.start
     if start != text:
         fixed = start.startswith("--") and "=" in start
@@ -109,11 +126,3 @@ def alias_in(name: str, value: str) -> dict[str, str]:
 def split_setting(text: str) -> tuple[str, str]:
     name, _, value = text.partition("=")
     return name, value
-
-
-def program(word: Word) -> str:
-    return program_name(word.text)
-
-
-def program_name(text: str) -> str:
-    return text.replace("\\", "/").rpartition("/")[2].lower().removesuffix(".exe")

@@ -16,44 +16,38 @@ from hookline.engine.classes import dataclass, field, replace
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import hook
 from hookline.engine.result import CONTINUE, HookResult
-from hookline.guards.commands import asked
-from hookline.guards.git import (
-    DANGER_REASONS,
-    DASHED,
-    GIT_RUNS,
-    GITS,
-    MIRROR_SETTING,
-    PUSHES,
-    TAKES_VALUE,
-    alias_in,
-    danger,
-    forces_in_code,
-    git_aliases,
-    names_mirror_setting,
-    program,
+from hookline.guards import git
+from hookline.guards.commands import (
+    HOLE,
+    SHELLS,
+    ShellCommand,
+    StepBudget,
+    TooMuch,
+    Word,
+    argument_list,
+    asked,
+    names,
     program_name,
-    split_setting,
+    shell_aliases,
 )
-from hookline.guards.patterns import compiled_later
 from hookline.guards.shell import LONGEST, read
-from hookline.guards.words import HOLE, ShellCommand, StepBudget, TooMuch, Word, names, word_of
+from hookline.secret_names import lazy_pattern
 
 
 @hook(on="tool.start", match="kind:shell", inline=True, name="no_force_push")
 def no_force_push(ctx: WorkflowContext | None, hook_context: HookContext) -> HookResult:
     """Blocks a shell call that would force-push, mirror, prune or delete on a remote."""
-    return _answer(hook_context, _PushRules())
+    return _answer(hook_context)
 
 
 def no_force_push_unless(
     *, lease: bool = False, delete: bool = False
 ) -> Callable[[WorkflowContext | None, HookContext], HookResult]:
     """`no_force_push` that allows `--force-with-lease`, or the removal of a named branch, or both."""
-    rules = _PushRules(lease=lease, delete=delete)
 
     @hook(on="tool.start", match="kind:shell", inline=True, name="no_force_push")
     def guard(ctx: WorkflowContext | None, hook_context: HookContext) -> HookResult:
-        return _answer(hook_context, rules)
+        return _answer(hook_context, lease=lease, delete=delete)
 
     return guard
 
@@ -65,18 +59,37 @@ def objection(
 
     `work` is the budget of steps; a command that takes more is too long to be read in full, and refused.
     """
-    return _objection(command, _PushRules(lease=lease, delete=delete, work=work or StepBudget()))
+    work = work or StepBudget()
+    allowed = {kind for kind, allows in (("lease", lease), ("delete", delete)) if allows}
+    rules = _PushRules(allowed=frozenset(allowed), work=work)
+    try:
+        if sum(map(len, command)) > LONGEST:
+            raise TooMuch
+        if isinstance(command, str):
+            return _check_text(command.replace(HOLE, "?").replace("\r\n", "\n"), rules)
+        words = [word.replace(HOLE, "?") for word in command]
+        return _check_commands((argument_list(words, work),), rules)
+    except TooMuch as exc:
+        return str(exc)
+
+
+def _answer(hook_context: HookContext, *, lease: bool = False, delete: bool = False) -> HookResult:
+    work = StepBudget()  # for all commands of one call
+    for command in asked(hook_context.current_payload):
+        reason = objection(command, lease=lease, delete=delete, work=work)
+        if reason is not None:
+            return HookResult.block(f"no force-push: {reason}")
+    return CONTINUE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PushRules:
-    """The exceptions allowed, and the state known at a command: nesting, aliases, budget."""
+    """The kinds of danger allowed, and the state known at a command: nesting, aliases, budget."""
 
-    lease: bool = False
-    delete: bool = False
+    allowed: frozenset[str]
+    work: StepBudget
     depth: int = 0
     named: bool = False
-    work: StepBudget = field(default_factory=StepBudget)
     git_aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     shell_aliases: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -84,35 +97,12 @@ class _PushRules:
         return replace(self, depth=self.depth + 1)
 
 
-def _answer(hook_context: HookContext, rules: _PushRules) -> HookResult:
-    # The budget covers all commands of one call.
-    rules = replace(rules, work=StepBudget())
-    for command in asked(hook_context.current_payload):
-        reason = _objection(command, rules)
-        if reason is not None:
-            return HookResult.block(f"no force-push: {reason}")
-    return CONTINUE
-
-
-def _objection(command: str | Sequence[str], rules: _PushRules) -> str | None:
-    try:
-        if sum(map(len, command)) > LONGEST:
-            raise TooMuch
-        if isinstance(command, str):
-            return _check_text(command.replace(HOLE, "?").replace("\r\n", "\n"), rules)
-        rules.work.spend(len(command))
-        words = tuple(word_of(word.replace(HOLE, "?")) for word in command)
-        return _check_commands((ShellCommand(words=words),), rules)
-    except TooMuch as exc:
-        return str(exc)
-
-
 DEEPEST = 8
 MOST_PROGRAMS = 20
 PASSES = 3
 
-SHELLS = names("sh bash dash zsh ksh mksh ash fish rbash")
 RUNS_FILE = SHELLS | {"source", "."}
+_RUNNERS = git.GITS | git.DASHED.keys() | SHELLS | {"eval"}
 # Programs that only print or compare their arguments.
 TEXTS = names(
     "echo printf grep egrep fgrep rg ag ack cat man which whereis type help test [ [[ : true false "
@@ -121,13 +111,11 @@ TEXTS = names(
 )
 # Programs that run a shell text passed as one argument.
 RUNS_TEXT = names("ssh su sudo doas script watch parallel env trap flock tmux screen nix-shell unbuffer")
-CODE = compiled_later(
-    r"(?:python|perl|ruby|node|nodejs|php|deno|bun|lua|awk|gawk|osascript|tclsh|pwsh)[\d.]*"
-)
+CODE = lazy_pattern(r"(?:python|perl|ruby|node|nodejs|php|deno|bun|lua|awk|gawk|osascript|tclsh|pwsh)[\d.]*")
 # Builtins that store a text in a variable or function, which may be run later.
 NAMES = names("set for read export declare typeset local readonly mapfile readarray printf select")
-_PUSH = compiled_later(r"\bpush\b")
-_SIGNS = compiled_later(r"\\\n|['\"\\\ue000]")
+_PUSH = lazy_pattern(r"\bpush\b")
+_SIGNS = lazy_pattern(r"\\\n|['\"\\\ue000]")
 
 
 def _check_text(text: str, rules: _PushRules) -> str | None:
@@ -140,17 +128,14 @@ def _check_text(text: str, rules: _PushRules) -> str | None:
     values: dict[str, str] = {}
     for _ in range(PASSES if script.holes else 0):
         # Filling in variables can only find more; it lets nothing through that was refused without.
-        known = {**values, **_values(script.commands)}
+        given = (pair for command in script.commands for pair in _given_names(command))
+        known = {**values, **{name: word.text for name, word in given if word.known}}
         if reason is not None or (values and known == values):
             break
         values = known
         script = read(text, values, work=rules.work)
         reason = _check_commands(script.commands, rules)
     return reason
-
-
-def _values(commands: Iterable[ShellCommand]) -> dict[str, str]:
-    return {name: word.text for command in commands for name, word in _given_names(command) if word.known}
 
 
 def _given_names(command: ShellCommand) -> Iterable[tuple[str, Word]]:
@@ -167,8 +152,8 @@ def _check_commands(commands: Sequence[ShellCommand], rules: _PushRules) -> str 
     rules = replace(
         rules,
         named=rules.named or any(map(_names_push, commands)),
-        git_aliases={**rules.git_aliases, **git_aliases(commands)},
-        shell_aliases={**rules.shell_aliases, **_shell_aliases(commands)},
+        git_aliases={**rules.git_aliases, **git.git_aliases(commands)},
+        shell_aliases={**rules.shell_aliases, **shell_aliases(commands)},
     )
     for command in commands:
         reason = _check_command(command, rules)
@@ -185,91 +170,68 @@ def _size(rules: _PushRules) -> int:
 def _check_command(command: ShellCommand, rules: _PushRules) -> str | None:
     for name, value in command.assigned:
         if name.startswith("GIT_CONFIG") and (
-            "alias." in value.bare or names_mirror_setting(value.bare.lower())
+            "alias." in value.bare or git.names_mirror_setting(value.bare.lower())
         ):
             return f"{name} changes what git push does"
-    return _check_words(command.words, rules, command)
-
-
-def _check_words(words: Sequence[Word], rules: _PushRules, command: ShellCommand | None = None) -> str | None:
+    words, name = command.words, command.program
     if not words:
         return None
-    name = program(words[0])
     if not words[0].known:
         return _check_unknown(words, rules)
-    if name in GITS or name in DASHED or name in SHELLS or name in ("eval", "source", "."):
+    if name in _RUNNERS or name in RUNS_FILE:
         return _check_program(words, rules, command)
     if words[0].text in rules.shell_aliases and rules.depth < DEEPEST:
-        rest = " ".join(_quoted(word) for word in words[1:])
-        return _check_text(f"{rules.shell_aliases[words[0].text]} {rest}", rules.deeper())
+        alias = rules.shell_aliases[words[0].text]
+        return _check_text(f"{alias} {_quoted(words[1:])}", rules.deeper())
     if name == "alias":
-        values = [word.text.partition("=")[2] for word in words[1:]]
-        return _check_texts(values, rules)
+        return _check_texts((word.text.partition("=")[2] for word in words[1:]), rules)
     if name in TEXTS:
         return None
     if CODE.fullmatch(name):
         return _check_code(words, command)
     if name in RUNS_TEXT:
         texts = [word.text for word in words[1:] if " " in word.text]
-        texts += _bodies(command)
-        reason = _check_texts(texts, rules)
+        reason = _check_texts([*texts, *command.bodies], rules)
         if reason is not None:
             return reason
     return _check_wrapped(words, rules, command)
 
 
-def _check_program(words: Sequence[Word], rules: _PushRules, command: ShellCommand | None) -> str | None:
-    name = program(words[0])
-    if name in DASHED:
-        return _check_push(words[1:], rules)
-    if name in GITS:
+def _check_program(words: Sequence[Word], rules: _PushRules, command: ShellCommand) -> str | None:
+    name = words[0].program
+    if name in git.DASHED:
+        return git.push_objection(words[1:], rules.allowed)
+    if name in git.GITS:
         return _check_git(words[1:], rules)
     if name == "eval":
-        return _check_text(" ".join(word.text for word in words[1:]), rules.deeper()) or _check_inner(
-            words, rules
-        )
+        text = " ".join(word.text for word in words[1:])
+        return _check_texts([text], rules) or _check_inner(words, rules)
     return _check_shell(words, rules, command)
 
 
-def _check_wrapped(words: Sequence[Word], rules: _PushRules, command: ShellCommand | None) -> str | None:
+def _check_wrapped(words: Sequence[Word], rules: _PushRules, command: ShellCommand) -> str | None:
     """sudo, env, timeout, xargs, find, docker and other programs that run a command in their arguments."""
-    runners = [at for at, word in enumerate(words) if at and _runs(word)]
+    runners = [at for at, word in enumerate(words) if at and word.program in _RUNNERS]
     if len(runners) > MOST_PROGRAMS:
         return "the command names git or a shell too often to be understood"
     for at in runners:
         rules.work.spend(1 + len(words) // 4)
         reason = _check_program(words[at:], rules, command)
-        if reason is None and program(words[at]) in GITS and _adds_words(words[:at]):
-            reason = _check_more(words[at + 1 :])
+        adds = any(word.program in ("xargs", "parallel") for word in words[:at])
+        if reason is None and words[at].program in git.GITS and adds:
+            reason = git.added_objection(words[at + 1 :])
         if reason is not None:
             return reason
     return None
 
 
-def _runs(word: Word) -> bool:
-    name = program(word)
-    return name in GITS or name in DASHED or name in SHELLS or name == "eval"
-
-
-def _adds_words(words: Sequence[Word]) -> bool:
-    return any(program(word) in ("xargs", "parallel") for word in words)
-
-
-def _check_more(words: Sequence[Word]) -> str | None:
-    """git under xargs, which adds arguments that are not known yet."""
-    subcommand = next((word.text for word in words if not word.text.startswith("-")), None)
-    if subcommand is None or subcommand in PUSHES or "{" in subcommand:
-        return "git push is given arguments by xargs, which are only known when it runs"
-    return None
-
-
 def _check_unknown(words: Sequence[Word], rules: _PushRules) -> str | None:
     """A command whose program is only known at run time."""
-    if program_name(words[0].bare) in GITS:
+    if program_name(words[0].bare) in git.GITS:
         return _check_git(words[1:], rules)
-    at = next((at for at, word in enumerate(words) if at and word.bare in PUSHES), None)
+    at = next((at for at, word in enumerate(words) if at and word.bare in git.PUSHES), None)
     if at is not None:
-        return _check_push(words[at + 1 :], rules)
+        return git.push_objection(words[at + 1 :], rules.allowed)
     if rules.named:
         return "a program that is only known when it runs may be a git push; write it out"
     return _check_inner(words, rules)
@@ -282,8 +244,8 @@ def _check_inner(words: Sequence[Word], rules: _PushRules) -> str | None:
     return _check_texts((text for word in words for inner in word.inner for text in _output(inner)), rules)
 
 
-def _check_shell(words: Sequence[Word], rules: _PushRules, command: ShellCommand | None) -> str | None:
-    texts = _bodies(command)
+def _check_shell(words: Sequence[Word], rules: _PushRules, command: ShellCommand) -> str | None:
+    texts = command.bodies
     told = False
     for word in words[1:]:
         if word.text[:1] in ("-", "+") and not word.text.startswith("--"):
@@ -296,16 +258,9 @@ def _check_shell(words: Sequence[Word], rules: _PushRules, command: ShellCommand
     return _check_texts(texts, rules) or _check_inner(words, rules)
 
 
-def _bodies(command: ShellCommand | None) -> list[str]:
-    """The here-documents and here-strings of a command."""
-    given = command.redirects if command is not None else ()
-    return [each.body or each.target.text for each in given if each.body or each.sign == "<<<"]
-
-
-def _check_code(words: Sequence[Word], command: ShellCommand | None) -> str | None:
+def _check_code(words: Sequence[Word], command: ShellCommand) -> str | None:
     texts = [word.text for word in words[1:]]
-    texts += _bodies(command)
-    if any(map(forces_in_code, texts)):
+    if any(map(git.forces_in_code, [*texts, *command.bodies])):
         return f"the code that {words[0].text} is given would force a git push"
     return None
 
@@ -316,11 +271,11 @@ def _check_fed(commands: Sequence[ShellCommand], rules: _PushRules) -> str | Non
     written = {name: at for at, names in files for name in names}
     said: set[int] = set()
     for at in reversed(range(len(commands))):
-        if commands[at].fed and any(program(word) in SHELLS for word in commands[at].words):
+        if commands[at].fed and any(word.program in SHELLS for word in commands[at].words):
             said.update(earlier for earlier in range(at) if not files[earlier][1])
             break
     for at, command in enumerate(commands):
-        runs = bool(command.words) and program(command.words[0]) in RUNS_FILE
+        runs = command.program in RUNS_FILE
         for word in command.words if runs else command.words[:1]:
             if runs or "/" in word.text:
                 earlier = written.get(program_name(word.text), at)
@@ -338,12 +293,12 @@ def _written(command: ShellCommand) -> list[str]:
 
 def _output(command: ShellCommand) -> Iterable[str]:
     """The output of a command, as far as its text shows it."""
-    if command.words and program(command.words[0]) in ("echo", "printf"):
+    if command.program in ("echo", "printf"):
         words = [word.text for word in command.words[1:]]
         while words and re.fullmatch(r"-[neE]+|--", words[0]):
             words.pop(0)
         yield " ".join(words).replace("\\n", "\n")
-    yield from _bodies(command)
+    yield from command.bodies
 
 
 def _check_git(words: Sequence[Word], rules: _PushRules) -> str | None:
@@ -352,13 +307,13 @@ def _check_git(words: Sequence[Word], rules: _PushRules) -> str | None:
     at = 0
     while at < len(words) and words[at].start.startswith("-"):
         option = words[at].text
-        takes = option in TAKES_VALUE
+        takes = option in git.TAKES_VALUE
         value = words[at + 1].text if takes and at + 1 < len(words) else option.partition("=")[2]
         if option == "-c" or option.startswith("--config-env"):
-            reason = _check_setting(*split_setting(value), rules)
+            reason = _check_setting(*git.split_setting(value), rules)
             if reason is not None:
                 return reason
-            aliases.update(alias_in(*split_setting(value)))
+            aliases.update(git.alias_in(*git.split_setting(value)))
         at += 2 if takes else 1
     if at >= len(words):
         return None
@@ -367,36 +322,35 @@ def _check_git(words: Sequence[Word], rules: _PushRules) -> str | None:
         return "git is given a subcommand that is only known when it runs; write it out"
     if subcommand.text in aliases and rules.depth < DEEPEST:
         return _check_alias(aliases.pop(subcommand.text), rest, replace(rules.deeper(), git_aliases=aliases))
-    if subcommand.text in PUSHES:
-        return _check_push(rest, rules)
+    if subcommand.text in git.PUSHES:
+        return git.push_objection(rest, rules.allowed)
     if subcommand.text == "config":
         return _check_config(rest, rules)
     if subcommand.text == "remote" and any(
         word.text.startswith("--mirror") and word.text != "--mirror=fetch" for word in rest
     ):
         return "a mirror remote makes every git push overwrite and remove branches"
-    if subcommand.text in GIT_RUNS:
+    if subcommand.text in git.GIT_RUNS:
         return _check_run_by_git(rest, rules)
     return None
 
 
 def _check_run_by_git(words: Sequence[Word], rules: _PushRules) -> str | None:
-    at = next((at for at, word in enumerate(words) if word.text in PUSHES), None)
-    texts = [word.text.partition("=")[2] if word.text.startswith("--") else word.text for word in words]
-    texts = [text for text in texts if " " in text]
+    at = next((at for at, word in enumerate(words) if word.text in git.PUSHES), None)
     if at is not None:
-        return _check_push(words[at + 1 :], rules)
-    return _check_texts(texts, rules)
+        return git.push_objection(words[at + 1 :], rules.allowed)
+    texts = [word.text.partition("=")[2] if word.text.startswith("--") else word.text for word in words]
+    return _check_texts([text for text in texts if " " in text], rules)
 
 
 def _check_alias(value: str, rest: Sequence[Word], rules: _PushRules) -> str | None:
-    more = " ".join(_quoted(word) for word in rest)
-    return _check_text(f"{value[1:]} {more}" if value.startswith("!") else f"git {value} {more}", rules)
+    command = value[1:] if value.startswith("!") else f"git {value}"
+    return _check_text(f"{command} {_quoted(rest)}", rules)
 
 
 def _check_setting(name: str, value: str, rules: _PushRules) -> str | None:
     low = name.lower()
-    if MIRROR_SETTING.fullmatch(low) and (low.endswith("mirror") or value.startswith(("+", ":", HOLE))):
+    if git.MIRROR_SETTING.fullmatch(low) and (low.endswith("mirror") or value.startswith(("+", ":", HOLE))):
         return f"the setting {name} makes git push overwrite or remove commits on the remote"
     if low.startswith("alias.") and value:
         return _check_alias(value, (), rules.deeper())
@@ -415,37 +369,18 @@ def _check_config(words: Sequence[Word], rules: _PushRules) -> str | None:
     return None
 
 
-def _check_push(words: Sequence[Word], rules: _PushRules) -> str | None:
-    for word in words:
-        found = danger(word)
-        allowed = (found == "lease" and rules.lease) or (found == "delete" and rules.delete)
-        if found is not None and not allowed:
-            return DANGER_REASONS[found].format(word=repr(word.text.replace(HOLE, "$...")))
-    return None
-
-
-def _shell_aliases(commands: Iterable[ShellCommand]) -> dict[str, str]:
-    return {
-        name: value
-        for command in commands
-        if command.words and command.words[0].text == "alias"
-        for word in command.words[1:]
-        for name, sign, value in [word.text.partition("=")]
-        if sign
-    }
-
-
 def _names_push(command: ShellCommand) -> bool:
     values = [value.bare for _, value in command.assigned]
     if command.words and command.words[0].text in NAMES:
-        values += [word.bare for word in command.words[1:]] + _bodies(command)
+        values += [word.bare for word in command.words[1:]] + command.bodies
     return any(map(_PUSH.search, values))
 
 
-def _quoted(word: Word) -> str:
+def _quoted(words: Iterable[Word]) -> str:
+    """The words as shell text again."""
     import shlex  # few need it
 
-    return shlex.quote(word.text) if word.known else f'"{word.text}"'
+    return " ".join(shlex.quote(word.text) if word.known else f'"{word.text}"' for word in words)
 
 
 def _mentions(text: str) -> bool:

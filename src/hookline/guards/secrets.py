@@ -29,7 +29,7 @@ def masked(text: str, key: str | None = None) -> str:
     found = 1
     while found:
         # A secret directly after another begins a word only once that one is masked.
-        text, found = _SHAPES.subn(_hidden_shape, text)
+        text, found = _SHAPES.subn(HIDDEN, text)
     text = _AUTHORIZATION.sub(rf"\g<1>{HIDDEN}", text)
     text = _BEARER.sub(rf"\g<1>{HIDDEN}", text)
     text = _IN_URL.sub(rf"\g<1>{HIDDEN}@", text)
@@ -114,10 +114,6 @@ def _hidden_value(found: re.Match[str]) -> str:
     if found["yaml"] and not looks:
         return found[0]
     return found[0].removesuffix(value) + HIDDEN
-
-
-def _hidden_shape(_found: re.Match[str]) -> str:
-    return HIDDEN
 
 
 _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")

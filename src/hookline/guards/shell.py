@@ -8,25 +8,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from hookline.guards.patterns import compiled_later
-from hookline.guards.words import (
-    ANSI_ESCAPE,
+from hookline.guards.commands import (
     BARE,
-    HELD,
     HOLE,
-    OPEN,
     QUOTED,
-    SPLIT,
+    CommandDraft,
     Redirect,
     ShellCommand,
     ShellScript,
     StepBudget,
     Word,
     WordDraft,
-    ansi_escape,
     names,
     split_words,
+    unescaped,
 )
+from hookline.secret_names import lazy_pattern
 
 # The longest argument that Linux passes to a program.
 LONGEST = 131_072
@@ -48,7 +45,7 @@ def read(
     work.spend(1 + len(text) // _CHARACTERS_A_STEP)
     reader = _ShellReader(text, variables, depth, work)
     try:
-        reader.commands(_CommandDraft(), closed_by=None)
+        reader.commands(CommandDraft(), closed_by=None)
     except _Unreadable as exc:
         reader.fault = reader.fault or str(exc)
     return ShellScript(commands=tuple(reader.found), fault=reader.fault, holes=reader.holes)
@@ -58,32 +55,20 @@ class _Unreadable(Exception):
     """The text ends inside a construct."""
 
 
-class _CommandDraft:
-    """The command being read, at one level of nesting."""
-
-    def __init__(self, group: tuple[int, ...] = ()) -> None:
-        self.words: list[Word] = []
-        self.assigned: list[tuple[str, Word]] = []
-        self.redirects: list[Redirect] = []
-        self.fed = False
-        self.group = group
-        self.cases = [0]
-        self.made: list[ShellCommand] = []
-
-
 # Keywords before a command.
 _PLACES = names("! if then else elif while until do { } fi done esac")
-_PLAIN = compiled_later(r"[\w./:=,@%+-]+")
-_IN_QUOTES = compiled_later(r'[^"\\$`\ue000]+')
-_IN_BRACES = compiled_later(r"[^}\"'\\$`\ue000]+")
-_ASSIGNMENT = compiled_later(r"([A-Za-z_]\w*)(?:\[[^\]\ue000]{0,200}\])?\+?=")
-_VARIABLE = compiled_later(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
-_DEFAULT = compiled_later(r"([A-Za-z_]\w*):?[-=](.*)", re.DOTALL)
-_REDIRECT = compiled_later(r"&>>|&>|<<<|<<-|<<|<>|<&|>>|>&|>\||<|>")
-_OPERATOR = compiled_later(r";;&|;;|;&|;|&&|&|\|\||\|&|\|")
+_PLAIN = lazy_pattern(r"[\w./:=,@%+-]+")
+_IN_QUOTES = lazy_pattern(r'[^"\\$`\ue000]+')
+_IN_BRACES = lazy_pattern(r"[^}\"'\\$`\ue000]+")
+_ASSIGNMENT = lazy_pattern(r"([A-Za-z_]\w*)(?:\[[^\]\ue000]{0,200}\])?\+?=")
+_VARIABLE = lazy_pattern(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
+_DEFAULT = lazy_pattern(r"([A-Za-z_]\w*):?[-=](.*)", re.DOTALL)
+_REDIRECT = lazy_pattern(r"&>>|&>|<<<|<<-|<<|<>|<&|>>|>&|>\||<|>")
+_OPERATOR = lazy_pattern(r";;&|;;|;&|;|&&|&(?!>)|\|\||\|&|\|")
 _ENDS = frozenset(" \t\n;&|()<>")
-_ANSI_END = compiled_later(r"(?:[^'\\]|\\.)*'", re.DOTALL)
-_EXPANDS = compiled_later(r"[\\$`]")
+_ANSI_END = lazy_pattern(r"(?:[^'\\]|\\.)*'", re.DOTALL)
+_BACKTICKS = lazy_pattern(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
+_EXPANDS = lazy_pattern(r"[\\$`]")
 
 
 class _ShellReader:
@@ -98,16 +83,14 @@ class _ShellReader:
         self.found: list[ShellCommand] = []
         self.fault: str | None = None
         self.holes = False
-        self._waiting: list[tuple[Redirect, str, bool, bool]] = []
+        self._waiting: list[Redirect] = []
         self._groups = 0
         self._sums = 0
         self._room = MOST_FILLED_IN
 
-    def commands(self, frame: _CommandDraft, *, closed_by: str | None) -> list[ShellCommand]:
+    def commands(self, frame: CommandDraft, *, closed_by: str | None) -> list[ShellCommand]:
         """Reads commands up to `closed_by`; adds all to `found` and returns those of this level."""
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise _Unreadable("it is nested too deep")
+        self._deeper()
         text, size = self.text, len(self.text)
         while self.at < size:
             self.work.spend()
@@ -121,8 +104,10 @@ class _ShellReader:
             elif letter == "#":
                 end = text.find("\n", self.at)
                 self.at = size if end < 0 else end
-            elif letter in ";|" or (letter == "&" and not text.startswith("&>", self.at)):
-                self._operator(frame)
+            elif (operator := _OPERATOR.match(text, self.at)) is not None:
+                self.at = operator.end()
+                self._end(frame)
+                frame.fed = operator[0] in ("|", "|&")
             elif letter == "(":
                 self._open(frame)
             elif letter == ")":
@@ -140,14 +125,12 @@ class _ShellReader:
         self.depth -= 1
         return frame.made
 
-    def _operator(self, frame: _CommandDraft) -> None:
-        sign = _OPERATOR.match(self.text, self.at)
-        assert sign is not None
-        self._end(frame)
-        frame.fed = sign[0] in ("|", "|&")
-        self.at = sign.end()
+    def _deeper(self) -> None:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise _Unreadable("it is nested too deep")
 
-    def _open(self, frame: _CommandDraft) -> None:
+    def _open(self, frame: CommandDraft) -> None:
         fed = frame.fed and not frame.words
         self._end(frame)
         frame.fed = fed
@@ -160,7 +143,7 @@ class _ShellReader:
             raise _Unreadable("it is nested too deep")
         self.at += 1
 
-    def _close(self, frame: _CommandDraft, closed_by: str | None) -> bool:
+    def _close(self, frame: CommandDraft, closed_by: str | None) -> bool:
         self._end(frame)
         self.at += 1
         if frame.cases[-1] > 0:
@@ -175,21 +158,13 @@ class _ShellReader:
             self.fault = self.fault or "a ')' is closed that was not opened"
         return closed_by is not None
 
-    def _end(self, frame: _CommandDraft) -> None:
-        if frame.words or frame.assigned or frame.redirects:
+    def _end(self, frame: CommandDraft) -> None:
+        command = frame.finish()
+        if command is not None:
             self.work.spend(2)
-            made = ShellCommand(
-                words=tuple(frame.words),
-                assigned=tuple(frame.assigned),
-                redirects=tuple(frame.redirects),
-                fed=frame.fed,
-                group=frame.group,
-            )
-            self.found.append(made)
-            frame.made.append(made)
-        frame.words, frame.assigned, frame.redirects, frame.fed = [], [], [], False
+            self.found.append(command)
 
-    def _words(self, frame: _CommandDraft) -> None:
+    def _words(self, frame: CommandDraft) -> None:
         for word in self._word():
             first = not frame.words
             if first and not frame.assigned and word.unquoted and word.text in _PLACES:
@@ -204,7 +179,7 @@ class _ShellReader:
             else:
                 frame.words.append(word)
 
-    def _redirect(self, frame: _CommandDraft) -> None:
+    def _redirect(self, frame: CommandDraft) -> None:
         sign = _REDIRECT.match(self.text, self.at)
         assert sign is not None
         self.at = sign.end()
@@ -220,26 +195,26 @@ class _ShellReader:
         frame.redirects.append(redirect)
         frame.words.extend(targets[1:])
         if sign[0] in ("<<", "<<-"):
-            self._waiting.append((redirect, target.text, sign[0] == "<<-", QUOTED in target.kinds))
+            self._waiting.append(redirect)
 
     def _bodies(self) -> None:
         """Reads the here-documents announced on the line just ended."""
         waiting, self._waiting = self._waiting, []
-        for redirect, delimiter, tabs, quoted in waiting:
+        for redirect in waiting:
             start = end = self.at
             while end < len(self.text):
                 stop = self.text.find("\n", end)
                 stop = len(self.text) if stop < 0 else stop
                 line = self.text[end:stop]
                 following = min(stop + 1, len(self.text))
-                if (line.lstrip("\t") if tabs else line) == delimiter:
+                if (line.lstrip("\t") if redirect.sign == "<<-" else line) == redirect.target.text:
                     break
                 end = following
             else:
                 following = end
             redirect.body = self.text[start:end]
             self.at = following
-            if not quoted:
+            if QUOTED not in redirect.target.kinds:
                 self._expansions(redirect.body)
 
     def _expansions(self, body: str) -> None:
@@ -248,12 +223,8 @@ class _ShellReader:
         while (sign := _EXPANDS.search(body, inner.at)) is not None:
             self.work.spend()
             inner.at = sign.start()
-            if sign[0] == "\\":
+            if not inner._expansion(draft, sign[0], quoted=True):
                 inner.at += 2
-            elif sign[0] == "$":
-                inner._dollar(draft, quoted=True)
-            else:
-                inner._backticks(draft, quoted=True)
         self.found += inner.found
         self.fault = self.fault or inner.fault
 
@@ -266,12 +237,9 @@ class _ShellReader:
             self._substitution(draft, quoted=True)
         while self.at < size:
             self.work.spend()
-            plain = _PLAIN.match(text, self.at)
-            if plain is not None:
-                draft.put(plain[0], BARE)
-                self.at = plain.end()
-                continue
             letter = text[self.at]
+            if self._plain(draft, _PLAIN, BARE):
+                continue
             if letter in _ENDS:
                 break
             if letter == "\\":
@@ -279,63 +247,64 @@ class _ShellReader:
                     draft.put(text[self.at + 1 : self.at + 2], QUOTED)
                 self.at += 2
             elif letter == "'":
-                end = self._found("'", self.at + 1)
-                draft.put(text[self.at + 1 : end], QUOTED)
-                self.at = end + 1
+                self._single(draft)
             elif letter == '"':
                 self._double(draft)
-            elif letter == "$":
-                self._dollar(draft, quoted=False)
-            elif letter == "`":
-                self._backticks(draft, quoted=False)
-            else:
-                self._bare(draft, letter)
+            elif not self._expansion(draft, letter, quoted=False):
+                draft.put(letter, BARE)
+                self.at += 1
         return split_words(draft, self.work)
 
-    def _bare(self, draft: WordDraft, letter: str) -> None:
-        if letter == HOLE:
-            self._hole(draft, quoted=False)
-        else:
-            draft.put(letter, BARE)
-        self.at += 1
+    def _plain(self, draft: WordDraft, pattern: re.Pattern[str], kind: str) -> bool:
+        """Reads the letters here that mean themselves; False if there are none."""
+        plain = pattern.match(self.text, self.at)
+        if plain is None:
+            return False
+        draft.put(plain[0], kind)
+        self.at = plain.end()
+        return True
 
-    def _found(self, sign: str, start: int) -> int:
-        end = self.text.find(sign, start)
-        if end < 0:
-            raise _Unreadable(f"a {sign} is not closed")
-        return end
-
-    def _double(self, draft: WordDraft) -> None:
-        text, size = self.text, len(self.text)
-        draft.put("", QUOTED)
-        self.at += 1
-        while self.at < size:
-            self.work.spend()
-            plain = _IN_QUOTES.match(text, self.at)
-            if plain is not None:
-                draft.put(plain[0], QUOTED)
-                self.at = plain.end()
-                continue
-            letter = text[self.at]
-            if letter == '"':
-                self.at += 1
-                return
-            self._in_quotes(draft, letter)
-        raise _Unreadable('a " is not closed')
-
-    def _in_quotes(self, draft: WordDraft, letter: str) -> None:
+    def _expansion(self, draft: WordDraft, letter: str, *, quoted: bool) -> bool:
+        """Reads a variable, a substitution or a hole; False if none begins here."""
         if letter == "$":
-            self._dollar(draft, quoted=True)
+            self._dollar(draft, quoted=quoted)
         elif letter == "`":
-            self._backticks(draft, quoted=True)
+            self._backticks(draft, quoted=quoted)
         elif letter == HOLE:
-            self._hole(draft, quoted=True)
+            self._hole(draft, quoted=quoted)
             self.at += 1
         else:
-            following = self.text[self.at + 1 : self.at + 2]
-            if following != "\n":
-                draft.put(following if following in '$`"\\' else letter + following, QUOTED)
-            self.at += 2
+            return False
+        return True
+
+    def _single(self, draft: WordDraft) -> None:
+        end = self.text.find("'", self.at + 1)
+        if end < 0:
+            raise _Unreadable("a ' is not closed")
+        draft.put(self.text[self.at + 1 : end], QUOTED)
+        self.at = end + 1
+
+    def _double(self, draft: WordDraft) -> None:
+        draft.put("", QUOTED)
+        self.at += 1
+        while self.at < len(self.text):
+            self.work.spend()
+            if self._plain(draft, _IN_QUOTES, QUOTED):
+                continue
+            if self.text[self.at] == '"':
+                self.at += 1
+                return
+            self._in_quotes(draft)
+        raise _Unreadable('a " is not closed')
+
+    def _in_quotes(self, draft: WordDraft) -> None:
+        letter = self.text[self.at]
+        if self._expansion(draft, letter, quoted=True):
+            return
+        following = self.text[self.at + 1 : self.at + 2]
+        if following != "\n":
+            draft.put(following if following in '$`"\\' else letter + following, QUOTED)
+        self.at += 2
 
     def _dollar(self, draft: WordDraft, *, quoted: bool) -> None:
         text = self.text
@@ -349,7 +318,7 @@ class _ShellReader:
             end = _ANSI_END.match(text, self.at + 2)
             if end is None:
                 raise _Unreadable("a $' is not closed")
-            draft.put(ANSI_ESCAPE.sub(ansi_escape, text[self.at + 2 : end.end() - 1]), QUOTED)
+            draft.put(unescaped(text[self.at + 2 : end.end() - 1]), QUOTED)
             self.at = end.end()
         elif following == '"' and not quoted:
             self.at += 1
@@ -366,53 +335,41 @@ class _ShellReader:
         self._sums = 1 if self.text.startswith("((", self.at) else 0
         self.at += 1
         self._groups += 1
-        draft.inner += self.commands(_CommandDraft((self._groups,)), closed_by=")")
+        draft.inner += self.commands(CommandDraft((self._groups,)), closed_by=")")
         self._sums = sums
         self._hole(draft, quoted=quoted)
 
     def _backticks(self, draft: WordDraft, *, quoted: bool) -> None:
-        end = self.at + 1
-        while True:
-            end = self._found("`", end)
-            slashes = end
-            while self.text[slashes - 1] == "\\":
-                slashes -= 1
-            if (end - slashes) % 2 == 0:
-                break
-            end += 1
-        inside = re.sub(r'\\([`$\\"])' if quoted else r"\\([`$\\])", r"\1", self.text[self.at + 1 : end])
+        found = _BACKTICKS.match(self.text, self.at)
+        if found is None:
+            raise _Unreadable("a ` is not closed")
+        inside = re.sub(r'\\([`$\\"])' if quoted else r"\\([`$\\])", r"\1", found[1])
         inner = read(inside, self.variables, depth=self.depth, work=self.work)
         self.found += inner.commands
         self.fault = self.fault or inner.fault
         draft.inner += inner.commands
-        self.at = end + 1
+        self.at = found.end()
         self._hole(draft, quoted=quoted)
 
     def _braces(self, draft: WordDraft, *, quoted: bool) -> None:
         """Reads `${...}` and its content."""
         text, size = self.text, len(self.text)
         inside = WordDraft()
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise _Unreadable("it is nested too deep")
+        self._deeper()
         self.at += 2
         while self.at < size and text[self.at] != "}":
             self.work.spend()
-            plain = _IN_BRACES.match(text, self.at)
-            if plain is not None:
-                inside.put(plain[0], QUOTED)
-                self.at = plain.end()
-            elif text[self.at] == '"':
+            if self._plain(inside, _IN_BRACES, QUOTED):
+                continue
+            if text[self.at] == '"':
                 self._double(inside)
             elif text[self.at] == "'" and not quoted:
-                end = self._found("'", self.at + 1)
-                inside.put(text[self.at + 1 : end], QUOTED)
-                self.at = end + 1
+                self._single(inside)
             elif text[self.at] == "'":
                 inside.put("'", QUOTED)
                 self.at += 1
             else:
-                self._in_quotes(inside, text[self.at])
+                self._in_quotes(inside)
         if self.at >= size:
             raise _Unreadable("a ${ is not closed")
         self.at += 1
@@ -435,15 +392,9 @@ class _ShellReader:
         if self._room < 0:
             # Values that contain values could grow without limit.
             value = HOLE
-        for piece in re.split(r"(\s+|\ue000)", value):
-            self.work.spend()
-            if piece == HOLE:
-                self._hole(draft, quoted=quoted)
-            elif piece.strip() or quoted:
-                draft.put(piece, QUOTED if quoted else BARE)
-            elif piece:
-                draft.put(" ", SPLIT)
+        self.holes = self.holes or HOLE in value
+        draft.put_value(value, self.work, quoted=quoted)
 
     def _hole(self, draft: WordDraft, *, quoted: bool) -> None:
         self.holes = True
-        draft.put(HOLE, HELD if quoted else OPEN)
+        draft.put_hole(quoted=quoted)

@@ -15,9 +15,18 @@ from urllib.parse import unquote, urlsplit
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import hook
 from hookline.engine.result import CONTINUE, HookResult
-from hookline.guards.commands import FOLDERS, asked
+from hookline.guards.commands import (
+    FOLDERS,
+    SHELLS,
+    ShellCommand,
+    StepBudget,
+    TooMuch,
+    Word,
+    argument_list,
+    asked,
+    names,
+)
 from hookline.guards.shell import LONGEST, read
-from hookline.guards.words import ShellCommand, StepBudget, TooMuch, Word, names, word_of
 
 _MATCH = "kind:write|shell"
 
@@ -140,7 +149,6 @@ _TAKES_VALUE = {
     "touch": ("-d", "-t", "-r"),
 }
 _WRAPPERS = names("sudo doas env command builtin exec nohup nice time timeout stdbuf setsid xargs")
-_SHELLS = names("sh bash dash zsh ksh")
 _DEVICES = re.compile(r"/dev/(?:null|stdout|stderr|stdin|tty|zero|fd/\d+)|/proc/self/fd/\d+")
 _DEEPEST = 5
 
@@ -161,8 +169,7 @@ def shell_targets(
         known = {name: word.text for each in commands for name, word in each.assigned if word.known}
         commands = _filled(command, {**variables, **known}, work)
     else:
-        work.spend(len(command))
-        commands = (ShellCommand(words=tuple(map(word_of, command))),)
+        commands = (argument_list(command, work),)
     folders: dict[tuple[int, ...], str | None] = {(): base}
     found: list[str] = []
     for each in commands:
@@ -187,10 +194,9 @@ def shell_targets(
 
 def _patched(command: ShellCommand, words: Sequence[Word], folder: str | None) -> list[str]:
     """The files in a patch passed to Codex's apply_patch, as an argument or on stdin."""
-    if not words or words[0].text.rpartition("/")[2] not in ("apply_patch", "applypatch"):
+    if not words or words[0].program not in ("apply_patch", "applypatch"):
         return []
-    given = [word.text for word in words[1:]]
-    given += [each.body or each.target.text for each in command.redirects if each.sign.startswith("<<")]
+    given = [*(word.text for word in words[1:]), *command.bodies]
     return [os.path.join(folder or "", path) for text in given for path in _PATCHED.findall(text)]
 
 
@@ -238,7 +244,7 @@ def _redirected(command: ShellCommand) -> Iterator[Word]:
 def _named(words: Sequence[Word]) -> Iterator[Word]:
     if not words:
         return
-    name = words[0].text.rpartition("/")[2]
+    name = words[0].program
     options = _OPTIONS.get(name, ())
     yield from _given_to(words, options)
     if name == "dd":
@@ -281,7 +287,7 @@ def _plain(words: Sequence[Word], options: Iterable[str]) -> Iterator[Word]:
 def _unwrapped(words: Sequence[Word]) -> Sequence[Word]:
     """The command without a leading sudo, env or the like and their options."""
     at = 0
-    while at < len(words) and words[at].text.rpartition("/")[2] in _WRAPPERS:
+    while at < len(words) and words[at].program in _WRAPPERS:
         at += 1
         while at < len(words) and _is_option(words[at].text):
             at += 1
@@ -296,10 +302,10 @@ def _texts(words: Sequence[Word]) -> list[str]:
     """The shell text passed to a shell or to eval."""
     if not words:
         return []
-    name = words[0].text.rpartition("/")[2]
+    name = words[0].program
     if name == "eval":
         return [" ".join(word.text for word in words[1:])]
-    if name not in _SHELLS:
+    if name not in SHELLS:
         return []
     at = next((at for at, word in enumerate(words) if re.fullmatch(r"-[a-z]*c[a-z]*", word.text)), None)
     return [word.text for word in words[at + 1 :] if not word.text.startswith("-")][:1] if at else []

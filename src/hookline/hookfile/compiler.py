@@ -18,7 +18,7 @@ from hookline import files
 from hookline.errors import FileError
 from hookline.hookfile.digest import digest
 from hookline.hookfile.trust import digest_of
-from hookline.journal.home import default_path
+from hookline.journal.user import default_path
 
 if TYPE_CHECKING:
     from hookline.engine.declaration import HookDeclaration

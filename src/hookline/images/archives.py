@@ -7,34 +7,33 @@ import posixpath
 import stat
 import tarfile
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol, cast
+from typing import IO, Any, NamedTuple, cast
 
 from hookline.errors import ImageError
-from hookline.images.download import Landing
 from hookline.images.layers import Unpacker, chunks, unpacked
 from hookline.images.manifest import (
     Descriptor,
     Index,
+    Landing,
     chosen,
-    diff_ids,
     digest_of,
     json_object,
+    layer_digests,
     manifest_or_index,
 )
-from hookline.images.reference import LOCAL
 from hookline.images.sources import (
     LARGEST_TEXT,
+    LOCAL,
     FetchContext,
     ImageSource,
     ManifestSource,
-    RawManifest,
-    UnpackedImage,
-    check_platform,
-    local_path,
 )
+
+OpenFile = Callable[[str], IO[bytes]]
+"""Opens a file of an image by its name; FileNotFoundError if there is none."""
 
 _MOST_LINKS = 8
 _WHAT_THERE_IS = (
@@ -44,17 +43,15 @@ _WHAT_THERE_IS = (
 
 
 @contextmanager
-def local_source(
-    text: str, context: FetchContext, *, base: Path, home: str | None, tag: str | None
-) -> Generator[ImageSource]:
+def local_source(text: str, context: FetchContext, tag: str | None) -> Generator[ImageSource]:
     """Opens the image at a path; `tag` selects one where the text itself names none and such an image exists."""
     prefix = next((prefix for prefix in LOCAL if text.startswith(prefix)), "")
     rest = text.removeprefix(prefix)
-    path = local_path(rest, base, home)
+    path = _path(rest, context)
     wanted = _WantedTag(tag, False)
     if prefix in ("oci:", "oci-archive:", "docker-archive:") and not path.exists() and ":" in rest:
         rest, _, tag = rest.partition(":")
-        path = local_path(rest, base, home)
+        path = _path(rest, context)
         wanted = _WantedTag(tag, True)
     if not path.exists():
         raise ImageError(f"there is no {str(path)!r}; {_WHAT_THERE_IS}")
@@ -65,6 +62,13 @@ def local_source(
         yield _in_archive(prefix, path, files, context, wanted)
 
 
+def _path(text: str, context: FetchContext) -> Path:
+    home = context.environ.get("HOME")
+    if text.startswith("~/") and home:
+        return Path(home, text[2:])
+    return context.base / text
+
+
 def _in_folder(prefix: str, path: Path, context: FetchContext, wanted: _WantedTag) -> ImageSource:
     if prefix in ("oci-archive:", "docker-archive:"):
         raise ImageError(f"{str(path)!r} is a folder, and {prefix} is for a tar; use oci: for a layout")
@@ -72,7 +76,9 @@ def _in_folder(prefix: str, path: Path, context: FetchContext, wanted: _WantedTa
     if prefix == "oci:" and not is_layout:
         raise ImageError(f"{str(path)!r} is no OCI layout: it has no file oci-layout")
     if is_layout and prefix != "dir:":
-        return ManifestSource(_Layout(_FolderFiles(path), str(path), wanted, context), context)
+        return ManifestSource(
+            _Layout(lambda name: _opened_file(path / name), str(path), wanted, context), context
+        )
     version = path / "version"
     if version.is_file() and version.read_bytes()[:64].startswith(b"Directory Transport Version"):
         raise ImageError(f"{str(path)!r} is what skopeo writes for dir:, with layers still packed; use oci:")
@@ -85,7 +91,7 @@ def _in_archive(
     if prefix in ("oci:", "dir:"):
         raise ImageError(f"{str(path)!r} is a file, and {prefix} is for a folder; use oci-archive:")
     if prefix != "docker-archive:" and files.has("index.json"):
-        return ManifestSource(_Layout(files, str(path), wanted, context), context)
+        return ManifestSource(_Layout(files.open, str(path), wanted, context), context)
     if prefix != "oci-archive:" and files.has("manifest.json"):
         return _DockerSave(files, str(path), wanted, context)
     raise ImageError(f"{str(path)!r} is a tar without index.json and manifest.json; {_WHAT_THERE_IS}")
@@ -110,47 +116,41 @@ class _PlainFolder:
     def digest(self) -> None:
         return None
 
-    def unpack(self, into: Unpacker) -> UnpackedImage:
+    def unpack(self, into: Unpacker) -> Mapping[str, Any]:
         into.copy(self._path)
-        return UnpackedImage()
-
-
-class _ImageFiles(Protocol):
-    def open(self, name: str) -> IO[bytes]:
-        """Opens a file of the image for reading; FileNotFoundError if there is none."""
-        ...
+        return {"manifest": None, "layers": []}
 
 
 class _Layout:
     """An OCI layout, in a folder or in a tar."""
 
-    def __init__(self, files: _ImageFiles, path: str, wanted: _WantedTag, context: FetchContext) -> None:
+    def __init__(self, open_file: OpenFile, path: str, wanted: _WantedTag, context: FetchContext) -> None:
         self.label = f"{path}:{wanted.tag}" if wanted.strict else path
         self._path = path
-        self._files = files
+        self._open = open_file
         self._wanted = wanted
         self._context = context
 
     def known(self) -> None:
         return None
 
-    def top(self) -> RawManifest:
+    def top(self) -> tuple[Descriptor, bytes]:
         what = f"index.json of {self._path}"
-        index = manifest_or_index(_text(self._files, "index.json", what), what)
+        index = manifest_or_index(_text(self._open, "index.json", what), what)
         if not isinstance(index, Index):
             raise ImageError(f"{what} is no index")
         descriptor = self._picked(index)
-        content = _text(self._files, _blob(descriptor), f"manifest {descriptor.digest} of {self.label}")
+        content = _text(self._open, _blob(descriptor), f"manifest {descriptor.digest} of {self.label}")
         found = digest_of(content, descriptor.digest)
         if found != descriptor.digest:
             raise ImageError(
                 f"manifest of {self.label} has the wrong digest {found}, not {descriptor.digest}"
             )
-        return RawManifest(digest=descriptor.digest, content=content, media_type=descriptor.media_type)
+        return descriptor, content
 
     def save(self, descriptor: Descriptor, to: Landing) -> None:
-        with _found(self._files, _blob(descriptor), to.what) as file:
-            for chunk in chunks(file, self._context.check):
+        with _found(self._open, _blob(descriptor), to.what) as file:
+            for chunk in chunks(file, self._context.stop.check):
                 to.write(chunk)
 
     def _picked(self, index: Index) -> Descriptor:
@@ -176,41 +176,31 @@ class _DockerSave:
         self._files = files
         self._context = context
         self._label = label
-        self._entry = _saved(_text(files, "manifest.json", f"manifest.json of {label}"), label, wanted)
-        self._config = _text(files, self._entry["Config"], f"configuration of {label}")
+        self._entry = _saved(_text(files.open, "manifest.json", f"manifest.json of {label}"), label, wanted)
+        self._config = _text(files.open, self._entry["Config"], f"configuration of {label}")
 
     def digest(self) -> str:
         """The digest of the configuration, which docker calls the image ID."""
         return digest_of(self._config)
 
-    def unpack(self, into: Unpacker) -> UnpackedImage:
-        check_platform(self._config, self._context.platform, self._label)
-        digests = diff_ids(self._config, f"configuration of {self._label}")
+    def unpack(self, into: Unpacker) -> Mapping[str, Any]:
         layers: list[str] = self._entry["Layers"]
-        if len(digests) != len(layers):
-            raise ImageError(
-                f"manifest.json of {self._label} lists {len(layers)} layers,"
-                f" and the image's configuration {len(digests)}"
-            )
+        digests = layer_digests(self._config, self._context.platform, self._label, len(layers))
         for name, diff_id in zip(layers, digests, strict=True):
             what = f"layer {name} of {self._label}"
-            with _found(self._files, name, what) as file:
+            with _found(self._files.open, name, what) as file:
                 into.layer(file, what, diff_id)
-        return UnpackedImage(layers=tuple({"diff_id": diff_id} for diff_id in digests))
+        return {"manifest": None, "layers": [{"diff_id": diff_id} for diff_id in digests]}
 
 
-class _FolderFiles:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def open(self, name: str) -> IO[bytes]:
-        # O_NONBLOCK: opening a named pipe in its place would block forever.
-        fd = os.open(self._path / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        file = open(fd, "rb")  # noqa: SIM115
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            file.close()
-            raise FileNotFoundError(name)
-        return file
+def _opened_file(path: Path) -> IO[bytes]:
+    # O_NONBLOCK: opening a named pipe in its place would block forever.
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    file = open(fd, "rb")  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        file.close()
+        raise FileNotFoundError(path)
+    return file
 
 
 class _TarFiles:
@@ -258,7 +248,7 @@ class _TarFiles:
 
 def _listed(tar: tarfile.TarFile, context: FetchContext) -> Iterator[tuple[str, tarfile.TarInfo]]:
     for number, member in enumerate(tar):
-        context.check()
+        context.stop.check()
         if number >= context.limits.entries:
             raise ImageError(f"has more than {context.limits.entries} entries")
         yield posixpath.normpath(member.name), member
@@ -267,13 +257,13 @@ def _listed(tar: tarfile.TarFile, context: FetchContext) -> Iterator[tuple[str, 
 @contextmanager
 def _flat(path: Path, context: FetchContext) -> Generator[IO[bytes]]:
     """A seekable tar: the file itself, or a decompressed copy of it."""
-    with _FolderFiles(path.parent).open(path.name) as file, unpacked(file) as source:
+    with _opened_file(path) as file, unpacked(file) as source:
         if source is file:
             yield file
             return
         with (context.room / "archive").open("w+b") as flat:
             size = 0
-            for chunk in chunks(source, context.check):
+            for chunk in chunks(source, context.stop.check):
                 size += len(chunk)
                 if size > context.limits.size:
                     raise ImageError(f"unpacks to more than {context.limits.size} bytes")
@@ -283,9 +273,9 @@ def _flat(path: Path, context: FetchContext) -> Generator[IO[bytes]]:
 
 
 @contextmanager
-def _found(files: _ImageFiles, name: str, what: str) -> Generator[IO[bytes]]:
+def _found(open_file: OpenFile, name: str, what: str) -> Generator[IO[bytes]]:
     try:
-        file = files.open(name)
+        file = open_file(name)
     except OSError as exc:
         raise ImageError(f"{what} is missing: there is no {name}") from exc
     with file:
@@ -295,8 +285,8 @@ def _found(files: _ImageFiles, name: str, what: str) -> Generator[IO[bytes]]:
             raise ImageError(f"{what} is cut off: {exc}") from exc
 
 
-def _text(files: _ImageFiles, name: str, what: str) -> bytes:
-    with _found(files, name, what) as file:
+def _text(open_file: OpenFile, name: str, what: str) -> bytes:
+    with _found(open_file, name, what) as file:
         content = file.read(LARGEST_TEXT + 1)
     if len(content) > LARGEST_TEXT:
         raise ImageError(f"{what} has more than {LARGEST_TEXT} bytes")

@@ -25,6 +25,7 @@ from typing import Any, cast
 from hookline import files
 from hookline.errors import ImageError
 from hookline.images.tree import TreeEntry, listing, removed
+from hookline.journal.user import xdg_folder
 
 KEEP_DAYS = 30.0
 KEEP_BYTES = 4 * 1024**3
@@ -49,7 +50,7 @@ class Entry:
         return tuple(self.record.get("notes") or ())
 
 
-class Room:
+class UnpackRoom:
     """A folder of its own for one image that is being unpacked."""
 
     def __init__(self, path: Path) -> None:
@@ -59,7 +60,7 @@ class Room:
 
 
 class Cache:
-    """A folder with one folder an image; made when the first is fetched. `told` hears of spoilt ones."""
+    """A folder with one folder per image; made when the first is fetched. `told` is called for broken ones."""
 
     def __init__(self, folder: Path, told: Callable[[str], None] = lambda _text: None) -> None:
         self._told = told
@@ -67,7 +68,7 @@ class Cache:
         self._rooms = folder / "rooms"
 
     def find(self, key: str) -> Entry | None:
-        """An image that is there and whole, which counts as used; a broken one is taken away."""
+        """An image that is there and whole, which counts as a use of it; a broken one is removed."""
         path = self._images / _checked(key)
         record = _record(path)
         if record is None and not path.exists():
@@ -83,7 +84,7 @@ class Cache:
         return Entry(path=path / _TREE, record=record)
 
     @contextmanager
-    def room(self) -> Generator[Room]:
+    def room(self) -> Generator[UnpackRoom]:
         """A place to unpack, gone afterwards unless it was kept."""
         path = self._rooms / uuid.uuid4().hex
         try:
@@ -92,12 +93,12 @@ class Cache:
             raise ImageError(f"the cache of images cannot be written: {path.parent}: {exc.strerror}") from exc
         with files.locked_folder(path):
             try:
-                yield Room(path)
+                yield UnpackRoom(path)
             finally:
                 removed(path)
 
-    def keep(self, room: Room, key: str, about: Mapping[str, Any]) -> Entry:
-        """Puts a filled room into place, or finds that somebody else was faster."""
+    def keep(self, room: UnpackRoom, key: str, about: Mapping[str, Any]) -> Entry:
+        """Puts a filled room into place, unless another process was faster."""
         path = self._images / _checked(key)
         entries = listing(room.tree)
         record = {
@@ -136,7 +137,7 @@ class Cache:
         return gone
 
     def _drop(self, path: Path) -> bool:
-        """Takes an entry out of sight at once, and then away; not where somebody uses it."""
+        """Renames an entry out of the way at once, then removes it; False if it is in use."""
         aside = self._rooms / uuid.uuid4().hex
         try:
             with files.locked_folder(path, wait=False):
@@ -152,7 +153,7 @@ class Cache:
             with files.locked_folder(room, wait=False):
                 removed(room)
         except OSError:
-            pass  # it is somebody's, or was removed by somebody
+            pass  # in use, or removed by another process
 
 
 @contextmanager
@@ -172,11 +173,7 @@ def default_folder(environ: Mapping[str, str]) -> Path:
     home = environ.get("HOOKLINE_HOME")
     if home:
         return Path(home).expanduser() / "images"
-    folder = environ.get("XDG_CACHE_HOME", "")
-    if Path(folder).is_absolute():  # what is not, the XDG rules say to ignore
-        return Path(folder) / "hookline"
-    user = environ.get("HOME")
-    return (Path(user) if user else Path.home()) / ".cache" / "hookline"
+    return xdg_folder(environ, "XDG_CACHE_HOME", ".cache")
 
 
 def _checked(key: str) -> str:

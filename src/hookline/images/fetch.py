@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+import os
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from hashlib import file_digest, sha256
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from hookline.errors import ImageError, UsageError
 from hookline.images.archives import local_source
-from hookline.images.cache import Cache, Entry, Room
-from hookline.images.download import PAUSE
-from hookline.images.layers import Unpacker
-from hookline.images.manifest import Platform, here
-from hookline.images.quota import LIMITS, Limits
-from hookline.images.reference import Reference, names
+from hookline.images.cache import Cache, Entry, UnpackRoom, in_use
+from hookline.images.layers import LIMITS, Limits, Unpacker
+from hookline.images.manifest import PAUSE, Platform, here
 from hookline.images.registry import RegistryStore
-from hookline.images.sources import FetchContext, ImageSource, ManifestSource, UnpackedImage, is_local
+from hookline.images.sources import (
+    FetchContext,
+    ImageSource,
+    ManifestSource,
+    Reference,
+    is_local,
+    names,
+)
 from hookline.images.tree import listing
 from hookline.tasks import StopToken, stoppable
 
@@ -66,22 +70,33 @@ async def fetch(
     def tell(text: str) -> None:
         _tell(loop, told, text)
 
-    task = _Fetcher(
-        cache=Cache(cache, tell),
-        environ=environ,
-        base=base,
-        platform=platform or here(),
-        plain=plain,
-        limits=limits,
-        pause=pause,
-        told=tell,
-    )
+    images = Cache(cache, tell)
+
+    def fetched(ref: str, source: str, stop: StopToken) -> tuple[str, Entry]:
+        try:
+            with images.room() as room:
+                context = FetchContext(
+                    environ=environ,
+                    base=base,
+                    room=room.path,
+                    stop=stop,
+                    told=tell,
+                    platform=platform or here(),
+                    plain=plain,
+                    limits=limits,
+                    pause=pause,
+                )
+                with _opened(ref, source, context) as opened:
+                    return _fetched(ref, source, opened, images, room, context)
+        except OSError as exc:
+            raise ImageError(f"{ref}: {exc}") from exc
+
     found: list[Fetched] = []
     for ref, name in folders.items():
         source = sources.get(ref, ref)
         try:
             digest, entry = await stoppable(
-                lambda stop, r=ref, s=source: task.fetched(r, s, stop), timeout=timeout
+                lambda stop, r=ref, s=source: fetched(r, s, stop), timeout=timeout
             )
         except TimeoutError:
             raise ImageError(f"{ref}: took longer than {timeout:g} s; nothing of it is used") from None
@@ -92,86 +107,67 @@ async def fetch(
     return found
 
 
-def parse_image_option(text: str) -> tuple[str, str]:
-    """Splits `REF=SOURCE`."""
-    ref, equals, source = text.partition("=")
-    if not equals or not ref or not source:
-        raise UsageError(f"{text!r} does not say which image comes from where; write REF=SOURCE")
-    return ref, source
+@contextmanager
+def shown(fetched: Sequence[Fetched], folder: Path) -> Generator[Path]:
+    """Makes `folder` for a run: `<folder>/<name>` links to each image, read-only; removed afterwards.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fetcher:
-    """Fetches the images of one call, one at a time; its methods run in a thread."""
-
-    cache: Cache
-    environ: Mapping[str, str]
-    base: Path
-    platform: Platform
-    plain: Collection[str]
-    limits: Limits
-    pause: float
-    told: Callable[[str], None]
-
-    def fetched(self, ref: str, source: str, stop: StopToken) -> tuple[str, Entry]:
-        """The digest and the cache entry of an image, unpacked now if it is not in the cache."""
+    The images are locked in the cache meanwhile. A sandbox mounts them itself, by their `path`.
+    """
+    names(image.ref for image in fetched)
+    with ExitStack() as stack:
+        for image in fetched:
+            stack.enter_context(in_use(image.path))
         try:
-            with self.cache.room() as room, ExitStack() as stack:
-                opened = self._source(ref, source, room, stop, stack)
-                return self._found(opened) or self._unpacked(opened, ref, source, room, stop)
-        except OSError as exc:
-            raise ImageError(f"{ref}: {exc}") from exc
+            folder.mkdir(parents=True, mode=0o755)
+        except FileExistsError:
+            raise ImageError(
+                f"{str(folder)!r} is there already; hooks are shown in a folder of their own"
+            ) from None
+        stack.callback(_remove_links, folder)
+        for image in fetched:
+            (folder / image.name).symlink_to(image.path, target_is_directory=True)
+        folder.chmod(0o555)
+        yield folder
 
-    def _source(self, ref: str, source: str, room: Room, stop: StopToken, stack: ExitStack) -> ImageSource:
-        context = FetchContext(
-            platform=self.platform,
-            limits=self.limits,
-            room=room.path,
-            told=self.told,
-            pause=self.pause,
-            check=stop.check,
-        )
-        if is_local(source):
-            home = self.environ.get("HOME")
-            return stack.enter_context(
-                local_source(source, context, base=self.base, home=home, tag=_tag(ref, source))
-            )
-        reference = Reference.read(source)
-        store = RegistryStore(reference, environ=self.environ, stop=stop, told=self.told, plain=self.plain)
-        return ManifestSource(store, context)
 
-    def _found(self, source: ImageSource) -> tuple[str, Entry] | None:
-        digest = source.digest()
-        entry = self.cache.find(self._key(digest)) if digest else None
-        return (digest, entry) if digest and entry else None
+def _remove_links(folder: Path) -> None:
+    folder.chmod(0o755)
+    for link in folder.iterdir():
+        os.unlink(link)
+    folder.rmdir()
 
-    def _unpacked(
-        self, source: ImageSource, ref: str, text: str, room: Room, stop: StopToken
-    ) -> tuple[str, Entry]:
-        with Unpacker(room.tree, limits=self.limits, read_only=True, check=stop.check) as into:
-            image = source.unpack(into)
-            notes = into.finish(ref)
-        digest = source.digest() or _folder_digest(room.tree)
-        about = self._about(ref, text, digest, image, notes)
-        entry = self.cache.keep(room, self._key(digest), about)
-        self.cache.prune()
+
+@contextmanager
+def _opened(ref: str, source: str, context: FetchContext) -> Generator[ImageSource]:
+    if is_local(source):
+        # The tag to look for is that of the reference it stands in for.
+        tag = None if ref == source or is_local(ref) else Reference.read(ref).tag
+        with local_source(source, context, tag) as found:
+            yield found
+    else:
+        yield ManifestSource(RegistryStore(Reference.read(source), context), context)
+
+
+def _fetched(
+    ref: str, text: str, source: ImageSource, cache: Cache, room: UnpackRoom, context: FetchContext
+) -> tuple[str, Entry]:
+    """The digest and the cache entry of an image, unpacked now if it is not in the cache."""
+    digest = source.digest()
+    entry = cache.find(_key(digest, context.platform)) if digest else None
+    if digest and entry:
         return digest, entry
+    with Unpacker(room.tree, limits=context.limits, read_only=True, check=context.stop.check) as into:
+        image = source.unpack(into)
+        notes = into.finish(ref)
+    digest = digest or _folder_digest(room.tree)
+    about = {"ref": ref, "source": text, "digest": digest, "platform": f"{context.platform}"}
+    entry = cache.keep(room, _key(digest, context.platform), {**about, **image, "notes": notes})
+    cache.prune()
+    return digest, entry
 
-    def _about(
-        self, ref: str, source: str, digest: str, image: UnpackedImage, notes: list[str]
-    ) -> dict[str, Any]:
-        return {
-            "ref": ref,
-            "source": source,
-            "digest": digest,
-            "platform": f"{self.platform}",
-            "manifest": image.manifest,
-            "layers": list(image.layers),
-            "notes": notes,
-        }
 
-    def _key(self, digest: str) -> str:
-        return f"{digest}-{self.platform}".replace(":", "-").replace("/", "-")
+def _key(digest: str, platform: Platform) -> str:
+    return f"{digest}-{platform}".replace(":", "-").replace("/", "-")
 
 
 def _check(refs: Collection[str], sources: Mapping[str, str]) -> None:
@@ -184,11 +180,6 @@ def _check(refs: Collection[str], sources: Mapping[str, str]) -> None:
             near = get_close_matches(ref, refs, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; they use: {', '.join(refs) or 'none'}"
             raise UsageError(f"a source is given for {ref!r}, which no hook uses{hint}")
-
-
-def _tag(ref: str, source: str) -> str | None:
-    """The tag to look for in a local source: that of the reference it stands in for."""
-    return None if ref == source or is_local(ref) else Reference.read(ref).tag
 
 
 def _notes(ref: str, source: str, digest: str) -> list[str]:

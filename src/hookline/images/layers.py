@@ -15,24 +15,76 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
 from hookline import files
 from hookline.errors import ImageError
-from hookline.images.quota import LIMITS, Limits, Meter
 from hookline.images.tree import ImageTree
 
+_MIB = 1024 * 1024
 _CHUNK = 256 * 1024
 # Long names have headers of their own, each of which is read in one piece.
-_LONGEST_HEADER = 1024 * 1024
+_LONGEST_HEADER = _MIB
 _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"
 _AUFS = ".wh..wh."
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
-_LARGEST_WINDOW = 128 * 1024 * 1024
+_LARGEST_WINDOW = 128 * _MIB
+# A small layer of zeros compresses very well and does no harm.
+_FREE = 16 * _MIB
 _BROKEN = (tarfile.TarError, ValueError, TypeError, LookupError, ArithmeticError, EOFError, zlib.error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """`size` limits both the unpacked image and its compressed layers; `ratio` is the highest compression ratio."""
+
+    size: int = 2048 * _MIB
+    file: int = 1024 * _MIB
+    entries: int = 200_000
+    depth: int = 64
+    ratio: int = 200
+
+
+LIMITS = Limits()
+
+
+class Meter:
+    """Counts the entries and bytes of one image, over all of its layers, so that a decompression bomb is stopped in time."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.entries = 0
+        self._read = 0
+        self._written = 0
+
+    def entry(self, name: str, size: int) -> None:
+        self.entries += 1
+        if self.entries > self.limits.entries:
+            raise ImageError(f"has more than {self.limits.entries} entries; {name!r} is one too many")
+        if size > self.limits.file:
+            raise ImageError(f"{name!r} has {size} bytes; a single file may have {self.limits.file}")
+
+    def read(self, size: int, layer: int, packed: int) -> None:
+        """Counts `size` more bytes of a layer; `layer` is its total so far, from `packed` compressed bytes."""
+        self._read += size
+        self._check(self._read)
+        if layer > _FREE + self.limits.ratio * packed:
+            raise ImageError(
+                f"unpacks to more than {self.limits.ratio} times its size, which no honest layer does"
+            )
+
+    def written(self, size: int) -> None:
+        """Counts bytes written to disk; apart from `read`, because a sparse file is small in its layer."""
+        self._written += size
+        self._check(self._written)
+
+    def _check(self, size: int) -> None:
+        if size > self.limits.size:
+            raise ImageError(f"unpacks to more than {self.limits.size} bytes, which is the limit")
 
 
 class Unpacker:

@@ -1,16 +1,20 @@
-"""Manifests, indexes and platforms of images, read from the JSON of registries and layouts. Bytes in, values out."""
+"""Manifests, indexes and platforms of images, read from the JSON of registries and layouts; blobs, checked as they come."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import IO, Any, cast
 
 from hookline.errors import ImageError
-from hookline.images.reference import is_digest
+
+PAUSE = 3.0
+"""Seconds before a download is worth a word, and between two of them."""
 
 _OCI = "application/vnd.oci.image"
 _DOCKER = "application/vnd.docker"
@@ -28,6 +32,9 @@ _LAYERS = frozenset(
     }
 )
 ACCEPTED = (*_INDEXES, *_MANIFESTS)
+
+_NAME = "org.opencontainers.image.ref.name"
+_DIGEST = re.compile(r"(?:sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})")
 
 _MACHINES = {
     "x86_64": ("amd64", None),
@@ -58,19 +65,13 @@ class Platform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
-    """A reference to a blob or manifest by its digest."""
+    """A reference to a blob or manifest by its digest; `named` is the tag of an image in a layout."""
 
     media_type: str
     digest: str
     size: int
     platform: Platform | None = None
-    annotations: Mapping[str, Any] | None = None
-
-    @property
-    def named(self) -> str | None:
-        """The tag of an image in a layout."""
-        name = (self.annotations or {}).get("org.opencontainers.image.ref.name")
-        return name if isinstance(name, str) else None
+    named: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,65 @@ class ImageManifest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
     manifests: tuple[Descriptor, ...]
+
+
+class Landing:
+    """The target of a download; `at` is the number of bytes present, `most` the highest number so far."""
+
+    def __init__(
+        self,
+        file: IO[bytes],
+        descriptor: Descriptor,
+        what: str,
+        told: Callable[[str], None] | None = None,
+        pause: float = PAUSE,
+    ) -> None:
+        self.at = 0
+        self.most = 0
+        self.what = what
+        self._file = file
+        self._descriptor = descriptor
+        self._told = told
+        self._pause = pause
+        self._due = time.monotonic() + pause
+        self.restart()
+
+    def restart(self) -> None:
+        """Discards the bytes so far, because the download cannot be resumed."""
+        self._file.seek(0)
+        self._file.truncate()
+        self._hash = hashlib.new(self._descriptor.digest.partition(":")[0])
+        self.at = 0
+
+    def write(self, chunk: bytes) -> None:
+        self.at += len(chunk)
+        if self.at > self._descriptor.size:
+            raise ImageError(f"{self.what} is longer than its {self._descriptor.size} bytes")
+        self._hash.update(chunk)
+        try:
+            self._file.write(chunk)
+        except OSError as exc:
+            raise ImageError(f"{self.what} could not be written: {exc.strerror or exc}") from exc
+        self.most = max(self.most, self.at)
+        if self._told is not None and time.monotonic() >= self._due:
+            self._due = time.monotonic() + self._pause
+            self._told(f"{self.what}: {_mib(self.at)} of {_mib(self._descriptor.size)}")
+
+    @property
+    def whole(self) -> bool:
+        return self.at == self._descriptor.size
+
+    def check(self) -> None:
+        if not self.whole:
+            raise ImageError(
+                f"{self.what} is cut off: {self.at} bytes of {self._descriptor.size}; it is not used"
+            )
+        found = f"{self._hash.name}:{self._hash.hexdigest()}"
+        if found != self._descriptor.digest:
+            raise ImageError(
+                f"{self.what} has the wrong digest {found}, not {self._descriptor.digest}; it is not used"
+            )
+        self._file.flush()
 
 
 def here() -> Platform:
@@ -133,26 +193,24 @@ def chosen(index: Index, platform: Platform, what: str) -> Descriptor:
     raise ImageError(f"{what} has nothing for {platform}; it has: {', '.join(there) or 'no platform at all'}")
 
 
-def config_platform(content: bytes, what: str) -> Platform | None:
-    """The platform in an image's configuration, if there is one."""
-    value = json_object(content, what)
-    return _platform(value)
-
-
-def fits(made_for: Platform | None, platform: Platform) -> bool:
-    return made_for is None or _rank(made_for, platform) is not None
-
-
-def diff_ids(content: bytes, what: str) -> tuple[str, ...]:
-    """The digests of the unpacked layers, from an image's configuration."""
-    rootfs: Any = json_object(content, what).get("rootfs")
+def layer_digests(config: bytes, platform: Platform, label: str, count: int) -> tuple[str, ...]:
+    """The digests of the unpacked layers, from the configuration of an image that has `count` and is for `platform`."""
+    what = f"configuration of {label}"
+    value = json_object(config, what)
+    made_for = _platform(value)
+    if made_for is not None and _rank(made_for, platform) is None:
+        raise ImageError(f"{label} is for another platform: it has {made_for}, and this is {platform}")
+    rootfs: Any = value.get("rootfs")
     found: Any = cast("dict[str, Any]", rootfs).get("diff_ids") if isinstance(rootfs, dict) else None
     if not isinstance(found, list):
         raise ImageError(f"{what} lists no layers: rootfs.diff_ids is {found!r}")
     for item in cast("list[Any]", found):
         if not isinstance(item, str) or not is_digest(item):
             raise ImageError(f"{what}: rootfs.diff_ids has {item!r}, which is no digest")
-    return tuple(cast("list[str]", found))
+    digests = tuple(cast("list[str]", found))
+    if len(digests) != count:
+        raise ImageError(f"{what} lists {len(digests)} layers, and its manifest {count}")
+    return digests
 
 
 def json_object(content: bytes, what: str) -> dict[str, Any]:
@@ -163,6 +221,10 @@ def json_object(content: bytes, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ImageError(f"{what} is not a JSON object; it begins with {content[:60]!r}")
     return cast("dict[str, Any]", value)
+
+
+def is_digest(text: str) -> bool:
+    return _DIGEST.fullmatch(text) is not None
 
 
 def digest_of(content: bytes, like: str = "sha256:") -> str:
@@ -217,13 +279,14 @@ def _descriptor(value: Any, what: str) -> Descriptor:
         raise ImageError(f"{what} has no digest that can be checked (sha256 or sha512): {digest!r}")
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
         raise ImageError(f"{what} has no size: {size!r}")
-    platform, annotations = item.get("platform"), item.get("annotations")
+    annotations: Any = item.get("annotations")
+    named: Any = cast("dict[str, Any]", annotations).get(_NAME) if isinstance(annotations, dict) else None
     return Descriptor(
         media_type=kind if isinstance(kind, str) else "",
         digest=digest,
         size=size,
-        platform=_platform(platform),
-        annotations=cast("dict[str, Any]", annotations) if isinstance(annotations, dict) else None,
+        platform=_platform(item.get("platform")),
+        named=named if isinstance(named, str) else None,
     )
 
 
@@ -239,3 +302,7 @@ def _platform(value: Any) -> Platform | None:
         architecture=architecture,
         variant=variant if isinstance(variant, str) and variant else None,
     )
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1024 * 1024):.1f} MiB"

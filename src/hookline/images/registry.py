@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 import ssl
-from collections.abc import Callable, Collection, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from http.client import HTTPException, HTTPResponse
 from typing import Any, TypeVar, cast
 from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
@@ -18,11 +18,9 @@ from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 from hookline import http_client
 from hookline.errors import ImageError
 from hookline.images.credentials import Login, login
-from hookline.images.download import Landing
-from hookline.images.manifest import ACCEPTED, Descriptor, digest_of
-from hookline.images.reference import Reference, is_digest
-from hookline.images.sources import LARGEST_TEXT, RawManifest
-from hookline.tasks import StopToken, backoff
+from hookline.images.manifest import ACCEPTED, Descriptor, Landing, digest_of, is_digest
+from hookline.images.sources import LARGEST_TEXT, FetchContext, Reference
+from hookline.tasks import backoff
 
 T = TypeVar("T")
 
@@ -40,42 +38,31 @@ _PAIR = re.compile(r'(\w+)=(?:"([^"]*)"|([^\s,"]+))')
 
 
 class RegistryStore:
-    """One image in a registry. `plain` are hosts that may be talked to without TLS."""
+    """One image in a registry. `silence` is how long, in seconds, it may send nothing."""
 
-    def __init__(
-        self,
-        reference: Reference,
-        *,
-        environ: Mapping[str, str],
-        stop: StopToken,
-        told: Callable[[str], None],
-        plain: Collection[str] = (),
-        silence: float = _SILENCE,
-    ) -> None:
+    def __init__(self, reference: Reference, context: FetchContext, silence: float = _SILENCE) -> None:
         self.label = reference.text
         self._reference = reference
-        self._environ = environ
-        self._stop = stop
-        self._plain = plain
+        self._context = context
+        self._stop = context.stop
         self._silence = silence
         host = _HOSTS.get(reference.registry, reference.registry)
         scheme = "http" if self._may_be_plain(host) else "https"
         self._base = urlsplit(f"{scheme}://{host}/v2/{reference.repository}/")
         self._authorization: str | None = None
         self._login: Login | None = None
-        self._told = told
         self._trouble = ""
 
     def known(self) -> str | None:
         return self._reference.digest
 
-    def top(self) -> RawManifest:
+    def top(self) -> tuple[Descriptor, bytes]:
         return self._patiently(self._asked_top)
 
     def save(self, descriptor: Descriptor, to: Landing) -> None:
         self._patiently(lambda: self._saved(descriptor, to), to)
 
-    def _asked_top(self) -> RawManifest:
+    def _asked_top(self) -> tuple[Descriptor, bytes]:
         what = f"manifest of {self.label}"
         path = f"manifests/{self._reference.wanted}"
         with self._got(path, {"Accept": ", ".join(ACCEPTED)}, what) as response:
@@ -84,7 +71,8 @@ class RegistryStore:
             named = response.getheader("Docker-Content-Digest")
         if kind is not None and not kind.partition(";")[0].strip().endswith("json"):
             self._check_is_manifest(content, kind, what)
-        return RawManifest(digest=self._checked_digest(content, named), content=content, media_type=kind)
+        digest = self._checked_digest(content, named)
+        return Descriptor(media_type=kind or "", digest=digest, size=len(content)), content
 
     def _check_is_manifest(self, content: bytes, kind: str, what: str) -> None:
         try:
@@ -125,7 +113,7 @@ class RegistryStore:
             raise _Passing(f"{to.what}: {self._base.netloc} cut the stream after {to.at} bytes")
 
     def _patiently(self, work: Callable[[], T], to: Landing | None = None) -> T:
-        """Tries again what may pass; a download that gets further each time may go on as long as it likes."""
+        """Retries errors that may pass; a download that gets further each time may go on as long as it likes."""
         tries = 0
         while True:
             most = to.most if to else 0
@@ -202,11 +190,11 @@ class RegistryStore:
         if self._login is not None or self._trouble:
             return
         try:
-            self._login = login(self._reference.registry, self._environ, self._stop)
+            self._login = login(self._reference.registry, self._context.environ, self._stop)
         except ImageError as exc:
             # Many images need no login, and the program that keeps them may be somebody else's concern.
             self._trouble = f"{exc}"
-            self._told(f"{self._trouble}; trying without a login")
+            self._context.told(f"{self._trouble}; trying without a login")
 
     def _token(self, asked: Mapping[str, str], what: str) -> str:
         realm = http_client.address(asked.get("realm", ""))
@@ -231,8 +219,9 @@ class RegistryStore:
             )
         return token
 
-    @contextmanager
-    def _token_answer(self, realm: SplitResult, query: dict[str, str], what: str) -> Generator[HTTPResponse]:
+    def _token_answer(
+        self, realm: SplitResult, query: dict[str, str], what: str
+    ) -> AbstractContextManager[HTTPResponse]:
         if self._login and self._login.identity:
             form = {
                 **query,
@@ -241,14 +230,11 @@ class RegistryStore:
                 "refresh_token": self._login.identity,
             }
             headers = {"Content-Type": "application/x-www-form-urlencoded"}
-            with self._exchanged("POST", realm, headers, urlencode(form).encode(), what) as response:
-                yield response
-            return
+            return self._exchanged("POST", realm, headers, urlencode(form).encode(), what)
         url = realm._replace(query="&".join(filter(None, (realm.query, urlencode(query)))))
         headers = {"Authorization": self._login.basic} if self._login else {}
         # A redirect is not followed here, so that a password goes nowhere else.
-        with self._exchanged("GET", url, headers, None, what) as response:
-            yield response
+        return self._exchanged("GET", url, headers, None, what)
 
     def _wants_login(self, what: str) -> str:
         registry = self._reference.registry
@@ -289,7 +275,7 @@ class RegistryStore:
     ) -> Generator[HTTPResponse]:
         """One request and its answer, both ended when the fetch is."""
         try:
-            proxy = http_client.proxy_for(url, self._environ)
+            proxy = http_client.proxy_for(url, self._context.environ)
         except http_client.WrongProxy as exc:
             raise ImageError(f"{exc}") from exc
         with (
@@ -309,7 +295,7 @@ class RegistryStore:
 
     @contextmanager
     def _passing(self, url: SplitResult, proxy: SplitResult | None, what: str) -> Generator[None]:
-        """What goes wrong on the way, in words, and whether it may pass."""
+        """Raises errors of the connection in words, as _Passing if another try may succeed."""
         try:
             yield
         except http_client.NotReached as exc:
@@ -326,11 +312,11 @@ class RegistryStore:
             raise _Passing(f"{what}: {url.netloc} did not answer whole: {said}") from exc
 
     def _may_be_plain(self, host: str) -> bool:
-        return http_client.is_loopback(host) or host in self._plain
+        return http_client.is_loopback(host) or host in self._context.plain
 
 
 class _Passing(ImageError):
-    """Something that may be over soon; `wait` is how long the registry asks to wait.
+    """An error that may be over soon; `wait` is how long the registry asks to wait.
 
     `restart`: the rest of a file is not to be had, only all of it.
     """

@@ -1,32 +1,42 @@
-"""The protocol of image sources, and the source that unpacks any image described by a manifest.
+"""Sources of images: how they are named, their protocol, and the source that unpacks any image with a manifest.
 
 A source is named by a path, by a path with one of skopeo's prefixes, or by a reference to a registry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from io import BytesIO
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any, Protocol
 
-from hookline.errors import ImageError
-from hookline.images.download import Landing, landing
-from hookline.images.layers import Unpacker
+from hookline.errors import ImageError, UsageError
+from hookline.images.layers import Limits, Unpacker
 from hookline.images.manifest import (
     Descriptor,
     ImageManifest,
+    Landing,
     Platform,
     chosen,
-    config_platform,
-    diff_ids,
-    fits,
+    is_digest,
+    layer_digests,
     manifest_or_index,
 )
-from hookline.images.quota import Limits
-from hookline.images.reference import LOCAL
+from hookline.tasks import StopToken
 
+# Prefixes of images on this machine, as skopeo has them.
+LOCAL = ("oci:", "oci-archive:", "docker-archive:", "dir:")
+
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_REPOSITORY = re.compile(rf"{_PART}(?:/{_PART})*")
+_HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
+_TAG = re.compile(r"\w[\w.-]{0,127}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_LONGEST_REPOSITORY = 255
+_EXAMPLE = "write it as ghcr.io/org/hooks:v1 or ghcr.io/org/hooks@sha256:..."
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 _PATHS = ("/", "./", "../", "~/")
 LARGEST_TEXT = 4 * 1024 * 1024
@@ -34,35 +44,90 @@ _DEEPEST_INDEX = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FetchContext:
-    """Settings for fetching one image; `check` raises if the fetch was cancelled.
+class Reference:
+    """An image in a registry. `text` is the reference as written; `registry` includes the port."""
 
-    `told` is called with progress every `pause` seconds.
+    text: str
+    registry: str
+    repository: str
+    tag: str | None = None
+    digest: str | None = None
+
+    @classmethod
+    def read(cls, text: str) -> Reference:
+        """Parses a reference; one without a registry is on Docker Hub, as for docker itself."""
+        rest, digest = _digest(text.removeprefix("docker://"), text)
+        rest, tag = _tag(rest, text)
+        registry, repository = _registry(rest, text)
+        _check_repository(repository, text)
+        return cls(text=text, registry=registry, repository=repository, tag=tag, digest=digest)
+
+    @property
+    def name(self) -> str:
+        return directory_name(self.text)
+
+    @property
+    def moving(self) -> bool:
+        """True if it has no digest, so that it can name another image later."""
+        return self.digest is None
+
+    @property
+    def wanted(self) -> str:
+        """The tag or digest to request; the digest wins over the tag."""
+        return self.digest or self.tag or "latest"
+
+    def pinned(self, digest: str) -> str:
+        """The same image as a reference by digest."""
+        return f"{self.registry}/{self.repository}@{digest}"
+
+
+def directory_name(ref: str) -> str:
+    """The folder name of an image: the last part of its reference, without tag and digest."""
+    path = next((ref.removeprefix(prefix) for prefix in LOCAL if ref.startswith(prefix)), ref)
+    path = path.rpartition("@")[0] if "@" in path else path
+    if path.rfind(":") > path.rfind("/"):
+        path = path.rpartition(":")[0]
+    name = path.rstrip("/").rpartition("/")[2]
+    if not _NAME.fullmatch(name) or name in (".", ".."):
+        raise UsageError(
+            f"{ref!r} gives no folder name for its hooks: its last word is {name!r},"
+            " and that must be made of letters, digits, '.', '_' and '-'"
+        )
+    return name
+
+
+def names(refs: Iterable[str]) -> dict[str, str]:
+    """The folder name of each distinct reference, in order of first appearance."""
+    found: dict[str, str] = {}
+    holders: dict[str, str] = {}
+    for ref in refs:
+        found[ref] = name = directory_name(ref)
+        other = holders.setdefault(name, ref)
+        if other != ref:
+            raise UsageError(
+                f"{other!r} and {ref!r} are different images that would both be the folder {name!r};"
+                " give them different names"
+            )
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchContext:
+    """The settings for fetching one image. `told` gets warnings and, every `pause` seconds, progress.
+
+    Relative paths start at `base`; `plain` are registries that may be used without TLS; `room` is a folder for files in
+    between.
     """
 
-    platform: Platform
-    limits: Limits
+    environ: Mapping[str, str]
+    base: Path
     room: Path
+    stop: StopToken
     told: Callable[[str], None]
+    platform: Platform
+    plain: Collection[str]
+    limits: Limits
     pause: float
-    check: Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawManifest:
-    """The bytes of a manifest or an index, with its digest."""
-
-    digest: str
-    content: bytes
-    media_type: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnpackedImage:
-    """The manifest and layers of an unpacked image, for its record in the cache."""
-
-    manifest: str | None = None
-    layers: tuple[dict[str, Any], ...] = field(default=())
 
 
 class ImageSource(Protocol):
@@ -72,7 +137,9 @@ class ImageSource(Protocol):
         """The digest of the image, which may take a request; None if it is only known after unpacking."""
         ...
 
-    def unpack(self, into: Unpacker) -> UnpackedImage: ...
+    def unpack(self, into: Unpacker) -> Mapping[str, Any]:
+        """Unpacks the image; returns its manifest and layers, for its record in the cache."""
+        ...
 
 
 class BlobStore(Protocol):
@@ -84,7 +151,9 @@ class BlobStore(Protocol):
         """The digest of the image, if it is known without a request."""
         ...
 
-    def top(self) -> RawManifest: ...
+    def top(self) -> tuple[Descriptor, bytes]:
+        """The manifest or index of the image."""
+        ...
 
     def save(self, descriptor: Descriptor, to: Landing) -> None:
         """Writes the blob to `to`, perhaps only in part; the caller checks it."""
@@ -97,12 +166,12 @@ class ManifestSource:
     def __init__(self, store: BlobStore, context: FetchContext) -> None:
         self._store = store
         self._context = context
-        self._top: RawManifest | None = None
+        self._top: tuple[Descriptor, bytes] | None = None
 
     def digest(self) -> str:
-        return self._store.known() or self._found().digest
+        return self._store.known() or self._found()[0].digest
 
-    def unpack(self, into: Unpacker) -> UnpackedImage:
+    def unpack(self, into: Unpacker) -> Mapping[str, Any]:
         digest, manifest = self._manifest()
         expected = self._expected(manifest)
         sizes = sum(layer.size for layer in manifest.layers)
@@ -111,51 +180,44 @@ class ManifestSource:
                 f"{self._store.label} has {sizes} bytes of layers; the limit is {self._context.limits.size}"
             )
         for layer, diff_id in zip(manifest.layers, expected, strict=True):
-            what = f"layer {layer.digest} of {self._store.label}"
-            with landing(self._context.room, layer, what, self._context.told, self._context.pause) as (
-                to,
-                file,
-            ):
+            self._unpack_layer(layer, diff_id, into)
+        layers = [{"digest": layer.digest, "size": layer.size} for layer in manifest.layers]
+        return {"manifest": digest, "layers": layers}
+
+    def _unpack_layer(self, layer: Descriptor, diff_id: str | None, into: Unpacker) -> None:
+        what = f"layer {layer.digest} of {self._store.label}"
+        path = self._context.room / "blob"
+        try:
+            with path.open("w+b") as file:
+                to = Landing(file, layer, what, self._context.told, self._context.pause)
                 self._store.save(layer, to)
                 to.check()
                 file.seek(0)
                 into.layer(file, what, diff_id)
-        layers = tuple({"digest": layer.digest, "size": layer.size} for layer in manifest.layers)
-        return UnpackedImage(manifest=digest, layers=layers)
+        finally:
+            path.unlink(missing_ok=True)
 
-    def _found(self) -> RawManifest:
+    def _found(self) -> tuple[Descriptor, bytes]:
         self._top = self._top or self._store.top()
         return self._top
 
     def _manifest(self) -> tuple[str, ImageManifest]:
-        found = self._found()
-        digest, content, media_type = found.digest, found.content, found.media_type
+        descriptor, content = self._found()
         for _ in range(_DEEPEST_INDEX):
-            read = manifest_or_index(content, f"manifest of {self._store.label}", media_type)
+            read = manifest_or_index(content, f"manifest of {self._store.label}", descriptor.media_type)
             if isinstance(read, ImageManifest):
-                return digest, read
-            inner = chosen(read, self._context.platform, self._store.label)
-            digest, media_type = inner.digest, inner.media_type
-            content = _text(self._store, inner, f"manifest {digest} of {self._store.label}")
+                return descriptor.digest, read
+            descriptor = chosen(read, self._context.platform, self._store.label)
+            content = _text(self._store, descriptor, f"manifest {descriptor.digest} of {self._store.label}")
         raise ImageError(f"{self._store.label} has indexes more than {_DEEPEST_INDEX} deep")
 
     def _expected(self, manifest: ImageManifest) -> tuple[str | None, ...]:
         """The digests of the unpacked layers; None for each if the configuration is not one of an image."""
+        label, count = self._store.label, len(manifest.layers)
         if not manifest.has_image_config:
-            return (None,) * len(manifest.layers)
-        what = f"configuration of {self._store.label}"
-        config = _text(self._store, manifest.config, what)
-        check_platform(config, self._context.platform, self._store.label)
-        found = diff_ids(config, what)
-        if len(found) != len(manifest.layers):
-            raise ImageError(f"{what} lists {len(found)} layers, and its manifest {len(manifest.layers)}")
-        return found
-
-
-def check_platform(config: bytes, platform: Platform, label: str) -> None:
-    made_for = config_platform(config, f"configuration of {label}")
-    if not fits(made_for, platform):
-        raise ImageError(f"{label} is for another platform: it has {made_for}, and this is {platform}")
+            return (None,) * count
+        config = _text(self._store, manifest.config, f"configuration of {label}")
+        return layer_digests(config, self._context.platform, label, count)
 
 
 def _text(store: BlobStore, descriptor: Descriptor, what: str) -> bytes:
@@ -173,7 +235,64 @@ def is_local(text: str) -> bool:
     return text.startswith((*LOCAL, *_PATHS)) or text in (".", "..") or text.endswith(_ARCHIVES)
 
 
-def local_path(text: str, base: Path, home: str | None) -> Path:
-    if text.startswith("~/") and home:
-        return Path(home, text[2:])
-    return base / text
+def _digest(rest: str, text: str) -> tuple[str, str | None]:
+    if not rest or rest != rest.strip():
+        raise UsageError(f"{text!r} is no image reference; {_EXAMPLE}")
+    if "@" not in rest:
+        return rest, None
+    rest, _, digest = rest.partition("@")
+    if not is_digest(digest):
+        raise UsageError(
+            f"{text!r} has a wrong digest {digest!r}; it is sha256: and 64, or sha512: and 128, of 0-9 and a-f"
+        )
+    return rest, digest
+
+
+def _tag(rest: str, text: str) -> tuple[str, str | None]:
+    # A colon before the last slash belongs to a port.
+    if rest.rfind(":") <= rest.rfind("/"):
+        return rest, None
+    rest, _, tag = rest.rpartition(":")
+    if not _TAG.fullmatch(tag):
+        raise UsageError(
+            f"{text!r} has a wrong tag {tag!r}; a tag is at most 128 letters, digits, '.', '_' and '-'"
+        )
+    return rest, tag
+
+
+def _registry(rest: str, text: str) -> tuple[str, str]:
+    host, slash, path = rest.partition("/")
+    if not slash or not (set(host) & set(".:[") or host == "localhost" or host != host.lower()):
+        host, path = "docker.io", rest
+    if not _is_host(host):
+        raise UsageError(
+            f"{text!r} has a wrong registry {host!r}; that is a host and perhaps a port; {_EXAMPLE}"
+        )
+    host = "docker.io" if host == "index.docker.io" else host
+    if host == "docker.io" and "/" not in path:
+        path = f"library/{path}"
+    return host, path
+
+
+def _is_host(text: str) -> bool:
+    match = _HOST.fullmatch(text)
+    if match is None or not 0 < int(match[1] or 1) < 65536:
+        return False
+    try:
+        return not text.startswith("[") or bool(IPv6Address(text[1:].partition("]")[0]))
+    except ValueError:
+        return False
+
+
+def _check_repository(repository: str, text: str) -> None:
+    if _REPOSITORY.fullmatch(repository) and len(repository) <= _LONGEST_REPOSITORY:
+        return
+    if _REPOSITORY.fullmatch(repository.lower()):
+        why = (
+            "only small letters are allowed"
+            if len(repository) <= _LONGEST_REPOSITORY
+            else f"at most {_LONGEST_REPOSITORY} characters are allowed"
+        )
+    else:
+        why = "its words are small letters and digits, joined by '.', '_' or '-'"
+    raise UsageError(f"{text!r} has a wrong image name {repository!r}: {why}; {_EXAMPLE}")

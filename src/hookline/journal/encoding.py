@@ -26,7 +26,7 @@ MASKED = "__masked__"
 
 
 class Encoding:
-    """How one journal writes what it is given."""
+    """The writing of one journal: its mask, its cap, and with or without payloads."""
 
     __slots__ = ("_names", "cap", "mask", "payloads")
 
@@ -98,7 +98,7 @@ class Encoding:
         """Field by field: words of our own stay, all that came from outside is masked and capped."""
         parts = [_word(_KIND[type(record)])]
         for name, value in zip(record._fields[1:], record[1:], strict=True):
-            parts.append(_TREATED.get(name, _as_it_is)(self, value))
+            parts.append(_TREATED[name](self, value) if name in _TREATED else _word(value))
         return f"[{','.join(parts)}]"
 
     def _payload(self, value: Any) -> str:
@@ -129,33 +129,20 @@ _QUIET_CALL = ("continue", None, None, None, "enforce", None, None, None, None, 
 _QUIET_OUTCOME = ("continue", *Decided._field_defaults.values())
 
 
-def _as_it_is(_encoding: Encoding, value: Any) -> str:
-    return _word(value)
-
-
 def _word(value: Any) -> str:
     return storable(dumped(value) or "null")
 
 
 _KIND: Mapping[type, str] = {Begun: "begin", Called: "call", Decided: "outcome", Ended: "end"}
 
+_TEXTS = ("name", "source", "hook", "reason", "error", "note", "tell_model", "tell_user")
+_PAYLOADS = ("payload", "about", "given", "changed", "output")
 # By name over all kinds of record; a name means the same in each.
 _TREATED: Mapping[str, Callable[[Encoding, Any], str]] = {
-    "name": Encoding.text_json,
-    "payload": Encoding._payload,  # pyright: ignore[reportPrivateUsage]
-    "about": Encoding._payload,  # pyright: ignore[reportPrivateUsage]
+    **dict.fromkeys(_TEXTS, Encoding.text_json),
+    **dict.fromkeys(_PAYLOADS, Encoding._payload),  # pyright: ignore[reportPrivateUsage]
     "declaration": Encoding._declaration,  # pyright: ignore[reportPrivateUsage]
-    "source": Encoding.text_json,
-    "hook": Encoding.text_json,
-    "reason": Encoding.text_json,
-    "given": Encoding._payload,  # pyright: ignore[reportPrivateUsage]
-    "changed": Encoding._payload,  # pyright: ignore[reportPrivateUsage]
-    "error": Encoding.text_json,
-    "note": Encoding.text_json,
-    "tell_model": Encoding.text_json,
-    "tell_user": Encoding.text_json,
     "reasons": Encoding._reasons,  # pyright: ignore[reportPrivateUsage]
-    "output": Encoding._payload,  # pyright: ignore[reportPrivateUsage]
 }
 
 

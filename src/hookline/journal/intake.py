@@ -249,19 +249,13 @@ class InnerScopes:
 
 def is_sound(record: Record) -> bool:
     """True if every field is of its kind: what is stored is shown to people together with the runs of others."""
-    return all(
-        _SHAPES.get(name, _is_anything)(value)
-        for name, value in zip(record._fields, cast("tuple[Any, ...]", record), strict=True)
-    )
+    values = zip(record._fields, cast("tuple[Any, ...]", record), strict=True)
+    return all(_SHAPES[name](value) for name, value in values if name in _SHAPES)
 
 
 def is_moment(value: Any) -> bool:
     """True if it is a time that has been, for a clock that may be a day ahead."""
     return _is_number(value) and 0 <= value <= time.time() + _FUTURE
-
-
-def _is_anything(_value: Any) -> bool:
-    return True
 
 
 def _is_id(value: Any) -> bool:
@@ -288,19 +282,11 @@ def _is_reasons(value: Any) -> bool:
 _SHAPES: Mapping[str, Callable[[Any], bool]] = {
     "scope_id": _is_id,
     "parent_id": lambda value: value is None or _is_id(value),
-    "name": _is_text,
     "at": is_moment,
     "about": lambda value: isinstance(value, dict),
-    "point": _is_text,
-    "hook": _is_text,
     "seconds": _is_number,
-    "reason": _is_text_or_none,
-    "mode": _is_text,
-    "error_kind": _is_text_or_none,
-    "error": _is_text_or_none,
-    "note": _is_text_or_none,
-    "tell_model": _is_text_or_none,
-    "tell_user": _is_text_or_none,
     "last": lambda value: isinstance(value, bool),
     "reasons": _is_reasons,
+    **dict.fromkeys(("name", "point", "hook", "mode"), _is_text),
+    **dict.fromkeys(("reason", "error_kind", "error", "note", "tell_model", "tell_user"), _is_text_or_none),
 }

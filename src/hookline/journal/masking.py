@@ -16,7 +16,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
-from hookline.secret_names import HIDDEN, KEYS, PLAIN_WORDS, WORDS, is_secret, secret_words
+from hookline.secret_names import HIDDEN, KEYS, PLAIN_WORDS, WORDS, is_secret, lazy_pattern, secret_words
 
 SHORTEST = 6
 """A known secret shorter than this is not looked for; it would be found in half of all words."""
@@ -38,7 +38,7 @@ class Mask:
         self._values: re.Pattern[str] | None = None
 
     def suspects(self, text: str) -> bool:
-        """Whether a JSON text may hold a secret; False is certain."""
+        """True if a JSON text may hold a secret; False is certain."""
         for hint in self._hints:
             if hint in text:
                 return True
@@ -126,7 +126,7 @@ class Mask:
             before = item
         return shown
 
-    def _hidden(self, value: Any, rule: _Rule, trail: tuple[int, ...]) -> Any:
+    def _hidden(self, value: Any, rule: _SecretName, trail: tuple[int, ...]) -> Any:
         """The value of a name that is a secret's; what can be no secret stays."""
         if value is None or isinstance(value, bool) or _is_reference(value):
             return self._walked(value, trail)
@@ -188,64 +188,47 @@ def cut(text: str, cap: int) -> str:
     return f"{_head(text, cap)} ... (cut, {size} bytes)"
 
 
-class _Rule(NamedTuple):
-    """What holds for a name: whether numbers stay (counts), and also lists and texts of numbers (plural)."""
+class _SecretName(NamedTuple):
+    """The name of a secret. Under some numbers stay (`counts`), and also lists and texts of numbers (`plural`)."""
 
     counts: bool
     plural: bool
 
 
-class _Later:
-    """A pattern that is compiled when it is first asked: most texts need none, and starting must be quick."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __getattr__(self, name: str) -> Any:
-        compiled = re.compile(self._text)
-        for each in ("findall", "fullmatch", "match", "search", "sub"):
-            setattr(self, each, getattr(compiled, each))
-        return getattr(compiled, name)
-
-
-def _later(text: str) -> re.Pattern[str]:
-    return cast("re.Pattern[str]", _Later(text))
-
-
 # A number behind a JSON key that ends in tokens, or in tokens_used, is a count.
-_SOME_TOKEN = _later(r'token(?!s?(?:_[a-z]{1,20}){0,2}":(?:[\d-]|null))')
-_SOME_KEY = _later(KEYS)
-_MENTIONED = _later(rf"{WORDS}|bearer")
+_SOME_TOKEN = lazy_pattern(r'token(?!s?(?:_[a-z]{1,20}){0,2}":(?:[\d-]|null))')
+_SOME_KEY = lazy_pattern(KEYS)
+_MENTIONED = lazy_pattern(rf"{WORDS}|bearer")
 _PLAIN = (*PLAIN_WORDS, "bearer")
 
-_REFERENCE = _later(r"\$\w+|\$\{\w+\}|\$\(\w+\)|\{\{[\w\s.-]*\}\}|\*+")
+_REFERENCE = lazy_pattern(r"\$\w+|\$\{\w+\}|\$\(\w+\)|\{\{[\w\s.-]*\}\}|\*+")
 _REFERENCE_KEYS = frozenset(
     {"valueFrom", "secretKeyRef", "configMapKeyRef", "fieldRef", "secretRef", "ref", "env"}
 )
-_SPELLED_ALIKE = _later(r"[ !#-.0-\[\]-~]+")
+_SPELLED_ALIKE = lazy_pattern(r"[ !#-.0-\[\]-~]+")
 _SHORTEST_HINT = 4
-_COUNT = _later(r"\d[\d.,_]{0,14}[kKmM]?")
-_A_NAME = _later(r"-{0,2}[A-Za-z_][\w.-]{0,60}")
+_COUNT = lazy_pattern(r"\d[\d.,_]{0,14}[kKmM]?")
+_A_NAME = lazy_pattern(r"-{0,2}[A-Za-z_][\w.-]{0,60}")
 
 # Each starts at the word itself and is bounded, so that a long text takes time in proportion to its length.
-_ASSIGNED = _later(
+_ASSIGNED = lazy_pattern(
     rf"((?:{WORDS})[\w.-]{{0,60}})(?:\\{{0,7}}[\"'])?\]?[ \t]{{0,4}}(?:=>|:=|==?|:)[ \t]{{0,4}}"
     r"(?:(?:bearer|basic|token|apikey|negotiate)[ \t]{1,4})?"
 )
-_FLAGGED = _later(rf"--(?:[\w-]{{0,40}}?)((?:{WORDS})[\w-]{{0,40}})[ \t]{{1,4}}(?!-)")
-_BEARER = _later(r"(bearer)[ \t]{1,4}(?=[\w.~+/=-]{16})")
-_QUOTE = _later(r"(\\{0,7})([\"'])")
-_WORD = _later(r"(?:[^\s\"'&;\\]|\\(?![\"'nrt\\]))+")
-_LINE = _later(r"(?:[^\r\n\"'\\]|\\(?![\"'nrt\\]))+")
+_FLAGGED = lazy_pattern(rf"--(?:[\w-]{{0,40}}?)((?:{WORDS})[\w-]{{0,40}})[ \t]{{1,4}}(?!-)")
+_BEARER = lazy_pattern(r"(bearer)[ \t]{1,4}(?=[\w.~+/=-]{16})")
+_QUOTE = lazy_pattern(r"(\\{0,7})([\"'])")
+_WORD = lazy_pattern(r"(?:[^\s\"'&;\\]|\\(?![\"'nrt\\]))+")
+_LINE = lazy_pattern(r"(?:[^\r\n\"'\\]|\\(?![\"'nrt\\]))+")
 _WHOLE_LINES = ("authorization", "cookie")
 
 
 @lru_cache(maxsize=2048)
-def _rule(name: str) -> _Rule | None:
+def _rule(name: str) -> _SecretName | None:
     if not is_secret(name):
         return None
     counts = secret_words(name) == {"token"}
-    return _Rule(counts, counts and "tokens" in name.lower())
+    return _SecretName(counts, counts and "tokens" in name.lower())
 
 
 def _is_reference(value: Any) -> bool:
@@ -290,7 +273,7 @@ def _value_span(text: str, start: int, name: str) -> tuple[int, int]:
 
 
 def _closing(text: str, start: int, quote: str, escapes: int) -> int:
-    """Where a quoted value ends: at the same quote with no more backslashes than the opening one had."""
+    """The end of a quoted value: at the same quote with no more backslashes than the opening one had."""
     at = start
     while (at := text.find(quote, at)) >= 0:
         slashes = at
@@ -329,7 +312,7 @@ def _spellings(secret: str) -> set[str]:
 
 
 def _hints(secret: str) -> set[str]:
-    """What to look for first: one part that every spelling has in it, where there is one."""
+    """The texts to look for first: one part that every spelling has in it, where there is one."""
     core = max(_SPELLED_ALIKE.findall(secret), key=len, default="")
     return {core} if len(core) >= _SHORTEST_HINT else _spellings(secret)
 

@@ -1,12 +1,15 @@
 """After a crash: runs of dead processes are found, claimed and ended, by the next start that finds them.
 
-Each system hands over what it does to one of its own runs; what is common is here.
+A run is held by its owner: the machine's boot, the process and when that process started. Each system hands over what
+it does to one of its own runs; what is common is here.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from hookline.engine.context import Facts
@@ -17,15 +20,30 @@ from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Scope, Status
 from hookline.engine.record import THERE, Begun, Ended, Journal, Owner, Record, RunRow
 from hookline.errors import HooklineError
-from hookline.journal.owner import alive
 
 LOST = "lost: the process that held this run is gone"
 AGAIN = f"{LOST}; its end hooks had begun, and were run again"
+_PROC = Path("/proc")
 _RUN_AGAIN = frozenset({Scope.RUN, Scope.WORKSPACE})
 _ELSEWHERE = frozenset({"symphony", "sympozium"})
 """Formats whose own programs end what was left of their runs."""
 
 IsMine = Callable[[RunRow, Sequence[Record]], bool]
+
+
+def owner() -> Owner:
+    """This process, as the one that holds a run."""
+    pid = os.getpid()
+    return Owner(_boot_id(), pid, _started(pid) or "")
+
+
+def alive(owner: Owner) -> bool:
+    """True if that very process still runs; its pid may have been given out again since."""
+    if owner.boot_id != _boot_id():
+        return False
+    if not owner.started:
+        return _answers(owner.pid)
+    return _started(owner.pid) == owner.started
 
 
 def lost_end(begun: Begun, why: str) -> Ended:
@@ -135,3 +153,31 @@ async def _ended(recorder: Recorder, item: Owed, hooks: tuple[Hook, ...]) -> int
     why = AGAIN if item.again else LOST
     await scope.leave({"error": why}, Status.LOST, error=why)
     return len(pipeline.at(f"{begun.scope}.end"))
+
+
+def _boot_id() -> str:
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str | None:
+    """In clock ticks since boot; None where there is no such process, or only its corpse."""
+    try:
+        stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    # The name stands in parentheses and may hold spaces and parentheses itself.
+    rest = stat.rpartition(")")[2].split()
+    return None if rest[0] in "ZXx" else rest[19]
+
+
+def _answers(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # somebody else's
+    return True

@@ -7,14 +7,13 @@ never waits for a lock here: a write tries again from the event loop, so a busy 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from hookline import files
 from hookline.engine.point import Scope, Status
 from hookline.engine.record import (
     Begun,
@@ -29,43 +28,34 @@ from hookline.engine.record import (
     VerdictKind,
 )
 from hookline.errors import JournalError
+from hookline.journal.database import IN_MEMORY, Database, is_busy, sqlite3, transaction
 from hookline.journal.encoding import CAP, Encoding, decoded, decoded_question
 from hookline.journal.masking import Mask
-from hookline.journal.schema import migrate
 
 if TYPE_CHECKING:
     import asyncio
-    import sqlite3
-else:
-    try:
-        # The same without its adapters for dates, which take longer to load than a journal to open.
-        import _sqlite3 as sqlite3
-    except ImportError:
-        import sqlite3
 
 KEEP_DAYS = 30.0
 KEEP_BYTES = 512 * 1024 * 1024
 KEEP_BYTES_OPERATOR = 128 * 1024 * 1024
-"""Of an operator, which keeps its journal in its pod."""
+"""For an operator, which keeps its journal in its pod."""
 LAG = 0.05
 """Seconds that a note may wait for others to be stored with."""
 
 _PATIENCE = 10.0
-_DAY = 86400.0
-_PRUNE_SECONDS = 0.5
 
-_clock = time.monotonic
-_T = TypeVar("_T")
+_Row = tuple[str, float, int, str]
+_Statement = tuple[str, tuple[Any, ...]]
 
 
 class _Batch:
-    """What is to be committed next: rows of (run, time, calls, text), and statements that go with them."""
+    """The next commit: rows of (run, time, calls, text), and statements that go with them."""
 
     __slots__ = ("rows", "statements")
 
     def __init__(self) -> None:
-        self.rows: list[tuple[str, float, int, str]] = []
-        self.statements: list[tuple[str, tuple[Any, ...]]] = []
+        self.rows: list[_Row] = []
+        self.statements: list[_Statement] = []
 
 
 class SqliteJournal:
@@ -84,42 +74,33 @@ class SqliteJournal:
     ) -> None:
         self.path = Path(path)
         self._encoding = Encoding(Mask(secrets), payloads=payloads, cap=cap)
-        self._patience = patience
         self._batch = _Batch()
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failing = False
-        self._closed = False
         # Scopes that began inside another one; their end is not the end of a run.
         self._inner: set[tuple[str, str]] = set()
-        self._db = self._opened()
+        self._database = Database(self.path, patience)
+        self._db = self._database.connection
         try:
-            self._tidy(keep_days, keep_bytes)
+            self._database.prune_daily(keep_days, keep_bytes)
         except BaseException:
-            self._db.close()
+            self._database.close()
             raise
 
     async def write(self, record: Begun | Ended) -> None:
-        row = (record.run_id, record.at, 0, self._encoding.record(record))
-        statements = self._begin(record) if isinstance(record, Begun) else self._end(record)
-        await self._stored(row, statements)
+        await self._stored(self._row(record), self._statements(record))
 
     def put(self, *records: Record) -> None:
         """`write` and `note` at once, for who has no event loop: where the file is busy, the caller waits."""
         for record in records:
-            called = 1 if record.__class__ is Called else 0
-            self._batch.rows.append((record.run_id, record.at, called, self._encoding.record(record)))
-            if isinstance(record, Begun):
-                self._batch.statements += self._begin(record)
-            elif isinstance(record, Ended):
-                self._batch.statements += self._end(record)
+            self._batch.rows.append(self._row(record))
+            self._batch.statements += self._statements(record)
         self.flush()
 
     def note(self, record: Called | Decided) -> None:
-        if self._closed:
-            raise self._closed_error()
-        called = 1 if record.__class__ is Called else 0
-        self._batch.rows.append((record.run_id, record.at, called, self._encoding.record(record)))
+        self._database.check_open()
+        self._batch.rows.append(self._row(record))
         # Not imported above, for it is slow to load; where nobody has, no loop runs.
         loops = sys.modules.get("asyncio")
         try:
@@ -142,7 +123,7 @@ class SqliteJournal:
     def answer(self, question_id: str, verdict: Verdict) -> bool:
         text, by, rewrite = self._encoding.verdict(verdict)
         said = (VerdictKind(verdict.kind).value, text, by, rewrite, time.time(), question_id)
-        return self._patiently(lambda: self._db.execute(_ANSWER, said).rowcount) == 1
+        return self._database.patiently(lambda: self._db.execute(_ANSWER, said).rowcount) == 1
 
     def question(self, question_id: str) -> Question | None:
         found = self._all(f"{_QUESTIONS} WHERE id = ?", question_id)
@@ -171,19 +152,21 @@ class SqliteJournal:
         return [_run(row) for row in self._all(f"{_RUNS} WHERE ended IS NULL ORDER BY began")]
 
     def claim(self, run_id: str, old: Owner, new: Owner) -> bool:
-        return self._patiently(lambda: self._db.execute(_CLAIM_RUN, (*new, run_id, *old)).rowcount) == 1
+        return (
+            self._database.patiently(lambda: self._db.execute(_CLAIM_RUN, (*new, run_id, *old)).rowcount) == 1
+        )
 
     def prune(self, *, keep_days: float, keep_bytes: int) -> int:
         self.flush()
-        gone, _ = self._pruned(keep_days, keep_bytes)
+        gone, _ = self._database.prune(keep_days, keep_bytes)
         return gone
 
     def flush(self) -> None:
         """Commit what was noted; unlike a timed flush this waits, and raises."""
-        self._patiently(self._commit)
+        self._database.patiently(self._commit)
 
     def close(self) -> None:
-        if self._closed:
+        if self._database.closed:
             return
         try:
             self.flush()
@@ -193,54 +176,29 @@ class SqliteJournal:
                 f"{exc} ({lost} {'record' if lost == 1 else 'records'} could not be stored)"
             ) from exc
         finally:
-            self._closed = True
             if self._timer is not None:
                 self._timer.cancel()
-            self._db.close()
+            self._database.close()
 
-    def _opened(self) -> sqlite3.Connection:
-        try:
-            files.private_folder(self.path.parent)
-            # Made here and not by SQLite, which would let everybody read it.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        except OSError as exc:
-            raise JournalError(
-                f"{self.path}: {exc.strerror}; it must be a file that you may write, in a folder that you may write"
-                " (HOOKLINE_HOME names another folder)"
-            ) from exc
-        try:
-            db = sqlite3.connect(self.path, isolation_level=None, timeout=0)
-        except sqlite3.Error as exc:
-            raise self._error(exc) from exc
-        try:
-            self._patiently(lambda: _prepare(db))
-            self._patiently(lambda: migrate(db, self.path))
-        except BaseException:
-            db.close()
-            raise
-        return db
+    def _row(self, record: Record) -> _Row:
+        calls = 1 if record.__class__ is Called else 0
+        return record.run_id, record.at, calls, self._encoding.record(record)
 
-    def _begin(self, record: Begun) -> list[tuple[str, tuple[Any, ...]]]:
+    def _statements(self, record: Record) -> list[_Statement]:
+        if isinstance(record, Begun):
+            return self._begin(record)
+        return self._end(record) if isinstance(record, Ended) else []
+
+    def _begin(self, record: Begun) -> list[_Statement]:
         if record.scope is not Scope.RUN and record.parent_id is not None:
             self._inner.add((record.run_id, record.scope_id))
             return []
-        text = self._encoding.text
-        boot_id, pid, started = record.owner or (None, None, None)
-        name, source = text(record.name), text(record.source)
-        row = (
-            record.run_id,
-            record.scope_id,
-            record.scope.value,
-            name,
-            record.at,
-            source,
-            boot_id,
-            pid,
-            started,
-        )
+        name, source = self._encoding.text(record.name), self._encoding.text(record.source)
+        owner = record.owner or (None, None, None)
+        row = (record.run_id, record.scope_id, record.scope.value, name, record.at, source, *owner)
         return [(_BEGIN_RUN, row)]
 
-    def _end(self, record: Ended) -> list[tuple[str, tuple[Any, ...]]]:
+    def _end(self, record: Ended) -> list[_Statement]:
         key = (record.run_id, record.scope_id)
         if key in self._inner:
             self._inner.discard(key)
@@ -249,12 +207,9 @@ class SqliteJournal:
         ended = (record.at, record.status.value, error, record.run_id, record.scope_id)
         return [(_END_RUN, ended), (_FORGET_REWRITES, (record.run_id, record.scope_id))]
 
-    async def _stored(
-        self, row: tuple[str, float, int, str] | None, statements: list[tuple[str, tuple[Any, ...]]]
-    ) -> None:
+    async def _stored(self, row: _Row | None, statements: list[_Statement]) -> None:
         """Commit this with all that is pending before it; where the file is busy, without holding up the loop."""
-        if self._closed:
-            raise self._closed_error()
+        self._database.check_open()
         batch = self._batch
         if row is not None:
             batch.rows.append(row)
@@ -280,9 +235,9 @@ class SqliteJournal:
             try:
                 self._commit()
             except sqlite3.Error as exc:
-                deadline = deadline or _clock() + self._patience
-                if not _is_busy(exc) or _clock() >= deadline:
-                    raise self._error(exc) from exc
+                deadline = deadline or time.monotonic() + self._database.patience
+                if not is_busy(exc) or time.monotonic() >= deadline:
+                    raise self._database.error(exc) from exc
             else:
                 return
             await asyncio.sleep(pause)
@@ -299,20 +254,14 @@ class SqliteJournal:
                 db.execute(_RECORD, _joined(rows))
                 self._done()
                 return
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            by_run: dict[str, list[tuple[str, float, int, str]]] = {}
+        with transaction(db):
+            by_run: dict[str, list[_Row]] = {}
             for row in rows:
                 by_run.setdefault(row[0], []).append(row)
             for of_run in by_run.values():
                 db.execute(_RECORD, _joined(of_run))
             for statement, values in batch.statements:
                 db.execute(statement, values)
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
         self._done()
 
     def _done(self) -> None:
@@ -321,7 +270,7 @@ class SqliteJournal:
 
     def _flush_in_time(self) -> None:
         self._timer = None
-        if self._closed or self._flush_now() or self._loop is None:
+        if self._database.closed or self._flush_now() or self._loop is None:
             return
         self._timer = self._loop.call_later(LAG, self._flush_in_time)
 
@@ -334,98 +283,27 @@ class SqliteJournal:
                 import logging
 
                 log = logging.getLogger(__name__)
-                log.warning("%s; %s records wait, trying again", self._error(exc), len(self._batch.rows))
+                log.warning(
+                    "%s; %s records wait, trying again", self._database.error(exc), len(self._batch.rows)
+                )
             self._failing = True
             return False
         return True
 
-    def _patiently(self, act: Callable[[], _T]) -> _T:
-        """For what is not async: waits for other processes, holding up the caller."""
-        if self._closed:
-            raise self._closed_error()
-        deadline = _clock() + self._patience
-        while True:
-            try:
-                return act()
-            except sqlite3.Error as exc:
-                if not _is_busy(exc) or _clock() >= deadline:
-                    raise self._error(exc) from exc
-            time.sleep(0.005)
-
     def _all(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         if self._batch.rows or self._batch.statements:
             self.flush()
-        return self._patiently(lambda: self._db.execute(query, values).fetchall())
+        return self._database.patiently(lambda: self._db.execute(query, values).fetchall())
 
-    def _tidy(self, keep_days: float, keep_bytes: int) -> None:
-        """Prune at most once a day, and only for a moment; what is left then is for the next opening."""
-        now = time.time()
-        try:
-            claimed = self._db.execute(_CLAIM, (now, now - _DAY)).rowcount
-            if not claimed:
-                return
-            _, finished = self._pruned(keep_days, keep_bytes, within=_PRUNE_SECONDS)
-            if not finished:
-                self._db.execute(_CLAIM, (0.0, now))
-        except sqlite3.Error as exc:
-            if not _is_busy(exc):
-                raise self._error(exc) from exc
 
-    def _pruned(self, keep_days: float, keep_bytes: int, within: float | None = None) -> tuple[int, bool]:
-        """How many runs went, and whether that was all. With a limit it does not wait for others either."""
-        attempt = self._patiently if within is None else _at_once
-        deadline = None if within is None else _clock() + within
-        now = time.time()
-        gone = 0
-        finished = True
-        for run_id, ended in attempt(lambda: self._db.execute(_OLDEST_FINISHED, (now - _DAY,)).fetchall()):
-            if ended >= now - keep_days * _DAY and attempt(self._live_bytes) <= keep_bytes:
-                break
-            if deadline is not None and _clock() >= deadline:
-                finished = False
-                break
-            attempt(lambda run_id=run_id: self._drop(run_id))
-            gone += 1
-        if gone:
-            attempt(self._shrink)
-        return gone, finished
+class MemoryJournal(SqliteJournal):
+    """Keeps its records in this process only, masked and capped as in a file; for tests, and for runs without a file.
 
-    def _drop(self, run_id: str) -> None:
-        db = self._db
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            for table in ("record", "question", "run"):
-                db.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
+    It need not be closed."""
 
-    def _live_bytes(self) -> int:
-        names = ("page_count", "freelist_count", "page_size")
-        pages, free, size = (self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
-        return (pages - free) * size
-
-    def _shrink(self) -> None:
-        db = self._db
-        # A few pages at a time, so that others can write in between.
-        while db.execute("PRAGMA freelist_count").fetchone()[0] > 0:
-            before = db.execute("PRAGMA page_count").fetchone()[0]
-            db.execute("PRAGMA incremental_vacuum(1000)").fetchall()
-            if db.execute("PRAGMA page_count").fetchone()[0] == before:
-                # Made without incremental vacuum, by hand or by another program.
-                db.execute("VACUUM")
-                break
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-
-    def _closed_error(self) -> JournalError:
-        return JournalError(f"{self.path} is closed already")
-
-    def _error(self, exc: sqlite3.Error) -> JournalError:
-        code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
-        advice = _ADVICE.get(code, "{path}: the journal could not be used: {exc}")
-        return JournalError(advice.format(path=self.path, exc=exc, patience=self._patience))
+    def __init__(self, *, secrets: Iterable[str] = (), payloads: bool = True, cap: int = CAP) -> None:
+        super().__init__(IN_MEMORY, secrets=secrets, payloads=payloads, cap=cap)
+        weakref.finalize(self, self._database.close)
 
 
 _RECORD = "INSERT INTO record (run_id, at, calls, body) VALUES (?, ?, ?, ?)"
@@ -462,49 +340,9 @@ _ANSWER = """
     UPDATE question SET verdict = ?, text = ?, said_by = ?, rewrite = ?, answered = ?
     WHERE id = ? AND verdict IS NULL
 """
-_CLAIM = "UPDATE chore SET done = ? WHERE name = 'prune' AND done <= ?"
-# Records of which no beginning was ever written belong to no run, and are finished when they are a day old.
-_OLDEST_FINISHED = """
-    SELECT run_id, ended AS last FROM run WHERE ended IS NOT NULL
-    UNION ALL
-    SELECT run_id, max(at) AS last FROM record
-    WHERE run_id NOT IN (SELECT run_id FROM run)
-        AND run_id NOT IN (SELECT run_id FROM question WHERE verdict IS NULL)
-    GROUP BY run_id HAVING max(at) < ?
-    ORDER BY last
-"""
-_ADVICE = {
-    sqlite3.SQLITE_BUSY: "{path} is locked by another process for more than {patience:g} s; end that process or wait",
-    sqlite3.SQLITE_LOCKED: "{path} is locked by another process for more than {patience:g} s; end that process or wait",
-    sqlite3.SQLITE_READONLY: "{path} cannot be written ({exc}); make the file and its folder writable for you,"
-    " or set HOOKLINE_HOME to another folder",
-    sqlite3.SQLITE_PERM: "{path} may not be used ({exc}); make the file and its folder writable for you",
-    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened ({exc}); it must be a file, in a folder that you may write",
-    sqlite3.SQLITE_FULL: "{path} cannot grow ({exc}); free some space, or run `hookline prune`",
-    sqlite3.SQLITE_NOTADB: "{path} is not a journal ({exc}); move it away, or set HOOKLINE_HOME to another folder",
-    sqlite3.SQLITE_CORRUPT: "{path} is damaged ({exc}); move it away together with its -wal and -shm files,"
-    " and a new one is made",
-    sqlite3.SQLITE_IOERR: "{path} could not be read or written ({exc}); look at the disk it is on",
-}
 
 
-def _prepare(db: sqlite3.Connection) -> None:
-    if db.execute("PRAGMA page_count").fetchone()[0] == 0:
-        # Only has an effect in a file that is still empty, and before anything else is said to it.
-        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    db.execute("PRAGMA journal_mode = WAL").fetchall()
-    db.execute("PRAGMA synchronous = NORMAL")
-
-
-def _at_once(act: Callable[[], _T]) -> _T:
-    return act()
-
-
-def _is_busy(exc: sqlite3.Error) -> bool:
-    return getattr(exc, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def _joined(rows: list[tuple[str, float, int, str]]) -> tuple[str, float, int, str]:
+def _joined(rows: list[_Row]) -> _Row:
     run_id, at, calls, text = rows[-1]
     if len(rows) == 1:
         return run_id, at, calls, f"[{text}]"
@@ -512,32 +350,17 @@ def _joined(rows: list[tuple[str, float, int, str]]) -> tuple[str, float, int, s
 
 
 def _run(row: tuple[Any, ...]) -> RunRow:
-    run_id, name, began, ended, status, error, source, boot_id, pid, started, calls = row
-    return RunRow(
-        run_id=run_id,
-        name=name,
-        began=began,
-        ended=ended,
-        status=None if status is None else Status(status),
-        error=error,
-        source=source,
-        owner=None if pid is None else Owner(boot_id, pid, started),
-        calls=calls,
-    )
+    run_id, name, began, ended, word, error, source, boot_id, pid, started, calls = row
+    status = None if word is None else Status(word)
+    owner = None if pid is None else Owner(boot_id, pid, started)
+    return RunRow(run_id, name, began, ended, status, error, source, owner, calls)
 
 
 def _question(row: tuple[Any, ...]) -> Question:
     id, run_id, scope_id, asked, body, kind, text, by, rewrite = row
     point, tool, reasons, value = decoded_question(body)
-    return Question(
-        id=id,
-        run_id=run_id,
-        scope_id=scope_id,
-        point=point,
-        tool=tool,
-        reasons=reasons,
-        value=value,
-        asked=asked,
-        verdict=kind
-        and Verdict(VerdictKind(kind), text, None if rewrite is None else json.loads(rewrite), by),
-    )
+    verdict = None
+    if kind is not None:
+        new = None if rewrite is None else json.loads(rewrite)
+        verdict = Verdict(VerdictKind(kind), text, new, by)
+    return Question(id, run_id, scope_id, point, tool, reasons, value, asked, verdict)

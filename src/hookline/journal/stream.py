@@ -102,7 +102,7 @@ class LineReader:
 
 
 def split_line(line: str) -> tuple[str, str | None]:
-    """What others printed in a line, and our part of it with its mark; None where it has none."""
+    """The part of a line that others printed, and ours with its mark; None where it has none."""
     # The last one: somebody may have begun the line who did not end it.
     at = line.rfind(MARK)
     if at < 0 or not _OURS.match(line, at):
@@ -111,7 +111,7 @@ def split_line(line: str) -> tuple[str, str | None]:
 
 
 def split_text(text: str) -> tuple[str, list[str]]:
-    """What a process printed without our lines, and those."""
+    """The output of a process without our lines, and those."""
     if not _OURS.search(text):
         return text, []
     printed: list[str] = []

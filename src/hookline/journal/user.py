@@ -1,4 +1,4 @@
-"""The user's journal, as the commands open it, and the first record of an event that a foreign agent tells of.
+"""The user's journal, where it is and as the commands open it; and the first record of an event that a foreign agent tells of.
 
 Light to import, for `hookline answer` is on every call's way.
 """
@@ -7,19 +7,35 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookline.engine.point import Point, Scope
 from hookline.engine.record import Begun
-from hookline.journal.home import default_path
 from hookline.journal.masking import storable
 from hookline.journal.sqlite import SqliteJournal
 from hookline.secret_names import secrets_in
 
 if TYPE_CHECKING:
     from hookline.engine.context import Facts
+
+
+def default_path(environ: Mapping[str, str]) -> Path:
+    """The journal in `$HOOKLINE_HOME`, else in hookline's folder in the user's state folder (`$XDG_STATE_HOME`)."""
+    home = environ.get("HOOKLINE_HOME")
+    folder = Path(home).expanduser() if home else xdg_folder(environ, "XDG_STATE_HOME", ".local/state")
+    return folder / "journal.db"
+
+
+def xdg_folder(environ: Mapping[str, str], variable: str, default: str) -> Path:
+    """hookline's folder in one of the user's folders; `default` is that folder's place in the home folder."""
+    folder = environ.get(variable, "")
+    if Path(folder).is_absolute():  # what is not, the XDG rules say to ignore
+        return Path(folder) / "hookline"
+    user = environ.get("HOME")
+    return (Path(user) if user else Path.home()) / default / "hookline"
 
 
 def opened_journal(secrets: Iterable[str] = ()) -> SqliteJournal:
@@ -31,14 +47,9 @@ def opened_journal(secrets: Iterable[str] = ()) -> SqliteJournal:
     )
 
 
-@contextmanager
-def open_journal(secrets: Iterable[str] = ()) -> Generator[SqliteJournal]:
-    """The same, closed at the end."""
-    journal = opened_journal(secrets)
-    try:
-        yield journal
-    finally:
-        journal.close()
+def open_journal(secrets: Iterable[str] = ()) -> closing[SqliteJournal]:
+    """The same, closed at the end of a `with`."""
+    return closing(opened_journal(secrets))
 
 
 def begun(facts: Facts, event: str, caller: str, payload: Any) -> Begun:

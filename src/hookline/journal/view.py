@@ -16,21 +16,15 @@ from hookline.engine.record import Begun, Called, Decided, Ended, Record
 from hookline.engine.result import HookAction
 from hookline.journal.masking import Mask
 
-_PAST = {
-    HookAction.ALLOW: "allowed",
-    HookAction.ANSWER: "answered in its place",
-    HookAction.ASK: "asks",
-    HookAction.BLOCK: "blocked",
-    HookAction.FAIL: "failed the run",
-    HookAction.SKIP: "skipped the run",
-}
-_STYLE = {
-    HookAction.ALLOW: "green",
-    HookAction.ANSWER: "yellow",
-    HookAction.ASK: "yellow",
-    HookAction.BLOCK: "red",
-    HookAction.FAIL: "bold red",
-    HookAction.SKIP: "yellow",
+# What a hook did, and the style of the line that says so.
+_SAID = {
+    HookAction.CONTINUE: ("", "dim"),
+    HookAction.ALLOW: ("allowed", "green"),
+    HookAction.ANSWER: ("answered in its place", "yellow"),
+    HookAction.ASK: ("asks", "yellow"),
+    HookAction.BLOCK: ("blocked", "red"),
+    HookAction.FAIL: ("failed the run", "bold red"),
+    HookAction.SKIP: ("skipped the run", "yellow"),
 }
 _SHOWN = {Scope.RUN: "input", Scope.AGENT: "input", Scope.TOOL: None}
 _QUIET = frozenset({Scope.SESSION, Scope.STEP, Scope.MODEL})
@@ -97,20 +91,21 @@ class Tree:
                 yield from self._wrapped(depth + 1, f"{label}: {self._mask.text(text)}", "cyan")
 
     def _said(self, record: Called) -> tuple[str, str, bool]:
-        """What a hook said, how it looks, and whether every word of it matters."""
+        """The words of a hook, their style, and True if every one of them matters."""
+        past, style = _SAID[record.action]
         if record.error is not None:
-            follows = "" if record.action is HookAction.CONTINUE else f", so it {_PAST[record.action]}"
+            follows = "" if record.action is HookAction.CONTINUE else f", so it {past}"
             return f"  broke: {self._mask.text(record.error)}{follows}", "bold magenta", True
         note = f"  ({record.note})" if record.note else ""
         if record.action is not HookAction.CONTINUE:
             reason = f": {self._mask.text(record.reason)}" if record.reason else ""
             observes = record.mode == Mode.OBSERVE
-            verb = str(record.action) if observes else _PAST[record.action]
-            return f"  {verb}{reason}{note}", "yellow" if observes else _STYLE[record.action], True
+            verb = str(record.action) if observes else past
+            return f"  {verb}{reason}{note}", "yellow" if observes else style, True
         if record.changed is not None:
             what = "input" if str(record.point).endswith("start") else "output"
             return f"  changed the {what}: {self._short(record.changed)}{note}", "yellow", False
-        return note, "yellow" if note else "dim", True
+        return note, "yellow" if note else style, True
 
     def _ended(self, record: Ended) -> Iterator[Line]:
         begun = self._began.pop(record.scope_id, None)
@@ -144,7 +139,6 @@ class Tree:
             subsequent_indent=f"{indent}       ",
             break_long_words=False,
             break_on_hyphens=False,
-            drop_whitespace=True,
         ):
             yield Line(line, style)
 

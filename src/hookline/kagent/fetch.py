@@ -69,8 +69,7 @@ async def hooks_folder(
         yield environ.get(VARIABLE) or FOLDER, []
         return
     from hookline.images.cache import default_folder
-    from hookline.images.fetch import fetch
-    from hookline.images.links import shown
+    from hookline.images.fetch import fetch, shown
 
     images = await fetch(
         refs,

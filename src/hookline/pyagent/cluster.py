@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hookline.engine.record import THERE, Begun, Journal, Owner, Record, RunRow
 from hookline.errors import FileError, HooklineError, UsageError
-from hookline.journal.home import default_path
 from hookline.journal.intake import Intake, OnceJournal
 from hookline.journal.masking import Mask
-from hookline.journal.owner import alive, owner
-from hookline.journal.recovery import is_abandoned, lost_ends
-from hookline.journal.user import open_journal
+from hookline.journal.recovery import alive, is_abandoned, lost_ends, owner
+from hookline.journal.user import default_path, open_journal
 from hookline.kube.connect import Target, connected
 from hookline.options import KUBERNETES, RunOptions
 from hookline.pyagent.run import RESULT

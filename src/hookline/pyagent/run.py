@@ -14,8 +14,7 @@ from hookline.engine.record import Journal, Record
 from hookline.errors import Skipped, UsageError
 from hookline.hookfile.attach import hooks_of
 from hookline.journal.masking import Mask
-from hookline.journal.owner import owner
-from hookline.journal.recovery import recover
+from hookline.journal.recovery import owner, recover
 from hookline.journal.stream import Sender
 from hookline.journal.user import open_journal
 from hookline.options import RunOptions

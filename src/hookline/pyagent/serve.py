@@ -18,7 +18,7 @@ from hookline.errors import UsageError
 from hookline.hookfile.attach import hooks_of
 from hookline.journal.encoding import Encoding, decoded
 from hookline.journal.masking import Mask
-from hookline.journal.owner import owner
+from hookline.journal.recovery import owner
 from hookline.journal.stream import SERVING, Sender
 from hookline.journal.user import open_journal
 from hookline.options import ServeOptions

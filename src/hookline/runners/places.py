@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hookline.errors import UsageError
-from hookline.journal.home import default_path
+from hookline.journal.user import default_path
 from hookline.options import KUBERNETES
 from hookline.runners import Capabilities, Mount, Runner
 from hookline.runners.container import CAPABILITIES as IN_CONTAINERS

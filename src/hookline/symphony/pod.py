@@ -22,10 +22,10 @@ from hookline.engine.pipeline import Recorder
 from hookline.engine.record import Begun, Called, Decided, Ended, RunRow
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.hookfile.attach import hooks_of
-from hookline.journal.home import default_path
 from hookline.journal.masking import Mask
 from hookline.journal.sqlite import SqliteJournal
 from hookline.journal.stream import Sender
+from hookline.journal.user import default_path
 from hookline.options import flag, option
 from hookline.runners.local import LocalRunner
 from hookline.secret_names import secrets_in

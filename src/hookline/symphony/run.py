@@ -26,10 +26,9 @@ from hookline.engine.record import Record
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import Skipped, UsageError
 from hookline.hookfile.attach import hooks_of
-from hookline.journal.home import default_path
 from hookline.journal.masking import Mask
-from hookline.journal.owner import owner
-from hookline.journal.user import open_journal
+from hookline.journal.recovery import owner
+from hookline.journal.user import default_path, open_journal
 from hookline.options import RunOptions, TryOptions
 from hookline.runners import Runner
 from hookline.runners.local import LocalRunner

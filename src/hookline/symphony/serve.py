@@ -16,10 +16,9 @@ from hookline import files
 from hookline.engine.pipeline import Recorder
 from hookline.errors import UsageError
 from hookline.hookfile.attach import hooks_of
-from hookline.journal.home import default_path
 from hookline.journal.masking import Mask
-from hookline.journal.owner import owner
-from hookline.journal.user import open_journal
+from hookline.journal.recovery import owner
+from hookline.journal.user import default_path, open_journal
 from hookline.kube.connect import Target, connected
 from hookline.kube.lease import Lease, LeaseHeld
 from hookline.options import AGENT, KUBERNETES, WORKFLOW, ServeOptions, refuse_given

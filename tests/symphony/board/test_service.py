@@ -10,7 +10,7 @@ from hookline import HookResult, MemoryJournal, hook
 from hookline.engine.pipeline import Recorder
 from hookline.handlers.python import python_hook
 from hookline.journal.masking import Mask
-from hookline.journal.owner import owner
+from hookline.journal.recovery import owner
 from hookline.runners.local import LocalRunner
 from hookline.symphony import read as reloading
 from hookline.symphony.agents import Told, TurnFailed

@@ -31,8 +31,7 @@ from hookline.engine.record import (
     VerdictKind,
 )
 from hookline.errors import JournalError
-from hookline.journal.owner import owner
-from hookline.journal.recovery import recover
+from hookline.journal.recovery import owner, recover
 from hookline.kube.objects import AGENT_RUN, CLAIM, JOB, POD, Kind
 from hookline.runners.local import LocalRunner
 from hookline.sympozium.cluster.controller import AgentRunController

@@ -12,7 +12,7 @@ import pytest
 
 from hookline import SqliteJournal
 from hookline.engine.pipeline import Recorder
-from hookline.journal.owner import owner
+from hookline.journal.recovery import owner
 from hookline.runners import Mount
 from hookline.runners.container import ContainerRunner
 from hookline.runners.local import LocalRunner

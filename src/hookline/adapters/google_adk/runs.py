@@ -22,7 +22,7 @@ from hookline.engine.record import Journal, Record
 from hookline.errors import HooklineError, RunEnded, Skipped
 from hookline.handlers.python import python_hook
 from hookline.hookfile.attach import load_hooks
-from hookline.journal.owner import owner
+from hookline.journal.recovery import owner
 from hookline.runners.local import LocalRunner
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from typing import Any
 from hookline.claude.events import CALLERS
 from hookline.engine.hook import Hook, Mode
 from hookline.engine.point import Point, Scope
-from hookline.journal.home import default_path
+from hookline.journal.user import default_path
 from hookline.symphony.types import AgentSettings
 
 SHORTEST_LIMIT = 600

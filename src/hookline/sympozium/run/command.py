@@ -14,10 +14,9 @@ from hookline.engine.pipeline import Recorder
 from hookline.engine.record import Ended, Journal
 from hookline.errors import UsageError
 from hookline.hookfile.attach import hooks_of
-from hookline.journal.home import default_path
 from hookline.journal.masking import Mask
-from hookline.journal.owner import owner
-from hookline.journal.user import open_journal
+from hookline.journal.recovery import owner
+from hookline.journal.user import default_path, open_journal
 from hookline.kube.connect import target_of
 from hookline.options import KUBERNETES, RunOptions, refuse_given
 from hookline.runners import Runner

@@ -39,8 +39,7 @@ from hookline.engine.result import HookAction, Outcome
 from hookline.engine.result import Reason as Said
 from hookline.errors import AgentFailed, HooklineError, RunEnded, RunTimedOut, Skipped, UsageError
 from hookline.journal.masking import Mask
-from hookline.journal.owner import alive
-from hookline.journal.recovery import LOST, claim_abandoned, format_of, lost_end, lost_ends
+from hookline.journal.recovery import LOST, alive, claim_abandoned, format_of, lost_end, lost_ends
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.runners import Runner
 from hookline.sympozium.environment import task_input

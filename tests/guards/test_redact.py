@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hookline import Agent, HookContext, Scripted, tool
 from hookline.guards import redact_emails, redact_phones
-from hookline.guards.contacts import without_emails, without_phones
+from hookline.guards.redact import without_emails, without_phones
 
 EMAILS = [
     "ann@example.com",

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-import hookline.journal.owner as module
-from hookline.journal.home import default_path
-from hookline.journal.owner import alive, owner
+import hookline.journal.recovery as module
+from hookline.journal.recovery import alive, owner
+from hookline.journal.user import default_path
 
 
 @pytest.fixture
@@ -60,7 +60,9 @@ def test_nothing_lives_through_a_reboot():
 def test_a_process_may_have_any_name(tmp_path):
     odd = tmp_path / "a) Z (b"
     odd.symlink_to(Path(sys.executable).resolve())
-    code = "from hookline.journal.owner import alive, owner; print(alive(owner()), owner().started.isdigit())"
+    code = (
+        "from hookline.journal.recovery import alive, owner; print(alive(owner()), owner().started.isdigit())"
+    )
     env = {"PYTHONPATH": ":".join(sys.path), "PYTHONHOME": sys.base_prefix}
     done = subprocess.run([odd, "-c", code], capture_output=True, text=True, env=env, check=False)
     assert done.stdout == "True True\n", done.stderr
