@@ -25,7 +25,7 @@ from hookline.journal.user import opened_journal
 if TYPE_CHECKING:
     from hookline.claude.answer import CallerAnswer
     from hookline.engine.context import HookContext
-    from hookline.engine.declaration import HookDeclaration
+    from hookline.engine.hook import HookDeclaration
     from hookline.engine.record import Begun, Called, Decided, Ended, Journal
     from hookline.journal.sqlite import SqliteJournal
     from hookline.runners import Runner

@@ -17,8 +17,7 @@ from hookline.claude.events import EVENTS, event_of, meant, point_of
 from hookline.claude.permission import rule_parts
 from hookline.claude.tools import TOOLS
 from hookline.engine.context import Facts
-from hookline.engine.declaration import Declaration, HookDeclaration
-from hookline.engine.hook import Matcher, OnError
+from hookline.engine.hook import Declaration, HookDeclaration, Matcher, OnError
 from hookline.errors import FileError, UsageError
 from hookline.matcher import pattern
 from hookline.source import Wrong, key_of, load_json, without_lines

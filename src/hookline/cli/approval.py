@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from hookline.engine.declaration import HookDeclaration
+from hookline.engine.hook import HookDeclaration
 from hookline.errors import HooklineError
 from hookline.hookfile.read import read
 from hookline.hookfile.trust import approve

@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import Any, NamedTuple, cast
 
 from hookline.engine.classes import dataclass
 from hookline.engine.plain import like, plain, strictly_plain
-from hookline.engine.point import Point
+from hookline.engine.point import HookAction, Point
 from hookline.errors import UsageError
-
-
-class HookAction(StrEnum):
-    """The verdict of a result. A word and its member compare equal."""
-
-    CONTINUE = "continue"
-    ALLOW = "allow"
-    ANSWER = "answer"
-    ASK = "ask"
-    SKIP = "skip"
-    BLOCK = "block"
-    FAIL = "fail"
-
 
 _EVERYWHERE = frozenset(Point)
 _GATES = frozenset({Point.AGENT_START, Point.MODEL_START, Point.TOOL_START})
@@ -177,6 +163,13 @@ class Outcome(NamedTuple):
     def stopped(self) -> bool:
         """Whether the thing inside does not run."""
         return self.action in _ENDS_THE_WALK
+
+    @property
+    def needs_permission(self) -> bool:
+        """True if it would run, and no hook has said that nobody needs to be asked."""
+        if self.action not in (HookAction.CONTINUE, HookAction.ASK) or self.answered:
+            return False
+        return all(reason.action is not HookAction.ALLOW for reason in self.reasons)
 
     @property
     def hook(self) -> str:

@@ -14,8 +14,7 @@ from hookline.claude import settings
 from hookline.claude.host import asked_when, command_of, read, shell_of, written
 from hookline.claude.permission import applies
 from hookline.engine.context import HookContext
-from hookline.engine.declaration import HookDeclaration
-from hookline.engine.hook import Handler, Hook, Matcher, Mode, OnError, options_of
+from hookline.engine.hook import Handler, Hook, HookDeclaration, Matcher, Mode, OnError, options_of
 from hookline.engine.point import Point
 from hookline.errors import FileError, UsageError
 from hookline.handlers.background import Background

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hookline.engine.declaration import HookDeclaration
+from hookline.engine.hook import HookDeclaration
 from hookline.engine.point import Scope
 from hookline.kagent.types import EVENTS, TYPE, AgentManifest
 from hookline.matcher import pattern

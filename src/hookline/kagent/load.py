@@ -20,8 +20,7 @@ from hookline.claude.host import command_handler
 from hookline.claude.payload import variables
 from hookline.claude.tools import kind_of
 from hookline.engine.context import HookContext, WorkflowContext
-from hookline.engine.declaration import Declaration, HookDeclaration
-from hookline.engine.hook import Handler, Hook, OnError
+from hookline.engine.hook import Declaration, Handler, Hook, HookDeclaration, OnError
 from hookline.engine.point import Point
 from hookline.engine.result import HookResult
 from hookline.errors import FileError, HookBroke, UsageError

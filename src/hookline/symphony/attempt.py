@@ -19,10 +19,9 @@ from typing import Any, TypeVar, cast
 from hookline.engine.context import Facts, WorkflowContext
 from hookline.engine.hook import Hook
 from hookline.engine.lifecycle import OpenScope, Run, new_run_id
-from hookline.engine.owed import owed
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import Begun, Ended, Owner, Record, RunRow
+from hookline.engine.record import Begun, Ended, Owner, Record, RunRow, owed
 from hookline.errors import HooklineError, JournalError, RunEnded, RunTimedOut, Skipped
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import claim_abandoned
