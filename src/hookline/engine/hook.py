@@ -226,17 +226,13 @@ def check_signature(function: Callable[..., Any]) -> None:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    inner: Any = _unwrapped(function)
-    while isinstance(inner, functools.partial):
-        inner = inner.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    inner = _unwrapped(function)
     return getattr(inner, "__name__", type(inner).__name__)
 
 
 def source_of(function: Callable[..., Any]) -> str:
     """file:line of a function, for messages and for the record."""
-    inner: Any = _unwrapped(function)
-    while isinstance(inner, functools.partial):
-        inner = inner.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    inner = _unwrapped(function)
     if not hasattr(inner, "__code__") and not hasattr(inner, "__func__"):
         inner = type(inner).__call__
     code = getattr(getattr(inner, "__func__", inner), "__code__", None)
@@ -244,11 +240,15 @@ def source_of(function: Callable[..., Any]) -> str:
 
 
 def _unwrapped(function: Callable[..., Any]) -> Any:
-    if not hasattr(function, "__wrapped__"):
-        return function
-    import inspect
+    """The function itself, behind its decorators and partials."""
+    inner: Any = function
+    if hasattr(function, "__wrapped__"):
+        import inspect
 
-    return inspect.unwrap(function)
+        inner = inspect.unwrap(function)
+    while isinstance(inner, functools.partial):
+        inner = inner.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return inner
 
 
 def _seconds(value: Any) -> float | None:

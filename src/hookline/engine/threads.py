@@ -10,6 +10,7 @@ from queue import Empty, SimpleQueue
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
+from hookline.engine.classes import dataclass
 from hookline.errors import HookBroke
 
 if TYPE_CHECKING:
@@ -36,12 +37,12 @@ class Threads:
         if not self._took_place():
             await self._turn(loop)
         try:
-            worker = self._thread()
+            thread = self._thread()
         except RuntimeError as exc:
             self._free_place()
             raise _not_started(exc) from exc
         job = _Job(contextvars.copy_context(), function, args, loop, loop.create_future())
-        worker.jobs.put(job)
+        thread.jobs.put(job)
         limit = asyncio.timeout(timeout)
         try:
             async with limit:
@@ -88,13 +89,13 @@ class Threads:
             job.left = True
         self._free_place()
 
-    def finish(self, worker: _PoolThread, job: _Job) -> bool:
-        """Whether the worker goes on; one that was left behind ends here."""
+    def finish(self, thread: _PoolThread, job: _Job) -> bool:
+        """True if the thread goes on; one that was left behind ends here."""
         with self._lock:
             job.finished = True
             if job.left:
                 return False
-            self._idle.append(worker)
+            self._idle.append(thread)
         self._free_place()
         return True
 
@@ -139,24 +140,15 @@ def call_and_wait(function: Callable[..., Any], *args: Any, timeout: float | Non
     return value
 
 
+@dataclass(slots=True)
 class _Job:
-    __slots__ = ("args", "context", "done", "finished", "function", "left", "loop")
-
-    def __init__(
-        self,
-        context: contextvars.Context,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        loop: asyncio.AbstractEventLoop,
-        done: asyncio.Future[Any],
-    ) -> None:
-        self.context = context
-        self.function = function
-        self.args = args
-        self.loop = loop
-        self.done = done
-        self.left = False
-        self.finished = False
+    context: contextvars.Context
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    loop: asyncio.AbstractEventLoop
+    done: asyncio.Future[Any]
+    left: bool = False
+    finished: bool = False
 
 
 class _PoolThread:

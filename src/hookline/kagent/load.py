@@ -30,9 +30,9 @@ from hookline.kagent.resolve import Plan, Server, planned
 from hookline.kagent.types import PROVIDERS, AgentManifest, Manifests
 from hookline.matcher import matcher
 from hookline.runners import Mount, Runner
+from hookline.runners.child import missing_script, script_of
 from hookline.runners.local import LocalRunner
-from hookline.runners.lookup import missing_script, script_of
-from hookline.runners.mirror import EnclosedRunner
+from hookline.runners.places import EnclosedRunner
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,8 @@ from typing import Any, Protocol, TypeVar, cast
 
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, UsageError
-from hookline.runners import Capabilities, Ending, Order, tags
+from hookline.runners import Ending, Order, on_this_machine, tags
 from hookline.runners.child import Child, PopenChild, StandardFiles, Start, Watcher
-from hookline.runners.mounts import on_this_machine
 from hookline.runners.process import (
     CAPABILITIES,
     CHUNK,
@@ -46,6 +45,8 @@ _Belonging = TypeVar("_Belonging", bound=Closes)
 class LocalRunner(ProcessRunner):
     """Runs processes of this machine, at most `cap` at once; it belongs to one event loop."""
 
+    capabilities = CAPABILITIES
+
     def __init__(self, *, cap: int | None = None, grace: float = GRACE) -> None:
         super().__init__(grace=grace)
         self._places = asyncio.Semaphore(cap or max(8, 2 * (os.cpu_count() or 1)))
@@ -57,10 +58,6 @@ class LocalRunner(ProcessRunner):
         self._lookers: list[asyncio.Future[dict[int, bytes]]] = []
         self._looking = self._sweeping = self._closed = False
         self._belongings: dict[Hashable, Closes] = {}
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return CAPABILITIES
 
     def belonging(self, key: Hashable, make: Callable[[], _Belonging]) -> _Belonging:
         """Something that is ended with this runner, made when it is first asked for."""
@@ -242,17 +239,11 @@ class _LoopProcess(Process):
             self._loop.add_reader(fd, self.read, fd)
         self._loop.add_reader(self._child.pidfd, self.exited)
 
-    async def gone_by(self, deadline: float | None) -> None:
-        await self._until(lambda: self.gone, deadline)
-
-    async def closed_by(self, deadline: float) -> None:
-        await self._until(lambda: not self.open, deadline)
-
     def exited(self) -> None:
         super().exited()
         self._wake()
 
-    async def _until(self, is_met: Callable[[], bool], deadline: float | None) -> None:
+    async def until(self, is_met: Callable[[], bool], deadline: float | None) -> None:
         while not is_met():
             seconds = None if deadline is None else deadline - time.monotonic()
             if seconds is not None and seconds <= 0:

@@ -23,9 +23,10 @@ from hookline.runners.child import (
     Watcher,
     is_readable,
     limit_file_size,
+    missing_script,
     signal_group,
+    why_not_started,
 )
-from hookline.runners.lookup import missing_script, why_not_started
 
 GRACE = 0.5
 """Seconds between SIGTERM and SIGKILL; less than a cancelled hook has before the pipeline gives it up."""
@@ -139,17 +140,16 @@ class Process:
         """Begin to watch its files."""
         raise NotImplementedError
 
-    async def gone_by(self, deadline: float | None) -> None:
-        """Feed and drain it until it is gone, or until that time of the monotonic clock."""
-        raise NotImplementedError
-
-    async def closed_by(self, deadline: float) -> None:
-        """Drain it until nobody holds an output, or until that time."""
+    async def until(self, is_met: Callable[[], bool], deadline: float | None) -> None:
+        """Feed and drain it until something holds, or until that time of the monotonic clock."""
         raise NotImplementedError
 
     def _forget(self, fd: int) -> None:
         """Stop watching a file, if it is watched."""
         raise NotImplementedError
+
+    async def gone_by(self, deadline: float | None) -> None:
+        await self.until(lambda: self.gone, deadline)
 
     @property
     def open(self) -> bool:
@@ -252,7 +252,7 @@ class Process:
 class ProcessRunner:
     """The numbers and tags of the processes of a runner, its watcher, and what is killed in which order."""
 
-    def __init__(self, *, grace: float) -> None:
+    def __init__(self, *, grace: float = GRACE) -> None:
         self._grace = grace
         self._mark = f":{os.urandom(8).hex()}."
         self._numbers = itertools.count(1)
@@ -315,7 +315,7 @@ class ProcessRunner:
             self._keep(process)
         else:
             # Somebody else may hold its output, and still have something to say.
-            await process.closed_by(time.monotonic() + LINGER)
+            await process.until(lambda: not process.open, time.monotonic() + LINGER)
             if process.open or process.ending:
                 await self._end(process, 0.0)
             else:

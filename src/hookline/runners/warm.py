@@ -15,17 +15,15 @@ import logging
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hookline.runners import Capabilities, Ending, Order, tags
-from hookline.runners.child import Child, ExitStatus, PopenChild, StandardFiles, signal_group
+from hookline.runners import Capabilities, Ending, Order, on_this_machine, tags
+from hookline.runners.child import Child, ExitStatus, PopenChild, StandardFiles, encoded, open_content
 from hookline.runners.local import LocalRunner
-from hookline.runners.mounts import on_this_machine
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +65,7 @@ class WarmRunner:
         key = (command.interpreter, command.options, self._preload, cwd, *sorted(fixed.items()))
         try:
             server = self._local.belonging(
-                key, lambda: _Server(self._local, command, self._preload, order.env, cwd)
+                key, lambda: _WarmInterpreter(self._local, command, self._preload, order.env, cwd)
             )
         except OSError as exc:
             return await self._cold(order, f"nothing can be started: {exc}")
@@ -90,7 +88,7 @@ class WarmRunner:
         return await self._local.run(order)
 
 
-class _Command(NamedTuple):
+class _PythonCommand(NamedTuple):
     """A Python command: `way` is script, m or c, and `target` what is run that way."""
 
     interpreter: str
@@ -100,7 +98,7 @@ class _Command(NamedTuple):
     rest: tuple[str, ...]
 
 
-def _python_command(order: Order) -> _Command | str:
+def _python_command(order: Order) -> _PythonCommand | str:
     """What is to be run by which interpreter, or why that cannot be warm."""
     argv = list(order.argv)
     if argv and not _PYTHON.fullmatch(os.path.basename(argv[0])):
@@ -123,7 +121,7 @@ def _python_command(order: Order) -> _Command | str:
     target, *rest = argv
     if way == "script" and not _readable(os.path.join(order.cwd or os.getcwd(), target)):
         return f"{target!r} is no source file"
-    return _Command(interpreter, tuple(options), way, target, tuple(rest))
+    return _PythonCommand(interpreter, tuple(options), way, target, tuple(rest))
 
 
 def _behind_shebang(order: Order) -> list[str]:
@@ -154,13 +152,13 @@ def _readable(path: str) -> bool:
     return os.path.isfile(path) and os.access(path, os.R_OK) and not path.endswith((".pyc", ".pyz", ".zip"))
 
 
-class _Server:
+class _WarmInterpreter:
     """One warm interpreter. One that died is started again; one that could not load stays what it is."""
 
     def __init__(
         self,
         local: LocalRunner,
-        command: _Command,
+        command: _PythonCommand,
         preload: Sequence[str],
         env: Mapping[str, str],
         cwd: str | None,
@@ -201,7 +199,7 @@ class _Server:
         return self._trouble
 
     def forked(
-        self, order: Order, command: _Command, env: Mapping[str, str], number: str, files: StandardFiles
+        self, order: Order, command: _PythonCommand, env: Mapping[str, str], number: str, files: StandardFiles
     ) -> Child:
         request = _request(order, command, env, number)
         try:
@@ -320,40 +318,35 @@ class _Server:
         if len(request) <= _INLINE:
             socket.send_fds(self._calls, [b"fork\0" + request], list(files))
             return
-        with os.fdopen(os.memfd_create("hookline"), "wb") as file:
-            file.write(request)
-            file.flush()
-            socket.send_fds(self._calls, [b"large\0"], [*files, file.fileno()])
+        fd = open_content(request)
+        try:
+            socket.send_fds(self._calls, [b"large\0"], [*files, fd])
+        finally:
+            os.close(fd)
 
 
-class _Forked:
+class _Forked(Child):
     """A child of the server, which keeps it until it is asked how it ended."""
 
-    __slots__ = ("_number", "_server", "pid", "pidfd")
+    __slots__ = ("_number", "_server")
 
-    def __init__(self, server: _Server, pid: int, pidfd: int, number: str) -> None:
+    def __init__(self, server: _WarmInterpreter, pid: int, pidfd: int, number: str) -> None:
         self._server = server
         self.pid = pid
         self.pidfd = pidfd
         self._number = number
 
-    def terminate(self) -> None:
-        signal_group(self.pid, signal.SIGTERM)
-
     def reap(self) -> ExitStatus:
         return self._server.status(self._number)
 
 
-def _request(order: Order, command: _Command, env: Mapping[str, str], number: str) -> bytes:
+def _request(order: Order, command: _PythonCommand, env: Mapping[str, str], number: str) -> bytes:
     if order.cwd is not None and not os.path.isdir(order.cwd):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), order.cwd)
     words = [command.target, *command.rest]
     variables = [f"{name}={value}" for name, value in env.items() if name != tags.VARIABLE]
     whole = [number, command.way, order.cwd or os.getcwd(), env[tags.VARIABLE], f"{len(words)}"]
-    fields = [os.fsencode(field) for field in (*whole, *words, *variables)]
-    if any(b"\0" in field for field in fields):
-        raise ValueError("embedded null byte")
-    return b"\0".join(fields)
+    return b"\0".join(encoded((*whole, *words, *variables)))
 
 
 def _settle(heard: asyncio.Future[None]) -> None:
