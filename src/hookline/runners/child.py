@@ -83,8 +83,8 @@ class Child:
         return (found.si_status, None) if found.si_code == os.CLD_EXITED else (None, found.si_status)
 
 
-Start = Callable[[Order, Mapping[str, str], str, StandardFiles], Child]
-"""Start what was ordered, with that environment, its number and its files; OSError or ValueError where it cannot."""
+Start = Callable[[Order, StandardFiles], Child]
+"""Start what was ordered, with its files; OSError or ValueError where it cannot."""
 
 
 class PopenChild(Child):
@@ -92,14 +92,7 @@ class PopenChild(Child):
 
     __slots__ = ("_popen",)
 
-    def __init__(
-        self,
-        order: Order,
-        env: Mapping[str, str],
-        _number: str,
-        files: StandardFiles,
-        more_fds: Sequence[int] = (),
-    ) -> None:
+    def __init__(self, order: Order, files: StandardFiles, more_fds: Sequence[int] = ()) -> None:
         import subprocess  # slow to load, and not for `sync`
 
         self._popen = subprocess.Popen(
@@ -108,7 +101,7 @@ class PopenChild(Child):
             stdout=files[1],
             stderr=files[2],
             cwd=order.cwd,
-            env=env,
+            env=order.env,
             start_new_session=True,
             pass_fds=more_fds,
         )
@@ -158,9 +151,9 @@ class Watcher:
     def __init__(self, argv: Sequence[str], start: Start = PopenChild, *, cwd: str | None = "/") -> None:
         with open(os.devnull, "wb") as nothing:
             theirs, self._pipe = os.pipe()
-            order = Order(argv=tuple(argv), cwd=cwd)
+            order = Order(argv=tuple(argv), cwd=cwd, env=os.environ)
             try:
-                self._child = start(order, os.environ, "", (theirs, nothing.fileno(), nothing.fileno()))
+                self._child = start(order, (theirs, nothing.fileno(), nothing.fileno()))
             except BaseException:
                 os.close(self._pipe)
                 raise

@@ -131,13 +131,13 @@ class ContainerRunner:
         words = (*self._engine, "run", "--name", name, "--label", self.label)
         words += ("--label", f"{tags.OWNER}={tags.owner(os.getpid())}")
 
-        def start(outer: Order, env: Mapping[str, str], number: str, files: StandardFiles) -> Child:
+        def start(outer: Order, files: StandardFiles) -> Child:
             encoded((*order.argv, *order.env, *order.env.values()))
             fd = open_content("".join(f"{key}={value}\n" for key, value in by_file.items()).encode())
             try:
                 told = ("--env-file", f"/proc/self/fd/{fd}", *self._options)
                 argv = (*words, *told, *arguments(order, self._engine[0], inline))
-                return PopenChild(replace(outer, argv=argv), env, number, files, (fd,))
+                return PopenChild(replace(outer, argv=argv), files, (fd,))
             finally:
                 os.close(fd)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
@@ -120,8 +120,8 @@ class LocalRunner(ProcessRunner):
             del self._running[process.number]
             self._enders.pop(process.number, None)
 
-    def _process(self, order: Order, number: str, env: Mapping[str, str], start: Start) -> Process:
-        return _LoopProcess(order, number, env, start)
+    def _process(self, order: Order, number: str, start: Start) -> Process:
+        return _LoopProcess(order, number, start)
 
     def _new_watcher(self) -> Watcher:
         return Watcher(tags.watcher_of(self._mark))
@@ -226,10 +226,10 @@ class LocalRunner(ProcessRunner):
 class _LoopProcess(Process):
     """One process whose files are watched by the loop."""
 
-    def __init__(self, order: Order, number: str, env: Mapping[str, str], start: Start) -> None:
+    def __init__(self, order: Order, number: str, start: Start) -> None:
         self._loop = asyncio.get_running_loop()
         self._waiters: set[asyncio.Future[None]] = set()
-        super().__init__(order, number, env, start)
+        super().__init__(order, number, start)
 
     def listen(self) -> None:
         self.write()
@@ -293,9 +293,9 @@ async def piped(order: Order, patience: float = PATIENCE) -> AsyncGenerator[Pipe
     runner = LocalRunner(cap=1)
     pipes = Pipes()
 
-    def start(order: Order, env: Mapping[str, str], number: str, _: StandardFiles) -> Child:
+    def start(order: Order, _: StandardFiles) -> Child:
         try:
-            return PopenChild(order, env, number, pipes.theirs)
+            return PopenChild(order, pipes.theirs)
         finally:
             pipes.close(*pipes.theirs)
 

@@ -14,8 +14,9 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
+from hookline.engine.classes import replace
 from hookline.runners import Capabilities, Ending, Order, Output, tags
 from hookline.runners.child import (
     StandardFiles,
@@ -118,7 +119,7 @@ class Capture:
 class Process:
     """One process with its pipes. A driver is a subclass that watches its files and can wait for it."""
 
-    def __init__(self, order: Order, number: str, env: Mapping[str, str], start: Start) -> None:
+    def __init__(self, order: Order, number: str, start: Start) -> None:
         self.order = order
         self.number = number
         self.gone = self.ending = self.passed_limit = False
@@ -126,7 +127,7 @@ class Process:
         self._pipes = pipes = Pipes(merge_stderr=order.merge_stderr)
         try:
             self._since = time.perf_counter()
-            self._child = start(order, env, number, pipes.theirs)
+            self._child = start(order, pipes.theirs)
             if order.file_size is not None:
                 limit_file_size(self._child.pid, order.file_size)
         except BaseException:
@@ -267,7 +268,7 @@ class ProcessRunner:
         """The `HOOKLINE_TAG` of one process: the tags around us, and ours."""
         return f"{os.environ.get(tags.VARIABLE) or ''}{self._mark}{number}:"
 
-    def _process(self, order: Order, number: str, env: Mapping[str, str], start: Start) -> Process:
+    def _process(self, order: Order, number: str, start: Start) -> Process:
         raise NotImplementedError
 
     def _new_watcher(self) -> Watcher:
@@ -296,7 +297,8 @@ class ProcessRunner:
         number = f"{next(self._numbers)}"
         try:
             self._watch()
-            return self._process(order, number, {**order.env, tags.VARIABLE: self.tag(number)}, start)
+            tagged = replace(order, env={**order.env, tags.VARIABLE: self.tag(number)})
+            return self._process(tagged, number, start)
         except ProcessLookupError:
             # It ran, but SIGCHLD is ignored in this process, and the system has thrown its exit code away.
             return Ending()

@@ -124,8 +124,8 @@ class SandboxRunner:
             return Ending(not_started=wrong)
         begun: list[_Sandboxed] = []
 
-        def start(outer: Order, env: Mapping[str, str], number: str, files: StandardFiles) -> Child:
-            begun.append(_Sandboxed(self._program, order, outer, env, number, files))
+        def start(outer: Order, files: StandardFiles) -> Child:
+            begun.append(_Sandboxed(order, outer, files))
             return begun[0]
 
         outer = replace(order, argv=(self._program,), cwd="/", env={}, mounts=())
@@ -222,15 +222,7 @@ class _Sandboxed(PopenChild):
 
     __slots__ = ("_status", "told")
 
-    def __init__(
-        self,
-        program: str,
-        order: Order,
-        outer: Order,
-        env: Mapping[str, str],
-        number: str,
-        files: StandardFiles,
-    ) -> None:
+    def __init__(self, order: Order, outer: Order, files: StandardFiles) -> None:
         self.told: dict[str, Any] = {}
         fds: list[int] = []
         try:
@@ -241,8 +233,9 @@ class _Sandboxed(PopenChild):
             # not bubblewrap's own, which runs outside.
             told = _handed(b"".join(word + b"\0" for word in words[: len(words) - len(order.argv)]), fds)
             self._status = _handed(b"", fds)
-            argv = (program, "--args", f"{told}", "--json-status-fd", f"{self._status}", "--", *order.argv)
-            super().__init__(replace(outer, argv=argv), env, number, files, fds)
+            status = ("--json-status-fd", f"{self._status}")
+            argv = (*outer.argv, "--args", f"{told}", *status, "--", *order.argv)
+            super().__init__(replace(outer, argv=argv), files, fds)
             fds.remove(self._status)
         finally:
             for fd in fds:

@@ -60,8 +60,8 @@ class SyncRunner(ProcessRunner):
             tags.end_carriers(self._mark.encode())
             self._dismiss_watcher()
 
-    def _process(self, order: Order, number: str, env: Mapping[str, str], start: Start) -> Process:
-        return _PollProcess(order, number, env, start)
+    def _process(self, order: Order, number: str, start: Start) -> Process:
+        return _PollProcess(order, number, start)
 
     def _new_watcher(self) -> Watcher:
         _fill_standard_files()
@@ -113,11 +113,11 @@ class _PollProcess(Process):
             self.exited()
 
 
-def _spawned(order: Order, env: Mapping[str, str], number: str, files: StandardFiles) -> Child:
+def _spawned(order: Order, files: StandardFiles) -> Child:
     try:
-        return _SpawnChild(order, env, number, files)
+        return _SpawnChild(order, files)
     except NotImplementedError:
-        return PopenChild(order, env, number, files)  # a Python that was built for an old system cannot
+        return PopenChild(order, files)  # a Python that was built for an old system cannot
 
 
 class _SpawnChild(Child):
@@ -125,13 +125,13 @@ class _SpawnChild(Child):
 
     __slots__ = ()
 
-    def __init__(self, order: Order, env: Mapping[str, str], _number: str, files: StandardFiles) -> None:
+    def __init__(self, order: Order, files: StandardFiles) -> None:
         before = os.open(".", os.O_PATH | os.O_CLOEXEC)
         try:
             # A child begins where we stand. Most are to stand there anyway, and hooks in threads may look.
             if order.cwd is not None and order.cwd != os.getcwd():
                 os.chdir(order.cwd)
-            self.pid = _spawned_pid(order.argv, env, files)
+            self.pid = _spawned_pid(order.argv, order.env, files)
         finally:
             os.fchdir(before)
             os.close(before)

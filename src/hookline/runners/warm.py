@@ -73,8 +73,8 @@ class WarmRunner:
         if trouble is not None:
             return await self._cold(order, trouble)
 
-        def start(order: Order, env: Mapping[str, str], number: str, files: StandardFiles) -> Child:
-            return server.forked(order, command, env, number, files)
+        def start(order: Order, files: StandardFiles) -> Child:
+            return server.forked(order, command, files)
 
         return await self._local.run(order, start)
 
@@ -175,7 +175,6 @@ class _WarmInterpreter:
         self._popen: subprocess.Popen[bytes] | None = None
         self._noise = -1
         self._last_noise = b""
-        self._heard: asyncio.Future[None] | None = None
         self._is_ready = False
         self._trouble: str | None = None
 
@@ -196,12 +195,12 @@ class _WarmInterpreter:
                 self._is_ready = self._trouble is None
                 if self._trouble is not None:
                     self.close()
+                    self._close_files()
         return self._trouble
 
-    def forked(
-        self, order: Order, command: _PythonCommand, env: Mapping[str, str], number: str, files: StandardFiles
-    ) -> Child:
-        request = _request(order, command, env, number)
+    def forked(self, order: Order, command: _PythonCommand, files: StandardFiles) -> Child:
+        number = order.env[tags.VARIABLE].rpartition(self._local.mark)[2].rstrip(":")
+        request = _request(order, command, number)
         try:
             self._send(request, files)
             word, rest, fds = _received(self._calls)
@@ -211,7 +210,7 @@ class _WarmInterpreter:
             # It has died without reading that, so nothing runs yet.
             logger.warning("the warm interpreter is gone; this call is started cold")
             self.close()
-            return PopenChild(order, env, number, files)
+            return PopenChild(order, files)
         except TimeoutError as exc:
             self.close()
             tags.end_carriers(f"{self._local.mark}{number}:".encode())
@@ -220,7 +219,7 @@ class _WarmInterpreter:
 
     def status(self, number: str) -> ExitStatus:
         try:
-            if self._words is None:
+            if self._words is None or not self._is_ready:
                 return None, None
             self._words.send(number.encode())
             word, rest, _ = _received(self._words)
@@ -233,9 +232,14 @@ class _WarmInterpreter:
 
     def close(self) -> None:
         self._is_ready = False
-        if self._heard is not None and not self._heard.done():
-            self._heard.get_loop().call_soon(_settle, self._heard)
-        self._unlisten()
+        if self._popen is not None:
+            self._popen.kill()
+            self._popen.wait()
+            self._popen = None
+        if not self._lock.locked():
+            self._close_files()  # else that is left to `ready`, which is woken by the end of its process
+
+    def _close_files(self) -> None:
         for each in (self._calls, self._words):
             if each is not None:
                 each.close()
@@ -243,10 +247,6 @@ class _WarmInterpreter:
         if self._noise >= 0:
             os.close(self._noise)
             self._noise = -1
-        if self._popen is not None:
-            self._popen.kill()
-            self._popen.wait()
-            self._popen = None
 
     def _begin(self) -> None:
         self._calls, calls = _pair()
@@ -277,31 +277,24 @@ class _WarmInterpreter:
         if self._words is None:
             return "it is closed"
         loop = asyncio.get_running_loop()
-        self._heard = loop.create_future()
-        loop.add_reader(self._words, _settle, self._heard)
         loop.add_reader(self._noise, self._drain)
+        self._words.setblocking(False)
         try:
             async with asyncio.timeout(_READY):
-                await self._heard
+                message = await loop.sock_recv(self._words, 4096)
         except TimeoutError:
             return f"its warm interpreter was not ready after {_READY:g} s"
         finally:
-            self._unlisten()
-        try:
-            word, rest, _ = _received(self._words)
-        except OSError:
+            loop.remove_reader(self._noise)
+            self._words.settimeout(_ANSWER)
+            if self._popen is None:
+                self._close_files()  # it was closed meanwhile
+        if not message:
             self._drain()
             last = self._last_noise.decode("utf-8", "replace").strip().splitlines()[-1:]
             return ": ".join(["its warm interpreter ended at once", *last])
+        word, _, rest = message.partition(b"\0")
         return None if word == b"ready" else rest.decode("utf-8", "replace")
-
-    def _unlisten(self) -> None:
-        heard, self._heard = self._heard, None
-        if heard is None or heard.get_loop().is_closed():
-            return
-        if self._words is not None:
-            heard.get_loop().remove_reader(self._words)
-        heard.get_loop().remove_reader(self._noise)
 
     def _drain(self) -> None:
         try:
@@ -309,8 +302,8 @@ class _WarmInterpreter:
         except OSError:
             return
         self._last_noise = (self._last_noise + part)[-2000:]
-        if not part and self._heard is not None:
-            self._heard.get_loop().remove_reader(self._noise)
+        if not part:
+            asyncio.get_running_loop().remove_reader(self._noise)
 
     def _send(self, request: bytes, files: StandardFiles) -> None:
         if self._calls is None:
@@ -340,18 +333,13 @@ class _Forked(Child):
         return self._server.status(self._number)
 
 
-def _request(order: Order, command: _PythonCommand, env: Mapping[str, str], number: str) -> bytes:
+def _request(order: Order, command: _PythonCommand, number: str) -> bytes:
     if order.cwd is not None and not os.path.isdir(order.cwd):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), order.cwd)
     words = [command.target, *command.rest]
-    variables = [f"{name}={value}" for name, value in env.items() if name != tags.VARIABLE]
-    whole = [number, command.way, order.cwd or os.getcwd(), env[tags.VARIABLE], f"{len(words)}"]
+    variables = [f"{name}={value}" for name, value in order.env.items() if name != tags.VARIABLE]
+    whole = [number, command.way, order.cwd or os.getcwd(), order.env[tags.VARIABLE], f"{len(words)}"]
     return b"\0".join(encoded((*whole, *words, *variables)))
-
-
-def _settle(heard: asyncio.Future[None]) -> None:
-    if not heard.done():
-        heard.set_result(None)
 
 
 def _pair() -> tuple[socket.socket, socket.socket]:
