@@ -29,7 +29,7 @@ _GROUP: type[BaseException] = BaseExceptionGroup
 
 
 class Handler(Protocol):
-    """What the engine calls: the seed's own signature. An inline one answers at once."""
+    """A callable that the engine calls, with the seed's own signature. An inline one answers at once."""
 
     def __call__(
         self, ctx: WorkflowContext | None, hook_context: HookContext, /
@@ -37,7 +37,7 @@ class Handler(Protocol):
 
 
 class OnError(StrEnum):
-    """What follows when a hook broke."""
+    """The consequence of a hook that broke."""
 
     CONTINUE = "continue"
     BLOCK = "block"
@@ -45,7 +45,7 @@ class OnError(StrEnum):
 
 
 class Mode(StrEnum):
-    """Whether a hook's verdict counts."""
+    """How much a hook's verdict counts."""
 
     ENFORCE = "enforce"
     OBSERVE = "observe"
@@ -72,7 +72,7 @@ class Hook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookOptions:
-    """What `@hook(...)` was given, kept beside the function until it is attached."""
+    """The arguments of `@hook(...)`, kept beside the function until it is attached."""
 
     on: tuple[Point, ...] = ()
     match: str | None = None
@@ -128,7 +128,7 @@ class Declaration:
 
 
 def settled_on_error(hook: Hook, point: Point | str) -> OnError:
-    """What really follows at this point: what was declared, made as strict as the point can bear."""
+    """The consequence at this point: the declared one, made as strict as the point can bear."""
     if not isinstance(point, Point):
         return hook.on_error or OnError.CONTINUE
     wanted = hook.on_error or (hook.defaults or {}).get(point, OnError.FAIL)
@@ -296,7 +296,7 @@ CANCELLED = Effect(CONTINUE, error_kind="cancelled", error="cancelled")
 
 
 def effect_of(hook: Hook, view: HookContext, answer: Any) -> Effect:
-    """What an answer means at its point: what a hook returned, or the exception that it raised."""
+    """The effect of an answer at its point: of what a hook returned, or of the exception that it raised."""
     point = view.given.facts.point
     try:
         if isinstance(answer, BaseException):

@@ -77,7 +77,7 @@ class Run:
             self._deadline = time.monotonic() + self.end_grace
 
     def resume(self) -> None:
-        """What was cancelled was only a part, a tool past its limit; the run goes on, and its ends have their time."""
+        """Only a part was cancelled, a tool past its limit; the run goes on, and its ends have their time."""
         self._deadline = None
 
     def grace_left(self) -> float | None:
@@ -259,7 +259,7 @@ class OpenScope:
             raise Skipped(outcome.reason or "skipped", point=point, hook=outcome.hook)
 
     def status_of(self, exc: BaseException) -> Status:
-        """What end hooks are told of an exception that went through their scope."""
+        """The status that end hooks are told for an exception that went through their scope."""
         if isinstance(exc, Skipped):
             return Status.SKIPPED
         if isinstance(exc, Refused):
@@ -271,7 +271,7 @@ class OpenScope:
         return Status.FAILED
 
     async def _waited_for(self, leaving: asyncio.Task[Outcome]) -> Outcome:
-        """What end hooks that wait decide; cancelled meanwhile, they have their grace."""
+        """The outcome of end hooks that wait; cancelled meanwhile, they have their grace."""
         try:
             return await asyncio.shield(leaving)
         except asyncio.CancelledError:

@@ -108,7 +108,7 @@ class _Suspended:
 
 
 def _first_step(answer: Any) -> Any:
-    """What a handler returned; where that is awaitable what it comes to, or `_Suspended` where it has to wait."""
+    """The answer of a handler, awaited where it can be; `_Suspended` where it has to wait."""
     if type(answer) is not _COROUTINE:
         if not hasattr(_type(answer), "__await__"):
             return answer
@@ -176,7 +176,7 @@ class _Walk:
         return ends_the_walk(effect.result)
 
     def value(self) -> Any:
-        """What the point is about: the input at a start, the output at an end."""
+        """The value that the point is about: the input at a start, the output at an end."""
         point = self.given.facts.point
         at_start = not isinstance(point, Point) or point.is_start
         return self.given.payload if at_start else self.given.output

@@ -8,7 +8,7 @@ from hookline.errors import UsageError
 
 
 class Scope(StrEnum):
-    """What a point is the start or the end of, outermost first."""
+    """The seven things that have a start and an end, outermost first."""
 
     WORKSPACE = "workspace"
     RUN = "run"

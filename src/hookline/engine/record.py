@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hookline.engine.result import Outcome, Reason
 
 THERE = "kubernetes:"
-"""What the source of a run begins with that works on a cluster: nothing of it is run here."""
+"""The beginning of the source of a run that works on a cluster: nothing of it is run here."""
 HOLDS_ON_FAILED_START = frozenset({Scope.RUN, Scope.SESSION})
 """Scopes whose end hooks run even where their start failed."""
 LEAVING = "x.hookline.leaving"
@@ -79,7 +79,7 @@ class Called(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """What followed at a point, where its hooks did more than let things go on."""
+    """The outcome of a point whose hooks did more than let things go on."""
 
     run_id: str
     scope_id: str
@@ -141,7 +141,7 @@ Record = Begun | Called | Decided | Ended
 
 
 class VerdictKind(StrEnum):
-    """What a person can say to a question."""
+    """The answers that a person can give to a question."""
 
     APPROVE = "approve"
     REJECT = "reject"
@@ -293,7 +293,7 @@ class Owed(NamedTuple):
 
 
 def owed(records: Iterable[Record]) -> list[Owed]:
-    """What a record that breaks off leaves to be ended, innermost first."""
+    """The scopes that a record which breaks off leaves to be ended, innermost first."""
     unfinished: dict[str, Begun] = {}
     started: dict[str, HookAction] = {}
     starting: set[str] = set()

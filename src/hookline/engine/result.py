@@ -140,7 +140,7 @@ CONTINUE = HookResult()
 
 
 class Reason(NamedTuple):
-    """What one hook said, and which hook it was."""
+    """The verdict and words of one hook."""
 
     hook: str
     action: HookAction
@@ -148,7 +148,7 @@ class Reason(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What follows at a point. `payload` and `output` are the final ones."""
+    """The sum of all answers at a point. `payload` and `output` are the final ones."""
 
     action: HookAction = HookAction.CONTINUE
     payload: Any = None
@@ -161,7 +161,7 @@ class Outcome(NamedTuple):
 
     @property
     def stopped(self) -> bool:
-        """Whether the thing inside does not run."""
+        """True if the thing inside does not run."""
         return self.action in _ENDS_THE_WALK
 
     @property
@@ -178,7 +178,7 @@ class Outcome(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """What was said by those who decided, in declared order."""
+        """Reasons of the deciding hooks, in declared order."""
         return "; ".join(
             reason.text for reason in self.reasons if reason.action == self.action and reason.text
         )

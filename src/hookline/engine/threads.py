@@ -211,6 +211,6 @@ def _drop_result(done: asyncio.Future[Any]) -> None:
 
 
 def _drop(value: Any) -> None:
-    """What came too late. A coroutine that nobody will await is closed, or Python would complain of it later."""
+    """Let go of a result that came too late; Python would complain of a coroutine that is never awaited."""
     if isinstance(value, CoroutineType):
         value.close()

@@ -20,9 +20,9 @@ from hookline.errors import HookBroke
 from hookline.runners import OUTPUT_CAP, Ending, Mount, Order, Runner
 
 Encode = Callable[[HookContext], bytes]
-"""What the hook reads."""
+"""Makes the input of a hook."""
 Decode = Callable[[Ending, HookContext], HookResult]
-"""What its ending means, or HookBroke. It is asked only about one that ran to an exit code of its own."""
+"""Reads a result out of an ending, or raises HookBroke; asked only about one with an exit code of its own."""
 
 WORKSPACE = "/workspace"
 """Where a container finds the folder that a hook without one would stand in."""

@@ -45,7 +45,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What to run.
+    """A process to run.
 
     `env` is the whole environment; nothing is inherited beside it. `timeout` is in seconds and starts when the
     process does. With `background_keep` what the process leaves behind lives on until the runner is closed.
@@ -72,7 +72,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """What a process printed: all of it, or its beginning and its end and how much it was."""
+    """The output of a process: all of it, or its beginning and its end and how much it was."""
 
     head: bytes = b""
     tail: bytes = b""
@@ -137,7 +137,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a runner does with an order, beyond running it."""
+    """The things that a runner does with an order beyond running it."""
 
     name: str
     hides_files: bool
@@ -196,7 +196,7 @@ def on_this_machine(order: Order) -> Order:
 
 
 def inside_variables(order: Order) -> dict[str, str]:
-    """What a process with a file system of its own is told of it."""
+    """The variables that tell a process with a file system of its own where its mounts are."""
     return {each.variable: each.target for each in order.mounts if each.variable}
 
 

@@ -212,7 +212,7 @@ def missing_script(
     env: Mapping[str, str],
     exists: Callable[[str], bool] = os.path.exists,
 ) -> str | None:
-    """What is wrong, where an interpreter is given a script that is not there; None also where that is unclear."""
+    """An error text where an interpreter is given a script that is not there; None also where that is unclear."""
     if len(argv) == 3 and argv[1] in ("-c", "-lc") and _INTERPRETERS.get(os.path.basename(argv[0])) is _SHELL:
         argv = _inside(argv[2], env)
     while argv and os.path.basename(argv[0]) == "env":
@@ -329,5 +329,5 @@ def _script(interpreter: _Interpreter, argv: Sequence[str]) -> str | None:
 
 
 def _ends_options(interpreter: _Interpreter, word: str) -> bool:
-    """Whether no script follows, as behind -c, also in a cluster such as -lc."""
+    """True if no script follows, as behind -c, also in a cluster such as -lc."""
     return not word.startswith("--") and any(letter in word for letter in interpreter.no_script)

@@ -86,7 +86,7 @@ class ContainerRunner:
 
     @property
     def label(self) -> str:
-        """What every container from here has."""
+        """The label of every container from here."""
         return f"{tags.MARK}={self._local.mark.strip(':.')}"
 
     async def run(self, order: Order) -> Ending:

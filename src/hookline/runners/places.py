@@ -42,7 +42,7 @@ _PROBE_LIMIT = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What the command line says of where the processes of hooks run."""
+    """The place where the processes of hooks run, by the command line."""
 
     on: str = "local"
     image: str | None = None
@@ -76,7 +76,7 @@ class Place:
         return EnclosedRunner(_ENCLOSED[self.on](), given)
 
     def told(self, here: str, *, workspace: Path | None = None, files: Iterable[str] = ()) -> list[str]:
-        """What should be known before hooks run there; `here` says who runs on this machine all the same."""
+        """Notes for the user before hooks run there; `here` says who runs on this machine all the same."""
         if self.is_here:
             return []
         found = [f"--on {self.on}: hooks that are commands or scripts run in the {self.on}; {here}"]
@@ -121,7 +121,7 @@ def place_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enclosure:
-    """What processes see of this machine: the mounts, and of the folders in `each_of` the one that they work in.
+    """The part of this machine that processes see: the mounts, and of the folders in `each_of` the one they work in.
 
     `hidden` is a folder that nobody sees, although it may be in a mount. `environ` is this machine's environment.
     """
@@ -292,7 +292,7 @@ def _covers(mounts: Iterable[Mount], hidden: str | None) -> list[Mount]:
 
 
 def _environment(env: Mapping[str, str], ours: Mapping[str, str], *, own_programs: bool) -> dict[str, str]:
-    """What the order says, without what it only has from this machine and what leads nowhere inside."""
+    """The variables of the order, without those that it only has from this machine or that lead nowhere inside."""
     lost = _OF_THIS_MACHINE if own_programs else _OF_THE_USER
     whole = {
         name: value for name, value in env.items() if not (lost.fullmatch(name) and ours.get(name) == value)

@@ -156,7 +156,7 @@ def bubblewrap() -> str:
 
 
 def python_mounts() -> tuple[Mount, ...]:
-    """What a process needs to see so that this very interpreter runs there, with what it can import here."""
+    """Mounts with which this very interpreter runs inside, with all that it can import here."""
     found = {os.path.realpath(sys.executable).rpartition("/bin/")[0], sys.prefix, sys.base_prefix}
     found.add(str(Path(__file__).parents[2]))
     wanted = sorted(place for place in found if place and not any(beneath(place, each) for each in _PROGRAMS))
@@ -206,7 +206,7 @@ def _wrong_mount(order: Order) -> str | None:
 
 
 def _may_exist(order: Order, path: str) -> bool:
-    """Whether a file may be there inside. Where links lead, only the sandbox knows."""
+    """True if a file may be there inside. Where links lead, only the sandbox knows."""
     path = os.path.normpath(path)
     source = source_of(order.mounts, path)
     if source is not None:
@@ -263,7 +263,7 @@ def _handed(content: bytes, fds: list[int]) -> int:
 
 
 def _status(fd: int) -> dict[str, Any]:
-    """What bubblewrap has told until now: the process inside, and its exit code if it was ever begun."""
+    """The status from bubblewrap until now: the process inside, and its exit code if it was ever begun."""
     whole: dict[str, Any] = {}
     for line in os.pread(fd, 65536, 0).splitlines():
         try:

@@ -99,7 +99,7 @@ class _PythonCommand(NamedTuple):
 
 
 def _python_command(order: Order) -> _PythonCommand | str:
-    """What is to be run by which interpreter, or why that cannot be warm."""
+    """The script or module and its interpreter, or why that cannot be warm."""
     argv = list(order.argv)
     if argv and not _PYTHON.fullmatch(os.path.basename(argv[0])):
         argv = _behind_shebang(order)
@@ -273,7 +273,7 @@ class _WarmInterpreter:
             self._popen.stdin.close()
 
     async def _word(self) -> str | None:
-        """What is wrong with it, once it says whether it is ready."""
+        """Its trouble, if any, once it says whether it is ready."""
         if self._words is None:
             return "it is closed"
         loop = asyncio.get_running_loop()
