@@ -81,7 +81,7 @@ class ContainerRunner:
         self._pull: Pull = pull
         self._options = tuple(options)
         self._there: dict[str, asyncio.Lock | None] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._swept = False
 
     @property
@@ -95,7 +95,9 @@ class ContainerRunner:
         if wrong is not None:
             return Ending(not_started=wrong)
         containers = self._local.belonging(ContainerRunner, lambda: _Containers(self._engine, self.label))
-        self._sweep_once()
+        if not self._swept:
+            self._swept = True
+            self._spawn(self.sweep())
         name = f"hookline-{os.urandom(8).hex()}"
         containers.names.add(name)
         try:
@@ -185,21 +187,9 @@ class ContainerRunner:
         return Ending(not_started=_said(ending) or "the container was not started", seconds=ending.seconds)
 
     def _removal(self, containers: _Containers, name: str) -> asyncio.Task[None]:
-        async def removal() -> None:
-            await _threads.call(containers.remove, name, timeout=None)
+        return self._spawn(_threads.call(containers.remove, name, timeout=None))
 
-        return self._spawn(removal())
-
-    def _sweep_once(self) -> None:
-        if not self._swept:
-            self._swept = True
-
-            async def swept() -> None:
-                await self.sweep()
-
-            self._spawn(swept())
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

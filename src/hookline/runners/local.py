@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar, cast
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, UsageError
 from hookline.runners import Ending, Order, on_this_machine, tags
-from hookline.runners.child import Child, PopenChild, StandardFiles, Start, Watcher
+from hookline.runners.child import Child, PopenChild, StandardFiles, Start
 from hookline.runners.process import (
     CAPABILITIES,
     CHUNK,
@@ -40,6 +40,7 @@ class Closes(Protocol):
 
 
 _Belonging = TypeVar("_Belonging", bound=Closes)
+T = TypeVar("T")
 
 
 class LocalRunner(ProcessRunner):
@@ -51,12 +52,13 @@ class LocalRunner(ProcessRunner):
         super().__init__(grace=grace)
         self._places = asyncio.Semaphore(cap or max(8, 2 * (os.cpu_count() or 1)))
         self._running: dict[str, Process] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._enders: dict[str, asyncio.Task[None]] = {}
         self._left: set[bytes] = set()
         self._kept: dict[int, asyncio.AbstractEventLoop] = {}
-        self._lookers: list[asyncio.Future[dict[int, bytes]]] = []
-        self._looking = self._sweeping = self._closed = False
+        self._looking = asyncio.Lock()
+        self._next_look: asyncio.Task[dict[int, bytes]] | None = None
+        self._sweeping = self._closed = False
         self._belongings: dict[Hashable, Closes] = {}
 
     def belonging(self, key: Hashable, make: Callable[[], _Belonging]) -> _Belonging:
@@ -123,9 +125,6 @@ class LocalRunner(ProcessRunner):
     def _process(self, order: Order, number: str, start: Start) -> Process:
         return _LoopProcess(order, number, start)
 
-    def _new_watcher(self) -> Watcher:
-        return Watcher(tags.watcher_of(self._mark))
-
     async def _end(self, process: Process, grace: float) -> None:
         await asyncio.wait({self._ender(process, grace)})
 
@@ -188,26 +187,14 @@ class LocalRunner(ProcessRunner):
 
     async def _carriers(self) -> dict[int, bytes]:
         """As looked up after this call; one look for all who wait for it."""
-        looker: asyncio.Future[dict[int, bytes]] = asyncio.get_running_loop().create_future()
-        self._lookers.append(looker)
-        if not self._looking:
-            self._looking = True
-            self._spawn(self._look())
-        return await looker
+        if self._next_look is None:
+            self._next_look = self._spawn(self._look())
+        return await asyncio.shield(self._next_look)
 
-    async def _look(self) -> None:
-        lookers: list[asyncio.Future[dict[int, bytes]]] = []
-        try:
-            while self._lookers:
-                lookers, self._lookers = self._lookers, []
-                found = await self._found()
-                for looker in lookers:
-                    if not looker.done():
-                        looker.set_result(found)
-        finally:
-            self._looking = False
-            for looker in lookers + self._lookers:
-                looker.cancel()
+    async def _look(self) -> dict[int, bytes]:
+        async with self._looking:
+            self._next_look = None
+            return await self._found()
 
     async def _found(self) -> dict[int, bytes]:
         mark = self._mark.encode()
@@ -216,7 +203,7 @@ class LocalRunner(ProcessRunner):
         except HookBroke:
             return tags.carriers(mark)  # no thread to be had
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

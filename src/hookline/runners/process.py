@@ -272,7 +272,7 @@ class ProcessRunner:
         raise NotImplementedError
 
     def _new_watcher(self) -> Watcher:
-        raise NotImplementedError
+        return Watcher(tags.watcher_of(self._mark))
 
     async def _end(self, process: Process, grace: float) -> None:
         """Have `_ended` done for a process once, and wait for it."""
