@@ -33,8 +33,15 @@ from google.genai import types  # noqa: E402
 
 from hookline import HookResult, hook  # noqa: E402
 from hookline.adapters.google_adk import HooklinePlugin, callbacks, gaps  # noqa: E402
-from hookline.engine.owed import owed  # noqa: E402
-from hookline.engine.record import Begun, Called, Decided, Ended, Verdict, VerdictKind  # noqa: E402
+from hookline.engine.record import (  # noqa: E402
+    Begun,
+    Called,
+    Decided,
+    Ended,
+    Verdict,
+    VerdictKind,
+    owed,
+)
 from hookline.errors import HookFailed, Refused, Skipped, UsageError  # noqa: E402
 from hookline.journal.sqlite import MemoryJournal  # noqa: E402
 

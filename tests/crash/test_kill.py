@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from hookline import Scope, SqliteJournal, Status
-from hookline.engine.owed import owed
-from hookline.engine.record import Begun, Called, Ended
+from hookline.engine.record import Begun, Called, Ended, owed
 from hookline.journal.recovery import owner, recover
 from hookline.pyagent.load import load
 

@@ -49,7 +49,7 @@ class TheirsOpen:
     size: int = 3
 
 
-MANY = range(200)  # the first are made by a loop, the others by compiled code
+MANY = range(1000)  # the first are made by a loop, the others by compiled code
 
 
 def said(make, *args, **given):

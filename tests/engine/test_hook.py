@@ -2,10 +2,12 @@ import functools
 
 import pytest
 
-from hookline.engine.declaration import AgentDeclaration, Declaration, HookDeclaration
 from hookline.engine.hook import (
     DEFAULT_TIMEOUT,
+    AgentDeclaration,
+    Declaration,
     Hook,
+    HookDeclaration,
     HookOptions,
     Mode,
     OnError,

@@ -4,9 +4,8 @@ import contextvars
 import pytest
 
 from hookline.engine.lifecycle import Run, new_run_id
-from hookline.engine.owed import end_is_due
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import Begun, Decided, Ended, Owner
+from hookline.engine.record import Begun, Decided, Ended, Owner, end_is_due
 from hookline.engine.result import HookAction, HookResult
 from hookline.errors import HookFailed, Refused, RunTimedOut, Skipped
 from hookline.journal.sqlite import MemoryJournal

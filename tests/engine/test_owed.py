@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline.engine.owed import owed
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import Begun, Called, Decided, Ended
+from hookline.engine.record import Begun, Called, Decided, Ended, owed
 from hookline.engine.result import HookAction, HookResult
 from hookline.errors import RunEnded
 from tests.engine.builders import APPROVE, POINTS, REJECT, Life, Person, saying, standing

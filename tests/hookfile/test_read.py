@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.engine.declaration import Declaration
-from hookline.engine.hook import DEFAULT_TIMEOUT, Hook, Mode, OnError, settled_on_error
+from hookline.engine.hook import DEFAULT_TIMEOUT, Declaration, Hook, Mode, OnError, settled_on_error
 from hookline.engine.point import Point
 from hookline.errors import FileError
 from hookline.hookfile.keys import HOOK

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hookline.engine.declaration import HookDeclaration
+from hookline.engine.hook import HookDeclaration
 from hookline.engine.point import Point
 from hookline.errors import UsageError
 from hookline.images.sources import directory_name

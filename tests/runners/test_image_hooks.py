@@ -9,7 +9,7 @@ from hookline.engine.pipeline import Pipeline
 from hookline.hookfile.attach import attached
 from hookline.runners.container import ContainerRunner
 from hookline.runners.local import LocalRunner
-from hookline.runners.mirror import EnclosedRunner, Enclosure
+from hookline.runners.places import EnclosedRunner, Enclosure
 from hookline.runners.sandbox import SandboxRunner
 from tests.runners.places import IMAGE
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from hookline.agent.sdk import Agent
-from hookline.engine.declaration import Declaration
+from hookline.engine.hook import Declaration
 from hookline.errors import FileError, UsageError
 from hookline.runners import Runner
 

@@ -21,8 +21,7 @@ from hookline.agent.spec import Spec
 from hookline.agent.stop import StopCondition
 from hookline.agent.tools import Tool, tool
 from hookline.engine.context import WorkflowContext
-from hookline.engine.declaration import AgentDeclaration, Declaration, HookDeclaration
-from hookline.engine.hook import Hook
+from hookline.engine.hook import AgentDeclaration, Declaration, Hook, HookDeclaration
 from hookline.engine.lifecycle import Approver, Run
 from hookline.engine.pipeline import Recorder
 from hookline.engine.point import Point

@@ -33,7 +33,9 @@ from hookline.hookfile.importer import function_of
 from hookline.journal.user import begun, open_journal, opened_journal
 
 if TYPE_CHECKING:
-    from hookline.engine.declaration import HookDeclaration
+    from hookline.engine.context import WorkflowContext
+    from hookline.engine.hook import HookDeclaration
+    from hookline.engine.result import HookResult
     from hookline.journal.sqlite import SqliteJournal
     from hookline.runners import Runner
 
@@ -235,9 +237,25 @@ def _function(row: Json, _runner: Runner) -> Handler:
     function = function_of(cast("HookDeclaration", SimpleNamespace(**row)))
     if row["inline"]:
         return cast("Handler", function)
-    from hookline.handlers.sync import waiting_handler  # few are called in a thread
+    return _in_thread(function, row["timeout"])
 
-    return waiting_handler(function, row["timeout"])
+
+def _in_thread(function: Callable[..., Any], timeout: float | None) -> Handler:
+    """As `python_hook` has it called, and with the same words where it breaks."""
+    from hookline.engine.threads import call_and_wait  # few are called in a thread
+
+    def handler(ctx: WorkflowContext | None, hook_context: HookContext, /) -> HookResult:
+        answer = call_and_wait(function, ctx, hook_context, timeout=timeout)
+        if not hasattr(answer.__class__, "__await__"):
+            return answer
+        # Few give something to await that do not look like it; those get a loop after all.
+        import asyncio
+
+        from hookline.handlers.python import in_time
+
+        return asyncio.run(in_time(answer, timeout))
+
+    return handler
 
 
 def _never(_row: Json, _runner: Runner) -> Handler:

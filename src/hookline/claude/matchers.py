@@ -10,8 +10,7 @@ from typing import Any, cast
 from hookline.claude.events import EVENTS, event_of
 from hookline.claude.tools import TOOLS, tool_named
 from hookline.engine.context import Facts
-from hookline.engine.declaration import HookDeclaration
-from hookline.engine.hook import Matcher
+from hookline.engine.hook import HookDeclaration, Matcher
 from hookline.errors import UsageError
 from hookline.matcher import pattern
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hookline.engine.declaration import HookDeclaration
+from hookline.engine.hook import HookDeclaration
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.hookfile.read import read, schema
 from hookline.hookfile.trust import FILE, approve, nearest

@@ -115,7 +115,7 @@ class WorkflowContext:
 
 @dataclass(slots=True)
 class Facts:
-    """What is the same for every hook of one point; never changed once made."""
+    """The facts of one point, the same for each of its hooks; never changed once made."""
 
     workflow_id: str
     point: Point | str = ""
@@ -163,7 +163,7 @@ class Facts:
 
 
 class Given(NamedTuple):
-    """What a point is fired with; every hook's context refers to it."""
+    """The facts and values that a point is fired with; every hook's context refers to them."""
 
     facts: Facts
     payload: Any
@@ -183,7 +183,7 @@ _HOW_TO_CHANGE = (
 
 
 class HookContext:
-    """What a hook is given. Read only: payload and output are copies of the hook's own."""
+    """The context that a hook is given. Read only: payload and output are copies of the hook's own."""
 
     __slots__ = ("_given", "_seen", "untouched")
 

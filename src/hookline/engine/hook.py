@@ -1,4 +1,7 @@
-"""Hook: one piece of someone's code, where it stands and what holds for it. `@hook` marks such code."""
+"""Hook: one piece of someone's code, where it stands, what holds for it and what its answer counts for.
+
+`@hook` marks such code. A declaration is what a file says of hooks and agents, as pure data.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,14 @@ import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import StrEnum
 from types import FunctionType
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
-from hookline.engine.classes import dataclass
+from hookline.engine.classes import dataclass, field
 from hookline.engine.context import Facts, HookContext, WorkflowContext
-from hookline.engine.point import Point, point_named
-from hookline.engine.result import ALLOWED, HookAction, HookResult
-from hookline.errors import UsageError
+from hookline.engine.plain import plain, strictly_plain
+from hookline.engine.point import HookAction, Point, point_named
+from hookline.engine.result import ALLOWED, CONTINUE, HookResult, fault, merged
+from hookline.errors import HookBroke, UsageError
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds a hook may take where nobody said otherwise."""
@@ -20,10 +24,12 @@ DEFAULT_TIMEOUT = 60.0
 F = TypeVar("F", bound=Callable[..., Any])
 W = TypeVar("W", bound=StrEnum)
 Matcher = Callable[[Facts], bool]
+_type: Any = type
+_GROUP: type[BaseException] = BaseExceptionGroup
 
 
 class Handler(Protocol):
-    """What the engine calls: the seed's own signature. An inline one answers at once."""
+    """A callable that the engine calls, with the seed's own signature. An inline one answers at once."""
 
     def __call__(
         self, ctx: WorkflowContext | None, hook_context: HookContext, /
@@ -31,7 +37,7 @@ class Handler(Protocol):
 
 
 class OnError(StrEnum):
-    """What follows when a hook broke."""
+    """The consequence of a hook that broke."""
 
     CONTINUE = "continue"
     BLOCK = "block"
@@ -39,7 +45,7 @@ class OnError(StrEnum):
 
 
 class Mode(StrEnum):
-    """Whether a hook's verdict counts."""
+    """How much a hook's verdict counts."""
 
     ENFORCE = "enforce"
     OBSERVE = "observe"
@@ -66,7 +72,7 @@ class Hook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookOptions:
-    """What `@hook(...)` was given, kept beside the function until it is attached."""
+    """The arguments of `@hook(...)`, kept beside the function until it is attached."""
 
     on: tuple[Point, ...] = ()
     match: str | None = None
@@ -77,8 +83,52 @@ class HookOptions:
     name: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookDeclaration:
+    """One hook: where it stands, of which kind it is (python, command, shell, ...) and that kind's parameters."""
+
+    name: str
+    points: tuple[Point | str, ...]
+    kind: str
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    match: str | tuple[str, ...] | None = None
+    when: Mapping[str, Any] | None = None
+    timeout: float | None = DEFAULT_TIMEOUT
+    on_error: OnError | None = None
+    mode: Mode = Mode.ENFORCE
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentDeclaration:
+    """The agent that the hooks stand around; inner agents are those that are its tools."""
+
+    name: str
+    provider: str = ""
+    model: str = ""
+    system_prompt: str | None = None
+    tools: tuple[str, ...] = ()
+    hooks: tuple[HookDeclaration, ...] = ()
+    agents: tuple[AgentDeclaration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """One file's whole content. `hooks` hold for every agent in the run."""
+
+    format: str
+    source: str
+    agent: AgentDeclaration | None = None
+    hooks: tuple[HookDeclaration, ...] = ()
+    timeout: float | None = None
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return plain(self)
+
+
 def settled_on_error(hook: Hook, point: Point | str) -> OnError:
-    """What really follows at this point: what was declared, made as strict as the point can bear."""
+    """The consequence at this point: the declared one, made as strict as the point can bear."""
     if not isinstance(point, Point):
         return hook.on_error or OnError.CONTINUE
     wanted = hook.on_error or (hook.defaults or {}).get(point, OnError.FAIL)
@@ -176,17 +226,13 @@ def check_signature(function: Callable[..., Any]) -> None:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    inner: Any = _unwrapped(function)
-    while isinstance(inner, functools.partial):
-        inner = inner.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    inner = _unwrapped(function)
     return getattr(inner, "__name__", type(inner).__name__)
 
 
 def source_of(function: Callable[..., Any]) -> str:
     """file:line of a function, for messages and for the record."""
-    inner: Any = _unwrapped(function)
-    while isinstance(inner, functools.partial):
-        inner = inner.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    inner = _unwrapped(function)
     if not hasattr(inner, "__code__") and not hasattr(inner, "__func__"):
         inner = type(inner).__call__
     code = getattr(getattr(inner, "__func__", inner), "__code__", None)
@@ -194,11 +240,15 @@ def source_of(function: Callable[..., Any]) -> str:
 
 
 def _unwrapped(function: Callable[..., Any]) -> Any:
-    if not hasattr(function, "__wrapped__"):
-        return function
-    import inspect
+    """The function itself, behind its decorators and partials."""
+    inner: Any = function
+    if hasattr(function, "__wrapped__"):
+        import inspect
 
-    return inspect.unwrap(function)
+        inner = inspect.unwrap(function)
+    while isinstance(inner, functools.partial):
+        inner = inner.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return inner
 
 
 def _seconds(value: Any) -> float | None:
@@ -216,3 +266,118 @@ def _word(kind: type[W], name: str, value: str | None) -> W | None:
         return kind(value)
     except ValueError:
         raise UsageError(f"{name} is {value!r}; known: {', '.join(kind)}") from None
+
+
+class Effect(NamedTuple):
+    """A hook's answer as it counts. `said` is what it would have meant where only observing."""
+
+    result: HookResult
+    payload: Any = None
+    output: Any = None
+    changed: Any = None
+    error_kind: str | None = None
+    error: str | None = None
+    note: str | None = None
+    said: HookResult | None = None
+
+    @property
+    def decides(self) -> bool:
+        """True if an outcome follows: it bears on that, or the walk ends here without one."""
+        return self.result is not CONTINUE or self.changed is not None or self.error_kind == "cancelled"
+
+    @property
+    def is_silent(self) -> bool:
+        """True if there is nothing to tell of it."""
+        return not (self.decides or self.error_kind or self.note or self.said)
+
+
+NOTHING = Effect(CONTINUE)
+CANCELLED = Effect(CONTINUE, error_kind="cancelled", error="cancelled")
+
+
+def effect_of(hook: Hook, view: HookContext, answer: Any) -> Effect:
+    """The effect of an answer at its point: of what a hook returned, or of the exception that it raised."""
+    point = view.given.facts.point
+    try:
+        if isinstance(answer, BaseException):
+            return _broken(hook, point, answer)
+        effect = _accepted(view, _valid(point, answer))
+    except Exception as exc:
+        return _broken(hook, point, exc)
+    if hook.mode is Mode.OBSERVE and (effect.result is not CONTINUE or effect.changed is not None):
+        said = effect.result
+        would = (
+            f"would have said {said.action}"
+            if said.action is not HookAction.CONTINUE
+            else "would have changed it"
+        )
+        return Effect(CONTINUE, said=said, note=would)
+    return effect
+
+
+def _valid(point: Point | str, answer: Any) -> HookResult:
+    if not isinstance(answer, HookResult):
+        raise HookBroke(
+            f"returned {'None' if answer is None else _type(answer).__name__}, an invalid result type; return HookResult.continue_with() to go on",
+            kind="bad_answer",
+        )
+    wrong = fault(answer, point)
+    if wrong is not None:
+        raise HookBroke(wrong, kind="wrong_point")
+    return answer
+
+
+def _accepted(view: HookContext, result: HookResult) -> Effect:
+    facts, payload, output = view.given
+    if result.modified_payload is not None:
+        payload = merged(
+            "modified_payload",
+            payload,
+            result.modified_payload,
+            replace=result.replace,
+            aliases=facts.aliases,
+        )
+        return Effect(result, payload, output, changed=result.modified_payload)
+    if result.modified_output is not None:
+        output = merged("modified_output", output, result.modified_output, replace=result.replace)
+        return Effect(result, payload, output, changed=result.modified_output)
+    if result.action is HookAction.ANSWER:
+        strictly_plain(result.output, "answer(output)")
+        return Effect(result, payload, output, note="answered in its place")
+    field = None if view.untouched else view.changed_in_place
+    if field is None:
+        return Effect(result, payload, output)
+    which = "modified_payload" if field == "current_payload" else "modified_output"
+    return Effect(
+        result,
+        payload,
+        output,
+        note=f"changed hook_context.{field} in place, which has no effect; return continue_with({which}=...)",
+    )
+
+
+def _broken(hook: Hook, point: Point | str, exc: BaseException) -> Effect:
+    kind = exc.kind if isinstance(exc, HookBroke) else "raised"
+    error = str(exc) if isinstance(exc, HookBroke) else f"raised {_raised(exc)}"
+    follows = OnError.CONTINUE if hook.mode is Mode.OBSERVE else settled_on_error(hook, point)
+    action = HookAction(follows)
+    result = CONTINUE if action is HookAction.CONTINUE else HookResult(action=action, error_message=error)
+    return Effect(result, error_kind=kind, error=error)
+
+
+def _raised(exc: BaseException) -> str:
+    """The exception in one line, with the place in the hook where it came from."""
+    try:
+        text = str(exc)
+    except Exception:
+        text = ""
+    inner: tuple[BaseException, ...] = getattr(exc, "exceptions", ()) if isinstance(exc, _GROUP) else ()
+    if inner:
+        text = f"{text}: {'; '.join(_raised(each) for each in inner[:3])}"
+    import traceback
+
+    frames = traceback.extract_tb(exc.__traceback__)
+    place = (
+        f" ({frames[-1].filename}:{frames[-1].lineno})" if frames and not isinstance(exc, UsageError) else ""
+    )
+    return f"{type(exc).__name__}{f': {text}' if text else ''}{place}"

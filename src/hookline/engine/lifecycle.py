@@ -1,7 +1,7 @@
 """Scopes: what is begun is ended, however it ended, and the record says so.
 
 An `OpenScope` is entered and left by one task (`around`) or from different callbacks (`enter`, `leave`).
-Whether an end is due, `owed` says; what becomes of a question to a person, `question`.
+Where hooks ask for a person's word, it gets that and settles the outcome by it.
 """
 
 from __future__ import annotations
@@ -11,29 +11,37 @@ import itertools
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any
 
 from hookline.engine.context import Facts, HookContext, Step
 from hookline.engine.limit import GRACE
-from hookline.engine.owed import HOLDS_ON_FAILED_START, LEAVING, end_is_due
 from hookline.engine.pipeline import Pipeline
-from hookline.engine.point import Point, Scope, Status
-from hookline.engine.question import in_words, needs_permission, nobodys_verdict, question_of, settled_by
-from hookline.engine.record import Begun, Decided, Ended, Owner, Question, Recorder, Verdict, decided
-from hookline.engine.result import HookAction, Outcome, Reason
+from hookline.engine.point import HookAction, Point, Scope, Status
+from hookline.engine.record import (
+    HOLDS_ON_FAILED_START,
+    LEAVING,
+    Decided,
+    Ended,
+    Owner,
+    Question,
+    Recorder,
+    Verdict,
+    VerdictKind,
+    begun,
+    decided,
+    end_is_due,
+)
+from hookline.engine.result import Outcome, Reason
 from hookline.errors import HookFailed, Refused, RunTimedOut, Skipped
 
 END_GRACE = 10.0
 """Seconds that the end hooks of a run may take, all together, after it was cancelled."""
 
+Approver = Callable[[Question], Awaitable[Verdict]]
+"""Gets a person's word on a question. Where nobody can be asked, there is no approver."""
 _RUN_AGAIN = frozenset({Scope.RUN, Scope.WORKSPACE})
 """Scopes whose end hooks the next start runs after a crash."""
-
-
-class Approver(Protocol):
-    """Gets a person's word on a question. Where nobody can be asked, there is no approver."""
-
-    async def __call__(self, question: Question) -> Verdict: ...
 
 
 class Run:
@@ -69,7 +77,7 @@ class Run:
             self._deadline = time.monotonic() + self.end_grace
 
     def resume(self) -> None:
-        """What was cancelled was only a part, a tool past its limit; the run goes on, and its ends have their time."""
+        """Only a part was cancelled, a tool past its limit; the run goes on, and its ends have their time."""
         self._deadline = None
 
     def grace_left(self) -> float | None:
@@ -80,43 +88,21 @@ class Run:
         return self.limit is not None and self.limit.expired()
 
 
+@dataclass(slots=True, eq=False)
 class OpenScope:
     """One scope of a run, from before its start hooks to after its end hooks."""
 
-    __slots__ = (
-        "_due",
-        "_ended",
-        "_payload",
-        "facts",
-        "name",
-        "outcome",
-        "parent",
-        "pipeline",
-        "run",
-        "scope",
-    )
-
-    def __init__(
-        self,
-        run: Run,
-        pipeline: Pipeline,
-        scope: Scope,
-        facts: Facts,
-        *,
-        name: str,
-        parent: OpenScope | None = None,
-    ) -> None:
-        self.run = run
-        self.pipeline = pipeline
-        self.scope = scope
-        self.facts = facts
-        self.name = name
-        self.parent = parent
-        self.outcome: Outcome | None = None
-        # Left without having been entered here, it was entered by another process, and its end is due.
-        self._due = True
-        self._ended = False
-        self._payload: Any = None
+    run: Run
+    pipeline: Pipeline
+    scope: Scope
+    facts: Facts
+    name: str
+    parent: OpenScope | None = None
+    outcome: Outcome | None = field(default=None, init=False)
+    _due: bool = field(default=True, init=False)
+    """Left without having been entered here, it was entered by another process, and its end is due."""
+    _ended: bool = field(default=False, init=False)
+    _payload: Any = field(default=None, init=False)
 
     async def enter(
         self,
@@ -135,10 +121,12 @@ class OpenScope:
         self._payload = payload
         recorder = self.run.recorder
         if recorder.on:
-            await recorder.write(self._begun(payload, declaration, source, owner))
+            parent_id = self.parent.facts.scope_id if self.parent is not None else None
+            entered = begun(self.run.id, parent_id, self.scope, self.name, self.facts, payload)
+            await recorder.write(entered._replace(declaration=declaration, source=source, owner=owner))
         facts = self.facts.at(Point.start_of(self.scope))
         outcome = await self.pipeline.fire(HookContext.of(facts, payload, None))
-        if permission is not None and needs_permission(outcome):
+        if permission is not None and outcome.needs_permission:
             asked = Reason("permission", HookAction.ASK, permission)
             outcome = outcome._replace(action=HookAction.ASK, reasons=(*outcome.reasons, asked))
             self._note(facts, outcome, "needs permission")
@@ -164,7 +152,7 @@ class OpenScope:
         if self._ended:
             return outcome
         if self._due and self.run.hurried and self.pipeline.at(Point.end_of(self.scope)):
-            error = f"{error}; its end hooks did not run" if error else "its end hooks did not run"
+            error = _and(error, "its end hooks did not run")
         elif self._due:
             facts = self.facts.at(Point.end_of(self.scope), status, steps)
             payload = self.outcome.payload if self.outcome is not None else self._payload
@@ -175,10 +163,7 @@ class OpenScope:
                     outcome = await self._settled(facts, outcome)
             except asyncio.CancelledError:
                 how = Status.CANCELLED if status in (Status.OK, Status.ANSWERED) else status
-                why = (
-                    f"{error}; its end hooks were interrupted" if error else "its end hooks were interrupted"
-                )
-                await self._write_end(how, output, why)
+                await self._write_end(how, output, _and(error, "its end hooks were interrupted"))
                 raise
         if outcome.action is HookAction.BLOCK and self.scope is Scope.AGENT and status is Status.OK:
             return outcome
@@ -274,7 +259,7 @@ class OpenScope:
             raise Skipped(outcome.reason or "skipped", point=point, hook=outcome.hook)
 
     def status_of(self, exc: BaseException) -> Status:
-        """What end hooks are told of an exception that went through their scope."""
+        """The status that end hooks are told for an exception that went through their scope."""
         if isinstance(exc, Skipped):
             return Status.SKIPPED
         if isinstance(exc, Refused):
@@ -286,7 +271,7 @@ class OpenScope:
         return Status.FAILED
 
     async def _waited_for(self, leaving: asyncio.Task[Outcome]) -> Outcome:
-        """What end hooks that wait decide; cancelled meanwhile, they have their grace."""
+        """The outcome of end hooks that wait; cancelled meanwhile, they have their grace."""
         try:
             return await asyncio.shield(leaving)
         except asyncio.CancelledError:
@@ -330,10 +315,9 @@ class OpenScope:
 
     async def _settled(self, facts: Facts, outcome: Outcome) -> Outcome:
         """The outcome after a person's word: approved, refused, or with the input they wrote instead."""
-        question = question_of(self.run.id, facts, outcome)
-        verdict = await self._asked(question)
+        verdict = await self._asked(_question(self.run.id, facts, outcome))
         settled = settled_by(verdict, outcome, facts.point)
-        self._note(facts, settled, in_words(verdict))
+        self._note(facts, settled, verdict.in_words())
         return settled
 
     def _note(self, facts: Facts, outcome: Outcome, note: str) -> None:
@@ -351,35 +335,55 @@ class OpenScope:
             journal.answer(question.id, verdict)
         return verdict
 
-    def _begun(
-        self, payload: Any, declaration: dict[str, Any] | None, source: str | None, owner: Owner | None
-    ) -> Begun:
-        facts = self.facts
-        about: dict[str, Any] = {
-            "workflow_id": facts.workflow_id,
-            "agent": facts.agent,
-            "parents": list(facts.parents),
-            "session_id": facts.session_id,
-            "user_id": facts.user_id,
-            "attempt": facts.attempt,
-            "step": facts.step,
-            "tool": facts.current_tool,
-            "tool_kind": facts.tool_kind,
-            "call_id": facts.call_id,
-        }
-        return Begun(
-            self.run.id,
-            facts.scope_id,
-            self.parent.facts.scope_id if self.parent is not None else None,
-            self.scope,
-            self.name,
-            time.time(),
-            payload,
-            {key: value for key, value in about.items() if value not in (None, [])},
-            declaration,
-            source,
-            owner,
+
+def _question(run_id: str, facts: Facts, outcome: Outcome) -> Question:
+    """The question of a point whose hooks ask, with all their reasons and the final value."""
+    is_start = _is_start(facts.point)
+    return Question(
+        id=f"{run_id}.{facts.scope_id}.{'start' if is_start else 'end'}",
+        run_id=run_id,
+        scope_id=facts.scope_id,
+        point=facts.point,
+        tool=facts.current_tool,
+        reasons=tuple(reason for reason in outcome.reasons if reason.action is HookAction.ASK),
+        value=outcome.payload if is_start else outcome.output,
+        asked=time.time(),
+    )
+
+
+def nobodys_verdict(question: Question) -> Verdict:
+    """The verdict where nobody can be asked: a refusal."""
+    why = "; ".join(reason.text for reason in question.reasons if reason.text)
+    asking = f"a person has to decide ({why})" if why else "a person has to decide"
+    return Verdict(VerdictKind.REJECT, f"{asking}, and nobody is there to answer", by="nobody")
+
+
+def settled_by(verdict: Verdict, outcome: Outcome, point: Point | str) -> Outcome:
+    """The outcome after a person's verdict: approved, refused, or with the value they wrote instead."""
+    is_start = _is_start(point)
+    if verdict.kind is VerdictKind.REJECT:
+        text = verdict.text or outcome.reason or "rejected"
+        refusal = HookAction.BLOCK if is_start else HookAction.FAIL
+        by = outcome.hook or "permission"
+        return outcome._replace(
+            action=refusal, answered=False, reasons=(*outcome.reasons, Reason(by, refusal, text))
         )
+    action = HookAction.ANSWER if outcome.answered else HookAction.CONTINUE
+    if verdict.kind is VerdictKind.APPROVE:
+        return outcome._replace(action=action)
+    if is_start:
+        return outcome._replace(
+            action=HookAction.CONTINUE, answered=False, payload=verdict.value, changed=True
+        )
+    return outcome._replace(action=action, output=verdict.value, changed=True)
+
+
+def _is_start(point: Point | str) -> bool:
+    return isinstance(point, Point) and point.is_start
+
+
+def _and(error: str | None, more: str) -> str:
+    return f"{error}; {more}" if error else more
 
 
 def new_run_id() -> str:

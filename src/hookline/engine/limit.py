@@ -31,7 +31,7 @@ _STUBBORN: list[Coroutine[Any, Any, Any]] = []
 async def finished(
     hook: Coroutine[Any, Any, Any], pending: Any, limit: float | None, is_own: Callable[[Context], bool]
 ) -> Any:
-    """What a hook returns or raises in the end; `HookBroke` where it went past its limit, in seconds.
+    """The answer or exception of a hook in the end; `HookBroke` where it went past its limit, in seconds.
 
     At its limit, or where its caller is cancelled, it is cancelled too, and given up if it then goes on for longer
     than `GRACE`. CancelledError is raised only where the caller's task is to end, whatever the hook made of that.

@@ -14,11 +14,10 @@ from types import CoroutineType
 from typing import Any
 
 from hookline.engine.context import Facts, Given, HookContext, own_context
-from hookline.engine.effect import CANCELLED, NOTHING, Effect, effect_of
-from hookline.engine.hook import Hook, Matcher, Mode
-from hookline.engine.point import Point
+from hookline.engine.hook import CANCELLED, NOTHING, Effect, Hook, Matcher, Mode, effect_of
+from hookline.engine.point import HookAction, Point
 from hookline.engine.record import Called, Recorder, decided
-from hookline.engine.result import CONTINUE, HookAction, HookResult, Outcome, add_up, ends_the_walk
+from hookline.engine.result import CONTINUE, HookResult, Outcome, add_up, ends_the_walk
 
 _clock = time.perf_counter
 # A name of our own: looking up a member of an enum takes as long as half a hook.
@@ -82,7 +81,7 @@ class Pipeline:
                     if notes is not None:
                         notes.note(hook, NOTHING, walk)
                     continue
-                if type(answer) is _Waiting:
+                if type(answer) is _Suspended:
                     answer = await walk.waited_for(hook, answer)
                 if walk.takes(hook, effect_of(hook, view, answer)):
                     break
@@ -98,7 +97,7 @@ class Pipeline:
         return True
 
 
-class _Waiting:
+class _Suspended:
     """A hook that has to be waited for: its coroutine, and what that waits for."""
 
     __slots__ = ("coroutine", "pending")
@@ -109,13 +108,13 @@ class _Waiting:
 
 
 def _first_step(answer: Any) -> Any:
-    """What a handler returned; where that is awaitable what it comes to, or `_Waiting` where it has to wait."""
+    """The answer of a handler, awaited where it can be; `_Suspended` where it has to wait."""
     if type(answer) is not _COROUTINE:
         if not hasattr(_type(answer), "__await__"):
             return answer
         answer = _awaited(answer)
     try:
-        return _Waiting(answer, answer.send(None))
+        return _Suspended(answer, answer.send(None))
     except StopIteration as stop:
         return stop.value
 
@@ -137,7 +136,7 @@ class _Walk:
         self.answers: tuple[tuple[str, HookResult], ...] = ()
         self.changed = False
 
-    async def waited_for(self, hook: Hook, waiting: _Waiting) -> Any:
+    async def waited_for(self, hook: Hook, waiting: _Suspended) -> Any:
         """The answer of a hook that waits."""
         # Loaded only here: `hookline answer` fires points without an event loop.
         from asyncio import CancelledError
@@ -177,7 +176,7 @@ class _Walk:
         return ends_the_walk(effect.result)
 
     def value(self) -> Any:
-        """What the point is about: the input at a start, the output at an end."""
+        """The value that the point is about: the input at a start, the output at an end."""
         point = self.given.facts.point
         at_start = not isinstance(point, Point) or point.is_start
         return self.given.payload if at_start else self.given.output

@@ -1,4 +1,4 @@
-"""The fourteen points of an agent's life: seven scopes, each with a start and an end."""
+"""The fourteen points of an agent's life: seven scopes, each with a start and an end. The words for what happens there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hookline.errors import UsageError
 
 
 class Scope(StrEnum):
-    """What a point is the start or the end of, outermost first."""
+    """The seven things that have a start and an end, outermost first."""
 
     WORKSPACE = "workspace"
     RUN = "run"
@@ -67,6 +67,18 @@ class Status(StrEnum):
     SKIPPED = "skipped"
     BLOCKED = "blocked"
     LOST = "lost"
+
+
+class HookAction(StrEnum):
+    """The verdict of a result. A word and its member compare equal."""
+
+    CONTINUE = "continue"
+    ALLOW = "allow"
+    ANSWER = "answer"
+    ASK = "ask"
+    SKIP = "skip"
+    BLOCK = "block"
+    FAIL = "fail"
 
 
 _START_OF = {point.scope: point for point in Point if point.is_start}

@@ -1,4 +1,4 @@
-"""The journal: four kinds of record, and what something that keeps them must do.
+"""The journal: four kinds of record, what something that keeps them must do, and which ends they leave due.
 
 `Begun` and `Ended` bracket a scope; `Called` is one hook; `Decided` is what the hooks of a point added up to.
 Whoever wants to watch a run gets the same records, as they happen.
@@ -11,15 +11,18 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from hookline.engine.point import Point, Scope, Status
+from hookline.engine.point import HookAction, Point, Scope, Status
 
 if TYPE_CHECKING:
     from hookline.engine.context import Facts
-    from hookline.engine.result import HookAction, Outcome, Reason
-
+    from hookline.engine.result import Outcome, Reason
 
 THERE = "kubernetes:"
-"""What the source of a run begins with that works on a cluster: nothing of it is run here."""
+"""The beginning of the source of a run that works on a cluster: nothing of it is run here."""
+HOLDS_ON_FAILED_START = frozenset({Scope.RUN, Scope.SESSION})
+"""Scopes whose end hooks run even where their start failed."""
+LEAVING = "x.hookline.leaving"
+"""Where it is on record that end hooks begin: after a crash they are known to run a second time."""
 
 
 class Owner(NamedTuple):
@@ -76,7 +79,7 @@ class Called(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """What followed at a point, where its hooks did more than let things go on."""
+    """The outcome of a point whose hooks did more than let things go on."""
 
     run_id: str
     scope_id: str
@@ -104,6 +107,24 @@ def decided(run_id: str, facts: Facts, outcome: Outcome, note: str | None = None
     )
 
 
+def begun(run_id: str, parent_id: str | None, scope: Scope, name: str, facts: Facts, payload: Any) -> Begun:
+    """The record of a scope that is entered, now."""
+    about: dict[str, Any] = {
+        "workflow_id": facts.workflow_id,
+        "agent": facts.agent,
+        "parents": list(facts.parents),
+        "session_id": facts.session_id,
+        "user_id": facts.user_id,
+        "attempt": facts.attempt,
+        "step": facts.step,
+        "tool": facts.current_tool,
+        "tool_kind": facts.tool_kind,
+        "call_id": facts.call_id,
+    }
+    known = {key: value for key, value in about.items() if value not in (None, [])}
+    return Begun(run_id, facts.scope_id, parent_id, scope, name, time.time(), payload, known)
+
+
 class Ended(NamedTuple):
     """A scope was left."""
 
@@ -120,11 +141,14 @@ Record = Begun | Called | Decided | Ended
 
 
 class VerdictKind(StrEnum):
-    """What a person can say to a question."""
+    """The answers that a person can give to a question."""
 
     APPROVE = "approve"
     REJECT = "reject"
     REWRITE = "rewrite"
+
+
+_PAST = {VerdictKind.APPROVE: "approved", VerdictKind.REJECT: "rejected", VerdictKind.REWRITE: "rewritten"}
 
 
 class Verdict(NamedTuple):
@@ -134,6 +158,9 @@ class Verdict(NamedTuple):
     text: str = ""
     value: Any = None
     by: str = ""
+
+    def in_words(self) -> str:
+        return f"{_PAST[self.kind]} by {self.by}" if self.by else _PAST[self.kind]
 
 
 class Question(NamedTuple):
@@ -242,3 +269,72 @@ class Recorder:
 
                 told = "%s: a watcher raised and is not called again"
                 logging.getLogger(__name__).warning(told, record.run_id, exc_info=True)
+
+
+def end_is_due(scope: Scope, start: HookAction) -> bool:
+    """True if a scope's end hooks have to run, by what its start hooks decided."""
+    if start is HookAction.SKIP:
+        return False
+    if start in (HookAction.FAIL, HookAction.BLOCK, HookAction.ASK):
+        # Where a person is still being asked, nothing has begun.
+        return scope in HOLDS_ON_FAILED_START
+    return True
+
+
+class Owed(NamedTuple):
+    """A scope that was begun and never ended. `due`: its end hooks have not run to their end, and should.
+
+    `again`: they had begun when the record broke off, so some of them may run a second time.
+    """
+
+    begun: Begun
+    due: bool
+    again: bool = False
+
+
+def owed(records: Iterable[Record]) -> list[Owed]:
+    """The scopes that a record which breaks off leaves to be ended, innermost first."""
+    unfinished: dict[str, Begun] = {}
+    started: dict[str, HookAction] = {}
+    starting: set[str] = set()
+    ending: set[str] = set()
+    leaving: set[str] = set()
+    inhabited: set[str] = set()
+    for record in records:
+        key = record.scope_id
+        if isinstance(record, Called) and record.last:
+            record = Decided(record.run_id, key, record.point, record.at, HookAction.CONTINUE)
+        if isinstance(record, Begun):
+            unfinished[key] = record
+            inhabited.add(record.parent_id or "")
+        elif isinstance(record, Ended):
+            unfinished.pop(key, None)
+        elif record.point == LEAVING:
+            leaving.add(key)
+        elif key in unfinished and record.point == Point.start_of(unfinished[key].scope):
+            if isinstance(record, Decided):
+                started[key] = record.action
+            else:
+                starting.add(key)
+        elif key in unfinished and isinstance(record, Decided) and _ends(record, unfinished[key].scope):
+            ending.add(key)
+
+    def due(key: str, scope: Scope) -> bool:
+        if key in ending:
+            return False
+        if key in started:
+            return end_is_due(scope, started[key])
+        if scope in HOLDS_ON_FAILED_START or key in inhabited:
+            return True
+        # Nothing decided and nothing inside: while its start hooks were at work it had not begun.
+        return key not in starting and scope is not Scope.WORKSPACE
+
+    return [
+        Owed(record, due(key, record.scope), key in leaving) for key, record in reversed(unfinished.items())
+    ]
+
+
+def _ends(record: Decided, scope: Scope) -> bool:
+    """True if the end hooks are through; an agent whose end was refused goes on, and its end comes again."""
+    refused = scope is Scope.AGENT and record.action is HookAction.BLOCK
+    return record.point == Point.end_of(scope) and not refused

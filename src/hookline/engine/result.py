@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import Any, NamedTuple, cast
 
 from hookline.engine.classes import dataclass
 from hookline.engine.plain import like, plain, strictly_plain
-from hookline.engine.point import Point
+from hookline.engine.point import HookAction, Point
 from hookline.errors import UsageError
-
-
-class HookAction(StrEnum):
-    """The verdict of a result. A word and its member compare equal."""
-
-    CONTINUE = "continue"
-    ALLOW = "allow"
-    ANSWER = "answer"
-    ASK = "ask"
-    SKIP = "skip"
-    BLOCK = "block"
-    FAIL = "fail"
-
 
 _EVERYWHERE = frozenset(Point)
 _GATES = frozenset({Point.AGENT_START, Point.MODEL_START, Point.TOOL_START})
@@ -154,7 +140,7 @@ CONTINUE = HookResult()
 
 
 class Reason(NamedTuple):
-    """What one hook said, and which hook it was."""
+    """The verdict and words of one hook."""
 
     hook: str
     action: HookAction
@@ -162,7 +148,7 @@ class Reason(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What follows at a point. `payload` and `output` are the final ones."""
+    """The sum of all answers at a point. `payload` and `output` are the final ones."""
 
     action: HookAction = HookAction.CONTINUE
     payload: Any = None
@@ -175,8 +161,15 @@ class Outcome(NamedTuple):
 
     @property
     def stopped(self) -> bool:
-        """Whether the thing inside does not run."""
+        """True if the thing inside does not run."""
         return self.action in _ENDS_THE_WALK
+
+    @property
+    def needs_permission(self) -> bool:
+        """True if it would run, and no hook has said that nobody needs to be asked."""
+        if self.action not in (HookAction.CONTINUE, HookAction.ASK) or self.answered:
+            return False
+        return all(reason.action is not HookAction.ALLOW for reason in self.reasons)
 
     @property
     def hook(self) -> str:
@@ -185,7 +178,7 @@ class Outcome(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """What was said by those who decided, in declared order."""
+        """Reasons of the deciding hooks, in declared order."""
         return "; ".join(
             reason.text for reason in self.reasons if reason.action == self.action and reason.text
         )

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import CoroutineType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hookline.engine.classes import dataclass
 from hookline.errors import HookBroke
+
+if TYPE_CHECKING:
+    import asyncio
+
+_NAME = "hookline-hook"
 
 
 class Threads:
@@ -20,22 +25,24 @@ class Threads:
     def __init__(self, cap: int = 64) -> None:
         self._cap = cap
         self._lock = threading.Lock()
-        self._idle: list[_Worker] = []
+        self._idle: list[_PoolThread] = []
         self._busy = 0
         self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
 
     async def call(self, function: Callable[..., Any], *args: Any, timeout: float | None) -> Any:
         """`function(*args)` in a thread. Waiting for a free one is not part of the limit."""
+        import asyncio  # not loaded by `hookline answer`, which has no event loop
+
         loop = asyncio.get_running_loop()
         if not self._took_place():
             await self._turn(loop)
         try:
-            worker = self._worker()
+            thread = self._thread()
         except RuntimeError as exc:
             self._free_place()
-            raise HookBroke(f"could not start: {exc}", kind="not_started") from exc
+            raise _not_started(exc) from exc
         job = _Job(contextvars.copy_context(), function, args, loop, loop.create_future())
-        worker.jobs.put(job)
+        thread.jobs.put(job)
         limit = asyncio.timeout(timeout)
         try:
             async with limit:
@@ -45,10 +52,7 @@ class Threads:
                 raise
             self._leave(job)
             _drop_result(job.done)
-            raise HookBroke(
-                f"ran past its limit of {timeout:g} s; its thread cannot be stopped and is left to itself",
-                kind="timed_out",
-            ) from None
+            raise _past_limit(timeout) from None
         except asyncio.CancelledError:
             self._leave(job)
             _drop_result(job.done)
@@ -67,16 +71,16 @@ class Threads:
             self._waiting.append((loop, turn))
         try:
             await turn
-        except asyncio.CancelledError:
+        except BaseException:
             if turn.done() and not turn.cancelled():
                 self._free_place()
             raise
 
-    def _worker(self) -> _Worker:
+    def _thread(self) -> _PoolThread:
         with self._lock:
             if self._idle:
                 return self._idle.pop()
-        return _Worker(self)
+        return _PoolThread(self)
 
     def _leave(self, job: _Job) -> None:
         with self._lock:
@@ -85,13 +89,13 @@ class Threads:
             job.left = True
         self._free_place()
 
-    def finish(self, worker: _Worker, job: _Job) -> bool:
-        """Whether the worker goes on; one that was left behind ends here."""
+    def finish(self, thread: _PoolThread, job: _Job) -> bool:
+        """True if the thread goes on; one that was left behind ends here."""
         with self._lock:
             job.finished = True
             if job.left:
                 return False
-            self._idle.append(worker)
+            self._idle.append(thread)
         self._free_place()
         return True
 
@@ -115,44 +119,51 @@ class Threads:
             turn.set_result(None)
 
 
+def call_and_wait(function: Callable[..., Any], *args: Any, timeout: float | None) -> Any:
+    """`function(*args)` in a thread of its own, for who has no event loop."""
+    said: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+    context = contextvars.copy_context()
+
+    def work() -> None:
+        said.put(_called(context, function, args))
+
+    try:
+        threading.Thread(target=work, name=_NAME, daemon=True).start()
+    except RuntimeError as exc:
+        raise _not_started(exc) from exc
+    try:
+        value, error = said.get(timeout=timeout)
+    except Empty:
+        raise _past_limit(timeout) from None
+    if error is not None:
+        raise error
+    return value
+
+
+@dataclass(slots=True)
 class _Job:
-    __slots__ = ("args", "context", "done", "finished", "function", "left", "loop")
-
-    def __init__(
-        self,
-        context: contextvars.Context,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        loop: asyncio.AbstractEventLoop,
-        done: asyncio.Future[Any],
-    ) -> None:
-        self.context = context
-        self.function = function
-        self.args = args
-        self.loop = loop
-        self.done = done
-        self.left = False
-        self.finished = False
+    context: contextvars.Context
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    loop: asyncio.AbstractEventLoop
+    done: asyncio.Future[Any]
+    left: bool = False
+    finished: bool = False
 
 
-class _Worker:
+class _PoolThread:
     __slots__ = ("jobs", "pool")
 
     def __init__(self, pool: Threads) -> None:
         self.pool = pool
         self.jobs: SimpleQueue[_Job] = SimpleQueue()
-        threading.Thread(target=self._work, name="hookline-hook", daemon=True).start()
+        threading.Thread(target=self._work, name=_NAME, daemon=True).start()
 
     def _work(self) -> None:
         goes_on = True
         while goes_on:
             job = self.jobs.get()
-            value: Any = None
-            error: BaseException | None = None
-            try:
-                value = job.context.run(job.function, *job.args)
-            except BaseException as exc:
-                error = exc
+            value, error = _called(job.context, job.function, job.args)
             goes_on = self.pool.finish(self, job)
             try:
                 job.loop.call_soon_threadsafe(_settle, job.done, value, error)
@@ -161,15 +172,35 @@ class _Worker:
             del job, value, error
 
 
+def _called(
+    context: contextvars.Context, function: Callable[..., Any], args: tuple[Any, ...]
+) -> tuple[Any, BaseException | None]:
+    try:
+        return context.run(function, *args), None
+    except (StopIteration, GeneratorExit, KeyboardInterrupt) as exc:
+        # A future cannot carry the first, and the others would be taken for something meant for whoever waits.
+        return None, RuntimeError(f"the function raised {type(exc).__name__}")
+    except BaseException as exc:
+        return None, exc
+
+
+def _not_started(exc: RuntimeError) -> HookBroke:
+    return HookBroke(f"could not start: {exc}", kind="not_started")
+
+
+def _past_limit(timeout: float | None) -> HookBroke:
+    return HookBroke(
+        f"ran past its limit of {timeout:g} s; its thread cannot be stopped and is left to itself",
+        kind="timed_out",
+    )
+
+
 def _settle(done: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
     if done.done():
         _drop(value)
         return
     if error is None:
         done.set_result(value)
-    elif isinstance(error, StopIteration | GeneratorExit | KeyboardInterrupt):
-        # A future cannot carry the first, and the others would be taken for something meant for the loop.
-        done.set_exception(RuntimeError(f"the function raised {type(error).__name__}"))
     else:
         done.set_exception(error)
 
@@ -180,6 +211,6 @@ def _drop_result(done: asyncio.Future[Any]) -> None:
 
 
 def _drop(value: Any) -> None:
-    """What came too late. A coroutine that nobody will await is closed, or Python would complain of it later."""
+    """Let go of a result that came too late; Python would complain of a coroutine that is never awaited."""
     if isinstance(value, CoroutineType):
         value.close()

@@ -24,7 +24,7 @@ _PLACES: WeakKeyDictionary[Runner, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 @dataclass(slots=True)
-class _Call:
+class _BackgroundCall:
     """One call of a hook: whether it has begun by now, and how it ended."""
 
     hook: str
@@ -44,7 +44,7 @@ class Background:
 
     def __init__(self, runner: Runner) -> None:
         self._places = _PLACES.setdefault(runner, asyncio.Semaphore(MOST))
-        self._going: dict[str, dict[asyncio.Task[None], _Call]] = {}
+        self._going: dict[str, dict[asyncio.Task[None], _BackgroundCall]] = {}
 
     def handler(self, hook: str, unlimited: Handler, limited: Handler) -> Handler:
         """Begins the hook and goes on at once.
@@ -58,7 +58,7 @@ class Background:
         ) -> Awaitable[HookResult] | HookResult:
             if hook_context.facts.native is not None:
                 return limited(ctx, hook_context)
-            call = _Call(hook)
+            call = _BackgroundCall(hook)
             going = self._going.setdefault(hook_context.facts.run_id, {})
             going[asyncio.ensure_future(self._call(call, unlimited, ctx, hook_context))] = call
             return CONTINUE
@@ -85,7 +85,7 @@ class Background:
         return HookResult(error_message=_told(calls), tell_user=trouble or None)
 
     async def _call(
-        self, call: _Call, handler: Handler, ctx: WorkflowContext | None, hook_context: HookContext
+        self, call: _BackgroundCall, handler: Handler, ctx: WorkflowContext | None, hook_context: HookContext
     ) -> None:
         async with self._places:
             call.begun = True
@@ -103,7 +103,7 @@ def _does_not_count(said: HookResult) -> str:
     return f"said {said.action}, which does not count{reason}"
 
 
-def _told(calls: Iterable[_Call]) -> str:
+def _told(calls: Iterable[_BackgroundCall]) -> str:
     """One line for a hook and an ending, however often that was."""
     counted = Counter((call.hook, call.in_words()) for call in calls)
     return "\n".join(

@@ -1,27 +1,42 @@
-"""Hooks that are processes: commands, shell scripts and containers, with the context on stdin.
+"""Hooks that are processes: commands, shell scripts and containers.
 
-They differ in how the ending is read. By itself exit code 0 goes on, anything else broke, and what was printed is only
+What every hook outside this process is given is made here too: the `HOOKLINE_*` variables and the context as JSON, for
+a process on stdin. They differ in how the ending is read. By itself exit code 0 goes on, anything else broke, and what was printed is only
 shown; a `decode` reads more out of it, such as a verdict in JSON.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import DEFAULT_TIMEOUT, Handler
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.errors import HookBroke
-from hookline.handlers.input import broke, context_json, environment, folder, with_last_lines
 from hookline.runners import OUTPUT_CAP, Ending, Mount, Order, Runner
 
 Encode = Callable[[HookContext], bytes]
-"""What the hook reads."""
+"""Makes the input of a hook."""
 Decode = Callable[[Ending, HookContext], HookResult]
-"""What its ending means, or HookBroke. It is asked only about one that ran to an exit code of its own."""
+"""Reads a result out of an ending, or raises HookBroke; asked only about one with an exit code of its own."""
 
 WORKSPACE = "/workspace"
 """Where a container finds the folder that a hook without one would stand in."""
+_LONGEST = 4096
+"""Bytes of one variable. A name that a model made up must not be able to keep a guard from starting."""
+
+
+def context_json(hook_context: HookContext) -> bytes:
+    """The context as strict JSON; what JSON has no word for is null (NaN) or its text."""
+    shown = hook_context.to_dict()
+    try:
+        return json.dumps(shown, allow_nan=False, default=str).encode()
+    except ValueError:
+        return json.dumps(_finite(shown), default=str).encode()
 
 
 def process_handler(
@@ -99,9 +114,67 @@ def by_exit_code(ending: Ending, _context: HookContext) -> HookResult:
     return CONTINUE
 
 
+def environment(
+    env: Mapping[str, str] | None, ctx: WorkflowContext | None, hook_context: HookContext, cwd: str | None
+) -> dict[str, str]:
+    """The whole environment of a process: the one given (None: ours) and the facts; what is not known is not set."""
+    facts = hook_context.facts
+    known = {
+        "HOOKLINE_POINT": facts.point,
+        "HOOKLINE_RUN_ID": facts.run_id,
+        "HOOKLINE_CALL_ID": facts.call_id,
+        "HOOKLINE_ATTEMPT": facts.attempt,
+        "HOOKLINE_AGENT": facts.agent,
+        "HOOKLINE_TOOL": facts.current_tool,
+        "HOOKLINE_TOOL_KIND": facts.tool_kind,
+        "HOOKLINE_SESSION_ID": facts.session_id,
+        "HOOKLINE_CWD": folder(cwd, ctx),
+        "HOOKLINE_STATUS": facts.status,
+    }
+    whole = dict(os.environ if env is None else env)
+    for name, value in known.items():
+        whole.pop(name, None)
+        if value is not None and value != "":
+            whole[name] = _variable(f"{value}")
+    return whole
+
+
+def folder(cwd: str | None, ctx: WorkflowContext | None) -> str:
+    """Where a hook's process stands: where it was told to, else in the workspace, else where we are."""
+    return cwd or (ctx.workspace if ctx is not None and ctx.workspace else os.getcwd())
+
+
+def broke(ending: Ending, timeout: float | None) -> HookBroke | None:
+    """The trouble of a process that has no exit code of its own, which is no matter of any protocol."""
+    if ending.exited:
+        return None
+    kind = "not_started" if ending.not_started is not None else "timed_out" if ending.passed_limit else "exit"
+    return HookBroke(with_last_lines(ending.in_words(timeout), ending), kind=kind)
+
+
+def with_last_lines(message: str, ending: Ending) -> str:
+    lines = ending.last_lines()
+    return f"{message}: {lines}" if lines else message
+
+
 async def _answer(order: Order, runner: Runner, decode: Decode, hook_context: HookContext) -> HookResult:
     ending = await runner.run(order)
     trouble = broke(ending, order.timeout)
     if trouble is not None:
         raise trouble
     return decode(ending, hook_context)
+
+
+def _variable(value: str) -> str:
+    text = value.replace("\0", "").encode("utf-8", "replace")[:_LONGEST]
+    return text.decode("utf-8", "ignore")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in cast("list[Any]", value)]
+    return value

@@ -61,7 +61,7 @@ def python_hook(
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives something to await; also for partials and objects with an async `__call__`."""
+    """True if calling it gives something to await; also for partials and objects with an async `__call__`."""
     inner: Any = function
     while isinstance(inner, functools.partial):
         inner = inner.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]

@@ -14,8 +14,7 @@ from hookline.claude import settings
 from hookline.claude.host import asked_when, command_of, read, shell_of, written
 from hookline.claude.matchers import applies, selector
 from hookline.engine.context import HookContext
-from hookline.engine.declaration import HookDeclaration
-from hookline.engine.hook import Handler, Hook, Matcher, Mode, OnError, options_of
+from hookline.engine.hook import Handler, Hook, HookDeclaration, Matcher, Mode, OnError, options_of
 from hookline.engine.point import Point
 from hookline.errors import FileError, UsageError
 from hookline.handlers.background import Background
@@ -26,8 +25,8 @@ from hookline.hookfile.condition import condition
 from hookline.hookfile.importer import function_of, imported
 from hookline.matcher import matcher
 from hookline.runners import Runner
+from hookline.runners.child import missing_script
 from hookline.runners.local import LocalRunner
-from hookline.runners.lookup import missing_script
 from hookline.runners.warm import WarmRunner
 from hookline.source import SUFFIXES, text_of
 from hookline.terminal import err, refuse_mistakes
@@ -262,7 +261,7 @@ def _image(declared: HookDeclaration, runner: Runner) -> Handler:
 
 def _containers(runner: Runner) -> Runner:
     from hookline.runners.container import ContainerRunner, NoContainers  # few files need them
-    from hookline.runners.mirror import EnclosedRunner
+    from hookline.runners.places import EnclosedRunner
     from hookline.runners.sandbox import SandboxRunner
 
     if isinstance(runner, EnclosedRunner):

@@ -21,8 +21,7 @@ from hookline.hookfile.trust import digest_of
 from hookline.journal.user import default_path
 
 if TYPE_CHECKING:
-    from hookline.engine.declaration import HookDeclaration
-    from hookline.engine.hook import Hook
+    from hookline.engine.hook import Hook, HookDeclaration
 
 VERSION = "0.1.0"
 """Of hookline itself; the metadata of the package has the same, and takes longer to read than all the rest."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hookline.errors import FileError, HooklineError
 
 if TYPE_CHECKING:
-    from hookline.engine.declaration import HookDeclaration
+    from hookline.engine.hook import HookDeclaration
 
 
 def function_of(declared: HookDeclaration) -> Callable[..., Any]:

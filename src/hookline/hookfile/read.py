@@ -7,8 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from hookline.engine.declaration import HookDeclaration
-from hookline.engine.hook import DEFAULT_TIMEOUT, Mode, OnError
+from hookline.engine.hook import DEFAULT_TIMEOUT, HookDeclaration, Mode, OnError
 from hookline.engine.point import Point, Scope
 from hookline.errors import FileError
 from hookline.hookfile.condition import SHAPES, check_condition

@@ -17,7 +17,7 @@ from hookline.hookfile.digest import digest
 from hookline.journal.user import default_path
 
 if TYPE_CHECKING:
-    from hookline.engine.declaration import HookDeclaration
+    from hookline.engine.hook import HookDeclaration
 
 FILE = "hookline.yaml"
 _CHUNK = 262_144

@@ -15,10 +15,9 @@ from typing import NamedTuple
 from hookline.engine.context import Facts
 from hookline.engine.hook import Hook
 from hookline.engine.lifecycle import OpenScope, Run
-from hookline.engine.owed import Owed, owed
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Scope, Status
-from hookline.engine.record import THERE, Begun, Ended, Journal, Owner, Record, RunRow
+from hookline.engine.record import THERE, Begun, Ended, Journal, Owed, Owner, Record, RunRow, owed
 from hookline.errors import HooklineError
 
 LOST = "lost: the process that held this run is gone"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.kagent.agent import FOLDER, directory
 from hookline.runners import Mount
-from hookline.runners.lookup import script_of
+from hookline.runners.child import script_of
 
 if TYPE_CHECKING:
     from hookline.images.fetch import Fetched

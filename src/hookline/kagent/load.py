@@ -20,8 +20,7 @@ from hookline.claude.host import command_handler
 from hookline.claude.payload import variables
 from hookline.claude.tools import kind_of
 from hookline.engine.context import HookContext, WorkflowContext
-from hookline.engine.declaration import Declaration, HookDeclaration
-from hookline.engine.hook import Handler, Hook, OnError
+from hookline.engine.hook import Declaration, Handler, Hook, HookDeclaration, OnError
 from hookline.engine.point import Point, Scope
 from hookline.engine.result import HookResult
 from hookline.errors import FileError, HookBroke, UsageError
@@ -43,9 +42,9 @@ from hookline.kagent.fetch import VARIABLE, hooks_folder, mounts, program
 from hookline.kagent.read import chosen, read
 from hookline.matcher import matcher
 from hookline.runners import Runner
+from hookline.runners.child import missing_script
 from hookline.runners.local import LocalRunner
-from hookline.runners.lookup import missing_script
-from hookline.runners.mirror import EnclosedRunner
+from hookline.runners.places import EnclosedRunner
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from hookline.engine.context import Facts
 from hookline.engine.hook import Hook, Matcher, Mode
 from hookline.errors import FileError, HooklineError
 from hookline.hookfile.importer import imported
-from hookline.runners.lookup import missing_script
+from hookline.runners.child import missing_script
 
 
 def load(target: str) -> Loaded:

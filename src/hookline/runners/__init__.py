@@ -1,23 +1,24 @@
 """The protocol of runners: where the process of a hook runs. What to run is an order, how it went an ending.
 
-Runners differ in what they can hold a process to; each says so as data, `Capabilities`.
+Runners differ in what they can hold a process to; each says so as data, `Capabilities`. The functions on mounts say
+where the places that an order names are on this machine, and what a process is told of them.
 """
 
 from __future__ import annotations
 
-import posixpath
+import os
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from hookline.engine.classes import dataclass, field
+from hookline.engine.classes import dataclass, field, replace
 from hookline.errors import UsageError
-
-__all__ = ["OUTPUT_CAP", "Capabilities", "Ending", "Mount", "Order", "Output", "Runner"]
 
 OUTPUT_CAP = 1024 * 1024
 """Bytes kept of each output where nobody said otherwise."""
+OWN_SIZE = 256 * 1024 * 1024
+"""Bytes that /tmp, or another folder of its own, may hold where nobody said otherwise."""
 _PLACE = re.compile(r"/[^\0]+")
 
 
@@ -36,7 +37,7 @@ class Mount:
     size: int | None = None
 
     def __post_init__(self) -> None:
-        if not _PLACE.fullmatch(self.target) or posixpath.normpath(self.target) != self.target:
+        if not _PLACE.fullmatch(self.target) or os.path.normpath(self.target) != self.target:
             raise UsageError(f"a mount's target is a whole path below /, without dots, not {self.target!r}")
         if self.source is not None and not _PLACE.fullmatch(self.source):
             raise UsageError(f"what is mounted at {self.target} must be a whole path, not {self.source!r}")
@@ -44,7 +45,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What to run.
+    """A process to run.
 
     `env` is the whole environment; nothing is inherited beside it. `timeout` is in seconds and starts when the
     process does. With `background_keep` what the process leaves behind lives on until the runner is closed.
@@ -71,7 +72,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """What a process printed: all of it, or its beginning and its end and how much it was."""
+    """The output of a process: all of it, or its beginning and its end and how much it was."""
 
     head: bytes = b""
     tail: bytes = b""
@@ -115,7 +116,7 @@ class Ending:
 
     @property
     def exited(self) -> bool:
-        """Whether it ran and ended by itself in its time, so that its exit code means something."""
+        """True if it ran and ended by itself in its time, so that its exit code means something."""
         return self.exit_code is not None and not self.passed_limit and self.not_started is None
 
     def last_lines(self, count: int = 5) -> str:
@@ -136,7 +137,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a runner does with an order, beyond running it."""
+    """The things that a runner does with an order beyond running it."""
 
     name: str
     hides_files: bool
@@ -151,7 +152,7 @@ class Capabilities:
         return tuple(what for what, is_held in held.items() if is_held)
 
     def shortfalls(self, order: Order) -> list[str]:
-        """What the order asks for and does not get here, each as a sentence."""
+        """A sentence for each thing that the order asks for and does not get here."""
         found: list[str] = []
         if not self.isolates:
             found.append(f"{self.name} isolates nothing: it sees all files, processes and the network")
@@ -185,6 +186,48 @@ class Runner(Protocol):
     async def close(self) -> None:
         """End everything that was started here, also what was kept in the background."""
         ...
+
+
+def on_this_machine(order: Order) -> Order:
+    """The order for a process that sees this machine's files: real places, told by environment variables."""
+    told = {each.variable: each.source for each in order.mounts if each.variable and each.source}
+    cwd = order.cwd and (source_of(order.mounts, order.cwd) or order.cwd)
+    return replace(order, env={**order.env, **told}, cwd=cwd, mounts=())
+
+
+def inside_variables(order: Order) -> dict[str, str]:
+    """The variables that tell a process with a file system of its own where its mounts are."""
+    return {each.variable: each.target for each in order.mounts if each.variable}
+
+
+def own_mounts(order: Order) -> list[Mount]:
+    """The mounts of a process with a file system of its own: the outer ones first, and a /tmp in any case."""
+    tmp = () if any(each.target == "/tmp" for each in order.mounts) else (Mount(target="/tmp"),)
+    return sorted((*tmp, *order.mounts), key=lambda each: len(each.target))
+
+
+def missing_source(mount: Mount) -> str | None:
+    """The reason why a mount cannot be made; None where its source is there, or it has none."""
+    if mount.source is None or os.path.exists(mount.source):
+        return None
+    return f"what is to be mounted at {mount.target} is not there: {mount.source!r}"
+
+
+def source_of(mounts: Sequence[Mount], path: str) -> str | None:
+    """The place on this machine that a process finds at `path`; None where no mount of this machine's is there."""
+    path = os.path.normpath(path)
+    above = [each for each in mounts if beneath(path, each.target)]
+    if not above:
+        return None
+    nearest = max(above, key=lambda each: len(each.target))
+    if nearest.source is None:
+        return None
+    return os.path.normpath(os.path.join(nearest.source, os.path.relpath(path, nearest.target)))
+
+
+def beneath(path: str, folder: str) -> bool:
+    """True if a path is that folder or in it, by its words alone."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _signal_name(number: int) -> str:

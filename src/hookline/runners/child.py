@@ -1,18 +1,21 @@
-"""A child process: how it is started, in a session of its own, signalled and reaped; and the watcher over all."""
+"""A child process: why it cannot start, how it is started in a session of its own, signalled and reaped; the watcher.
+
+`python3 missing.py` and `bash missing.sh` start well and then exit with 2 or 127, and 2 is a refusal in the protocol
+of command hooks. So the script of a known interpreter is looked up first.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import select
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 from hookline.runners import Order
-
-# Python ignores these, and its children would too, if nobody told them otherwise.
-_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 ExitStatus = tuple[int | None, int | None]
 """An exit code or a signal; neither where that was lost."""
@@ -20,41 +23,76 @@ StandardFiles = tuple[int, int, int]
 """The files that a process has as its input, output and errors."""
 
 
-class Child(Protocol):
+class _Interpreter(NamedTuple):
+    """`no_script`: letters of options after which no script file follows; `takes`: options with a value behind."""
+
+    no_script: str
+    takes: frozenset[str]
+    suffixes: tuple[str, ...] = ("",)
+    on_path: bool = False
+
+
+_SHELL = _Interpreter("cs", frozenset({"-o", "+o", "-O", "+O", "--rcfile", "--init-file"}), on_path=True)
+_NODE = _Interpreter(
+    "ep",
+    frozenset({"-r", "--require", "--import", "-C", "--conditions", "--env-file", "--loader"}),
+    ("", ".js", ".json", ".node"),
+)
+_INTERPRETERS = {
+    "python": _Interpreter("cm", frozenset({"-W", "-X", "--check-hash-based-pycs"})),
+    "pypy": _Interpreter("cm", frozenset({"-W", "-X"})),
+    "sh": _SHELL,
+    "bash": _SHELL,
+    "dash": _SHELL,
+    "ash": _SHELL,
+    "ksh": _SHELL,
+    "zsh": _SHELL,
+    "node": _NODE,
+    "nodejs": _NODE,
+    "ruby": _Interpreter("e", frozenset({"-I", "-r", "-C", "-E"})),
+    "perl": _Interpreter("eE", frozenset({"-I"})),
+}
+# What makes a text more than one command and its words. `$NAME` and `${NAME}` are known, other uses of $ are not.
+_NOT_PLAIN = re.compile(r"[|&;<>()`*?\[\]~#!\n\\]|\$(?!\w|\{\w+\})|\$\d")
+_NAME = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_VERSION = re.compile(r"[0-9.]+$")
+_ASSIGNMENT = re.compile(r"\w+=")
+# Options that end the interpreter at once, or where a file name means something else.
+_NO_SCRIPT = frozenset({"-", "--eval", "--print", "--version", "--help", "--test", "--command", "-h", "-V"})
+
+
+class Child:
     """A process in a session of its own. Its id is nobody else's before it is reaped."""
 
-    @property
-    def pid(self) -> int: ...
-
-    @property
-    def pidfd(self) -> int: ...
+    __slots__ = ("pid", "pidfd")
+    pid: int
+    pidfd: int
 
     def terminate(self) -> None:
         """Ask it to end, with all that is in its session's first group."""
-        ...
+        signal_group(self.pid, signal.SIGTERM)
 
     def reap(self) -> ExitStatus:
         """How it ended; asked once, when it is gone."""
-        ...
+        try:
+            found = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG)
+        except ChildProcessError:
+            found = None
+        if found is None:
+            return None, None
+        return (found.si_status, None) if found.si_code == os.CLD_EXITED else (None, found.si_status)
 
 
-Start = Callable[[Order, Mapping[str, str], str, StandardFiles], Child]
-"""Start what was ordered, with that environment, its number and its files; OSError or ValueError where it cannot."""
+Start = Callable[[Order, StandardFiles], Child]
+"""Start what was ordered, with its files; OSError or ValueError where it cannot."""
 
 
-class PopenChild:
+class PopenChild(Child):
     """A child of ours, started by Popen."""
 
-    __slots__ = ("_popen", "pid", "pidfd")
+    __slots__ = ("_popen",)
 
-    def __init__(
-        self,
-        order: Order,
-        env: Mapping[str, str],
-        _number: str,
-        files: StandardFiles,
-        more_fds: Sequence[int] = (),
-    ) -> None:
+    def __init__(self, order: Order, files: StandardFiles, more_fds: Sequence[int] = ()) -> None:
         import subprocess  # slow to load, and not for `sync`
 
         self._popen = subprocess.Popen(
@@ -63,7 +101,7 @@ class PopenChild:
             stdout=files[1],
             stderr=files[2],
             cwd=order.cwd,
-            env=env,
+            env=order.env,
             start_new_session=True,
             pass_fds=more_fds,
         )
@@ -75,90 +113,11 @@ class PopenChild:
             self._popen.wait()
             raise
 
-    def terminate(self) -> None:
-        signal_group(self.pid, signal.SIGTERM)
-
     def reap(self) -> ExitStatus:
         """Its exit code; not by Popen, which takes one that was lost for a 0."""
-        code, number = exit_status(self.pidfd)
+        code, number = super().reap()
         self._popen.returncode = code if code is not None else number or 0
         return code, number
-
-
-class SpawnChild:
-    """A child of ours as Popen would start it, without the time that loading Popen takes."""
-
-    __slots__ = ("pid", "pidfd")
-
-    def __init__(self, order: Order, env: Mapping[str, str], _number: str, files: StandardFiles) -> None:
-        before = os.open(".", os.O_PATH | os.O_CLOEXEC)
-        try:
-            # A child begins where we stand. Most are to stand there anyway, and hooks in threads may look.
-            if order.cwd is not None and order.cwd != os.getcwd():
-                os.chdir(order.cwd)
-            self.pid = _spawned(order.argv, env, files)
-        finally:
-            os.fchdir(before)
-            os.close(before)
-        try:
-            self.pidfd = os.pidfd_open(self.pid)
-        except OSError:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-            raise
-
-    def terminate(self) -> None:
-        signal_group(self.pid, signal.SIGTERM)
-
-    def reap(self) -> ExitStatus:
-        return exit_status(self.pidfd)
-
-
-def _spawned(argv: tuple[str, ...], env: Mapping[str, str], files: StandardFiles) -> int:
-    actions: list[tuple[int, int, int] | tuple[int, int]] = [
-        (os.POSIX_SPAWN_DUP2, theirs, fd) for fd, theirs in enumerate(files)
-    ]
-    actions += [(os.POSIX_SPAWN_CLOSE, fd) for fd in _inherited()]
-    trouble = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
-    refused: OSError | None = None
-    for path in _places(argv[0], env):
-        try:
-            return os.posix_spawn(
-                path,
-                argv,
-                env,
-                file_actions=actions,
-                setsid=True,
-                setsigdef=_IGNORED_BY_PYTHON,
-            )
-        except OSError as exc:
-            # As where a shell looks: what is there and cannot be run is told, if nothing after it can be.
-            if exc.errno not in (errno.ENOENT, errno.ENOTDIR):
-                refused = refused or exc
-            trouble = exc
-    raise refused or trouble
-
-
-def _places(program: str, env: Mapping[str, str]) -> Iterator[str]:
-    if "/" in program:
-        yield program
-        return
-    for folder in os.get_exec_path(env):
-        path = os.path.join(folder, program)
-        if os.path.exists(path):
-            yield path
-
-
-def _inherited() -> list[int]:
-    """The files that whoever started us left open, which are no business of a hook."""
-    found: list[int] = []
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            if int(name) > 2 and os.get_inheritable(int(name)):
-                found.append(int(name))
-        except OSError:
-            pass  # the list itself
-    return found
 
 
 def signal_group(pid: int, number: int) -> None:
@@ -169,15 +128,21 @@ def signal_group(pid: int, number: int) -> None:
         pass
 
 
-def exit_status(pidfd: int) -> ExitStatus:
-    """How a child ended that is gone; it is reaped by this."""
-    try:
-        found = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
-    except ChildProcessError:
-        found = None
-    if found is None:
-        return None, None
-    return (found.si_status, None) if found.si_code == os.CLD_EXITED else (None, found.si_status)
+def encoded(words: Iterable[str]) -> list[bytes]:
+    """The words as the system takes them; ValueError where one has a null byte, at which it would end."""
+    whole = [os.fsencode(word) for word in words]
+    if any(b"\0" in word for word in whole):
+        raise ValueError("embedded null byte")
+    return whole
+
+
+def open_content(content: bytes) -> int:
+    """An open file of no name with this content, to be read from its beginning."""
+    fd = os.memfd_create("hookline")
+    with open(fd, "wb", closefd=False) as file:
+        file.write(content)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
 
 
 class Watcher:
@@ -186,9 +151,9 @@ class Watcher:
     def __init__(self, argv: Sequence[str], start: Start = PopenChild, *, cwd: str | None = "/") -> None:
         with open(os.devnull, "wb") as nothing:
             theirs, self._pipe = os.pipe()
-            order = Order(argv=tuple(argv), cwd=cwd)
+            order = Order(argv=tuple(argv), cwd=cwd, env=os.environ)
             try:
-                self._child = start(order, os.environ, "", (theirs, nothing.fileno(), nothing.fileno()))
+                self._child = start(order, (theirs, nothing.fileno(), nothing.fileno()))
             except BaseException:
                 os.close(self._pipe)
                 raise
@@ -239,3 +204,130 @@ def limit_file_size(pid: int, size: int) -> None:
                 waiting += map(int, file.read().split())
         except OSError:
             pass  # gone by now, or somebody else's by its set-user-id bit, and then not ours to hold
+
+
+def missing_script(
+    argv: Sequence[str],
+    cwd: str | None,
+    env: Mapping[str, str],
+    exists: Callable[[str], bool] = os.path.exists,
+) -> str | None:
+    """An error text where an interpreter is given a script that is not there; None also where that is unclear."""
+    if len(argv) == 3 and argv[1] in ("-c", "-lc") and _INTERPRETERS.get(os.path.basename(argv[0])) is _SHELL:
+        argv = _inside(argv[2], env)
+    while argv and os.path.basename(argv[0]) == "env":
+        argv = _behind_env(argv)
+    if len(argv) < 2:
+        return None
+    name = os.path.basename(argv[0])
+    interpreter = _interpreter(name)
+    script = script_of(argv)
+    if interpreter is None or script is None:
+        return None
+    place = os.path.join(cwd or os.getcwd(), script)
+    if any(exists(place + suffix) for suffix in interpreter.suffixes):
+        return None
+    if interpreter.on_path and "/" not in script and _on_path(script, env):
+        return None
+    return f"{name} would run {script!r}, and there is no such file{_seen_from(script, cwd)}"
+
+
+def script_of(argv: Sequence[str]) -> str | None:
+    """The file that a known interpreter is given to run; None also where that is unclear."""
+    interpreter = _interpreter(os.path.basename(argv[0])) if argv else None
+    return _script(interpreter, argv) if interpreter else None
+
+
+def why_not_started(argv: Sequence[str], cwd: str | None, exc: Exception) -> str:
+    """The system's error as a sentence that says what would be right."""
+    program = argv[0] if argv else ""
+    code = exc.errno if isinstance(exc, OSError) else None
+    if cwd is not None and not os.path.isdir(cwd):
+        what = "is not a folder" if os.path.exists(cwd) else "does not exist"
+        return f"its working folder {cwd!r} {what}"
+    if code in (errno.ENOENT, errno.ENOTDIR):
+        if "/" not in program:
+            return f"{program!r} was not found; is it installed and on PATH?"
+        if os.path.exists(os.path.join(cwd or "", program)):
+            return f"{program!r} is there, but the interpreter that its first line names is not"
+        return f"{program!r} does not exist{_seen_from(program, cwd)}"
+    if code == errno.EACCES:
+        if os.path.isdir(os.path.join(cwd or "", program)):
+            return f"{program!r} is a folder"
+        return f"{program!r} is not executable; chmod +x it, or name its interpreter"
+    if code == errno.ENOEXEC:
+        return f"{program!r} is no program: its first line names no interpreter; begin it with #!/bin/sh or the like"
+    if code == errno.E2BIG:
+        return "its arguments and environment are too long for this system"
+    return f"{exc}"
+
+
+def _interpreter(name: str) -> _Interpreter | None:
+    return _INTERPRETERS.get(name) or _INTERPRETERS.get(_VERSION.sub("", name))
+
+
+def _on_path(script: str, env: Mapping[str, str]) -> bool:
+    import shutil  # slow to load, and few commands are looked up so
+
+    return shutil.which(script, path=env.get("PATH")) is not None
+
+
+def _seen_from(path: str, cwd: str | None) -> str:
+    return "" if os.path.isabs(path) else f" in {cwd or os.getcwd()!r}"
+
+
+def _inside(text: str, env: Mapping[str, str]) -> list[str]:
+    """The command that a shell would run, where the text is one plain command; else nothing."""
+    words = [_filled(word, env) for word in _words(text)]
+    if "$" in text and '"' not in text and any(not word or " " in word for word in words):
+        return []  # the shell would split it further
+    while words and (words[0] == "exec" or _ASSIGNMENT.match(words[0])):
+        words.pop(0)
+    return words
+
+
+@lru_cache(maxsize=256)
+def _words(text: str) -> tuple[str, ...]:
+    if _NOT_PLAIN.search(text) or ("'" in text and "$" in text):
+        return ()
+    if text.isascii() and text.isprintable() and "'" not in text and '"' not in text:
+        return tuple(text.split())  # as the next would, which is slow to load
+    import shlex
+
+    try:
+        return tuple(shlex.split(text))
+    except ValueError:
+        return ()
+
+
+def _filled(word: str, env: Mapping[str, str]) -> str:
+    return _NAME.sub(lambda match: env.get(match[1] or match[2], ""), word)
+
+
+def _behind_env(argv: Sequence[str]) -> Sequence[str]:
+    """The command that `env` would run; nothing where it has options."""
+    rest = list(argv[1:])
+    while rest and _ASSIGNMENT.match(rest[0]):
+        rest.pop(0)
+    return [] if rest and rest[0].startswith("-") else rest
+
+
+def _script(interpreter: _Interpreter, argv: Sequence[str]) -> str | None:
+    words = iter(argv[1:])
+    for word in words:
+        if word == "--":
+            return next(words, None)
+        if not word.startswith(("-", "+")):
+            return word
+        if word in _NO_SCRIPT or _ends_options(interpreter, word):
+            return None
+        if word in interpreter.takes or (interpreter is _SHELL and word[-1] in "oO"):
+            next(words, None)
+        elif word.startswith("--") and "=" not in word and interpreter is _NODE:
+            return None  # it may or may not take the next word
+    return None
+
+
+def _ends_options(interpreter: _Interpreter, word: str) -> bool:
+    """True if no script follows, as behind -c, also in a cluster such as -lc."""
+    return not word.startswith("--") and any(letter in word for letter in interpreter.no_script)

@@ -12,17 +12,25 @@ import os
 import re
 import resource
 import shutil
-import subprocess
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from hookline.engine.threads import Threads
 from hookline.errors import UsageError
-from hookline.runners import Capabilities, Ending, Mount, Order, tags
-from hookline.runners.child import Child, PopenChild, StandardFiles, Start, Watcher
+from hookline.runners import (
+    OWN_SIZE,
+    Capabilities,
+    Ending,
+    Mount,
+    Order,
+    inside_variables,
+    missing_source,
+    own_mounts,
+    tags,
+)
+from hookline.runners.child import Child, PopenChild, StandardFiles, Start, Watcher, encoded, open_content
 from hookline.runners.local import LocalRunner
-from hookline.runners.mounts import OWN_SIZE, inside_variables, missing_source, own_mounts
 
 CAPABILITIES = Capabilities(
     name="container",
@@ -58,6 +66,8 @@ _threads = Threads()
 class ContainerRunner:
     """Runs processes in containers, with the places, limits and watcher of a LocalRunner, which it closes."""
 
+    capabilities = CAPABILITIES
+
     def __init__(
         self,
         local: LocalRunner | None = None,
@@ -71,25 +81,23 @@ class ContainerRunner:
         self._pull: Pull = pull
         self._options = tuple(options)
         self._there: dict[str, asyncio.Lock | None] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._swept = False
 
     @property
-    def capabilities(self) -> Capabilities:
-        return CAPABILITIES
-
-    @property
     def label(self) -> str:
-        """What every container from here has."""
+        """The label of every container from here."""
         return f"{tags.MARK}={self._local.mark.strip(':.')}"
 
     async def run(self, order: Order) -> Ending:
         """Run it to its end. Only a cancellation comes out as an exception."""
-        wrong = _wrong(order) or await self._missing_image(order.image or "")
+        wrong = _wrong(order) or await self.lacking(order.image or "")
         if wrong is not None:
             return Ending(not_started=wrong)
         containers = self._local.belonging(ContainerRunner, lambda: _Containers(self._engine, self.label))
-        self._sweep_once()
+        if not self._swept:
+            self._swept = True
+            self._spawn(self.sweep())
         name = f"hookline-{os.urandom(8).hex()}"
         containers.names.add(name)
         try:
@@ -105,10 +113,6 @@ class ContainerRunner:
         if not ending.exited:
             await asyncio.shield(removal)
         return ending
-
-    async def lacking(self, image: str) -> str | None:
-        """Why nothing can run in that image, which is fetched for it; None where something can."""
-        return await self._missing_image(image)
 
     async def sweep(self) -> list[str]:
         """Remove the containers of hooklines that are gone; their ids."""
@@ -129,16 +133,13 @@ class ContainerRunner:
         words = (*self._engine, "run", "--name", name, "--label", self.label)
         words += ("--label", f"{tags.OWNER}={tags.owner(os.getpid())}")
 
-        def start(outer: Order, env: Mapping[str, str], number: str, files: StandardFiles) -> Child:
-            if any("\0" in word for word in (*order.argv, *order.env, *order.env.values())):
-                raise ValueError("embedded null byte")
-            fd = os.memfd_create("hookline")
+        def start(outer: Order, files: StandardFiles) -> Child:
+            encoded((*order.argv, *order.env, *order.env.values()))
+            fd = open_content("".join(f"{key}={value}\n" for key, value in by_file.items()).encode())
             try:
-                os.write(fd, "".join(f"{key}={value}\n" for key, value in by_file.items()).encode())
-                os.lseek(fd, 0, os.SEEK_SET)
                 told = ("--env-file", f"/proc/self/fd/{fd}", *self._options)
                 argv = (*words, *told, *arguments(order, self._engine[0], inline))
-                return PopenChild(replace(outer, argv=argv), env, number, files, (fd,))
+                return PopenChild(replace(outer, argv=argv), files, (fd,))
             finally:
                 os.close(fd)
 
@@ -146,8 +147,8 @@ class ContainerRunner:
         outer = replace(order, argv=self._engine, cwd="/", env=env, mounts=(), background_keep=False)
         return replace(outer, own_program=False, file_size=None), start
 
-    async def _missing_image(self, image: str) -> str | None:
-        """What keeps the image from being here. Each is looked for, and fetched, once."""
+    async def lacking(self, image: str) -> str | None:
+        """Why nothing can run in that image; None where something can. Each is looked for, and fetched, once."""
         lock = self._there.setdefault(image, asyncio.Lock())
         if lock is None:
             return None
@@ -186,21 +187,9 @@ class ContainerRunner:
         return Ending(not_started=_said(ending) or "the container was not started", seconds=ending.seconds)
 
     def _removal(self, containers: _Containers, name: str) -> asyncio.Task[None]:
-        async def removal() -> None:
-            await _threads.call(containers.remove, name, timeout=None)
+        return self._spawn(_threads.call(containers.remove, name, timeout=None))
 
-        return self._spawn(removal())
-
-    def _sweep_once(self) -> None:
-        if not self._swept:
-            self._swept = True
-
-            async def swept() -> None:
-                await self.sweep()
-
-            self._spawn(swept())
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -300,14 +289,8 @@ def _is_one_line(value: str) -> bool:
 
 
 def _was_begun(engine: Sequence[str], name: str) -> bool:
-    looked = subprocess.run(
-        [*engine, "inspect", "--format", "{{.State.StartedAt}}", name],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return looked.returncode == 0 and not looked.stdout.startswith("0001-")
+    began = tags.said(engine, "inspect", "--format", "{{.State.StartedAt}}", name).strip()
+    return bool(began) and not began.startswith("0001-")
 
 
 def _said(ending: Ending) -> str:

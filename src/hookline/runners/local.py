@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, UsageError
-from hookline.runners import Capabilities, Ending, Order, tags
-from hookline.runners.child import Child, PopenChild, StandardFiles, Start, Watcher
-from hookline.runners.mounts import on_this_machine
+from hookline.runners import Ending, Order, on_this_machine, tags
+from hookline.runners.child import Child, PopenChild, StandardFiles, Start
 from hookline.runners.process import (
     CAPABILITIES,
     CHUNK,
@@ -41,26 +40,26 @@ class Closes(Protocol):
 
 
 _Belonging = TypeVar("_Belonging", bound=Closes)
+T = TypeVar("T")
 
 
 class LocalRunner(ProcessRunner):
     """Runs processes of this machine, at most `cap` at once; it belongs to one event loop."""
 
+    capabilities = CAPABILITIES
+
     def __init__(self, *, cap: int | None = None, grace: float = GRACE) -> None:
         super().__init__(grace=grace)
         self._places = asyncio.Semaphore(cap or max(8, 2 * (os.cpu_count() or 1)))
         self._running: dict[str, Process] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._enders: dict[str, asyncio.Task[None]] = {}
         self._left: set[bytes] = set()
         self._kept: dict[int, asyncio.AbstractEventLoop] = {}
-        self._lookers: list[asyncio.Future[dict[int, bytes]]] = []
-        self._looking = self._sweeping = self._closed = False
+        self._looking = asyncio.Lock()
+        self._next_look: asyncio.Task[dict[int, bytes]] | None = None
+        self._sweeping = self._closed = False
         self._belongings: dict[Hashable, Closes] = {}
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return CAPABILITIES
 
     def belonging(self, key: Hashable, make: Callable[[], _Belonging]) -> _Belonging:
         """Something that is ended with this runner, made when it is first asked for."""
@@ -123,11 +122,8 @@ class LocalRunner(ProcessRunner):
             del self._running[process.number]
             self._enders.pop(process.number, None)
 
-    def _process(self, order: Order, number: str, env: Mapping[str, str], start: Start) -> Process:
-        return _LoopProcess(order, number, env, start)
-
-    def _new_watcher(self) -> Watcher:
-        return Watcher(tags.watcher_of(self._mark))
+    def _process(self, order: Order, number: str, start: Start) -> Process:
+        return _LoopProcess(order, number, start)
 
     async def _end(self, process: Process, grace: float) -> None:
         await asyncio.wait({self._ender(process, grace)})
@@ -191,26 +187,14 @@ class LocalRunner(ProcessRunner):
 
     async def _carriers(self) -> dict[int, bytes]:
         """As looked up after this call; one look for all who wait for it."""
-        looker: asyncio.Future[dict[int, bytes]] = asyncio.get_running_loop().create_future()
-        self._lookers.append(looker)
-        if not self._looking:
-            self._looking = True
-            self._spawn(self._look())
-        return await looker
+        if self._next_look is None:
+            self._next_look = self._spawn(self._look())
+        return await asyncio.shield(self._next_look)
 
-    async def _look(self) -> None:
-        lookers: list[asyncio.Future[dict[int, bytes]]] = []
-        try:
-            while self._lookers:
-                lookers, self._lookers = self._lookers, []
-                found = await self._found()
-                for looker in lookers:
-                    if not looker.done():
-                        looker.set_result(found)
-        finally:
-            self._looking = False
-            for looker in lookers + self._lookers:
-                looker.cancel()
+    async def _look(self) -> dict[int, bytes]:
+        async with self._looking:
+            self._next_look = None
+            return await self._found()
 
     async def _found(self) -> dict[int, bytes]:
         mark = self._mark.encode()
@@ -219,7 +203,7 @@ class LocalRunner(ProcessRunner):
         except HookBroke:
             return tags.carriers(mark)  # no thread to be had
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -229,10 +213,10 @@ class LocalRunner(ProcessRunner):
 class _LoopProcess(Process):
     """One process whose files are watched by the loop."""
 
-    def __init__(self, order: Order, number: str, env: Mapping[str, str], start: Start) -> None:
+    def __init__(self, order: Order, number: str, start: Start) -> None:
         self._loop = asyncio.get_running_loop()
         self._waiters: set[asyncio.Future[None]] = set()
-        super().__init__(order, number, env, start)
+        super().__init__(order, number, start)
 
     def listen(self) -> None:
         self.write()
@@ -242,17 +226,11 @@ class _LoopProcess(Process):
             self._loop.add_reader(fd, self.read, fd)
         self._loop.add_reader(self._child.pidfd, self.exited)
 
-    async def gone_by(self, deadline: float | None) -> None:
-        await self._until(lambda: self.gone, deadline)
-
-    async def closed_by(self, deadline: float) -> None:
-        await self._until(lambda: not self.open, deadline)
-
     def exited(self) -> None:
         super().exited()
         self._wake()
 
-    async def _until(self, is_met: Callable[[], bool], deadline: float | None) -> None:
+    async def until(self, is_met: Callable[[], bool], deadline: float | None) -> None:
         while not is_met():
             seconds = None if deadline is None else deadline - time.monotonic()
             if seconds is not None and seconds <= 0:
@@ -302,9 +280,9 @@ async def piped(order: Order, patience: float = PATIENCE) -> AsyncGenerator[Pipe
     runner = LocalRunner(cap=1)
     pipes = Pipes()
 
-    def start(order: Order, env: Mapping[str, str], number: str, _: StandardFiles) -> Child:
+    def start(order: Order, _: StandardFiles) -> Child:
         try:
-            return PopenChild(order, env, number, pipes.theirs)
+            return PopenChild(order, pipes.theirs)
         finally:
             pipes.close(*pipes.theirs)
 

@@ -1,21 +1,25 @@
-"""Where the processes of hooks run, by the command line: `--on`, and what they see there."""
+"""Where the processes of hooks run, by the command line: `--on`, and what they see there.
+
+Orders are made for this machine, by who knows nothing of where they will run. An `EnclosedRunner` runs them in a sandbox
+or a container that has the same places and no others: a folder is at the same path inside, and the variables that only
+lead to places of this machine's user are left out.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hookline.errors import UsageError
 from hookline.journal.user import default_path
 from hookline.options import KUBERNETES
-from hookline.runners import Capabilities, Mount, Runner
+from hookline.runners import Capabilities, Ending, Mount, Order, Runner, beneath
 from hookline.runners.container import CAPABILITIES as IN_CONTAINERS
 from hookline.runners.container import ContainerRunner
 from hookline.runners.local import LocalRunner
-from hookline.runners.mirror import EnclosedRunner, Enclosure
-from hookline.runners.mounts import beneath
 from hookline.runners.process import CAPABILITIES as ON_THIS_MACHINE
 from hookline.runners.sandbox import CAPABILITIES as IN_SANDBOXES
 from hookline.runners.sandbox import SandboxRunner, bubblewrap
@@ -29,11 +33,16 @@ PLACES: Mapping[str, Capabilities] = {
 }
 _ENCLOSED: Mapping[str, Callable[[], Runner]] = {"sandbox": SandboxRunner, "container": ContainerRunner}
 _PROCESSES = ("command", "shell")
+_OF_THE_USER = re.compile(r"HOME|TMPDIR|TMP|TEMP|OLDPWD|XDG_.*")
+_OF_THIS_MACHINE = re.compile(
+    rf"{_OF_THE_USER.pattern}|PATH|SHELL|USER|LOGNAME|HOSTNAME|LD_.*|PYTHON.*|VIRTUAL_ENV|SSL_CERT_.*|.*_CA_BUNDLE|_"
+)
+_PROBE_LIMIT = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What the command line says of where the processes of hooks run."""
+    """The place where the processes of hooks run, by the command line."""
 
     on: str = "local"
     image: str | None = None
@@ -67,7 +76,7 @@ class Place:
         return EnclosedRunner(_ENCLOSED[self.on](), given)
 
     def told(self, here: str, *, workspace: Path | None = None, files: Iterable[str] = ()) -> list[str]:
-        """What should be known before hooks run there; `here` says who runs on this machine all the same."""
+        """Notes for the user before hooks run there; `here` says who runs on this machine all the same."""
         if self.is_here:
             return []
         found = [f"--on {self.on}: hooks that are commands or scripts run in the {self.on}; {here}"]
@@ -108,6 +117,92 @@ def place_of(
         raise UsageError(f"--on container needs one image that the hooks run in: --image NAME{told}")
     image = named[0] if named else None
     return Place(on=on, image=image, network=network, mounts=tuple(map(mount_of, mounts or ()))), others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enclosure:
+    """The part of this machine that processes see: the mounts, and of the folders in `each_of` the one they work in.
+
+    `hidden` is a folder that nobody sees, although it may be in a mount. `environ` is this machine's environment.
+    """
+
+    mounts: tuple[Mount, ...] = ()
+    each_of: str | None = None
+    hidden: str | None = None
+    network: bool = False
+    image: str | None = None
+    environ: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        for mount in self.mounts:
+            if (
+                self.hidden
+                and mount.source
+                and os.path.realpath(mount.source) == os.path.realpath(self.hidden)
+            ):
+                raise UsageError(
+                    f"the journal is in {mount.source}, which the hooks would see; set HOOKLINE_HOME to another folder"
+                )
+
+
+class EnclosedRunner:
+    """Runs orders inside of another runner, which it closes."""
+
+    def __init__(self, inner: Runner, given: Enclosure) -> None:
+        self.inner = inner
+        self._given = given
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.inner.capabilities
+
+    def with_mounts(self, mounts: Iterable[Mount]) -> EnclosedRunner:
+        """The same place, where these are seen too."""
+        return EnclosedRunner(self.inner, replace(self._given, mounts=(*self._given.mounts, *mounts)))
+
+    async def run(self, order: Order) -> Ending:
+        inside = enclosed(order, self._given, own_programs=self.capabilities.uses_image)
+        if inside.cwd and not any(beneath(inside.cwd, each.target) for each in inside.mounts):
+            name = self.capabilities.name
+            return Ending(
+                not_started=f"its working folder {inside.cwd!r} is not seen in the {name}; --mount shows it"
+            )
+        return await self.inner.run(inside)
+
+    async def trouble(self) -> str | None:
+        """Why nothing could start there; None where something can."""
+        if isinstance(self.inner, ContainerRunner):
+            return await self.inner.lacking(self._given.image or "")
+        env = {name: value for name, value in self._given.environ.items() if name == "PATH"}
+        order = enclosed(
+            Order(argv=("true",), env=env, timeout=_PROBE_LIMIT), self._given, own_programs=False
+        )
+        return (await self.inner.run(order)).not_started
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+def enclosed(order: Order, given: Enclosure, *, own_programs: bool) -> Order:
+    """The order as it is run inside. With `own_programs` there is another system inside, with variables of its own."""
+    seen = {each.target: each for each in (*given.mounts, *order.mounts)}
+    cwd = os.path.abspath(order.cwd) if order.cwd else None
+    if order.cwd and given.each_of:
+        # It may be told as an open folder of this process, which is none inside.
+        real = os.path.realpath(order.cwd)
+        for own in _own_folder(real, given.each_of):
+            cwd = real
+            seen[own] = Mount(target=own, source=own)
+    for mount in _covers(seen.values(), given.hidden):
+        seen[mount.target] = mount
+    return replace(
+        order,
+        cwd=cwd,
+        env=_environment(order.env, given.environ, own_programs=own_programs),
+        mounts=tuple(seen.values()),
+        network=given.network,
+        image=given.image,
+    )
 
 
 async def usable(runner: Runner) -> None:
@@ -174,6 +269,35 @@ def _folder(file: str) -> str | None:
 
 def _is_seen(folder: str, mounts: Iterable[Mount]) -> bool:
     return any(each.target == each.source and beneath(folder, each.target) for each in mounts)
+
+
+def _own_folder(place: str, each_of: str) -> Iterator[str]:
+    """The folder directly in `each_of` that a place is in, if it is in one."""
+    above = os.path.realpath(each_of)
+    if place != above and beneath(place, above):
+        yield os.path.join(above, os.path.relpath(place, above).split(os.sep)[0])
+
+
+def _covers(mounts: Iterable[Mount], hidden: str | None) -> list[Mount]:
+    """An empty folder over what is hidden, wherever a mount would show it."""
+    if hidden is None or not os.path.isdir(hidden):
+        return []
+    place = os.path.realpath(hidden)
+    found: list[Mount] = []
+    for mount in mounts:
+        source = os.path.realpath(mount.source) if mount.source else None
+        if source is not None and source != place and beneath(place, source):
+            found.append(Mount(target=os.path.join(mount.target, os.path.relpath(place, source))))
+    return found
+
+
+def _environment(env: Mapping[str, str], ours: Mapping[str, str], *, own_programs: bool) -> dict[str, str]:
+    """The variables of the order, without those that it only has from this machine or that lead nowhere inside."""
+    lost = _OF_THIS_MACHINE if own_programs else _OF_THE_USER
+    whole = {
+        name: value for name, value in env.items() if not (lost.fullmatch(name) and ours.get(name) == value)
+    }
+    return whole if own_programs else {"HOME": "/tmp", **whole}
 
 
 def _holds_home(folder: str) -> bool:

@@ -14,8 +14,9 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
+from hookline.engine.classes import replace
 from hookline.runners import Capabilities, Ending, Order, Output, tags
 from hookline.runners.child import (
     StandardFiles,
@@ -23,9 +24,10 @@ from hookline.runners.child import (
     Watcher,
     is_readable,
     limit_file_size,
+    missing_script,
     signal_group,
+    why_not_started,
 )
-from hookline.runners.lookup import missing_script, why_not_started
 
 GRACE = 0.5
 """Seconds between SIGTERM and SIGKILL; less than a cancelled hook has before the pipeline gives it up."""
@@ -117,7 +119,7 @@ class Capture:
 class Process:
     """One process with its pipes. A driver is a subclass that watches its files and can wait for it."""
 
-    def __init__(self, order: Order, number: str, env: Mapping[str, str], start: Start) -> None:
+    def __init__(self, order: Order, number: str, start: Start) -> None:
         self.order = order
         self.number = number
         self.gone = self.ending = self.passed_limit = False
@@ -125,7 +127,7 @@ class Process:
         self._pipes = pipes = Pipes(merge_stderr=order.merge_stderr)
         try:
             self._since = time.perf_counter()
-            self._child = start(order, env, number, pipes.theirs)
+            self._child = start(order, pipes.theirs)
             if order.file_size is not None:
                 limit_file_size(self._child.pid, order.file_size)
         except BaseException:
@@ -139,17 +141,16 @@ class Process:
         """Begin to watch its files."""
         raise NotImplementedError
 
-    async def gone_by(self, deadline: float | None) -> None:
-        """Feed and drain it until it is gone, or until that time of the monotonic clock."""
-        raise NotImplementedError
-
-    async def closed_by(self, deadline: float) -> None:
-        """Drain it until nobody holds an output, or until that time."""
+    async def until(self, is_met: Callable[[], bool], deadline: float | None) -> None:
+        """Feed and drain it until something holds, or until that time of the monotonic clock."""
         raise NotImplementedError
 
     def _forget(self, fd: int) -> None:
         """Stop watching a file, if it is watched."""
         raise NotImplementedError
+
+    async def gone_by(self, deadline: float | None) -> None:
+        await self.until(lambda: self.gone, deadline)
 
     @property
     def open(self) -> bool:
@@ -252,7 +253,7 @@ class Process:
 class ProcessRunner:
     """The numbers and tags of the processes of a runner, its watcher, and what is killed in which order."""
 
-    def __init__(self, *, grace: float) -> None:
+    def __init__(self, *, grace: float = GRACE) -> None:
         self._grace = grace
         self._mark = f":{os.urandom(8).hex()}."
         self._numbers = itertools.count(1)
@@ -267,11 +268,11 @@ class ProcessRunner:
         """The `HOOKLINE_TAG` of one process: the tags around us, and ours."""
         return f"{os.environ.get(tags.VARIABLE) or ''}{self._mark}{number}:"
 
-    def _process(self, order: Order, number: str, env: Mapping[str, str], start: Start) -> Process:
+    def _process(self, order: Order, number: str, start: Start) -> Process:
         raise NotImplementedError
 
     def _new_watcher(self) -> Watcher:
-        raise NotImplementedError
+        return Watcher(tags.watcher_of(self._mark))
 
     async def _end(self, process: Process, grace: float) -> None:
         """Have `_ended` done for a process once, and wait for it."""
@@ -296,7 +297,8 @@ class ProcessRunner:
         number = f"{next(self._numbers)}"
         try:
             self._watch()
-            return self._process(order, number, {**order.env, tags.VARIABLE: self.tag(number)}, start)
+            tagged = replace(order, env={**order.env, tags.VARIABLE: self.tag(number)})
+            return self._process(tagged, number, start)
         except ProcessLookupError:
             # It ran, but SIGCHLD is ignored in this process, and the system has thrown its exit code away.
             return Ending()
@@ -315,7 +317,7 @@ class ProcessRunner:
             self._keep(process)
         else:
             # Somebody else may hold its output, and still have something to say.
-            await process.closed_by(time.monotonic() + LINGER)
+            await process.until(lambda: not process.open, time.monotonic() + LINGER)
             if process.open or process.ending:
                 await self._end(process, 0.0)
             else:

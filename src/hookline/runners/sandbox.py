@@ -24,17 +24,27 @@ from pathlib import Path
 from typing import Any
 
 from hookline.errors import UsageError
-from hookline.runners import Capabilities, Ending, Mount, Order
-from hookline.runners.child import Child, ExitStatus, PopenChild, StandardFiles, signal_group
-from hookline.runners.local import LocalRunner
-from hookline.runners.mounts import (
+from hookline.runners import (
     OWN_SIZE,
+    Capabilities,
+    Ending,
+    Mount,
+    Order,
     beneath,
     inside_variables,
     missing_source,
     own_mounts,
     source_of,
 )
+from hookline.runners.child import (
+    Child,
+    ExitStatus,
+    PopenChild,
+    StandardFiles,
+    encoded,
+    open_content,
+)
+from hookline.runners.local import LocalRunner
 from hookline.runners.process import unrunnable
 from hookline.runners.tags import VARIABLE, send_if
 
@@ -96,22 +106,16 @@ _REFUSED = re.compile(r"uid map|user namespace|[Cc]reating new namespace")
 class SandboxRunner:
     """Runs processes in bubblewrap, with the places, limits and watcher of a LocalRunner, which it closes."""
 
+    capabilities = CAPABILITIES
+
     def __init__(self, local: LocalRunner | None = None, *, program: str | None = None) -> None:
         self._program = program or bubblewrap()
-        self._local = local or LocalRunner()
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return CAPABILITIES
-
-    @property
-    def local(self) -> LocalRunner:
-        return self._local
+        self.local = local or LocalRunner()
 
     @property
     def mark(self) -> str:
-        """What stands in the environment of the processes that hold each sandbox; inside it is not seen."""
-        return self._local.mark
+        """The mark in the environment of the processes that hold each sandbox; inside it is not seen."""
+        return self.local.mark
 
     async def run(self, order: Order) -> Ending:
         """Run it to its end. Only a cancellation comes out as an exception."""
@@ -120,17 +124,17 @@ class SandboxRunner:
             return Ending(not_started=wrong)
         begun: list[_Sandboxed] = []
 
-        def start(outer: Order, env: Mapping[str, str], number: str, files: StandardFiles) -> Child:
-            begun.append(_Sandboxed(self._program, order, outer, env, number, files))
+        def start(outer: Order, files: StandardFiles) -> Child:
+            begun.append(_Sandboxed(order, outer, files))
             return begun[0]
 
         outer = replace(order, argv=(self._program,), cwd="/", env={}, mounts=())
-        ending = await self._local.run(outer, start)
+        ending = await self.local.run(outer, start)
         return _judged(order, ending, begun[0].told if begun else {})
 
     async def close(self) -> None:
         """End everything, also what was kept in the background."""
-        await self._local.close()
+        await self.local.close()
 
 
 def bubblewrap() -> str:
@@ -152,7 +156,7 @@ def bubblewrap() -> str:
 
 
 def python_mounts() -> tuple[Mount, ...]:
-    """What a process needs to see so that this very interpreter runs there, with what it can import here."""
+    """Mounts with which this very interpreter runs inside, with all that it can import here."""
     found = {os.path.realpath(sys.executable).rpartition("/bin/")[0], sys.prefix, sys.base_prefix}
     found.add(str(Path(__file__).parents[2]))
     wanted = sorted(place for place in found if place and not any(beneath(place, each) for each in _PROGRAMS))
@@ -202,7 +206,7 @@ def _wrong_mount(order: Order) -> str | None:
 
 
 def _may_exist(order: Order, path: str) -> bool:
-    """Whether a file may be there inside. Where links lead, only the sandbox knows."""
+    """True if a file may be there inside. Where links lead, only the sandbox knows."""
     path = os.path.normpath(path)
     source = source_of(order.mounts, path)
     if source is not None:
@@ -218,29 +222,20 @@ class _Sandboxed(PopenChild):
 
     __slots__ = ("_status", "told")
 
-    def __init__(
-        self,
-        program: str,
-        order: Order,
-        outer: Order,
-        env: Mapping[str, str],
-        number: str,
-        files: StandardFiles,
-    ) -> None:
+    def __init__(self, order: Order, outer: Order, files: StandardFiles) -> None:
         self.told: dict[str, Any] = {}
         fds: list[int] = []
         try:
             made = {**_MADE, **({} if order.network else _MADE_ALONE)}
-            shown = {place: _open_file(text.encode(), fds) for place, text in made.items()}
-            words = [os.fsencode(word) for word in (*arguments(order, shown), *order.argv)]
-            if any(b"\0" in word for word in words):
-                raise ValueError("embedded null byte")
+            shown = {place: _handed(text.encode(), fds) for place, text in made.items()}
+            words = encoded((*arguments(order, shown), *order.argv))
             # By file, for the values of variables are not for everybody who can list processes to read; and they are
             # not bubblewrap's own, which runs outside.
-            told = _open_file(b"".join(word + b"\0" for word in words[: len(words) - len(order.argv)]), fds)
-            self._status = _open_file(b"", fds)
-            argv = (program, "--args", f"{told}", "--json-status-fd", f"{self._status}", "--", *order.argv)
-            super().__init__(replace(outer, argv=argv), env, number, files, fds)
+            told = _handed(b"".join(word + b"\0" for word in words[: len(words) - len(order.argv)]), fds)
+            self._status = _handed(b"", fds)
+            status = ("--json-status-fd", f"{self._status}")
+            argv = (*outer.argv, "--args", f"{told}", *status, "--", *order.argv)
+            super().__init__(replace(outer, argv=argv), files, fds)
             fds.remove(self._status)
         finally:
             for fd in fds:
@@ -254,7 +249,7 @@ class _Sandboxed(PopenChild):
         for pid in inside:
             send_if(lambda pid=pid: _space(pid) == space, pid, signal.SIGTERM)
         if not inside:
-            signal_group(self.pid, signal.SIGTERM)
+            super().terminate()
 
     def reap(self) -> ExitStatus:
         self.told = _status(self._status)
@@ -262,17 +257,13 @@ class _Sandboxed(PopenChild):
         return super().reap()
 
 
-def _open_file(content: bytes, fds: list[int]) -> int:
-    fd = os.memfd_create("hookline")
-    fds.append(fd)
-    with open(fd, "wb", closefd=False) as file:
-        file.write(content)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
+def _handed(content: bytes, fds: list[int]) -> int:
+    fds.append(open_content(content))
+    return fds[-1]
 
 
 def _status(fd: int) -> dict[str, Any]:
-    """What bubblewrap has told until now: the process inside, and its exit code if it was ever begun."""
+    """The status from bubblewrap until now: the process inside, and its exit code if it was ever begun."""
     whole: dict[str, Any] = {}
     for line in os.pread(fd, 65536, 0).splitlines():
         try:

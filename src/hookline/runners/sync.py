@@ -7,24 +7,23 @@ to close and then becomes the same watcher that `local` has. Begun as that at on
 
 from __future__ import annotations
 
+import errno
 import os
 import select
+import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+from hookline.engine.classes import replace
 from hookline.errors import UsageError
-from hookline.runners import Capabilities, Ending, Order, tags
-from hookline.runners.child import Child, PopenChild, SpawnChild, StandardFiles, Start, Watcher
-from hookline.runners.process import GRACE, Process, ProcessRunner, unrunnable
+from hookline.runners import Ending, Order, tags
+from hookline.runners.child import Child, PopenChild, StandardFiles, Start, Watcher
+from hookline.runners.process import CAPABILITIES as ON_A_LOOP
+from hookline.runners.process import Process, ProcessRunner, unrunnable
 
-CAPABILITIES = Capabilities(
-    name="local",
-    hides_files=False,
-    hides_processes=False,
-    cuts_network=False,
-    uses_image=False,
-    keeps_background=False,
-)
+CAPABILITIES = replace(ON_A_LOOP, keeps_background=False)
+# Python ignores these, and its children would too, if nobody told them otherwise.
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 # Once the pipe is at its end the rest of the line is run. It must not hold our folder, nor end before us.
 _SLEEPING_WATCHER = "trap '' INT TERM HUP QUIT; cd /; read -r word || exec \"$@\""
 
@@ -32,12 +31,7 @@ _SLEEPING_WATCHER = "trap '' INT TERM HUP QUIT; cd /; read -r word || exec \"$@\
 class SyncRunner(ProcessRunner):
     """Runs processes of this machine; its coroutines never wait for a loop, and are done at their first step."""
 
-    def __init__(self, *, grace: float = GRACE) -> None:
-        super().__init__(grace=grace)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return CAPABILITIES
+    capabilities = CAPABILITIES
 
     async def run(self, order: Order) -> Ending:
         if order.mounts or order.background_keep or order.file_size is not None:
@@ -66,8 +60,8 @@ class SyncRunner(ProcessRunner):
             tags.end_carriers(self._mark.encode())
             self._dismiss_watcher()
 
-    def _process(self, order: Order, number: str, env: Mapping[str, str], start: Start) -> Process:
-        return _PollProcess(order, number, env, start)
+    def _process(self, order: Order, number: str, start: Start) -> Process:
+        return _PollProcess(order, number, start)
 
     def _new_watcher(self) -> Watcher:
         _fill_standard_files()
@@ -81,8 +75,8 @@ class SyncRunner(ProcessRunner):
         return tags.carriers(self._mark.encode())
 
     async def _pause(self, seconds: float, process: Process | None) -> None:
-        if isinstance(process, _PollProcess):
-            process.pass_time(seconds)
+        if process is not None:
+            await process.until(lambda: False, time.monotonic() + seconds)
         else:
             time.sleep(seconds)  # noqa: ASYNC251 (there is no loop)
 
@@ -99,17 +93,8 @@ class _PollProcess(Process):
             self._poll.register(fd, select.POLLIN)
         self._poll.register(self._pipes.stdin, select.POLLOUT)
 
-    async def gone_by(self, deadline: float | None) -> None:
-        while not self.gone and (deadline is None or time.monotonic() < deadline):
-            self._step(deadline)
-
-    async def closed_by(self, deadline: float) -> None:
-        while self.open and time.monotonic() < deadline:
-            self._step(deadline)
-
-    def pass_time(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+    async def until(self, is_met: Callable[[], bool], deadline: float | None) -> None:
+        while not is_met() and (deadline is None or time.monotonic() < deadline):
             self._step(deadline)
 
     def _forget(self, fd: int) -> None:
@@ -128,11 +113,81 @@ class _PollProcess(Process):
             self.exited()
 
 
-def _spawned(order: Order, env: Mapping[str, str], number: str, files: StandardFiles) -> Child:
+def _spawned(order: Order, files: StandardFiles) -> Child:
     try:
-        return SpawnChild(order, env, number, files)
+        return _SpawnChild(order, files)
     except NotImplementedError:
-        return PopenChild(order, env, number, files)  # a Python that was built for an old system cannot
+        return PopenChild(order, files)  # a Python that was built for an old system cannot
+
+
+class _SpawnChild(Child):
+    """A child of ours as Popen would start it, without the time that loading Popen takes."""
+
+    __slots__ = ()
+
+    def __init__(self, order: Order, files: StandardFiles) -> None:
+        before = os.open(".", os.O_PATH | os.O_CLOEXEC)
+        try:
+            # A child begins where we stand. Most are to stand there anyway, and hooks in threads may look.
+            if order.cwd is not None and order.cwd != os.getcwd():
+                os.chdir(order.cwd)
+            self.pid = _spawned_pid(order.argv, order.env, files)
+        finally:
+            os.fchdir(before)
+            os.close(before)
+        try:
+            self.pidfd = os.pidfd_open(self.pid)
+        except OSError:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            raise
+
+
+def _spawned_pid(argv: tuple[str, ...], env: Mapping[str, str], files: StandardFiles) -> int:
+    actions: list[tuple[int, int, int] | tuple[int, int]] = [
+        (os.POSIX_SPAWN_DUP2, theirs, fd) for fd, theirs in enumerate(files)
+    ]
+    actions += [(os.POSIX_SPAWN_CLOSE, fd) for fd in _inherited()]
+    trouble = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
+    refused: OSError | None = None
+    for path in _places(argv[0], env):
+        try:
+            return os.posix_spawn(
+                path,
+                argv,
+                env,
+                file_actions=actions,
+                setsid=True,
+                setsigdef=_IGNORED_BY_PYTHON,
+            )
+        except OSError as exc:
+            # As where a shell looks: what is there and cannot be run is told, if nothing after it can be.
+            if exc.errno not in (errno.ENOENT, errno.ENOTDIR):
+                refused = refused or exc
+            trouble = exc
+    raise refused or trouble
+
+
+def _places(program: str, env: Mapping[str, str]) -> Iterator[str]:
+    if "/" in program:
+        yield program
+        return
+    for folder in os.get_exec_path(env):
+        path = os.path.join(folder, program)
+        if os.path.exists(path):
+            yield path
+
+
+def _inherited() -> list[int]:
+    """The files that whoever started us left open, which are no business of a hook."""
+    found: list[int] = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if int(name) > 2 and os.get_inheritable(int(name)):
+                found.append(int(name))
+        except OSError:
+            pass  # the list itself
+    return found
 
 
 def _fill_standard_files() -> None:

@@ -69,14 +69,14 @@ def send_if(is_meant: Callable[[], bool], pid: int, number: int) -> None:
 
 def labelled(engine: Sequence[str], label: str) -> list[str]:
     """The ids of all containers with that label, running or not."""
-    return _said(engine, "ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={label}").split()
+    return said(engine, "ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={label}").split()
 
 
 def remove(engine: Sequence[str], containers: Sequence[str]) -> None:
     """End and remove containers; one that is gone already is no trouble."""
     if containers:
         removal = _REMOVAL.get(os.path.basename(engine[0]), ("rm", "--force"))
-        _said(engine, *removal, *containers)
+        said(engine, *removal, *containers)
 
 
 def abandoned(engine: Sequence[str]) -> list[str]:
@@ -84,7 +84,7 @@ def abandoned(engine: Sequence[str]) -> list[str]:
     form = f'{{{{.Id}}}} {{{{index .Config.Labels "{OWNER}"}}}}'
     found: list[str] = []
     for container in labelled(engine, OWNER):
-        name, _, whose = _said(engine, "inspect", "--format", form, container).strip().partition(" ")
+        name, _, whose = said(engine, "inspect", "--format", form, container).strip().partition(" ")
         if name and whose and _is_gone(whose):
             found.append(name)
     return found
@@ -140,7 +140,8 @@ def _is_gone(whose: str) -> bool:
     return place == _machine() and pid.isdigit() and owner(int(pid)) != whose
 
 
-def _said(engine: Sequence[str], *words: str) -> str:
+def said(engine: Sequence[str], *words: str) -> str:
+    """The output of a command of the engine; nothing where it could not run."""
     import subprocess  # slow to load, and not for processes
 
     try:

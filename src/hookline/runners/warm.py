@@ -15,17 +15,15 @@ import logging
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hookline.runners import Capabilities, Ending, Order, tags
-from hookline.runners.child import Child, ExitStatus, PopenChild, StandardFiles, signal_group
+from hookline.runners import Capabilities, Ending, Order, on_this_machine, tags
+from hookline.runners.child import Child, ExitStatus, PopenChild, StandardFiles, encoded, open_content
 from hookline.runners.local import LocalRunner
-from hookline.runners.mounts import on_this_machine
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +65,7 @@ class WarmRunner:
         key = (command.interpreter, command.options, self._preload, cwd, *sorted(fixed.items()))
         try:
             server = self._local.belonging(
-                key, lambda: _Server(self._local, command, self._preload, order.env, cwd)
+                key, lambda: _WarmInterpreter(self._local, command, self._preload, order.env, cwd)
             )
         except OSError as exc:
             return await self._cold(order, f"nothing can be started: {exc}")
@@ -75,8 +73,8 @@ class WarmRunner:
         if trouble is not None:
             return await self._cold(order, trouble)
 
-        def start(order: Order, env: Mapping[str, str], number: str, files: StandardFiles) -> Child:
-            return server.forked(order, command, env, number, files)
+        def start(order: Order, files: StandardFiles) -> Child:
+            return server.forked(order, command, files)
 
         return await self._local.run(order, start)
 
@@ -90,7 +88,7 @@ class WarmRunner:
         return await self._local.run(order)
 
 
-class _Command(NamedTuple):
+class _PythonCommand(NamedTuple):
     """A Python command: `way` is script, m or c, and `target` what is run that way."""
 
     interpreter: str
@@ -100,8 +98,8 @@ class _Command(NamedTuple):
     rest: tuple[str, ...]
 
 
-def _python_command(order: Order) -> _Command | str:
-    """What is to be run by which interpreter, or why that cannot be warm."""
+def _python_command(order: Order) -> _PythonCommand | str:
+    """The script or module and its interpreter, or why that cannot be warm."""
     argv = list(order.argv)
     if argv and not _PYTHON.fullmatch(os.path.basename(argv[0])):
         argv = _behind_shebang(order)
@@ -123,7 +121,7 @@ def _python_command(order: Order) -> _Command | str:
     target, *rest = argv
     if way == "script" and not _readable(os.path.join(order.cwd or os.getcwd(), target)):
         return f"{target!r} is no source file"
-    return _Command(interpreter, tuple(options), way, target, tuple(rest))
+    return _PythonCommand(interpreter, tuple(options), way, target, tuple(rest))
 
 
 def _behind_shebang(order: Order) -> list[str]:
@@ -154,13 +152,13 @@ def _readable(path: str) -> bool:
     return os.path.isfile(path) and os.access(path, os.R_OK) and not path.endswith((".pyc", ".pyz", ".zip"))
 
 
-class _Server:
+class _WarmInterpreter:
     """One warm interpreter. One that died is started again; one that could not load stays what it is."""
 
     def __init__(
         self,
         local: LocalRunner,
-        command: _Command,
+        command: _PythonCommand,
         preload: Sequence[str],
         env: Mapping[str, str],
         cwd: str | None,
@@ -177,7 +175,6 @@ class _Server:
         self._popen: subprocess.Popen[bytes] | None = None
         self._noise = -1
         self._last_noise = b""
-        self._heard: asyncio.Future[None] | None = None
         self._is_ready = False
         self._trouble: str | None = None
 
@@ -198,12 +195,12 @@ class _Server:
                 self._is_ready = self._trouble is None
                 if self._trouble is not None:
                     self.close()
+                    self._close_files()
         return self._trouble
 
-    def forked(
-        self, order: Order, command: _Command, env: Mapping[str, str], number: str, files: StandardFiles
-    ) -> Child:
-        request = _request(order, command, env, number)
+    def forked(self, order: Order, command: _PythonCommand, files: StandardFiles) -> Child:
+        number = order.env[tags.VARIABLE].rpartition(self._local.mark)[2].rstrip(":")
+        request = _request(order, command, number)
         try:
             self._send(request, files)
             word, rest, fds = _received(self._calls)
@@ -213,7 +210,7 @@ class _Server:
             # It has died without reading that, so nothing runs yet.
             logger.warning("the warm interpreter is gone; this call is started cold")
             self.close()
-            return PopenChild(order, env, number, files)
+            return PopenChild(order, files)
         except TimeoutError as exc:
             self.close()
             tags.end_carriers(f"{self._local.mark}{number}:".encode())
@@ -222,7 +219,7 @@ class _Server:
 
     def status(self, number: str) -> ExitStatus:
         try:
-            if self._words is None:
+            if self._words is None or not self._is_ready:
                 return None, None
             self._words.send(number.encode())
             word, rest, _ = _received(self._words)
@@ -235,9 +232,14 @@ class _Server:
 
     def close(self) -> None:
         self._is_ready = False
-        if self._heard is not None and not self._heard.done():
-            self._heard.get_loop().call_soon(_settle, self._heard)
-        self._unlisten()
+        if self._popen is not None:
+            self._popen.kill()
+            self._popen.wait()
+            self._popen = None
+        if not self._lock.locked():
+            self._close_files()  # else that is left to `ready`, which is woken by the end of its process
+
+    def _close_files(self) -> None:
         for each in (self._calls, self._words):
             if each is not None:
                 each.close()
@@ -245,10 +247,6 @@ class _Server:
         if self._noise >= 0:
             os.close(self._noise)
             self._noise = -1
-        if self._popen is not None:
-            self._popen.kill()
-            self._popen.wait()
-            self._popen = None
 
     def _begin(self) -> None:
         self._calls, calls = _pair()
@@ -275,35 +273,28 @@ class _Server:
             self._popen.stdin.close()
 
     async def _word(self) -> str | None:
-        """What is wrong with it, once it says whether it is ready."""
+        """Its trouble, if any, once it says whether it is ready."""
         if self._words is None:
             return "it is closed"
         loop = asyncio.get_running_loop()
-        self._heard = loop.create_future()
-        loop.add_reader(self._words, _settle, self._heard)
         loop.add_reader(self._noise, self._drain)
+        self._words.setblocking(False)
         try:
             async with asyncio.timeout(_READY):
-                await self._heard
+                message = await loop.sock_recv(self._words, 4096)
         except TimeoutError:
             return f"its warm interpreter was not ready after {_READY:g} s"
         finally:
-            self._unlisten()
-        try:
-            word, rest, _ = _received(self._words)
-        except OSError:
+            loop.remove_reader(self._noise)
+            self._words.settimeout(_ANSWER)
+            if self._popen is None:
+                self._close_files()  # it was closed meanwhile
+        if not message:
             self._drain()
             last = self._last_noise.decode("utf-8", "replace").strip().splitlines()[-1:]
             return ": ".join(["its warm interpreter ended at once", *last])
+        word, _, rest = message.partition(b"\0")
         return None if word == b"ready" else rest.decode("utf-8", "replace")
-
-    def _unlisten(self) -> None:
-        heard, self._heard = self._heard, None
-        if heard is None or heard.get_loop().is_closed():
-            return
-        if self._words is not None:
-            heard.get_loop().remove_reader(self._words)
-        heard.get_loop().remove_reader(self._noise)
 
     def _drain(self) -> None:
         try:
@@ -311,8 +302,8 @@ class _Server:
         except OSError:
             return
         self._last_noise = (self._last_noise + part)[-2000:]
-        if not part and self._heard is not None:
-            self._heard.get_loop().remove_reader(self._noise)
+        if not part:
+            asyncio.get_running_loop().remove_reader(self._noise)
 
     def _send(self, request: bytes, files: StandardFiles) -> None:
         if self._calls is None:
@@ -320,45 +311,35 @@ class _Server:
         if len(request) <= _INLINE:
             socket.send_fds(self._calls, [b"fork\0" + request], list(files))
             return
-        with os.fdopen(os.memfd_create("hookline"), "wb") as file:
-            file.write(request)
-            file.flush()
-            socket.send_fds(self._calls, [b"large\0"], [*files, file.fileno()])
+        fd = open_content(request)
+        try:
+            socket.send_fds(self._calls, [b"large\0"], [*files, fd])
+        finally:
+            os.close(fd)
 
 
-class _Forked:
+class _Forked(Child):
     """A child of the server, which keeps it until it is asked how it ended."""
 
-    __slots__ = ("_number", "_server", "pid", "pidfd")
+    __slots__ = ("_number", "_server")
 
-    def __init__(self, server: _Server, pid: int, pidfd: int, number: str) -> None:
+    def __init__(self, server: _WarmInterpreter, pid: int, pidfd: int, number: str) -> None:
         self._server = server
         self.pid = pid
         self.pidfd = pidfd
         self._number = number
 
-    def terminate(self) -> None:
-        signal_group(self.pid, signal.SIGTERM)
-
     def reap(self) -> ExitStatus:
         return self._server.status(self._number)
 
 
-def _request(order: Order, command: _Command, env: Mapping[str, str], number: str) -> bytes:
+def _request(order: Order, command: _PythonCommand, number: str) -> bytes:
     if order.cwd is not None and not os.path.isdir(order.cwd):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), order.cwd)
     words = [command.target, *command.rest]
-    variables = [f"{name}={value}" for name, value in env.items() if name != tags.VARIABLE]
-    whole = [number, command.way, order.cwd or os.getcwd(), env[tags.VARIABLE], f"{len(words)}"]
-    fields = [os.fsencode(field) for field in (*whole, *words, *variables)]
-    if any(b"\0" in field for field in fields):
-        raise ValueError("embedded null byte")
-    return b"\0".join(fields)
-
-
-def _settle(heard: asyncio.Future[None]) -> None:
-    if not heard.done():
-        heard.set_result(None)
+    variables = [f"{name}={value}" for name, value in order.env.items() if name != tags.VARIABLE]
+    whole = [number, command.way, order.cwd or os.getcwd(), order.env[tags.VARIABLE], f"{len(words)}"]
+    return b"\0".join(encoded((*whole, *words, *variables)))
 
 
 def _pair() -> tuple[socket.socket, socket.socket]:

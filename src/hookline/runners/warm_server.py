@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = -1
 _ours: list[object] = []
-"""What was there before the script, so also what was `__main__` until then and is still at work."""
+"""All objects from before the script, so also those of the `__main__` until then, which is still at work."""
 _REHEARSAL = """
 import os, sys
 class A:

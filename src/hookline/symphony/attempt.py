@@ -15,10 +15,9 @@ from typing import Any, cast
 
 from hookline.engine.context import Facts
 from hookline.engine.lifecycle import OpenScope, Run, new_run_id
-from hookline.engine.owed import owed
 from hookline.engine.pipeline import Pipeline
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import Begun, Record, RunRow
+from hookline.engine.record import Begun, Record, RunRow, owed
 from hookline.errors import HooklineError, JournalError, RunEnded, RunTimedOut, Skipped
 from hookline.journal.recovery import claim_abandoned
 from hookline.symphony.agents import AgentPlace, CodingAgent, Told, TurnFailed

@@ -24,7 +24,7 @@ from hookline.engine.record import Owner
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke
-from hookline.handlers.input import context_json, environment
+from hookline.handlers.process import context_json, environment
 from hookline.journal.masking import SHORTEST, Mask
 from hookline.runners import Ending, Order, Runner
 from hookline.symphony.types import DEFAULTS, POINTS, Issue, Script, Workflow

@@ -11,8 +11,7 @@ from datetime import datetime
 from os import PathLike
 from typing import Any, cast
 
-from hookline.engine.declaration import Declaration, HookDeclaration
-from hookline.engine.hook import OnError
+from hookline.engine.hook import Declaration, HookDeclaration, OnError
 from hookline.engine.point import Point
 from hookline.errors import FileError
 

@@ -14,9 +14,8 @@ from typing import Any
 
 from hookline.engine.context import Facts, WorkflowContext
 from hookline.engine.lifecycle import OpenScope, Run, new_run_id
-from hookline.engine.owed import owed
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import Begun, Ended
+from hookline.engine.record import Begun, Ended, owed
 from hookline.errors import RunEnded
 from hookline.symphony.hooks import AttemptSite, Scene, fields
 from hookline.symphony.types import Issue, declaration

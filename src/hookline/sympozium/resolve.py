@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from hookline.engine.declaration import AgentDeclaration, Declaration, HookDeclaration
-from hookline.engine.hook import OnError
+from hookline.engine.hook import AgentDeclaration, Declaration, HookDeclaration, OnError
 from hookline.engine.point import Point
 from hookline.errors import FileError, UsageError
 from hookline.kube.objects import LABEL, LONGEST_NAME

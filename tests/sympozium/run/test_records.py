@@ -10,9 +10,8 @@ from dataclasses import replace
 import pytest
 
 from hookline import HookResult, hook
-from hookline.engine.owed import owed
 from hookline.engine.point import Scope, Status
-from hookline.engine.record import Begun, Called, Decided, Ended
+from hookline.engine.record import Begun, Called, Decided, Ended, owed
 from hookline.handlers.python import python_hook
 from hookline.journal.intake import LONGEST, InnerScopes, Intake
 from hookline.journal.stream import Sender, split_text

@@ -13,8 +13,7 @@ from hookline.adapters.google_adk.messages import text_of
 from hookline.adapters.google_adk.tools import BODY, ask_in_client
 from hookline.agent.current import HookCoverage
 from hookline.agent.sdk import hook_declaration
-from hookline.engine.declaration import AgentDeclaration, Declaration
-from hookline.engine.hook import Hook
+from hookline.engine.hook import AgentDeclaration, Declaration, Hook
 from hookline.engine.lifecycle import Approver, Run
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Point, Scope, Status

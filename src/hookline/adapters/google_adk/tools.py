@@ -15,10 +15,9 @@ from typing import Any, cast
 from hookline.adapters.google_adk.agents import AdkAgent, PausedCall
 from hookline.adapters.google_adk.messages import adk_class
 from hookline.engine.context import ToolResult
-from hookline.engine.lifecycle import OpenScope
+from hookline.engine.lifecycle import OpenScope, nobodys_verdict, settled_by
 from hookline.engine.plain import plain
 from hookline.engine.point import Point, Status
-from hookline.engine.question import needs_permission, nobodys_verdict, settled_by
 from hookline.engine.record import Question, Verdict, VerdictKind
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import HooklineError, Refused, RunEnded
@@ -132,7 +131,7 @@ class AdkCall:
         if changed != self.args:
             self.args.clear()
             self.args.update(changed)
-        if self.context.tool_confirmation is None and not needs_permission(outcome):
+        if self.context.tool_confirmation is None and not outcome.needs_permission:
             confirmation = adk_class("tools.tool_confirmation", "ToolConfirmation")
             self.context.tool_confirmation = confirmation(confirmed=True)
         BODY.set(self)

@@ -139,9 +139,9 @@ class _AgentOutput:
     def heard(self) -> float:
         return self._last
 
-    def start(self, order: Order, env: Mapping[str, str], number: str, files: StandardFiles) -> Child:
+    def start(self, order: Order, files: StandardFiles) -> Child:
         try:
-            started = PopenChild(order, env, number, (files[0], self._out[1], self._err[1]))
+            started = PopenChild(order, (files[0], self._out[1], self._err[1]))
         finally:
             self._close(self._out[1], self._err[1])
         for fd in self._reading:

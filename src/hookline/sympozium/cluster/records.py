@@ -10,9 +10,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from hookline.engine.owed import LEAVING
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import Begun, Called, Decided, Ended, Record
+from hookline.engine.record import LEAVING, Begun, Called, Decided, Ended, Record
 from hookline.engine.result import HookAction, Reason
 from hookline.errors import FileError
 from hookline.journal.intake import INSIDE, InnerScopes

@@ -12,7 +12,7 @@ from hookline.engine.hook import Hook, OnError
 from hookline.engine.point import Point, Status
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.errors import FileError, HookBroke
-from hookline.handlers.input import broke, context_json, environment, with_last_lines
+from hookline.handlers.process import broke, context_json, environment, with_last_lines
 from hookline.journal.masking import Mask
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.runners import Ending, Mount, Order, Runner

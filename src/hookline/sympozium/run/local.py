@@ -18,7 +18,6 @@ from typing import Any, cast
 from hookline.engine.context import Facts, WorkflowContext
 from hookline.engine.hook import Hook
 from hookline.engine.lifecycle import Approver, OpenScope, Run, new_run_id
-from hookline.engine.owed import owed
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point, Scope, Status
@@ -33,6 +32,7 @@ from hookline.engine.record import (
     Record,
     RunRow,
     VerdictKind,
+    owed,
 )
 from hookline.engine.record import Verdict as Word
 from hookline.engine.result import HookAction, Outcome

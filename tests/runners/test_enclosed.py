@@ -7,7 +7,7 @@ import pytest
 from hookline.errors import UsageError
 from hookline.runners import Mount, Order
 from hookline.runners.container import ContainerRunner
-from hookline.runners.mirror import EnclosedRunner, Enclosure, enclosed
+from hookline.runners.places import EnclosedRunner, Enclosure, enclosed
 from hookline.runners.sandbox import SandboxRunner
 from tests.runners.places import IMAGE, PATH
 
