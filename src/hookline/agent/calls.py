@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, cast
 
-from hookline.agent.current import CURRENT_RUN, CurrentRun, Message
-from hookline.agent.spec import Spec
+from hookline.agent.models import Message
+from hookline.agent.spec import CURRENT_RUN, CurrentRun, Spec
 from hookline.agent.tools import Tool, ToolTimedOut
 from hookline.engine.context import ToolCall, ToolResult, WorkflowContext
 from hookline.engine.lifecycle import OpenScope

@@ -18,8 +18,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from hookline.agent.calls import ToolCalls
-from hookline.agent.current import CurrentRun, Message
-from hookline.agent.messages import (
+from hookline.agent.models import (
+    Message,
+    Reply,
+    Request,
     assistant_message,
     mapping,
     messages_in,
@@ -27,10 +29,8 @@ from hookline.agent.messages import (
     reply_from,
     text_message,
 )
-from hookline.agent.models import Reply, Request
-from hookline.agent.output import AgentResult, Event
-from hookline.agent.output_schema import DoesNotFit
-from hookline.agent.spec import Spec, facts_of
+from hookline.agent.output import AgentResult, DoesNotFit, Event
+from hookline.agent.spec import CurrentRun, Spec, facts_of
 from hookline.agent.stop import StopConditionContext
 from hookline.agent.tools import Tool
 from hookline.engine.context import Facts, Step, ToolCall, Usage, WorkflowContext

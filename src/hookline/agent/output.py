@@ -1,4 +1,4 @@
-"""The output of an agent: the whole answer, or a stream of events that ends with it."""
+"""The output of an agent: the whole answer, a stream of events that ends with it, and the schema of an answer."""
 
 from __future__ import annotations
 
@@ -102,3 +102,51 @@ class StreamResult:
                 yield event.text
         if self._task is not None and not self._task.cancelled():
             await self._task
+
+
+class DoesNotFit(ValueError):
+    """An answer that does not match the schema; the message is for the model."""
+
+
+class OutputSchema:
+    """A pydantic model class, or any type that pydantic can check."""
+
+    def __init__(self, kind: Any) -> None:
+        from pydantic import TypeAdapter
+
+        self.kind = kind
+        self.name: str = getattr(kind, "__name__", str(kind))
+        self._adapter: TypeAdapter[Any] = TypeAdapter(kind)
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        return self._adapter.json_schema()
+
+    def read(self, text: str | None) -> Any:
+        """The answer as a value; code fences around it are ignored."""
+        return self._checked(lambda: self._adapter.validate_json(_bare(text or "")))
+
+    def check(self, value: Any) -> Any:
+        """Validates a value with which a hook replaced the answer."""
+        return self._checked(lambda: self._adapter.validate_python(value))
+
+    def _checked(self, read: Any) -> Any:
+        from pydantic import ValidationError
+
+        try:
+            return read()
+        except ValidationError as exc:
+            problems = [
+                f"{'.'.join(str(part) for part in error['loc']) or 'answer'}: {error['msg']}"
+                for error in exc.errors(include_url=False)
+            ]
+            raise DoesNotFit(f"the answer does not fit {self.name}: {'; '.join(problems)}") from None
+
+
+def _bare(text: str) -> str:
+    stripped = text.strip()
+    if stripped.startswith("```") and stripped.endswith("```"):
+        body = stripped[3:-3]
+        first, _, rest = body.partition("\n")
+        return rest if first.strip().isalpha() or not first.strip() else body
+    return stripped

@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hookline.agent.current import CURRENT_RUN, CurrentRun, HookCoverage, Message
 from hookline.agent.loop import Loop
-from hookline.agent.messages import mapping, text_message
+from hookline.agent.models import Message, mapping, text_message
 from hookline.agent.output import AgentResult, Event
-from hookline.agent.spec import Spec, facts_of
+from hookline.agent.spec import CURRENT_RUN, CurrentRun, HookCoverage, Spec, facts_of
 from hookline.agent.tools import ToolTimedOut
 from hookline.engine.context import Facts
 from hookline.engine.hook import Hook

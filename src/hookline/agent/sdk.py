@@ -9,15 +9,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from hookline.agent.current import CURRENT_RUN
 from hookline.agent.mcp_server import McpServer
-from hookline.agent.models import Model
-from hookline.agent.models.names import model_named
-from hookline.agent.output import AgentResult, Event, StreamResult
-from hookline.agent.output_schema import OutputSchema
+from hookline.agent.models import Model, model_named
+from hookline.agent.output import AgentResult, Event, OutputSchema, StreamResult
 from hookline.agent.ready_tools import ready_tool
 from hookline.agent.run import AgentExecution, NestedExecution, Session
-from hookline.agent.spec import Spec
+from hookline.agent.spec import CURRENT_RUN, Spec
 from hookline.agent.stop import StopCondition
 from hookline.agent.tools import Tool, tool
 from hookline.engine.context import WorkflowContext

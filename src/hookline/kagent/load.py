@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hookline.agent.loaded import Loaded, image_sources
 from hookline.agent.mcp_server import McpServer
-from hookline.agent.models.names import COMPATIBLE
+from hookline.agent.models import COMPATIBLE
 from hookline.agent.ready_tools import ready_tool
 from hookline.agent.sdk import Agent
 from hookline.claude.host import command_handler

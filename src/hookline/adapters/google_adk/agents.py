@@ -13,9 +13,7 @@ from typing import Any, Protocol
 
 from hookline.adapters.google_adk import messages
 from hookline.adapters.google_adk.runs import AdkRun
-from hookline.agent.current import Message
-from hookline.agent.messages import refusal, reply_from
-from hookline.agent.models import Reply
+from hookline.agent.models import Message, Reply, refusal, reply_from
 from hookline.agent.output import AgentResult
 from hookline.engine.context import Step, ToolResult, Usage
 from hookline.engine.hook import Mode

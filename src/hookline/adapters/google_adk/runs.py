@@ -6,8 +6,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from hookline.agent.current import HookCoverage
-from hookline.agent.spec import facts_of
+from hookline.agent.spec import HookCoverage, facts_of
 from hookline.engine.context import AgentConfig, Facts, Step
 from hookline.engine.lifecycle import OpenScope, Run
 from hookline.engine.pipeline import Pipeline
