@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline.agent.mcp_server import McpServer
 from hookline.agent.models import Model, model_named
-from hookline.agent.output import AgentResult, Event, OutputSchema, StreamResult
+from hookline.agent.output import AgentResult, OutputSchema, StreamResult
 from hookline.agent.ready_tools import ready_tool
 from hookline.agent.run import AgentExecution, NestedExecution, Session
-from hookline.agent.spec import CURRENT_RUN, Spec
+from hookline.agent.spec import CURRENT_RUN, RunArguments, Spec
 from hookline.agent.stop import StopCondition
 from hookline.agent.tools import Tool, tool
 from hookline.engine.context import WorkflowContext
@@ -143,7 +143,10 @@ class Agent:
         `hooks` apply to every agent of the run, including those that are tools. Called inside a tool of
         another run, the agent is part of that run: under its hooks, in its session, in its journal.
         """
-        options = _RunArguments(
+        arguments = RunArguments(
+            hooks=_live(hooks),
+            timeout=timeout,
+            provider_kwargs=provider_kwargs,
             session_id=session_id,
             user_id=user_id,
             journal=journal,
@@ -154,7 +157,7 @@ class Agent:
             source=source,
             owner=owner,
         )
-        return await self._answer(input, options, hooks, timeout, provider_kwargs)
+        return await self._answer(input, arguments)
 
     def stream(
         self,
@@ -174,7 +177,11 @@ class Agent:
     ) -> StreamResult:
         """Like `run`, as a stream of events; the same hooks run in the same order."""
         stream = StreamResult()
-        options = _RunArguments(
+        arguments = RunArguments(
+            hooks=_live(hooks),
+            timeout=timeout,
+            provider_kwargs=provider_kwargs,
+            emit=stream.emit,
             session_id=session_id,
             user_id=user_id,
             journal=journal,
@@ -184,8 +191,7 @@ class Agent:
             source=source,
             owner=owner,
         )
-        answer = self._answer(input, options, hooks, timeout, provider_kwargs, stream.emit)
-        stream.follow(asyncio.ensure_future(answer))
+        stream.follow(asyncio.ensure_future(self._answer(input, arguments)))
         return stream
 
     async def close_session(self, session_id: str) -> None:
@@ -249,45 +255,25 @@ class Agent:
         )
 
     def _answer(
-        self,
-        input: str | list[Mapping[str, Any]],
-        options: _RunArguments,
-        hooks: Iterable[Hook | Callable[..., Any]],
-        timeout: float | None,
-        provider_kwargs: Mapping[str, Any],
-        emit: Callable[[Event], None] | None = None,
+        self, input: str | list[Mapping[str, Any]], arguments: RunArguments
     ) -> Coroutine[Any, Any, AgentResult]:
         """The answer of a run of its own, or as part of the run of the tool it is called in."""
-        live = _live(hooks)
-        limit = timeout if timeout is not None else self.timeout
+        if arguments.timeout is None:
+            arguments = replace(arguments, timeout=self.timeout)
         inside = CURRENT_RUN.get()
         if inside is not None:
-            options.check_nested(self.id)
-            nested = NestedExecution(
-                spec=self._spec(),
-                inside=inside,
-                hooks=live,
-                timeout=limit,
-                emit=emit,
-                provider_kwargs=provider_kwargs,
-            )
-            return nested.answer(input) if emit is None else nested.in_task(input)
-        recorder = Recorder(options.journal, options.watch)
-        run = Run(id=options.run_id, recorder=recorder, approver=options.approver)
+            arguments.check_nested(self.id)
+            nested = NestedExecution(spec=self._spec(), inside=inside, arguments=arguments)
+            return nested.answer(input) if arguments.emit is None else nested.in_task(input)
+        recorder = Recorder(arguments.journal, arguments.watch)
+        run = Run(id=arguments.run_id, recorder=recorder, approver=arguments.approver)
         return AgentExecution(
             spec=self._spec(),
             run=run,
-            session=self._session(options.session_id, run.id),
-            hooks=live,
-            user_id=options.user_id,
-            workspace=str(options.workspace) if options.workspace is not None else self.workspace,
-            timeout=limit,
-            streaming=emit is not None,
-            emit=emit,
-            provider_kwargs=provider_kwargs,
-            declaration=self._frozen(options.source or "", live) if recorder.on else None,
-            source=options.source,
-            owner=options.owner,
+            session=self._session(arguments.session_id, run.id),
+            arguments=arguments,
+            workspace=str(arguments.workspace) if arguments.workspace is not None else self.workspace,
+            declaration=self._frozen(arguments.source or "", arguments.hooks) if recorder.on else None,
         ).answer(input)
 
     def _frozen(self, source: str, hooks: tuple[Hook, ...]) -> dict[str, Any]:
@@ -351,30 +337,6 @@ class Agent:
             tools=(*(each.id for each in self.tools), *(f"mcp:{each.name}" for each in self.servers)),
             hooks=tuple(hook_declaration(each) for each in self.hooks()),
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RunArguments:
-    """The arguments of a run that a nested agent takes from the run it is part of."""
-
-    session_id: str | None
-    user_id: str | None
-    journal: Journal | None
-    watch: Iterable[Callable[[Record], None]]
-    approver: Approver | None
-    workspace: str | Path | None
-    run_id: str | None = None
-    source: str | None
-    owner: Owner | None
-
-    def check_nested(self, agent: str) -> None:
-        """Raises if an agent inside another's tool is given one of them."""
-        named = [each.name for each in fields(self) if getattr(self, each.name) not in (None, ())]
-        if named:
-            raise UsageError(
-                f"agent {agent!r} is run inside another's tool, so {', '.join(named)} cannot be given:"
-                " it is part of that run, its session and its record"
-            )
 
 
 def _live(hooks: Iterable[Hook | Callable[..., Any]]) -> tuple[Hook, ...]:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 from hookline.agent.models import Model
-from hookline.agent.output import OutputSchema
+from hookline.agent.output import Event, OutputSchema
 from hookline.agent.stop import MaxStepsConfig, StopCondition, max_steps
 from hookline.agent.tools import Tool
-from hookline.engine.context import AgentConfig, Facts, WorkflowContext
-from hookline.engine.hook import Hook
-from hookline.engine.lifecycle import OpenScope, Run
-from hookline.engine.point import Point
-from hookline.engine.record import Decided
-from hookline.engine.result import HookAction
+from hookline.engine.context import AgentConfig, Facts, Step, WorkflowContext
+from hookline.engine.hook import Hook, Mode
+from hookline.engine.lifecycle import Approver, OpenScope, Run
+from hookline.engine.pipeline import Pipeline
+from hookline.engine.point import Point, Scope
+from hookline.engine.record import Decided, Journal, Owner, Record
+from hookline.engine.result import HookAction, Outcome
+from hookline.errors import UsageError
 
 DEFAULT_MAX_STEPS = 20
 
@@ -93,21 +96,33 @@ class HookCoverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentRun:
-    """The run, scope and settings that an agent started inside a tool belongs to."""
+    """The run, scope and settings that an agent works in, also one that is started inside a tool."""
 
     run: Run
-    hooks: tuple[Hook, ...]
-    scope: OpenScope
-    parents: tuple[str, ...]
-    workspace: str | None
-    session_id: str | None
-    user_id: str | None
-    seen: HookCoverage
-    attempt: int
     root_workflow_id: str
     note: Callable[[str, str], None]
-    loop: asyncio.AbstractEventLoop
+    hooks: tuple[Hook, ...] = ()
+    scope: OpenScope | None = None
+    parents: tuple[str, ...] = ()
+    workspace: str | None = None
+    session_id: str | None = None
+    user_id: str | None = None
+    seen: HookCoverage = field(default_factory=HookCoverage)
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     tasks: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
+
+    def facts(self, config: AgentConfig) -> dict[str, Any]:
+        """The facts common to all points of an agent in this run."""
+        return facts_of(
+            config,
+            self.run,
+            root=self.root_workflow_id,
+            session_id=self.session_id,
+            user_id=self.user_id,
+            workspace=self.workspace,
+            parents=self.parents,
+            nested=bool(self.parents),
+        )
 
 
 CURRENT_RUN: ContextVar[CurrentRun | None] = ContextVar("hookline_inside", default=None)
@@ -122,7 +137,6 @@ def facts_of(
     session_id: str | None,
     user_id: str | None,
     workspace: str | None,
-    attempt: int = 1,
     parents: tuple[str, ...] = (),
     nested: bool = False,
 ) -> dict[str, Any]:
@@ -135,7 +149,6 @@ def facts_of(
         parent_execution_id=run.id if nested else None,
         root_execution_id=run.id,
         root_workflow_id=root,
-        retry_count=attempt - 1,
         created_at=time.time(),
         workspace=workspace,
         state=run.state,
@@ -148,7 +161,6 @@ def facts_of(
     return {
         "workflow_id": config.name,
         "run_id": run.id,
-        "attempt": attempt,
         "agent": config.name,
         "parents": parents,
         "session_id": session_id,
@@ -156,3 +168,82 @@ def facts_of(
         "agent_config": config,
         "workflow": workflow,
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunArguments:
+    """The arguments of one run of an agent. `emit` is called with its events, if it is a stream."""
+
+    hooks: tuple[Hook, ...] = ()
+    timeout: float | None = None
+    provider_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    emit: Callable[[Event], None] | None = None
+    session_id: str | None = None
+    user_id: str | None = None
+    journal: Journal | None = None
+    watch: Iterable[Callable[[Record], None]] = ()
+    approver: Approver | None = None
+    workspace: str | Path | None = None
+    run_id: str | None = None
+    source: str | None = None
+    owner: Owner | None = None
+
+    def check_nested(self, agent: str) -> None:
+        """Raises if an agent inside another's tool is given what it takes from the run it is part of."""
+        own = ("hooks", "timeout", "provider_kwargs", "emit")
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in own}
+        named = [name for name, value in given.items() if value not in (None, ())]
+        if named:
+            raise UsageError(
+                f"agent {agent!r} is run inside another's tool, so {', '.join(named)} cannot be given:"
+                " it is part of that run, its session and its record"
+            )
+
+
+class AgentContext:
+    """One agent at work on one input: opens its scopes, and reports its events and notices."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        inside: CurrentRun,
+        arguments: RunArguments,
+        pipeline: Pipeline | None = None,
+    ) -> None:
+        self.spec = spec
+        self.inside = inside
+        self.run = inside.run
+        hooks = (*inside.hooks, *spec.hooks)
+        self.pipeline = pipeline or Pipeline(hooks, self.run.recorder, inside.seen.matched)
+        self.steps: list[Step] = []
+        self.notices: list[str] = []
+        self._emit = arguments.emit
+        self._facts = inside.facts(spec.config(arguments.provider_kwargs))
+        self.workflow: WorkflowContext = self._facts["workflow"]
+
+    def scope(
+        self, scope: Scope, parent: OpenScope | None, name: str, *, hooks: bool = True, **facts: Any
+    ) -> OpenScope:
+        """A scope inside another, with further facts of its own; `hooks` is False for a call that cannot run."""
+        facts.setdefault("step", parent.facts.step if parent is not None else None)
+        known = Facts(**self._facts, **facts, scope_id=self.run.next_id(), steps=tuple(self.steps))
+        pipeline = self.pipeline if hooks else Pipeline((), self.run.recorder)
+        return OpenScope(self.run, pipeline, scope, known, name=name, parent=parent)
+
+    def may_change(self, point: Point) -> bool:
+        """True if a hook at the point may change or refuse what it is given."""
+        return any(hook.mode is Mode.ENFORCE for hook in self.pipeline.at(point))
+
+    def note(self, outcome: Outcome) -> None:
+        """Reports what hooks tell the user."""
+        for text in outcome.tell_user:
+            self.notice(self.spec.id, text)
+
+    def notice(self, agent: str, text: str) -> None:
+        self.notices.append(text)
+        self.inside.note(agent, text)
+
+    def tell(self, type: str, *, text: str = "", **data: Any) -> None:
+        """Emits an event, if this is a stream."""
+        if self._emit is not None:
+            self._emit(Event(type=type, agent=self.spec.id, text=text, data=data))
