@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from hookline.engine.context import ToolResult, Usage
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,11 +139,7 @@ class OutputSchema:
         try:
             return read()
         except ValidationError as exc:
-            problems = [
-                f"{'.'.join(str(part) for part in error['loc']) or 'answer'}: {error['msg']}"
-                for error in exc.errors(include_url=False)
-            ]
-            raise DoesNotFit(f"the answer does not fit {self.name}: {'; '.join(problems)}") from None
+            raise DoesNotFit(f"the answer does not fit {self.name}: {faults(exc, 'answer')}") from None
 
 
 def _bare(text: str) -> str:
@@ -150,3 +149,9 @@ def _bare(text: str) -> str:
         first, _, rest = body.partition("\n")
         return rest if first.strip().isalpha() or not first.strip() else body
     return stripped
+
+
+def faults(exc: ValidationError, whole: str = "") -> str:
+    """The mistakes that pydantic found, each with its place; `whole` names the value itself."""
+    found = [(".".join(map(str, error["loc"])), error["msg"]) for error in exc.errors(include_url=False)]
+    return "; ".join(f"{place or whole}: {text}" for place, text in found)

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 from hookline.agent.mcp_server import McpServer
 from hookline.agent.models import Model, model_named
 from hookline.agent.output import AgentResult, OutputSchema, StreamResult
-from hookline.agent.ready_tools import ready_tool
 from hookline.agent.run import AgentExecution, NestedExecution, Session
 from hookline.agent.spec import CURRENT_RUN, RunArguments, Spec
 from hookline.agent.stop import StopCondition
-from hookline.agent.tools import Tool, tool
+from hookline.agent.tools import Tool, ready_tool, tool
 from hookline.engine.context import WorkflowContext
 from hookline.engine.declaration import AgentDeclaration, Declaration, HookDeclaration
 from hookline.engine.hook import Hook
@@ -305,13 +304,12 @@ class Agent:
     async def _listed(self) -> Mapping[str, Tool]:
         """The tools of its MCP servers, which are opened here and stay open until `close`."""
         from hookline.agent.mcp import Servers
-        from hookline.runners.local import piped
 
         loop = asyncio.get_running_loop()
         if loop not in self._in_use:
             # Servers of a closed event loop ended with it.
             self._in_use = {each: used for each, used in self._in_use.items() if not each.is_closed()}
-            self._in_use[loop] = Servers(self.servers, piped)
+            self._in_use[loop] = Servers(self.servers)
         return await self._in_use[loop].tools(each.id for each in self.tools)
 
     def live_model(self) -> Model:

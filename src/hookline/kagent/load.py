@@ -14,8 +14,8 @@ from pathlib import Path
 from hookline.agent.loaded import Loaded, image_sources
 from hookline.agent.mcp_server import McpServer
 from hookline.agent.models import COMPATIBLE
-from hookline.agent.ready_tools import ready_tool
 from hookline.agent.sdk import Agent
+from hookline.agent.tools import ready_tool
 from hookline.claude.host import command_handler
 from hookline.claude.payload import variables
 from hookline.claude.tools import kind_of

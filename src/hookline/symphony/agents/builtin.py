@@ -7,9 +7,8 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from hookline.agent.ready_tools import READY, bash_tool, ready_tool
 from hookline.agent.sdk import Agent
-from hookline.agent.tools import Tool
+from hookline.agent.tools import READY, Tool, bash_tool, ready_tool
 from hookline.engine.hook import Hook
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point, Scope
