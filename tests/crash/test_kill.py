@@ -16,7 +16,7 @@ from hookline.engine.owed import owed
 from hookline.engine.record import Begun, Called, Ended
 from hookline.journal.owner import owner
 from hookline.journal.recovery import recover
-from hookline.pyagent.load import load
+from hookline.pyagent.system import load
 
 VICTIM = Path(__file__).with_name("victim.py")
 LONGEST = 1.2
