@@ -66,16 +66,24 @@ class StreamResult:
         self._queue.put_nowait(event)
 
     @property
-    def events(self) -> AsyncIterator[Event]:
-        return self._iterate()
+    async def events(self) -> AsyncIterator[Event]:
+        while (event := await self._queue.get()) is not None:
+            yield event
+        self._queue.put_nowait(None)
+        if self._task is not None and self._task.done() and not self._task.cancelled():
+            self._task.exception()  # reported by the last event
 
     @property
-    def text_chunks(self) -> AsyncIterator[str]:
-        return self._texts()
+    async def text_chunks(self) -> AsyncIterator[str]:
+        async for event in self.events:
+            if event.type == "text_delta":
+                yield event.text
+        if self._task is not None and not self._task.cancelled():
+            await self._task
 
     async def text(self) -> str:
         """The whole text; raises if the run failed, so that a partial answer is not taken for a whole one."""
-        return "".join([piece async for piece in self._texts()])
+        return "".join([piece async for piece in self.text_chunks])
 
     async def result(self) -> AgentResult:
         if self._task is None:
@@ -91,20 +99,6 @@ class StreamResult:
         """Cancels the run; its end hooks still run."""
         if self._task is not None:
             self._task.cancel()
-
-    async def _iterate(self) -> AsyncIterator[Event]:
-        while (event := await self._queue.get()) is not None:
-            yield event
-        self._queue.put_nowait(None)
-        if self._task is not None and self._task.done() and not self._task.cancelled():
-            self._task.exception()  # reported by the last event
-
-    async def _texts(self) -> AsyncIterator[str]:
-        async for event in self._iterate():
-            if event.type == "text_delta":
-                yield event.text
-        if self._task is not None and not self._task.cancelled():
-            await self._task
 
 
 class DoesNotFit(ValueError):

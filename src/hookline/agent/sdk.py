@@ -13,11 +13,11 @@ from hookline.agent.mcp_server import McpServer
 from hookline.agent.models import Model, model_named
 from hookline.agent.output import AgentResult, OutputSchema, StreamResult
 from hookline.agent.run import AgentExecution, NestedExecution, Session
-from hookline.agent.spec import CURRENT_RUN, RunArguments, Spec
-from hookline.agent.stop import StopCondition
+from hookline.agent.spec import CURRENT_RUN, RunArguments, Spec, hook_declaration
+from hookline.agent.stop import StopCondition, conditions_of
 from hookline.agent.tools import Tool, ready_tool, tool
 from hookline.engine.context import WorkflowContext
-from hookline.engine.declaration import AgentDeclaration, Declaration, HookDeclaration
+from hookline.engine.declaration import AgentDeclaration, Declaration
 from hookline.engine.hook import Hook
 from hookline.engine.lifecycle import Approver, Run
 from hookline.engine.pipeline import Recorder
@@ -93,7 +93,7 @@ class Agent:
         self.top_p = top_p
         self.max_output_tokens = max_output_tokens
         self.provider_base_url = provider_base_url
-        self.stop_conditions = _conditions(stop_conditions)
+        self.stop_conditions = conditions_of(stop_conditions)
         self.output = OutputSchema(output_schema) if output_schema is not None else None
         self.workspace = str(workspace) if workspace is not None else None
         self.timeout = timeout
@@ -341,14 +341,6 @@ def _live(hooks: Iterable[Hook | Callable[..., Any]]) -> tuple[Hook, ...]:
     return tuple(each if isinstance(each, Hook) else python_hook(each) for each in hooks)
 
 
-def _conditions(given: StopCondition | Iterable[StopCondition]) -> tuple[StopCondition, ...]:
-    conditions = (given,) if isinstance(given, StopCondition) else tuple(given)
-    for each in conditions:
-        if not isinstance(each, StopCondition):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"stop_conditions has {each!r}; decorate it with @stop_condition")
-    return conditions
-
-
 def _tools(given: Iterable[Any]) -> tuple[tuple[Tool, ...], tuple[McpServer, ...]]:
     made: dict[str, Tool] = {}
     servers: dict[str, McpServer] = {}
@@ -375,20 +367,6 @@ def _tools(given: Iterable[Any]) -> tuple[tuple[Tool, ...], tuple[McpServer, ...
             raise UsageError(f"two tools are called {each.id!r}")
         made[each.id] = each
     return tuple(made.values()), tuple(servers.values())
-
-
-def hook_declaration(hook: Hook) -> HookDeclaration:
-    """The declaration of a live hook, for the record of a run."""
-    return HookDeclaration(
-        name=hook.name,
-        points=tuple(sorted(hook.points)),
-        kind=hook.kind,
-        match=hook.match_text,
-        timeout=hook.timeout,
-        on_error=hook.on_error,
-        mode=hook.mode,
-        source=hook.source,
-    )
 
 
 def _functions(keyword: str, given: Any) -> list[Callable[..., Any]]:

@@ -15,6 +15,7 @@ from hookline.agent.output import Event, OutputSchema
 from hookline.agent.stop import MaxStepsConfig, StopCondition, max_steps
 from hookline.agent.tools import Tool
 from hookline.engine.context import AgentConfig, Facts, Step, WorkflowContext
+from hookline.engine.declaration import HookDeclaration
 from hookline.engine.hook import Hook, Mode
 from hookline.engine.lifecycle import Approver, OpenScope, Run
 from hookline.engine.pipeline import Pipeline
@@ -70,6 +71,20 @@ class Spec:
             provider_kwargs=dict(provider_kwargs),
             output_schema_name=self.output.name if self.output else None,
         )
+
+
+def hook_declaration(hook: Hook) -> HookDeclaration:
+    """The declaration of a live hook, for the record of a run."""
+    return HookDeclaration(
+        name=hook.name,
+        points=tuple(sorted(hook.points)),
+        kind=hook.kind,
+        match=hook.match_text,
+        timeout=hook.timeout,
+        on_error=hook.on_error,
+        mode=hook.mode,
+        source=hook.source,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints, overload
 
@@ -113,28 +114,28 @@ def tool(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ToolSignature:
-    """The parameters of a function: with or without the context, and one model or single values."""
+    """The parameters of a function: with or without the context, and single values by `names`, or one whole model."""
 
     takes_context: bool
     model: type[BaseModel]
-    whole: bool
-    names: Mapping[str, str]
+    names: Mapping[str, str] | None = None
 
     def schema(self) -> dict[str, Any]:
         schema = self.model.model_json_schema()
         schema.pop("title", None)
         return schema
 
-    def values(self, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def values(self, ctx: WorkflowContext, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         from pydantic import ValidationError
 
         try:
             checked = self.model.model_validate(arguments)
         except ValidationError as exc:
             raise AgentFailed(f"the arguments do not fit: {faults(exc)}") from None
-        if self.whole:
-            return [checked], {}
-        return [], {name: getattr(checked, field) for name, field in self.names.items()}
+        first = [ctx] if self.takes_context else []
+        if self.names is None:
+            return [*first, checked], {}
+        return first, {name: getattr(checked, field) for name, field in self.names.items()}
 
 
 def _shape(function: Callable[..., Any]) -> _ToolSignature:
@@ -154,7 +155,7 @@ def _shape(function: Callable[..., Any]) -> _ToolSignature:
     if len(rest) == 1:
         hint = hints.get(rest[0].name)
         if isinstance(hint, type) and issubclass(hint, BaseModel):
-            return _ToolSignature(takes_context=takes_context, model=hint, whole=True, names={})
+            return _ToolSignature(takes_context=takes_context, model=hint)
     # Own field names: a parameter may be called `schema` or `_x`, which a model's field may not.
     names = {param.name: f"field_{index}" for index, param in enumerate(rest)}
     from pydantic import ConfigDict, Field
@@ -169,7 +170,7 @@ def _shape(function: Callable[..., Any]) -> _ToolSignature:
     model = create_model(
         f"{getattr(function, '__name__', 'tool')}_input", __config__=ConfigDict(extra="ignore"), **fields
     )
-    return _ToolSignature(takes_context=takes_context, model=model, whole=False, names=names)
+    return _ToolSignature(takes_context=takes_context, model=model, names=names)
 
 
 def _body(
@@ -178,12 +179,10 @@ def _body(
     is_async = inspect.iscoroutinefunction(function)
 
     async def body(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
-        positional, named = shape.values(arguments)
-        first = [ctx] if shape.takes_context else []
+        positional, named = shape.values(ctx, arguments)
         if is_async:
-            return await function(*first, *positional, **named)
-        call = lambda: function(*first, *positional, **named)  # noqa: E731
-        value = await _threads.call(call, timeout=None)
+            return await function(*positional, **named)
+        value = await _threads.call(partial(function, *positional, **named), timeout=None)
         return await value if inspect.isawaitable(value) else value
 
     return body

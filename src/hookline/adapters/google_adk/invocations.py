@@ -12,8 +12,7 @@ from hookline.adapters.google_adk.agents import AdkAgent, answer_of
 from hookline.adapters.google_adk.messages import text_of
 from hookline.adapters.google_adk.runs import AdkRun, AdkSession, without_hooks
 from hookline.adapters.google_adk.tools import BODY, AdkCall, StepCalls, ask_in_client
-from hookline.agent.sdk import hook_declaration
-from hookline.agent.spec import HookCoverage
+from hookline.agent.spec import HookCoverage, hook_declaration
 from hookline.engine.declaration import AgentDeclaration, Declaration
 from hookline.engine.hook import Hook
 from hookline.engine.lifecycle import Approver, Run

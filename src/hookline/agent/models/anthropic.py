@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from hookline.agent.models import Message, Reply, Request, ToolSpec
 from hookline.agent.models.provider import (
     ClientModel,
+    PartialCall,
     ProviderTrouble,
     Tries,
     clipped,
+    field_of,
     refused_with,
     said,
     sent_arguments,
-    tool_call,
     whole,
 )
 from hookline.engine.context import Usage
@@ -39,6 +39,8 @@ STATUS = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
+
+COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
 
 _NO_KEY = "provider 'anthropic' has no key: set ANTHROPIC_API_KEY or give api_key"
 
@@ -109,29 +111,37 @@ class _MessageReading:
     """The answer so far; blocks other than text and tool calls, such as thinking, are ignored."""
 
     def __init__(self) -> None:
-        self.calls: dict[int, _ToolUseBlock] = {}
+        self.calls: dict[int, PartialCall] = {}
         self.given: dict[str, int] = {}
         self.stop_reason: str | None = None
         self.explanation: str | None = None
         self.ended = False
 
     def add(self, event: Any) -> str:
-        index, block, delta = _at(event, "index"), _at(event, "content_block"), _at(event, "delta")
-        match _at(event, "type"), _at(block, "type") or _at(delta, "type"):
+        index, block, delta = (
+            field_of(event, "index"),
+            field_of(event, "content_block"),
+            field_of(event, "delta"),
+        )
+        match field_of(event, "type"), field_of(block, "type") or field_of(delta, "type"):
             case "content_block_start", "text":
-                return _at(block, "text") or ""
+                return field_of(block, "text") or ""
             case "content_block_delta", "text_delta":
-                return _at(delta, "text") or ""
+                return field_of(delta, "text") or ""
             case "content_block_start", "tool_use":
-                self.calls[index] = _ToolUseBlock(block)
+                self.calls[index] = PartialCall(
+                    id=field_of(block, "id"),
+                    name=field_of(block, "name") or "",
+                    at_once=field_of(block, "input") or {},
+                )
             case "content_block_delta", "input_json_delta" if index in self.calls:
-                self.calls[index].pieces.append(_at(delta, "partial_json") or "")
+                self.calls[index].arguments += field_of(delta, "partial_json") or ""
             case "message_start", _:
-                self._count(_at(_at(event, "message"), "usage"))
+                self._count(field_of(field_of(event, "message"), "usage"))
             case "message_delta", _:
-                self.stop_reason = _at(delta, "stop_reason") or self.stop_reason
-                self.explanation = _at(_at(delta, "stop_details"), "explanation")
-                self._count(_at(event, "usage"))
+                self.stop_reason = field_of(delta, "stop_reason") or self.stop_reason
+                self.explanation = field_of(field_of(delta, "stop_details"), "explanation")
+                self._count(field_of(event, "usage"))
             case "message_stop", _:
                 self.ended = True
             case _:
@@ -140,13 +150,8 @@ class _MessageReading:
 
     def _count(self, usage: Any) -> None:
         """Keeps the last count of each kind, because the counts are cumulative."""
-        for key in (
-            "input_tokens",
-            "cache_creation_input_tokens",
-            "cache_read_input_tokens",
-            "output_tokens",
-        ):
-            number = _at(usage, key)
+        for key in COUNTS:
+            number = field_of(usage, key)
             if number is not None:
                 self.given[key] = number
 
@@ -159,27 +164,10 @@ class _MessageReading:
         asked = sum(self.given.values())
         return whole(
             text=text,
-            calls=tuple(tool_call(call.id, call.name, call.arguments) for call in self.calls.values()),
+            calls=tuple(call.whole() for call in self.calls.values()),
             usage=Usage(input_tokens=asked, output_tokens=answered, total_tokens=asked + answered),
             stop_reason=self.stop_reason or "stop",
         )
-
-
-class _ToolUseBlock:
-    def __init__(self, block: Any) -> None:
-        self.id: str | None = _at(block, "id")
-        self.name: str = _at(block, "name") or ""
-        self.pieces: list[str] = []
-        self._at_once = _at(block, "input")
-
-    @property
-    def arguments(self) -> str:
-        return "".join(self.pieces) or json.dumps(self._at_once or {}, ensure_ascii=False)
-
-
-def _at(thing: Any, name: str) -> Any:
-    """A field that may be missing, because the client does not validate events."""
-    return getattr(thing, name, None)
 
 
 def _messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:

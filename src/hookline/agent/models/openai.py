@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 from hookline.agent.models import Message, Reply, Request, ToolSpec
 from hookline.agent.models.provider import (
     ClientModel,
+    PartialCall,
     ProviderTrouble,
     Tries,
     clipped,
+    field_of,
     sent_arguments,
-    tool_call,
     whole,
 )
 from hookline.engine.context import Usage
@@ -82,38 +82,38 @@ class _ChatReading:
         self.chunks = 0
         self.choices = 0
         self.refusal = ""
-        self.calls: list[_PartialCall] = []
+        self.calls: list[PartialCall] = []
         self.usage = Usage()
         self.stop_reason: str | None = None
 
     def add(self, event: Any) -> str:
         self.chunks += 1
-        usage = getattr(event, "usage", None)
+        usage = field_of(event, "usage")
         if usage is not None:
             self.usage = _usage(usage)
         text = ""
-        for choice in (getattr(event, "choices", None) or ())[:1]:
+        for choice in (field_of(event, "choices") or ())[:1]:
             self.choices += 1
-            self.stop_reason = getattr(choice, "finish_reason", None) or self.stop_reason
-            delta: Any = getattr(choice, "delta", None)
-            for piece in getattr(delta, "tool_calls", None) or ():
+            self.stop_reason = field_of(choice, "finish_reason") or self.stop_reason
+            delta: Any = field_of(choice, "delta")
+            for piece in field_of(delta, "tool_calls") or ():
                 self._add_call(piece)
-            self.refusal += getattr(delta, "refusal", None) or ""
-            content = getattr(delta, "content", None)
+            self.refusal += field_of(delta, "refusal") or ""
+            content = field_of(delta, "content")
             text = content if isinstance(content, str) else ""
         return text
 
     def _add_call(self, piece: Any) -> None:
-        index, id = getattr(piece, "index", None), getattr(piece, "id", None)
+        index, id = field_of(piece, "index"), field_of(piece, "id")
         call = next((known for known in reversed(self.calls) if known.index == index), None)
         # Some providers give all calls index 0 or none; then only a new id marks a new call.
         if call is None or (id and call.id and id != call.id):
-            call = _PartialCall(index=index)
+            call = PartialCall(index=index)
             self.calls.append(call)
-        function = getattr(piece, "function", None)
+        function = field_of(piece, "function")
         call.id = call.id or id
-        call.name += getattr(function, "name", None) or ""
-        call.arguments += getattr(function, "arguments", None) or ""
+        call.name += field_of(function, "name") or ""
+        call.arguments += field_of(function, "arguments") or ""
 
     def reply(self, text: str) -> Reply:
         if self.chunks and not self.choices:
@@ -124,16 +124,8 @@ class _ChatReading:
             raise ProviderTrouble(
                 f"refused to answer: {clipped(self.refusal) or 'stopped by the content filter'}"
             )
-        calls = tuple(tool_call(call.id, call.name, call.arguments) for call in self.calls)
+        calls = tuple(call.whole() for call in self.calls)
         return whole(text=text, calls=calls, usage=self.usage, stop_reason=self.stop_reason)
-
-
-@dataclass(slots=True, kw_only=True)
-class _PartialCall:
-    index: int | None
-    id: str | None = None
-    name: str = ""
-    arguments: str = ""
 
 
 def _messages(request: Request) -> list[dict[str, Any]]:
@@ -188,7 +180,7 @@ def _closed(schema: Any) -> bool:
 
 
 def _usage(usage: Any) -> Usage:
-    given = getattr(usage, "prompt_tokens", None) or 0
-    answered = getattr(usage, "completion_tokens", None) or 0
-    total = getattr(usage, "total_tokens", None) or given + answered
+    given = field_of(usage, "prompt_tokens") or 0
+    answered = field_of(usage, "completion_tokens") or 0
+    total = field_of(usage, "total_tokens") or given + answered
     return Usage(input_tokens=given, output_tokens=answered, total_tokens=total)

@@ -225,6 +225,27 @@ def whole(*, text: str, calls: tuple[ToolCall, ...], usage: Usage, stop_reason: 
     return Reply(text=text or None, tool_calls=calls, usage=usage, stop_reason=stop)
 
 
+@dataclass(slots=True, kw_only=True)
+class PartialCall:
+    """A tool call of which pieces have come; `at_once` are arguments that do not come in pieces."""
+
+    index: int | None = None
+    id: str | None = None
+    name: str = ""
+    arguments: str = ""
+    at_once: dict[str, Any] | None = None
+
+    def whole(self) -> ToolCall:
+        if not self.arguments and self.at_once is not None:
+            self.arguments = json.dumps(self.at_once, ensure_ascii=False)
+        return tool_call(self.id, self.name, self.arguments)
+
+
+def field_of(thing: Any, name: str) -> Any:
+    """A field of an event that may be missing: the clients do not validate events, and not all providers send all."""
+    return getattr(thing, name, None)
+
+
 def tool_call(id: str | None, name: str, raw: str) -> ToolCall:
     """The call that a model asked for; a tool without parameters may come with no arguments at all."""
     try:
