@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hookline.agent.loaded import Loaded, image_sources
+from hookline.agent.file import Loaded, image_sources
 from hookline.agent.mcp_server import McpServer
 from hookline.agent.models import COMPATIBLE
 from hookline.agent.sdk import Agent

@@ -31,7 +31,7 @@ from hookline.kube.pod_state import is_over
 from hookline.options import KUBERNETES, RunOptions
 from hookline.pyagent.run import RESULT, asked
 from hookline.secret_names import secrets_in
-from hookline.source import text_of
+from hookline.source import file_and_name, text_of
 from hookline.tasks import INTERRUPTED, off_signals, on_signals
 from hookline.terminal import err, print_result, warn, watcher
 
@@ -100,8 +100,7 @@ class _Sent:
             )
 
     def _code(self, target: str, folder: str) -> str:
-        place, colon, name = target.rpartition(":")
-        path = Path(target if not colon or Path(target).exists() else place)
+        path, name = file_and_name(target)
         if not path.exists():
             if path.suffix or "/" in str(path):
                 raise FileError("there is no such file", file=path)
@@ -109,7 +108,7 @@ class _Sent:
         for each in [path, *_beside(path)]:
             self.files[f"{folder}/{each.relative_to(path.parent)}"] = text_of(each)
         where = f"{GIVEN}/{folder}/{path.name}"
-        return f"{where}:{name}" if str(path) != target else where
+        return f"{where}:{name}" if name else where
 
 
 def _beside(path: Path) -> list[Path]:

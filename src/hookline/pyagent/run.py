@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
-from hookline.agent.loaded import Loaded, image_sources
+from hookline.agent.file import Loaded, image_sources
 from hookline.engine.plain import as_text, plain
 from hookline.engine.record import Journal, Record
 from hookline.errors import Skipped, UsageError
@@ -183,7 +183,7 @@ def refuse_unsound(loaded: Loaded, *, quiet: bool = False, model: bool = True) -
 async def live(
     loaded: Loaded, runner: Runner, sources: Mapping[str, str], *, quiet: bool
 ) -> AsyncGenerator[None]:
-    """With all hooks of the agent live, and told how far their images are; at the end the runner is closed."""
+    """Makes all hooks of the agent live, and tells how far their images are; at the end the runner is closed."""
 
     def told(text: str) -> None:
         if not quiet:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable
 from typing import Any, cast
 
-from hookline.agent.loaded import Loaded, image_sources
+from hookline.agent.file import Loaded, image_sources
 from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.hook import Hook
 from hookline.engine.pipeline import Pipeline, Recorder

@@ -85,9 +85,7 @@ def test_a_missing_key_is_told_with_the_name_of_the_variable(name, monkeypatch):
 
 
 def test_an_unknown_provider_is_told_with_those_there_are():
-    with pytest.raises(
-        UsageError, match=r"unknown provider 'antropic'; did you mean anthropic\?"
-    ):
+    with pytest.raises(UsageError, match=r"unknown provider 'antropic'; did you mean anthropic\?"):
         model_named("antropic", "some-model", environ={})
     with pytest.raises(UsageError, match=r"unknown provider 'zzz'; known: .*groq.*scripted"):
         model_named("zzz", "some-model", environ={})
