@@ -262,11 +262,11 @@ class Loop(AgentContext):
         scope = self.scope(Scope.MODEL, step_scope, f"{self._model.provider}/{self._model.name}")
         payload = {
             "messages": messages,
-            "system": self.spec.system_prompt,
+            "system": self.config.system_prompt,
             "tools": list(self._tools),
-            "temperature": self.spec.temperature,
-            "top_p": self.spec.top_p,
-            "max_output_tokens": self.spec.max_output_tokens,
+            "temperature": self.config.temperature,
+            "top_p": self.config.top_p,
+            "max_output_tokens": self.config.max_output_tokens,
         }
 
         async def body(outcome: Outcome) -> Reply:

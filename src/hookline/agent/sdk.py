@@ -16,7 +16,7 @@ from hookline.agent.run import AgentExecution, NestedExecution, Session
 from hookline.agent.spec import CURRENT_RUN, RunArguments, Spec, hook_declaration
 from hookline.agent.stop import StopCondition, conditions_of
 from hookline.agent.tools import Tool, ready_tool, tool
-from hookline.engine.context import WorkflowContext
+from hookline.engine.context import AgentConfig, WorkflowContext
 from hookline.engine.declaration import AgentDeclaration, Declaration
 from hookline.engine.hook import Hook
 from hookline.engine.lifecycle import Approver, Run
@@ -286,18 +286,25 @@ class Agent:
         return self._sessions.setdefault(session_id, Session(id=session_id, lasts=True))
 
     def _spec(self) -> Spec:
-        return Spec(
-            id=self.id,
-            model=self.live_model(),
+        model = self.live_model()
+        config = AgentConfig(
+            name=self.id,
+            provider=model.provider,
+            model=model.name,
             system_prompt=self.system_prompt,
-            tools={each.id: each for each in self.tools},
-            hooks=self.hooks(),
-            stop_conditions=self.stop_conditions,
-            output=self.output,
             temperature=self.temperature,
             top_p=self.top_p,
             max_output_tokens=self.max_output_tokens,
             provider_base_url=self.provider_base_url,
+            output_schema_name=self.output.name if self.output else None,
+        )
+        return Spec(
+            config=config,
+            model=model,
+            tools={each.id: each for each in self.tools},
+            hooks=self.hooks(),
+            stop_conditions=self.stop_conditions,
+            output=self.output,
             listed=self._listed if self.servers else None,
         )
 

@@ -29,20 +29,19 @@ DEFAULT_MAX_STEPS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """One agent: model, tools, hooks, stop conditions. `listed` returns the current tools of its MCP servers."""
+    """One agent: configuration, model, tools, hooks, stop conditions. `listed` returns the current tools of its servers."""
 
-    id: str
+    config: AgentConfig
     model: Model
-    system_prompt: str | None = None
     tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
     hooks: tuple[Hook, ...] = ()
     stop_conditions: tuple[StopCondition, ...] = ()
     output: OutputSchema | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    max_output_tokens: int | None = None
-    provider_base_url: str | None = None
     listed: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None
+
+    @property
+    def id(self) -> str:
+        return self.config.name
 
     async def whole(self) -> Spec:
         """The spec with the tools of its servers, which are requested here."""
@@ -55,22 +54,6 @@ class Spec:
         if any(each.name == max_steps.name for each in self.stop_conditions):
             return self.stop_conditions
         return (*self.stop_conditions, max_steps(MaxStepsConfig(count=DEFAULT_MAX_STEPS)))
-
-    def config(self, provider_kwargs: Mapping[str, Any]) -> AgentConfig:
-        """The agent's configuration, for hooks to read."""
-        return AgentConfig(
-            name=self.id,
-            provider=self.model.provider,
-            model=self.model.name,
-            tools=tuple(self.tools),
-            system_prompt=self.system_prompt,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            max_output_tokens=self.max_output_tokens,
-            provider_base_url=self.provider_base_url,
-            provider_kwargs=dict(provider_kwargs),
-            output_schema_name=self.output.name if self.output else None,
-        )
 
 
 def hook_declaration(hook: Hook) -> HookDeclaration:
@@ -233,7 +216,10 @@ class AgentContext:
         self.steps: list[Step] = []
         self.notices: list[str] = []
         self._emit = arguments.emit
-        self._facts = inside.facts(spec.config(arguments.provider_kwargs))
+        self.config = replace(
+            spec.config, tools=tuple(spec.tools), provider_kwargs=dict(arguments.provider_kwargs)
+        )
+        self._facts = inside.facts(self.config)
         self.workflow: WorkflowContext = self._facts["workflow"]
 
     def scope(
