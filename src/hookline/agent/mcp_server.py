@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from anyio.abc import ObjectReceiveStream, ObjectSendStream
     from mcp.shared.message import SessionMessage
 
-TRANSPORTS = ("stdio", "http", "sse")
 LINE_CAP = 64 * 1024 * 1024
 """The largest message in bytes; a longer line is not MCP."""
 TAIL = 4096
@@ -95,8 +94,8 @@ def _wrongs(server: McpServer) -> Iterable[str]:
     local = server.transport == "stdio"
     if (server.command is None) == (server.url is None):
         yield "give either a command to start or the url of one that runs"
-    elif server.transport not in TRANSPORTS:
-        yield f"transport is {server.transport!r}; known: {', '.join(TRANSPORTS)}"
+    elif server.transport not in OPENERS:
+        yield f"transport is {server.transport!r}; known: {', '.join(OPENERS)}"
     elif local != (server.command is not None):
         yield f"transport {server.transport!r} goes with {'a command' if local else 'a url'}"
     elif local and not server.command:
@@ -307,3 +306,4 @@ async def _note_status(response: httpx2.Response) -> None:
 
 
 OPENERS = {"stdio": _stdio, "http": _http, "sse": _sse}
+"""The transports by name: each opens the streams to a server."""

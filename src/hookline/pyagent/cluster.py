@@ -160,10 +160,9 @@ async def _sent(task: Task, target: Target, *, json: bool, quiet: bool) -> int:
             await _ended_others(cluster, journal, namespace)
             job, _ = await started(cluster, replace(task, namespace=namespace))
             stream = RunStream(journal, _source(job, cluster), watch, quiet=quiet)
-            asked_to_end = asyncio.Event()
-            async with _interrupts(cluster, job, asked_to_end, stream):
+            async with _interrupts(cluster, job, stream.interrupted):
                 ending = await tended(
-                    cluster, job, printed=stream.printed, waits=stream.waits, ending=asked_to_end
+                    cluster, job, printed=stream.printed, waits=stream.waits, ending=stream.interrupted
                 )
             await stream.closed(ending)
             await forget(cluster, job)
@@ -171,17 +170,14 @@ async def _sent(task: Task, target: Target, *, json: bool, quiet: bool) -> int:
 
 
 @asynccontextmanager
-async def _interrupts(
-    cluster: Cluster, job: Object, asked_to_end: asyncio.Event, stream: RunStream
-) -> AsyncGenerator[None]:
+async def _interrupts(cluster: Cluster, job: Object, interrupted: asyncio.Event) -> AsyncGenerator[None]:
     """A first signal ends the Job with its end hooks, a second one at once."""
     ends: list[asyncio.Task[None]] = []
 
     def interrupt(_number: int) -> None:
         if not ends:
             warn("interrupted: end hooks are running in the pod; once more ends them too")
-        stream.interrupted = True
-        asked_to_end.set()
+        interrupted.set()
         ends.append(asyncio.ensure_future(end(cluster, job, at_once=bool(ends))))
 
     on_signals(interrupt)
@@ -216,7 +212,7 @@ class RunStream:
         self._run_id = ""
         self._result: Mapping[str, Any] | None = None
         self._last: deque[str] = deque(maxlen=10)
-        self.interrupted = False
+        self.interrupted = asyncio.Event()
 
     async def printed(self, line: str) -> None:
         """A line of the log; the next is read when this one is taken in."""
@@ -248,7 +244,7 @@ class RunStream:
         """Tell how it ended; the exit code."""
         if self._result is not None:
             print_result(self._result["value"], self._result["text"], json=json)
-        if self.interrupted:
+        if self.interrupted.is_set():
             return INTERRUPTED
         if ending.exit_code == 0 and self._result is None:
             raise HooklineError(f"the run ended well, and its answer is lost: {_CUT}{self._where}")

@@ -53,20 +53,17 @@ def load(target: str) -> Loaded:
     module, where, name = imported(target)
     agents = {key: value for key, value in vars(module).items() if isinstance(value, Agent)}
     known = ", ".join(agents) or "none"
-    if name:
-        agent = agents.get(name)
-        if agent is None:
-            found = (
-                f"{name} is {type(getattr(module, name)).__name__}, not an Agent"
-                if hasattr(module, name)
-                else ""
-            )
-            raise FileError(f"{found or f'there is no agent {name!r}'}; agents here: {known}", file=where)
-    elif len(agents) == 1:
-        name, agent = next(iter(agents.items()))
-    else:
+    if not name and len(agents) == 1:
+        name = next(iter(agents))
+    if not name:
         what = "there is no agent in it" if not agents else f"several agents are in it: {known}"
         raise FileError(f"{what}; name one, as in {where}:NAME", file=where)
+    if name not in agents:
+        what = f"there is no agent {name!r}"
+        if hasattr(module, name):
+            what = f"{name} is {type(getattr(module, name)).__name__}, not an Agent"
+        raise FileError(f"{what}; agents here: {known}", file=where)
+    agent = agents[name]
     source = f"{where}:{name}"
     return Loaded(agent=agent, declaration=agent.declaration(source), source=source)
 
