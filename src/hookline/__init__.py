@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hookline.agent.mcp_server import McpServer
     from hookline.agent.models import Model, Reply, Request, TextDelta
-    from hookline.agent.models.scripted import Scripted
+    from hookline.agent.models.script import Scripted
     from hookline.agent.output import AgentResult, Event, StreamResult
     from hookline.agent.sdk import Agent
     from hookline.agent.stop import (
@@ -91,7 +91,7 @@ _WHERE = {
     "RunEnded": "hookline.errors",
     "RunTimedOut": "hookline.errors",
     "Scope": "hookline.engine.point",
-    "Scripted": "hookline.agent.models.scripted",
+    "Scripted": "hookline.agent.models.script",
     "Skipped": "hookline.errors",
     "SqliteJournal": "hookline.journal.sqlite",
     "Status": "hookline.engine.point",

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
-from hookline.agent.loaded import Loaded
+from hookline.agent.file import Loaded
 from hookline.engine.hook import Hook
 from hookline.errors import UsageError
 from hookline.options import (

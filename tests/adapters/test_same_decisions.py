@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hookline import Agent, tool
-from hookline.agent.models.scripted import Scripted
+from hookline.agent.models.script import Scripted
 from hookline.engine.record import Called, Question, Verdict, VerdictKind
 from hookline.errors import HookFailed
 from hookline.hookfile.attach import load_hooks

@@ -19,6 +19,7 @@ from hookline import (
 )
 from hookline.agent.run import AgentExecution, Session
 from hookline.agent.spec import Spec
+from hookline.engine.context import AgentConfig
 from hookline.engine.lifecycle import Run
 from hookline.engine.record import Begun, Called, Ended
 from tests.agents import Seen, calls
@@ -194,7 +195,8 @@ def running(agent: Agent, *, end_grace: float) -> AgentExecution:
     """A run whose end hooks have less time after a cancel than they usually have."""
     tools = {each.id: each for each in agent.tools}
     assert not isinstance(agent.model, str)
-    spec = Spec(id=agent.id, model=agent.model, tools=tools, hooks=agent.hooks())
+    config = AgentConfig(name=agent.id, provider=agent.model.provider, model=agent.model.name)
+    spec = Spec(config=config, model=agent.model, tools=tools, hooks=agent.hooks())
     return AgentExecution(spec=spec, run=Run(end_grace=end_grace), session=Session(id="s"))
 
 

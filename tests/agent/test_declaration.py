@@ -92,7 +92,7 @@ async def test_a_run_level_hook_must_say_where_it_stands() -> None:
 
 
 async def test_an_unknown_provider_is_told_when_the_agent_is_run() -> None:
-    with pytest.raises(UsageError, match="unknown provider 'opnai', did you mean 'openai'"):
+    with pytest.raises(UsageError, match="unknown provider 'opnai'; did you mean openai"):
         await Agent(id="a", provider="opnai", model="gpt-4o").run("hi")
 
 

@@ -349,8 +349,8 @@ async def test_only_the_tools_that_were_named_are_taken_and_a_mapping_renames(ma
     ("code", "tools", "said"),
     [
         (THREE, None, "a tool called 'c.d', a name that not every model takes"),
-        (THREE, ["a", "bb"], "has no tool 'bb'; did you mean 'b'?"),
-        (THREE, ["zzz"], "has no tool 'zzz'; its tools: a, b, c.d"),
+        (THREE, ["a", "c.dd"], "has no tool 'c.dd'; did you mean c.d?"),
+        (THREE, ["zzz"], "has no tool 'zzz'; known: a, b, c.d"),
         ("serve([named('a'), named('a')])", None, "lists the tool 'a' twice"),
         (
             "serve([], listed=lambda _: {'tools': [], 'nextCursor': 'on'})",

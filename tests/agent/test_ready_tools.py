@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hookline import Agent, HookResult, Scripted, WorkflowContext, hook
-from hookline.agent.ready_tools import OUTPUT_BYTES, READY, ready_tool
+from hookline.agent.tools import OUTPUT_BYTES, READY, ready_tool
 from hookline.errors import AgentFailed
 from tests.agents import calls
 

@@ -14,7 +14,7 @@ import pytest
 from hookline import Scope, SqliteJournal, Status
 from hookline.engine.record import Begun, Called, Ended, owed
 from hookline.journal.recovery import owner, recover
-from hookline.pyagent.load import load
+from hookline.pyagent.system import load
 
 VICTIM = Path(__file__).with_name("victim.py")
 LONGEST = 1.2

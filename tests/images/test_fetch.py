@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 import zstandard
 
-from hookline.agent.loaded import image_sources
+from hookline.agent.file import image_sources
 from hookline.errors import ImageError, UsageError
 from hookline.http_client import is_loopback
 from hookline.images.fetch import fetch

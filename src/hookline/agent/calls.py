@@ -3,45 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
-from hookline.agent.current import CURRENT_RUN, CurrentRun, Message
-from hookline.agent.spec import Spec
+from hookline.agent.models import Message
+from hookline.agent.spec import CURRENT_RUN, AgentContext
 from hookline.agent.tools import Tool, ToolTimedOut
-from hookline.engine.context import ToolCall, ToolResult, WorkflowContext
+from hookline.engine.context import ToolCall, ToolResult
 from hookline.engine.lifecycle import OpenScope
 from hookline.engine.plain import as_text, plain
-from hookline.engine.point import Point, Status
-from hookline.engine.result import HookAction, Outcome
+from hookline.engine.point import Point, Scope, Status
+from hookline.engine.result import HookAction
 from hookline.errors import AgentFailed, HookFailed, Refused, RunTimedOut, Skipped
 from hookline.tasks import cancel_and_wait
-
-
-class CallHost(Protocol):
-    """The agent that makes the calls."""
-
-    agent: Spec
-    inside: CurrentRun
-    workflow: WorkflowContext
-
-    def call_scope(self, step: OpenScope, call: ToolCall, tool: Tool | None, *, hooks: bool) -> OpenScope: ...
-
-    def note(self, outcome: Outcome) -> None: ...
-
-    def notice(self, agent: str, text: str) -> None: ...
-
-    def tell(self, type: str, *, text: str = "", data: Mapping[str, Any] | None = None) -> None: ...
 
 
 class ToolCalls:
     """Makes the tool calls of one step."""
 
-    def __init__(self, host: CallHost, step: OpenScope) -> None:
-        self._host = host
+    def __init__(self, context: AgentContext, step: OpenScope) -> None:
+        self._context = context
         self._step = step
-        self._tools = host.agent.tools
+        self._tools = context.spec.tools
 
     async def made(self, calls: Sequence[ToolCall]) -> list[PendingCall]:
         """Enters, runs and leaves every call of a step."""
@@ -73,7 +57,15 @@ class ToolCalls:
             problem = f"there is no tool {call.name!r}; the tools are: {known}"
         elif call.arguments is None:
             problem = f"the arguments of {call.name} are not a JSON object: {call.raw_arguments[:200]!r}"
-        scope = self._host.call_scope(self._step, call, tool, hooks=problem is None)
+        scope = self._context.scope(
+            Scope.TOOL,
+            self._step,
+            call.name,
+            hooks=problem is None,
+            current_tool=call.name,
+            tool_kind=tool.kind if tool else None,
+            call_id=call.id,
+        )
         if tool is None or problem is not None:
             # It cannot run, so no hooks run either; it is still recorded, and the model reads why.
             await scope.enter(call.raw_arguments)
@@ -81,10 +73,10 @@ class ToolCalls:
             each.status, each.output = Status.FAILED, {"error": problem}
             return
         each.scope = scope
-        self._host.inside.seen.tools[tool.id] = tool.kind
+        self._context.inside.seen.tools[tool.id] = tool.kind
         permission = f"{tool.id} needs approval" if tool.approval == "always" else None
         outcome = await scope.enter(dict(call.arguments or {}), permission=permission)
-        self._host.note(outcome)
+        self._context.note(outcome)
         each.told.extend(outcome.tell_model)
         each.arguments = outcome.payload
         if outcome.action is HookAction.BLOCK:
@@ -112,19 +104,19 @@ class ToolCalls:
     async def _body(self, each: PendingCall) -> None:
         assert each.tool is not None
         assert each.scope is not None
-        self._host.tell("tool_start", data={"id": each.call.id, "tool": each.call.name})
-        tasks = set[asyncio.Task[Any]]()
+        self._context.tell("tool_start", id=each.call.id, tool=each.call.name)
+        inside, tasks = self._context.inside, set[asyncio.Task[Any]]()
         CURRENT_RUN.set(
             replace(
-                self._host.inside,
+                inside,
                 scope=each.scope,
-                parents=(*self._host.inside.parents, self._host.agent.id),
-                note=self._host.notice,
+                parents=(*inside.parents, self._context.spec.id),
+                note=self._context.notice,
                 tasks=tasks,
             ),
         )
         try:
-            each.output = await each.tool(self._host.workflow, plain(each.arguments))
+            each.output = await each.tool(self._context.workflow, plain(each.arguments))
             each.status = Status.OK
         except Refused as exc:
             each.status, each.output = Status.BLOCKED, {"error": f"refused: {exc.reason}"}
@@ -132,7 +124,7 @@ class ToolCalls:
             each.status, each.output = each.scope.status_of(exc), {"error": str(exc)}
             raise
         except ToolTimedOut as exc:
-            self._host.inside.run.resume()
+            inside.run.resume()
             each.status, each.output = Status.TIMED_OUT, {"error": str(exc)}
         except asyncio.CancelledError:
             each.status, each.output = each.scope.status_of(asyncio.CancelledError()), {"error": "cancelled"}
@@ -154,14 +146,12 @@ class ToolCalls:
             except HookFailed as exc:
                 failure = failure or exc
                 continue
-            self._host.note(ending)
+            self._context.note(ending)
             each.output = ending.output
             each.told.extend(ending.tell_model)
             if ending.action is HookAction.BLOCK and ending.reason:
                 each.told.append(ending.reason)
-            self._host.tell(
-                "tool_finish", data={"id": each.call.id, "tool": each.call.name, "status": str(each.status)}
-            )
+            self._context.tell("tool_finish", id=each.call.id, tool=each.call.name, status=str(each.status))
         if failure is not None:
             raise failure
 

@@ -13,13 +13,15 @@ agent.end                                             refused: the reason is the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 from hookline.agent.calls import ToolCalls
-from hookline.agent.current import CurrentRun, Message
-from hookline.agent.messages import (
+from hookline.agent.models import (
+    Message,
+    Reply,
+    Request,
     assistant_message,
     mapping,
     messages_in,
@@ -27,14 +29,10 @@ from hookline.agent.messages import (
     reply_from,
     text_message,
 )
-from hookline.agent.models import Reply, Request
-from hookline.agent.output import AgentResult, Event
-from hookline.agent.output_schema import DoesNotFit
-from hookline.agent.spec import Spec, facts_of
+from hookline.agent.output import AgentResult, DoesNotFit
+from hookline.agent.spec import AgentContext, CurrentRun, RunArguments, Spec
 from hookline.agent.stop import StopConditionContext
-from hookline.agent.tools import Tool
-from hookline.engine.context import Facts, Step, ToolCall, Usage, WorkflowContext
-from hookline.engine.hook import Mode
+from hookline.engine.context import Step, Usage
 from hookline.engine.lifecycle import OpenScope
 from hookline.engine.pipeline import Pipeline
 from hookline.engine.plain import as_text, plain
@@ -45,69 +43,45 @@ from hookline.errors import AgentFailed, Refused
 END_REFUSALS = 8
 
 
-class Loop:
-    """The steps of one agent on one input."""
+class Loop(AgentContext):
+    """The steps of one agent on one input, after the messages of `history`."""
 
     def __init__(
         self,
         spec: Spec,
         inside: CurrentRun,
-        *,
-        history: Sequence[Message],
-        streaming: bool,
-        emit: Callable[[Event], None] | None,
-        provider_kwargs: Mapping[str, Any],
+        arguments: RunArguments,
         pipeline: Pipeline | None = None,
+        history: Sequence[Message] = (),
     ) -> None:
-        self.agent = spec
-        self.model = spec.model
-        self.inside = inside
-        self.run = inside.run
-        self.streaming = streaming
+        super().__init__(spec, inside, arguments, pipeline)
         self.messages: list[Message] = list(history)
-        self.steps: list[Step] = []
-        self.notices: list[str] = []
-        self.stopped_by: str | None = None
+        self._model = spec.model
+        self._tools = spec.tools
+        self._kwargs = arguments.provider_kwargs
+        self._streaming = arguments.emit is not None
         self._untold: list[str] = []
         self._cut = False
         self._found: AgentResult | None = None
-        self._emit = emit
-        self._kwargs = provider_kwargs
-        self._pipeline = pipeline or Pipeline(
-            (*inside.hooks, *spec.hooks), self.run.recorder, inside.seen.matched
-        )
-        self._tools = spec.tools
-        inside.seen.hooks.update((hook.name, hook) for hook in self._pipeline.matching)
-        self._holds_model = self._may_change(Point.MODEL_END)
-        self._holds_step = self._may_change(Point.STEP_END)
-        self._holds_answer = self._may_change(Point.AGENT_END)
+        inside.seen.hooks.update((hook.name, hook) for hook in self.pipeline.matching)
+        self._holds_model = self.may_change(Point.MODEL_END)
+        self._holds_step = self.may_change(Point.STEP_END)
+        self._holds_answer = self.may_change(Point.AGENT_END)
         self._holds_text = self._holds_model or self._holds_step or self._holds_answer
-        self._facts = facts_of(
-            spec.config(provider_kwargs),
-            self.run,
-            root=inside.root_workflow_id,
-            session_id=inside.session_id,
-            user_id=inside.user_id,
-            workspace=inside.workspace,
-            attempt=inside.attempt,
-            parents=inside.parents,
-            nested=bool(inside.parents),
-        )
-        self.workflow: WorkflowContext = self._facts["workflow"]
 
     async def answer(self, given: Any) -> AgentResult:
         """Runs the agent on one input, with its hooks."""
         payload = {
             "input": given,
             "prompt": given,
-            "streaming": self.streaming,
+            "streaming": self._streaming,
             "provider_kwargs": dict(self._kwargs),
         }
-        scope = self._scope(Scope.AGENT, self.inside.scope, name=self.agent.id, aliases={"prompt": "input"})
+        scope = self.scope(Scope.AGENT, self.inside.scope, self.spec.id, aliases={"prompt": "input"})
         refusals = 0
 
         async def body(outcome: Outcome) -> AgentResult:
-            self.tell("agent_start", data={"run_id": self.run.id})
+            self.tell("agent_start", run_id=self.run.id)
             payload = mapping(outcome.payload, Point.AGENT_START)
             self._kwargs = cast("dict[str, Any]", payload.get("provider_kwargs") or {})
             self._take_input(outcome, payload)
@@ -154,7 +128,6 @@ class Loop:
     async def _work(self, scope: OpenScope) -> AgentResult:
         repaired = False
         refusals = 0
-        self.stopped_by = None
         while True:
             step = await self._step(scope, len(self.steps) + 1)
             if isinstance(step, Outcome):
@@ -162,17 +135,16 @@ class Loop:
                 self.messages.append(text_message("user", refusal(step, Point.STEP_START, refusals)))
                 continue
             refusals = 0
-            if step.tool_results:
-                self.stopped_by = await self._stopped()
-            goes_on = bool(step.tool_results) and self.stopped_by is None
+            stopped_by = await self._stopped() if step.tool_results else None
+            goes_on = bool(step.tool_results) and stopped_by is None
             if (self._holds_answer and goes_on) or (self._holds_step and not self._holds_answer):
                 self._say(step.content or "")
             if goes_on:
                 continue
             result: Any = step.content
-            if self.agent.output is not None and self.stopped_by is None:
+            if self.spec.output is not None and stopped_by is None:
                 try:
-                    result = self.agent.output.read(step.content)
+                    result = self.spec.output.read(step.content)
                 except DoesNotFit as exc:
                     if repaired:
                         raise AgentFailed(f"{exc} (after one repair)") from None
@@ -187,15 +159,15 @@ class Loop:
                 tool_results=tuple(found for each in self.steps for found in each.tool_results),
                 total_steps=len(self.steps),
                 usage=sum((each.usage for each in self.steps), Usage()),
-                result_schema=self.agent.output.name if self.agent.output else None,
+                result_schema=self.spec.output.name if self.spec.output else None,
                 session_id=self.inside.session_id,
-                stopped_by=self.stopped_by or ("max_output_tokens" if self._cut else None),
+                stopped_by=stopped_by or ("max_output_tokens" if self._cut else None),
             )
             return self._found
 
     async def _stopped(self) -> str | None:
-        context = StopConditionContext(list(self.steps), self.agent.id, self.run.id)
-        for condition in self.agent.conditions():
+        context = StopConditionContext(list(self.steps), self.spec.id, self.run.id)
+        for condition in self.spec.conditions():
             if await condition.holds(context):
                 return str(condition)
         return None
@@ -208,7 +180,7 @@ class Loop:
                 agent_run_id=self.run.id, result=None, session_id=self.inside.session_id
             )
             result = replace(found, result=result)
-        schema = self.agent.output
+        schema = self.spec.output
         if schema is not None and (ending.changed or answered):
             try:
                 result = replace(result, result=schema.check(result.result))
@@ -224,9 +196,9 @@ class Loop:
     async def _step(self, agent_scope: OpenScope, number: int) -> Step | Outcome:
         """Runs one step; returns the outcome instead if its start was refused."""
         self._tell_untold()
-        scope = self._scope(Scope.STEP, agent_scope, name=str(number), step=number)
+        scope = self.scope(Scope.STEP, agent_scope, str(number), step=number)
         payload = {"step": number, "messages": list(self.messages)}
-        self.tell("step_start", data={"step": number})
+        self.tell("step_start", step=number)
 
         async def body(outcome: Outcome) -> Step:
             self.note(outcome)
@@ -287,14 +259,14 @@ class Loop:
 
     async def _model_call(self, step_scope: OpenScope, messages: list[Message]) -> tuple[Outcome, Outcome]:
         """Calls the model; returns the outcomes of the start hooks and of the end hooks."""
-        scope = self._scope(Scope.MODEL, step_scope, name=f"{self.model.provider}/{self.model.name}")
+        scope = self.scope(Scope.MODEL, step_scope, f"{self._model.provider}/{self._model.name}")
         payload = {
             "messages": messages,
-            "system": self.agent.system_prompt,
+            "system": self.config.system_prompt,
             "tools": list(self._tools),
-            "temperature": self.agent.temperature,
-            "top_p": self.agent.top_p,
-            "max_output_tokens": self.agent.max_output_tokens,
+            "temperature": self.config.temperature,
+            "top_p": self.config.top_p,
+            "max_output_tokens": self.config.max_output_tokens,
         }
 
         async def body(outcome: Outcome) -> Reply:
@@ -308,7 +280,7 @@ class Loop:
     def _request(self, given: Any, told: list[Message]) -> Request:
         payload = mapping(given, Point.MODEL_START)
         known: list[str] = payload.get("tools") or []
-        schema = self.agent.output
+        schema = self.spec.output
         return Request(
             messages=(*messages_in(payload, Point.MODEL_START), *told),
             system=payload.get("system"),
@@ -322,77 +294,22 @@ class Loop:
         )
 
     async def _asked(self, request: Request) -> Reply:
-        async for piece in self.model.stream(request):
+        async for piece in self._model.stream(request):
             if isinstance(piece, Reply):
                 for call in piece.tool_calls:
-                    self.tell(
-                        "tool_call", data={"id": call.id, "tool": call.name, "arguments": call.arguments}
-                    )
+                    self.tell("tool_call", id=call.id, tool=call.name, arguments=call.arguments)
                 return piece
             if not self._holds_text:
                 self._say(piece.text)
-        raise AgentFailed(f"{self.model.provider}/{self.model.name} ended without an answer")
+        raise AgentFailed(f"{self._model.provider}/{self._model.name} ended without an answer")
 
     # -- small things --------------------------------------------------------------------------------------
-
-    def _scope(
-        self,
-        scope: Scope,
-        parent: OpenScope,
-        *,
-        name: str,
-        step: int | None = None,
-        tool: str | None = None,
-        tool_kind: str | None = None,
-        call_id: str | None = None,
-        aliases: Mapping[str, str] | None = None,
-        hooks: bool = True,
-    ) -> OpenScope:
-        facts = Facts(
-            **self._facts,
-            scope_id=self.run.next_id(),
-            call_id=call_id,
-            step=step if step is not None else parent.facts.step,
-            steps=tuple(self.steps),
-            current_tool=tool,
-            tool_kind=tool_kind,
-            aliases=aliases,
-        )
-        pipeline = self._pipeline if hooks else Pipeline((), self.run.recorder)
-        return OpenScope(self.run, pipeline, scope, facts, name=name, parent=parent)
-
-    def call_scope(self, step: OpenScope, call: ToolCall, tool: Tool | None, *, hooks: bool) -> OpenScope:
-        """The scope of one tool call; without hooks if the call cannot run."""
-        return self._scope(
-            Scope.TOOL,
-            step,
-            name=call.name,
-            tool=call.name,
-            tool_kind=tool.kind if tool else None,
-            call_id=call.id,
-            hooks=hooks,
-        )
-
-    def _may_change(self, point: Point) -> bool:
-        return any(hook.mode is Mode.ENFORCE for hook in self._pipeline.at(point))
 
     def _tell_untold(self) -> None:
         """Adds the messages of hooks since the last model call; they cannot stand between a call and its result."""
         self.messages.extend(text_message("user", text) for text in self._untold)
         self._untold.clear()
 
-    def note(self, outcome: Outcome) -> None:
-        for text in outcome.tell_user:
-            self.notice(self.agent.id, text)
-
-    def notice(self, agent: str, text: str) -> None:
-        self.notices.append(text)
-        self.inside.note(agent, text)
-
     def _say(self, text: str) -> None:
         if text:
             self.tell("text_delta", text=text)
-
-    def tell(self, type: str, *, text: str = "", data: Mapping[str, Any] | None = None) -> None:
-        if self._emit is not None:
-            self._emit(Event(type=type, agent=self.agent.id, text=text, data=data or {}))

@@ -4,7 +4,7 @@ A context of the library must be left by the task that entered it, but runs come
 of its own that opens it, waits, and closes it; calls can be made from any task.
 
 The tools are listed for every run: no change on the server is missed, and a server that is gone is noticed before the
-model is called. Only this module and `mcp_transport` import the library, which may not be installed.
+model is called. Only this module and `mcp_server` import the library, which may not be installed.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from hookline.agent.mcp_server import McpServer
-from hookline.agent.mcp_transport import OPENERS, REFUSED_STATUS, ServerOutput, Start
+from hookline.agent.mcp_server import OPENERS, REFUSED_STATUS, McpServer, ServerOutput
 from hookline.agent.tools import Tool
 from hookline.engine.context import WorkflowContext
 from hookline.engine.plain import as_text
 from hookline.errors import AgentFailed, UsageError
+from hookline.table import meant
 
 if TYPE_CHECKING:
     import mcp_types
@@ -45,8 +44,8 @@ _Answer = TypeVar("_Answer")
 class Servers:
     """The open servers of one agent on one event loop."""
 
-    def __init__(self, servers: Iterable[McpServer], start: Start) -> None:
-        self._used = [_OpenServer(server, start) for server in servers]
+    def __init__(self, servers: Iterable[McpServer]) -> None:
+        self._used = [_OpenServer(server) for server in servers]
 
     async def tools(self, own: Iterable[str]) -> dict[str, Tool]:
         """The tools they list now, in their order; `own` are the names of the agent's other tools."""
@@ -73,9 +72,8 @@ class Servers:
 class _OpenServer:
     """One server: opened on first use, and again if the connection was lost."""
 
-    def __init__(self, server: McpServer, start: Start) -> None:
+    def __init__(self, server: McpServer) -> None:
         self.server = server
-        self._start = start
         self._connection: _Connection | None = None
 
     async def tools(self) -> list[Tool]:
@@ -134,7 +132,7 @@ class _OpenServer:
             if self._connection is connection:
                 self._connection = None
         if connection is None:
-            connection = self._connection = _Connection(self.server, self._start)
+            connection = self._connection = _Connection(self.server)
         await connection.opened()
         return connection
 
@@ -150,10 +148,9 @@ class _ConnectionLost(AgentFailed):
 class _Connection:
     """One connection to a server, opened and closed by a task of its own."""
 
-    def __init__(self, server: McpServer, start: Start) -> None:
+    def __init__(self, server: McpServer) -> None:
         _check_installed(server)
         self._server = server
-        self._start = start
         self._output = ServerOutput(server)
         self._client: Client | None = None
         self._trouble = ""
@@ -236,7 +233,7 @@ class _Connection:
         from mcp import Client
 
         self._output = ServerOutput(self._server)
-        transport = OPENERS[self._server.transport](self._server, self._start, self._output)
+        transport = OPENERS[self._server.transport](self._server, self._output)
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._server.start_timeout):
@@ -334,7 +331,10 @@ def _chosen(server: McpServer, listed: Sequence[mcp_types.Tool]) -> list[tuple[s
         found[tool.name] = tool
     for name in taken or ():
         if name not in found:
-            raise AgentFailed(_not_listed(server, name, listed))
+            known = [tool.name for tool in listed]
+            raise AgentFailed(
+                f"{server} has no tool {name!r}{meant(name, known) if known else '; it has none'}"
+            )
     named = [(taken[name] if taken is not None else name, tool) for name, tool in found.items()]
     for ours, tool in named:
         if not ACCEPTED.fullmatch(ours):
@@ -343,13 +343,6 @@ def _chosen(server: McpServer, listed: Sequence[mcp_types.Tool]) -> list[tuple[s
                 f" at most 64); give it another, as in McpServer(tools={{{tool.name!r}: ...}})"
             )
     return named
-
-
-def _not_listed(server: McpServer, name: str, listed: Sequence[mcp_types.Tool]) -> str:
-    known = [tool.name for tool in listed]
-    near = get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else f"; its tools: {', '.join(known) or 'none'}"
-    return f"{server} has no tool {name!r}{hint}"
 
 
 def value_of(result: mcp_types.CallToolResult) -> Any:

@@ -1,13 +1,16 @@
-"""The output of an agent: the whole answer, or a stream of events that ends with it."""
+"""The output of an agent: the whole answer, a stream of events that ends with it, and the schema of an answer."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from hookline.engine.context import ToolResult, Usage
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +66,24 @@ class StreamResult:
         self._queue.put_nowait(event)
 
     @property
-    def events(self) -> AsyncIterator[Event]:
-        return self._iterate()
+    async def events(self) -> AsyncIterator[Event]:
+        while (event := await self._queue.get()) is not None:
+            yield event
+        self._queue.put_nowait(None)
+        if self._task is not None and self._task.done() and not self._task.cancelled():
+            self._task.exception()  # reported by the last event
 
     @property
-    def text_chunks(self) -> AsyncIterator[str]:
-        return self._texts()
+    async def text_chunks(self) -> AsyncIterator[str]:
+        async for event in self.events:
+            if event.type == "text_delta":
+                yield event.text
+        if self._task is not None and not self._task.cancelled():
+            await self._task
 
     async def text(self) -> str:
         """The whole text; raises if the run failed, so that a partial answer is not taken for a whole one."""
-        return "".join([piece async for piece in self._texts()])
+        return "".join([piece async for piece in self.text_chunks])
 
     async def result(self) -> AgentResult:
         if self._task is None:
@@ -89,16 +100,52 @@ class StreamResult:
         if self._task is not None:
             self._task.cancel()
 
-    async def _iterate(self) -> AsyncIterator[Event]:
-        while (event := await self._queue.get()) is not None:
-            yield event
-        self._queue.put_nowait(None)
-        if self._task is not None and self._task.done() and not self._task.cancelled():
-            self._task.exception()  # reported by the last event
 
-    async def _texts(self) -> AsyncIterator[str]:
-        async for event in self._iterate():
-            if event.type == "text_delta":
-                yield event.text
-        if self._task is not None and not self._task.cancelled():
-            await self._task
+class DoesNotFit(ValueError):
+    """An answer that does not match the schema; the message is for the model."""
+
+
+class OutputSchema:
+    """A pydantic model class, or any type that pydantic can check."""
+
+    def __init__(self, kind: Any) -> None:
+        from pydantic import TypeAdapter
+
+        self.kind = kind
+        self.name: str = getattr(kind, "__name__", str(kind))
+        self._adapter: TypeAdapter[Any] = TypeAdapter(kind)
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        return self._adapter.json_schema()
+
+    def read(self, text: str | None) -> Any:
+        """The answer as a value; code fences around it are ignored."""
+        return self._checked(lambda: self._adapter.validate_json(_bare(text or "")))
+
+    def check(self, value: Any) -> Any:
+        """Validates a value with which a hook replaced the answer."""
+        return self._checked(lambda: self._adapter.validate_python(value))
+
+    def _checked(self, read: Any) -> Any:
+        from pydantic import ValidationError
+
+        try:
+            return read()
+        except ValidationError as exc:
+            raise DoesNotFit(f"the answer does not fit {self.name}: {faults(exc, 'answer')}") from None
+
+
+def _bare(text: str) -> str:
+    stripped = text.strip()
+    if stripped.startswith("```") and stripped.endswith("```"):
+        body = stripped[3:-3]
+        first, _, rest = body.partition("\n")
+        return rest if first.strip().isalpha() or not first.strip() else body
+    return stripped
+
+
+def faults(exc: ValidationError, whole: str = "") -> str:
+    """The mistakes that pydantic found, each with its place; `whole` names the value itself."""
+    found = [(".".join(map(str, error["loc"])), error["msg"]) for error in exc.errors(include_url=False)]
+    return "; ".join(f"{place or whole}: {text}" for place, text in found)

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hookline.agent.current import CURRENT_RUN, CurrentRun, HookCoverage, Message
 from hookline.agent.loop import Loop
-from hookline.agent.messages import mapping, text_message
+from hookline.agent.models import Message, mapping, text_message
 from hookline.agent.output import AgentResult, Event
-from hookline.agent.spec import Spec, facts_of
+from hookline.agent.spec import CURRENT_RUN, AgentContext, CurrentRun, RunArguments, Spec
 from hookline.agent.tools import ToolTimedOut
-from hookline.engine.context import Facts
-from hookline.engine.hook import Hook
 from hookline.engine.lifecycle import OpenScope, Run
-from hookline.engine.pipeline import Pipeline
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import Owner
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import Refused, RunEnded, RunTimedOut
 
@@ -51,23 +46,13 @@ class AgentExecution:
     spec: Spec
     run: Run
     session: Session
-    hooks: tuple[Hook, ...] = ()
-    user_id: str | None = None
+    arguments: RunArguments = RunArguments()
     workspace: str | None = None
-    attempt: int = 1
-    timeout: float | None = None
-    streaming: bool = False
-    emit: Callable[[Event], None] | None = None
-    provider_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     declaration: dict[str, Any] | None = None
-    source: str | None = None
-    owner: Owner | None = None
-    seen: HookCoverage = field(default_factory=HookCoverage)
-    notices: list[str] = field(default_factory=list[str])
 
     async def answer(self, given: Any) -> AgentResult:
         """The agent's answer, or a RunEnded that says why there is none."""
-        with _reported(self.emit, self.spec.id, self.run.id):
+        with _reported(self.arguments.emit, self.spec.id, self.run.id):
             try:
                 return await self._in_run(given)
             except RunEnded as exc:
@@ -75,118 +60,100 @@ class AgentExecution:
                 raise
 
     async def _in_run(self, given: Any) -> AgentResult:
-        pipeline = Pipeline((*self.hooks, *self.spec.hooks), self.run.recorder, self.seen.matched)
-        scope = OpenScope(self.run, pipeline, Scope.RUN, self._facts(), name=self.spec.id)
-
+        context, timeout = self._context(), self.arguments.timeout
+        scope = context.scope(Scope.RUN, None, self.spec.id)
         found: AgentResult | None = None
 
         async def body(outcome: Outcome) -> AgentResult:
             nonlocal found
-            self._note(outcome)
-            limit = self.run.limit = asyncio.timeout(self.timeout)
+            context.note(outcome)
+            limit = self.run.limit = asyncio.timeout(timeout)
             try:
                 async with limit:
-                    found = await self._in_session(scope, pipeline, outcome)
+                    found = await self._in_session(context, scope, outcome)
                     return found
             except TimeoutError:
                 if not limit.expired():
                     raise
-                raise RunTimedOut(f"the run passed its limit of {self.timeout:g} s") from None
+                raise RunTimedOut(f"the run passed its limit of {timeout:g} s") from None
             finally:
-                self.seen.note_unmatched(self.run, self.spec.id)
+                context.inside.seen.note_unmatched(self.run, self.spec.id)
 
         ending = await scope.around(
             {"input": given},
             body,
             declaration=self.declaration,
-            source=self.source,
-            owner=self.owner,
+            source=self.arguments.source,
+            owner=self.arguments.owner,
         )
-        self._note(ending)
+        context.note(ending)
         if self.session.lasts:
             self.session.told = (*self.session.told, *ending.tell_model)
         result = self._result(ending, Point.RUN_START, found)
-        return replace(result, notices=tuple(self.notices))
+        return replace(result, notices=tuple(context.notices))
 
-    async def _in_session(self, parent: OpenScope, pipeline: Pipeline, before: Outcome) -> AgentResult:
+    def _context(self) -> AgentContext:
+        emit = self.arguments.emit
+
+        def notice(agent: str, text: str) -> None:
+            if emit is not None:
+                emit(Event(type="notice", agent=agent, text=text))
+
+        inside = CurrentRun(
+            run=self.run,
+            root_workflow_id=self.spec.id,
+            note=notice,
+            hooks=self.arguments.hooks,
+            workspace=self.workspace,
+            session_id=self.session.id,
+            user_id=self.arguments.user_id,
+        )
+        return AgentContext(self.spec, inside, self.arguments)
+
+    async def _in_session(self, context: AgentContext, parent: OpenScope, before: Outcome) -> AgentResult:
         session = self.session
         async with session.turn:
             if session.lasts:
                 if session.scope is None:
-                    await self._open(session, parent, pipeline)
-                return await self._work(parent, pipeline, before)
-            scope = OpenScope(
-                self.run, pipeline, Scope.SESSION, self._facts(), name=session.id, parent=parent
-            )
-
+                    await self._open(context, parent)
+                return await self._work(context, parent, before)
+            scope = context.scope(Scope.SESSION, parent, session.id)
             found: AgentResult | None = None
 
             async def body(outcome: Outcome) -> AgentResult:
                 nonlocal found
-                self._note(outcome)
+                context.note(outcome)
                 session.told = outcome.tell_model
-                found = await self._work(scope, pipeline, before)
+                found = await self._work(context, scope, before)
                 return found
 
             ending = await scope.around({"session_id": session.id}, body)
-            self._note(ending)
+            context.note(ending)
             return self._result(ending, Point.SESSION_START, found)
 
-    async def _open(self, session: Session, parent: OpenScope, pipeline: Pipeline) -> None:
-        scope = OpenScope(self.run, pipeline, Scope.SESSION, self._facts(), name=session.id, parent=parent)
+    async def _open(self, context: AgentContext, parent: OpenScope) -> None:
+        session = self.session
+        scope = context.scope(Scope.SESSION, parent, session.id)
         try:
             outcome = await scope.enter({"session_id": session.id})
             scope.raise_if_over(outcome, Point.SESSION_START)
         except BaseException as exc:
             await scope.left_after(exc)
             raise
-        self._note(outcome)
+        context.note(outcome)
         session.scope, session.told = scope, outcome.tell_model
 
-    async def _work(self, parent: OpenScope, pipeline: Pipeline, before: Outcome) -> AgentResult:
+    async def _work(self, context: AgentContext, parent: OpenScope, before: Outcome) -> AgentResult:
         session = self.session
-        inside = CurrentRun(
-            run=self.run,
-            hooks=self.hooks,
-            scope=parent,
-            parents=(),
-            workspace=self.workspace,
-            session_id=session.id,
-            user_id=self.user_id,
-            seen=self.seen,
-            attempt=self.attempt,
-            root_workflow_id=self.spec.id,
-            note=self._notice,
-            loop=asyncio.get_running_loop(),
-        )
         spec = await self.spec.whole()
         told = (*session.told, *before.tell_model)
         history = [*session.messages, *(text_message("user", text) for text in told)]
         session.told = ()
-        loop = Loop(
-            spec,
-            inside,
-            history=history,
-            streaming=self.streaming,
-            emit=self.emit,
-            provider_kwargs=self.provider_kwargs,
-            pipeline=pipeline,
-        )
+        inside = replace(context.inside, scope=parent, note=context.notice)
+        loop = Loop(spec, inside, self.arguments, context.pipeline, history)
         result = await loop.answer(mapping(before.payload, Point.RUN_START).get("input"))
         session.messages = loop.messages
         return result
-
-    def _facts(self) -> Facts:
-        known = facts_of(
-            self.spec.config(self.provider_kwargs),
-            self.run,
-            root=self.spec.id,
-            session_id=self.session.id,
-            user_id=self.user_id,
-            workspace=self.workspace,
-            attempt=self.attempt,
-        )
-        return Facts(**known, scope_id=self.run.next_id())
 
     def _result(self, ending: Outcome, point: Point, found: AgentResult | None) -> AgentResult:
         """The answer after the hooks of run and session; a bare value from a hook replaces its result."""
@@ -196,15 +163,6 @@ class AgentExecution:
             return ending.output
         found = found or AgentResult(agent_run_id=self.run.id, result=None, session_id=self.session.id)
         return replace(found, result=ending.output)
-
-    def _note(self, outcome: Outcome) -> None:
-        for text in outcome.tell_user:
-            self._notice(self.spec.id, text)
-
-    def _notice(self, agent: str, text: str) -> None:
-        self.notices.append(text)
-        if self.emit is not None:
-            self.emit(Event(type="notice", agent=agent, text=text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,10 +175,7 @@ class NestedExecution:
 
     spec: Spec
     inside: CurrentRun
-    hooks: tuple[Hook, ...] = ()
-    timeout: float | None = None
-    emit: Callable[[Event], None] | None = None
-    provider_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    arguments: RunArguments = RunArguments()
 
     async def answer(self, given: Any) -> AgentResult:
         if asyncio.get_running_loop() is self.inside.loop:
@@ -231,7 +186,8 @@ class NestedExecution:
         """The answer, from a task that is cancelled when the tool ends."""
         here = asyncio.get_running_loop()
         if here is not self.inside.loop:
-            there = replace(self, emit=_handed_to(here, self.emit))
+            arguments = replace(self.arguments, emit=_handed_to(here, self.arguments.emit))
+            there = replace(self, arguments=arguments)
             going = asyncio.run_coroutine_threadsafe(there.in_task(given), self.inside.loop)
             return await asyncio.wrap_future(going)
         task = asyncio.current_task()
@@ -243,31 +199,24 @@ class NestedExecution:
         # Only tools nest: an agent that a hook calls is a run of its own.
         place = CURRENT_RUN.set(None)
         try:
-            with _reported(self.emit, self.spec.id, self.inside.run.id):
+            with _reported(self.arguments.emit, self.spec.id, self.inside.run.id):
                 return await self._limited(given)
         finally:
             CURRENT_RUN.reset(place)
 
     async def _limited(self, given: Any) -> AgentResult:
-        limit = asyncio.timeout(self.timeout)
+        timeout = self.arguments.timeout
+        limit = asyncio.timeout(timeout)
         try:
             async with limit:
-                return await self._loop(await self.spec.whole()).answer(given)
+                spec = await self.spec.whole()
+                inside = replace(self.inside, hooks=(*self.inside.hooks, *self.arguments.hooks))
+                return await Loop(spec, inside, self.arguments).answer(given)
         except TimeoutError:
             if not limit.expired():
                 raise
             self.inside.run.resume()
-            raise ToolTimedOut(f"the agent {self.spec.id} ran past its limit of {self.timeout:g} s") from None
-
-    def _loop(self, spec: Spec) -> Loop:
-        return Loop(
-            spec,
-            replace(self.inside, hooks=(*self.inside.hooks, *self.hooks)),
-            history=(),
-            streaming=self.emit is not None,
-            emit=self.emit,
-            provider_kwargs=self.provider_kwargs,
-        )
+            raise ToolTimedOut(f"the agent {self.spec.id} ran past its limit of {timeout:g} s") from None
 
 
 @contextmanager

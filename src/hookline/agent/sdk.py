@@ -5,23 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from hookline.agent.current import CURRENT_RUN
 from hookline.agent.mcp_server import McpServer
-from hookline.agent.models import Model
-from hookline.agent.models.names import model_named
-from hookline.agent.output import AgentResult, Event, StreamResult
-from hookline.agent.output_schema import OutputSchema
-from hookline.agent.ready_tools import ready_tool
+from hookline.agent.models import Model, model_named
+from hookline.agent.output import AgentResult, OutputSchema, StreamResult
 from hookline.agent.run import AgentExecution, NestedExecution, Session
-from hookline.agent.spec import Spec
-from hookline.agent.stop import StopCondition
-from hookline.agent.tools import Tool, tool
-from hookline.engine.context import WorkflowContext
-from hookline.engine.hook import AgentDeclaration, Declaration, Hook, HookDeclaration
+from hookline.agent.spec import CURRENT_RUN, RunArguments, Spec, hook_declaration
+from hookline.agent.stop import StopCondition, conditions_of
+from hookline.agent.tools import Tool, ready_tool, tool
+from hookline.engine.context import AgentConfig, WorkflowContext
+from hookline.engine.hook import AgentDeclaration, Declaration, Hook
 from hookline.engine.lifecycle import Approver, Run
 from hookline.engine.pipeline import Recorder
 from hookline.engine.point import Point
@@ -96,7 +92,7 @@ class Agent:
         self.top_p = top_p
         self.max_output_tokens = max_output_tokens
         self.provider_base_url = provider_base_url
-        self.stop_conditions = _conditions(stop_conditions)
+        self.stop_conditions = conditions_of(stop_conditions)
         self.output = OutputSchema(output_schema) if output_schema is not None else None
         self.workspace = str(workspace) if workspace is not None else None
         self.timeout = timeout
@@ -145,7 +141,10 @@ class Agent:
         `hooks` apply to every agent of the run, including those that are tools. Called inside a tool of
         another run, the agent is part of that run: under its hooks, in its session, in its journal.
         """
-        options = _RunArguments(
+        arguments = RunArguments(
+            hooks=_live(hooks),
+            timeout=timeout,
+            provider_kwargs=provider_kwargs,
             session_id=session_id,
             user_id=user_id,
             journal=journal,
@@ -156,7 +155,7 @@ class Agent:
             source=source,
             owner=owner,
         )
-        return await self._answer(input, options, hooks, timeout, provider_kwargs)
+        return await self._answer(input, arguments)
 
     def stream(
         self,
@@ -176,7 +175,11 @@ class Agent:
     ) -> StreamResult:
         """Like `run`, as a stream of events; the same hooks run in the same order."""
         stream = StreamResult()
-        options = _RunArguments(
+        arguments = RunArguments(
+            hooks=_live(hooks),
+            timeout=timeout,
+            provider_kwargs=provider_kwargs,
+            emit=stream.emit,
             session_id=session_id,
             user_id=user_id,
             journal=journal,
@@ -186,8 +189,7 @@ class Agent:
             source=source,
             owner=owner,
         )
-        answer = self._answer(input, options, hooks, timeout, provider_kwargs, stream.emit)
-        stream.follow(asyncio.ensure_future(answer))
+        stream.follow(asyncio.ensure_future(self._answer(input, arguments)))
         return stream
 
     async def close_session(self, session_id: str) -> None:
@@ -251,45 +253,25 @@ class Agent:
         )
 
     def _answer(
-        self,
-        input: str | list[Mapping[str, Any]],
-        options: _RunArguments,
-        hooks: Iterable[Hook | Callable[..., Any]],
-        timeout: float | None,
-        provider_kwargs: Mapping[str, Any],
-        emit: Callable[[Event], None] | None = None,
+        self, input: str | list[Mapping[str, Any]], arguments: RunArguments
     ) -> Coroutine[Any, Any, AgentResult]:
         """The answer of a run of its own, or as part of the run of the tool it is called in."""
-        live = _live(hooks)
-        limit = timeout if timeout is not None else self.timeout
+        if arguments.timeout is None:
+            arguments = replace(arguments, timeout=self.timeout)
         inside = CURRENT_RUN.get()
         if inside is not None:
-            options.check_nested(self.id)
-            nested = NestedExecution(
-                spec=self._spec(),
-                inside=inside,
-                hooks=live,
-                timeout=limit,
-                emit=emit,
-                provider_kwargs=provider_kwargs,
-            )
-            return nested.answer(input) if emit is None else nested.in_task(input)
-        recorder = Recorder(options.journal, options.watch)
-        run = Run(id=options.run_id, recorder=recorder, approver=options.approver)
+            arguments.check_nested(self.id)
+            nested = NestedExecution(spec=self._spec(), inside=inside, arguments=arguments)
+            return nested.answer(input) if arguments.emit is None else nested.in_task(input)
+        recorder = Recorder(arguments.journal, arguments.watch)
+        run = Run(id=arguments.run_id, recorder=recorder, approver=arguments.approver)
         return AgentExecution(
             spec=self._spec(),
             run=run,
-            session=self._session(options.session_id, run.id),
-            hooks=live,
-            user_id=options.user_id,
-            workspace=str(options.workspace) if options.workspace is not None else self.workspace,
-            timeout=limit,
-            streaming=emit is not None,
-            emit=emit,
-            provider_kwargs=provider_kwargs,
-            declaration=self._frozen(options.source or "", live) if recorder.on else None,
-            source=options.source,
-            owner=options.owner,
+            session=self._session(arguments.session_id, run.id),
+            arguments=arguments,
+            workspace=str(arguments.workspace) if arguments.workspace is not None else self.workspace,
+            declaration=self._frozen(arguments.source or "", arguments.hooks) if recorder.on else None,
         ).answer(input)
 
     def _frozen(self, source: str, hooks: tuple[Hook, ...]) -> dict[str, Any]:
@@ -303,31 +285,37 @@ class Agent:
         return self._sessions.setdefault(session_id, Session(id=session_id, lasts=True))
 
     def _spec(self) -> Spec:
-        return Spec(
-            id=self.id,
-            model=self.live_model(),
+        model = self.live_model()
+        config = AgentConfig(
+            name=self.id,
+            provider=model.provider,
+            model=model.name,
             system_prompt=self.system_prompt,
-            tools={each.id: each for each in self.tools},
-            hooks=self.hooks(),
-            stop_conditions=self.stop_conditions,
-            output=self.output,
             temperature=self.temperature,
             top_p=self.top_p,
             max_output_tokens=self.max_output_tokens,
             provider_base_url=self.provider_base_url,
+            output_schema_name=self.output.name if self.output else None,
+        )
+        return Spec(
+            config=config,
+            model=model,
+            tools={each.id: each for each in self.tools},
+            hooks=self.hooks(),
+            stop_conditions=self.stop_conditions,
+            output=self.output,
             listed=self._listed if self.servers else None,
         )
 
     async def _listed(self) -> Mapping[str, Tool]:
         """The tools of its MCP servers, which are opened here and stay open until `close`."""
         from hookline.agent.mcp import Servers
-        from hookline.runners.local import piped
 
         loop = asyncio.get_running_loop()
         if loop not in self._in_use:
             # Servers of a closed event loop ended with it.
             self._in_use = {each: used for each, used in self._in_use.items() if not each.is_closed()}
-            self._in_use[loop] = Servers(self.servers, piped)
+            self._in_use[loop] = Servers(self.servers)
         return await self._in_use[loop].tools(each.id for each in self.tools)
 
     def live_model(self) -> Model:
@@ -355,40 +343,8 @@ class Agent:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RunArguments:
-    """The arguments of a run that a nested agent takes from the run it is part of."""
-
-    session_id: str | None
-    user_id: str | None
-    journal: Journal | None
-    watch: Iterable[Callable[[Record], None]]
-    approver: Approver | None
-    workspace: str | Path | None
-    run_id: str | None = None
-    source: str | None
-    owner: Owner | None
-
-    def check_nested(self, agent: str) -> None:
-        """Raises if an agent inside another's tool is given one of them."""
-        named = [each.name for each in fields(self) if getattr(self, each.name) not in (None, ())]
-        if named:
-            raise UsageError(
-                f"agent {agent!r} is run inside another's tool, so {', '.join(named)} cannot be given:"
-                " it is part of that run, its session and its record"
-            )
-
-
 def _live(hooks: Iterable[Hook | Callable[..., Any]]) -> tuple[Hook, ...]:
     return tuple(each if isinstance(each, Hook) else python_hook(each) for each in hooks)
-
-
-def _conditions(given: StopCondition | Iterable[StopCondition]) -> tuple[StopCondition, ...]:
-    conditions = (given,) if isinstance(given, StopCondition) else tuple(given)
-    for each in conditions:
-        if not isinstance(each, StopCondition):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"stop_conditions has {each!r}; decorate it with @stop_condition")
-    return conditions
 
 
 def _tools(given: Iterable[Any]) -> tuple[tuple[Tool, ...], tuple[McpServer, ...]]:
@@ -417,20 +373,6 @@ def _tools(given: Iterable[Any]) -> tuple[tuple[Tool, ...], tuple[McpServer, ...
             raise UsageError(f"two tools are called {each.id!r}")
         made[each.id] = each
     return tuple(made.values()), tuple(servers.values())
-
-
-def hook_declaration(hook: Hook) -> HookDeclaration:
-    """The declaration of a live hook, for the record of a run."""
-    return HookDeclaration(
-        name=hook.name,
-        points=tuple(sorted(hook.points)),
-        kind=hook.kind,
-        match=hook.match_text,
-        timeout=hook.timeout,
-        on_error=hook.on_error,
-        mode=hook.mode,
-        source=hook.source,
-    )
 
 
 def _functions(keyword: str, given: Any) -> list[Callable[..., Any]]:

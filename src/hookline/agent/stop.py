@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -69,6 +69,15 @@ def stop_condition(function: Callable[..., Any]) -> StopCondition:
     if not isinstance(kind, type) or kind is inspect.Parameter.empty:
         raise UsageError(f"stop condition {function.__name__}: annotate {params[1].name!r} with its class")
     return StopCondition(function.__name__, function, kind)
+
+
+def conditions_of(given: StopCondition | Iterable[StopCondition]) -> tuple[StopCondition, ...]:
+    """The conditions given to an agent: none, one, or several."""
+    conditions = (given,) if isinstance(given, StopCondition) else tuple(given)
+    for each in conditions:
+        if not isinstance(each, StopCondition):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"stop_conditions has {each!r}; decorate it with @stop_condition")
+    return conditions
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hookline.agent.loaded import Loaded, image_sources
+from hookline.agent.file import Loaded, image_sources
 from hookline.agent.mcp_server import McpServer
-from hookline.agent.models.names import COMPATIBLE
-from hookline.agent.ready_tools import ready_tool
+from hookline.agent.models import COMPATIBLE
 from hookline.agent.sdk import Agent
+from hookline.agent.tools import ready_tool
 from hookline.claude.host import command_handler
 from hookline.claude.payload import variables
 from hookline.claude.tools import kind_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from hookline.agent.loaded import Loaded
+from hookline.agent.file import Loaded
 from hookline.engine.hook import Hook
 from hookline.errors import FileError
 from hookline.options import AGENT, KUBERNETES, CheckOptions

@@ -8,11 +8,10 @@ import hashlib
 import json as jsonlib
 import os
 import secrets
-import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,23 +22,24 @@ from hookline.journal.masking import Mask
 from hookline.journal.recovery import alive, is_abandoned, lost_ends, owner
 from hookline.journal.user import default_path, open_journal
 from hookline.kube.connect import Target, connected
+from hookline.kube.jobs import GIVEN, JobEnd, Task, end, started, tended
+from hookline.kube.objects import JOB
+from hookline.kube.pod_state import is_over
 from hookline.options import KUBERNETES, RunOptions
-from hookline.pyagent.run import RESULT
+from hookline.pyagent.run import RESULT, asked
 from hookline.secret_names import secrets_in
-from hookline.source import text_of
-from hookline.tasks import off_signals, on_signals
-from hookline.terminal import err, print_result, watcher
+from hookline.source import file_and_name, text_of
+from hookline.tasks import INTERRUPTED, off_signals, on_signals
+from hookline.terminal import err, print_result, warn, watcher
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
-    from hookline.kube.jobs import JobEnd, Task
 
 Object = dict[str, Any]
 
 LONGEST_INPUT = 100 * 1024
 MOST_FILES = 900 * 1024
 _SCRIPTED = "scripted/"
-_INTERRUPTED = 130
 _COMPONENT = "run"
 _OWNER = "hookline.dev/owner"
 _DAY = 24 * 3600
@@ -50,60 +50,38 @@ def run_there(options: RunOptions, target: Target) -> int:
     """Run an agent in Python as a Job."""
     if options.ask not in ("", "refuse"):
         raise UsageError(f"--ask {options.ask}: nobody can be asked from a pod; there a question is refused")
-    given = sys.stdin.read() if options.input == "-" else options.input
     sent = _Sent(options.file, options.hooks, options.model)
+    question = asked(options)
+    size = len(question.encode())
+    if size > LONGEST_INPUT:
+        raise UsageError(f"the question has {size} bytes, and {LONGEST_INPUT} can be sent to a pod")
     words = ["--records", "--ask", "refuse"]
     words += [word for each in sent.hooks for word in ("--hooks", each)]
     given_words = {"--model": sent.model, "--session": options.session, "--user": options.user}
     words += [f"{name}={value}" for name, value in given_words.items() if value]
     words += ["--timeout", f"{options.timeout:g}"] if options.timeout is not None else []
-    wanted = _Wanted(
-        # What is asked may look like an option, and may be anybody's text.
-        args=("run", *words, "--", sent.target, _question(given, options.file)),
+    task = Task(
+        name=f"hookline-run-{secrets.token_hex(4)}",
+        namespace=target.namespace or "",
         image=_image(options.image),
-        files=sent.files,
+        # What is asked may look like an option, and may be anybody's text.
+        args=("run", *words, "--", sent.target, question),
+        component=_COMPONENT,
+        notes={_OWNER: jsonlib.dumps([_journal(), *owner()])},
+        kept=_DAY,
         env=options.variables(),
+        files=sent.files,
         secrets=options.secret,
         timeout=options.timeout,
     )
-    return asyncio.run(_sent(wanted, target, json=options.json, quiet=options.quiet))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
-    args: tuple[str, ...]
-    image: str
-    files: Mapping[str, str]
-    env: Mapping[str, str]
-    secrets: tuple[str, ...]
-    timeout: float | None
-
-    def task(self, namespace: str) -> Task:
-        from hookline.kube.jobs import Task
-
-        return Task(
-            name=f"hookline-run-{secrets.token_hex(4)}",
-            namespace=namespace,
-            image=self.image,
-            args=self.args,
-            component=_COMPONENT,
-            notes={_OWNER: jsonlib.dumps([_journal(), *owner()])},
-            kept=_DAY,
-            env=self.env,
-            files=self.files,
-            secrets=self.secrets,
-            timeout=self.timeout,
-        )
+    return asyncio.run(_sent(task, target, json=options.json, quiet=options.quiet))
 
 
 class _Sent:
     """The files of a run, as they are there: the agent's with the modules beside it, and those with hooks."""
 
     def __init__(self, file: str, hooks: Sequence[str], model: str) -> None:
-        from hookline.kube.jobs import GIVEN
-
         self.files: dict[str, str] = {}
-        self._given = GIVEN
         self.target = self._code(file, "agent")
         self.hooks = [self._code(each, f"hooks-{number}") for number, each in enumerate(hooks, 1)]
         self.model = model
@@ -119,16 +97,15 @@ class _Sent:
             )
 
     def _code(self, target: str, folder: str) -> str:
-        place, colon, name = target.rpartition(":")
-        path = Path(target if not colon or Path(target).exists() else place)
+        path, name = file_and_name(target)
         if not path.exists():
             if path.suffix or "/" in str(path):
                 raise FileError("there is no such file", file=path)
             return target  # a module, which the image has to have
         for each in [path, *_beside(path)]:
             self.files[f"{folder}/{each.relative_to(path.parent)}"] = text_of(each)
-        where = f"{self._given}/{folder}/{path.name}"
-        return f"{where}:{name}" if str(path) != target else where
+        where = f"{GIVEN}/{folder}/{path.name}"
+        return f"{where}:{name}" if name else where
 
 
 def _beside(path: Path) -> list[Path]:
@@ -162,16 +139,6 @@ def _imported(file: Path, folder: Path) -> Iterator[Path]:
                 yield from sorted((folder / top).rglob("*.py"))
 
 
-def _question(input: str, file: str) -> str:
-    if not input:
-        raise UsageError(f'say what the agent is asked: hookline run {file} "..."')
-    if len(input.encode()) > LONGEST_INPUT:
-        raise UsageError(
-            f"the question has {len(input.encode())} bytes, and {LONGEST_INPUT} can be sent to a pod"
-        )
-    return input
-
-
 def _image(images: Sequence[str]) -> str:
     if len(images) != 1 or "=" in images[0]:
         told = f"; these are {len(images)}: {', '.join(images)}" if len(images) > 1 else ""
@@ -181,48 +148,33 @@ def _image(images: Sequence[str]) -> str:
     return images[0]
 
 
-async def _sent(wanted: _Wanted, target: Target, *, json: bool, quiet: bool) -> int:
-    mask = Mask([*secrets_in(os.environ), *secrets_in(wanted.env)])
+async def _sent(task: Task, target: Target, *, json: bool, quiet: bool) -> int:
+    mask = Mask([*secrets_in(os.environ), *secrets_in(task.env)])
     watch = watcher(mask, json=json, quiet=quiet)
     with open_journal() as journal:
         async with connected(target) as cluster:
             namespace = target.namespace or cluster.namespace
             await _ended_others(cluster, journal, namespace)
-            from hookline.kube.jobs import started
-
-            job, _ = await started(cluster, wanted.task(namespace))
+            job, _ = await started(cluster, replace(task, namespace=namespace))
             stream = RunStream(journal, _source(job, cluster), watch, quiet=quiet)
-            ending = await _tended(cluster, job, stream)
+            async with _interrupts(cluster, job, stream.interrupted):
+                ending = await tended(
+                    cluster, job, printed=stream.printed, waits=stream.waits, ending=stream.interrupted
+                )
+            await stream.closed(ending)
+            await end(cluster, job)
             return stream.over(ending, json=json)
 
 
-async def _tended(cluster: Cluster, job: Object, stream: RunStream) -> JobEnd:
-    """Until the Job is over. A first signal ends it with its end hooks, a second one at once."""
-    from hookline.kube.jobs import end, tended
-
-    asked = asyncio.Event()
-    async with _interrupts(cluster, job, asked, stream):
-        ending = await tended(cluster, job, printed=stream.printed, waits=stream.waits, ending=asked)
-    await stream.closed(ending)
-    await end(cluster, job)
-    return ending
-
-
 @asynccontextmanager
-async def _interrupts(
-    cluster: Cluster, job: Object, asked: asyncio.Event, stream: RunStream
-) -> AsyncGenerator[None]:
-    from hookline.kube.jobs import end
-
+async def _interrupts(cluster: Cluster, job: Object, interrupted: asyncio.Event) -> AsyncGenerator[None]:
+    """A first signal ends the Job with its end hooks, a second one at once."""
     ends: list[asyncio.Task[None]] = []
 
     def interrupt(_number: int) -> None:
         if not ends:
-            err.print(
-                "interrupted: end hooks are running in the pod; once more ends them too", style="yellow"
-            )
-        stream.interrupted = True
-        asked.set()
+            warn("interrupted: end hooks are running in the pod; once more ends them too")
+        interrupted.set()
         ends.append(asyncio.ensure_future(end(cluster, job, at_once=bool(ends))))
 
     on_signals(interrupt)
@@ -234,7 +186,7 @@ async def _interrupts(
 
 
 class RunStream:
-    """What a Job prints, as it comes: records go to the journal and to whoever watches, the rest is shown.
+    """The stream of a Job's pod, as it comes: records go to the journal and to whoever watches, the rest is shown.
 
     `runs` are those of earlier that it is known to have begun."""
 
@@ -257,19 +209,20 @@ class RunStream:
         self._run_id = ""
         self._result: Mapping[str, Any] | None = None
         self._last: deque[str] = deque(maxlen=10)
-        self.interrupted = False
+        self.interrupted = asyncio.Event()
 
     async def printed(self, line: str) -> None:
         """A line of the log; the next is read when this one is taken in."""
         message, others = await self._intake.take(line)
         if others:
             self._last.append(others)
-            self._show(others)
+            if not self._quiet:
+                err.print(others, style="dim")
         if message is not None and message.word == RESULT:
             self._result = message.value
 
     def waits(self, why: str) -> None:
-        err.print(f"the pod does not start yet: {why}", style="yellow")
+        warn(f"the pod does not start yet: {why}")
 
     async def closed(self, ending: JobEnd) -> None:
         """End what the Job has left open, and say what is missing."""
@@ -280,18 +233,16 @@ class RunStream:
                 await self._write(each)
         self._journal.flush()  # before the Job is forgotten with its log
         if self._intake.missing:
-            err.print(
-                f"not in the pod's log, nor in the journal: {self._intake.missing} records", style="yellow"
-            )
+            warn(f"not in the pod's log, nor in the journal: {self._intake.missing} records")
         elif ending.log_lost:
-            err.print("the end of the pod's log could not be read, and is not in the journal", style="yellow")
+            warn("the end of the pod's log could not be read, and is not in the journal")
 
     def over(self, ending: JobEnd, *, json: bool) -> int:
         """Tell how it ended; the exit code."""
         if self._result is not None:
             print_result(self._result["value"], self._result["text"], json=json)
-        if self.interrupted:
-            return _INTERRUPTED
+        if self.interrupted.is_set():
+            return INTERRUPTED
         if ending.exit_code == 0 and self._result is None:
             raise HooklineError(f"the run ended well, and its answer is lost: {_CUT}{self._where}")
         for line in self._last if ending.exit_code and self._quiet else ():
@@ -319,47 +270,35 @@ class RunStream:
             self._watch(record)
         return new
 
-    def _show(self, line: str) -> None:
-        if not self._quiet:
-            err.print(line, style="dim")
-
 
 async def _ended_others(cluster: Cluster, journal: Journal, namespace: str) -> None:
     """Bring in what Jobs of commands that were killed have come to since, and remove them."""
-    from hookline.kube.jobs import JobEnd, end, tended
-    from hookline.kube.objects import JOB
-    from hookline.kube.pod_state import is_over
-
     found, _ = await cluster.list(JOB, namespace, {"hookline.dev/component": _COMPONENT})
     left = {_source(job, cluster): job for job in found if _is_left(job)}
     rows = {
-        row.source: row
+        str(row.source): row
         for row in journal.unfinished()
         if is_abandoned(row) and _is_in(row, cluster, namespace)
     }
-    for source in [*left, *(source for source in rows if source not in left)]:
-        job, row = left.get(cast("str", source)), rows.get(source)
+    for source in dict.fromkeys([*left, *rows]):
+        job, row = left.get(source), rows.get(source)
         if job is not None and not is_over(job):
-            err.print(f"a run goes on as Job {job['metadata']['name']} in {namespace}", style="yellow")
+            warn(f"a run goes on as Job {job['metadata']['name']} in {namespace}")
             continue
         if row is not None and not journal.claim(row.run_id, cast("Owner", row.owner), owner()):
             continue
-        known = [row.run_id] if row is not None else []
-        stream = RunStream(journal, cast("str", source), None, quiet=True, runs=known)
-        ending = JobEnd(why="its Job is gone")
-        if job is not None:
-            ending = await tended(cluster, job, printed=stream.printed)
-        await stream.closed(ending)
-        if job is not None:
+        stream = RunStream(journal, source, None, quiet=True, runs=[row.run_id] if row is not None else ())
+        if job is None:
+            await stream.closed(JobEnd(why="its Job is gone"))
+        else:
+            await stream.closed(await tended(cluster, job, printed=stream.printed))
             await end(cluster, job)
         if row is not None:
-            err.print(
-                f"run {row.run_id} ({row.name}) has ended meanwhile; it is in the journal now", style="yellow"
-            )
+            warn(f"run {row.run_id} ({row.name}) has ended meanwhile; it is in the journal now")
 
 
 def _is_left(job: Object) -> bool:
-    """Whether a command of this machine has made it that had the same journal and is dead."""
+    """True if a command of this machine made it that had the same journal and is dead."""
     try:
         journal, *said = jsonlib.loads(job["metadata"].get("annotations", {}).get(_OWNER, ""))
         made_by = Owner(*said)

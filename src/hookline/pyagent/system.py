@@ -1,15 +1,44 @@
-"""agent.py as a system. It also runs, serves and explains what other formats load as an agent: `load` finds it."""
+"""agent.py as a system: it is loaded, checked, explained, tried, run and served.
+
+Agents of other formats that load as an agent are explained, tried, run and served here too: `load` finds them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
-from hookline.agent.loaded import Loaded
-from hookline.engine.hook import Hook
-from hookline.options import AGENT, CheckOptions, ExplainOptions, RunOptions, ServeOptions, TryOptions
-from hookline.pyagent.run import Loader
-from hookline.terminal import Explained, Problems
+from hookline.agent.file import Loaded
+from hookline.agent.mcp_server import McpServer
+from hookline.agent.sdk import Agent
+from hookline.engine.context import Facts
+from hookline.engine.hook import Hook, Mode, settled_on_error
+from hookline.engine.point import Point
+from hookline.errors import FileError, HooklineError
+from hookline.hookfile.attach import hooks_of
+from hookline.hookfile.importer import imported
+from hookline.journal.masking import Mask
+from hookline.options import (
+    AGENT,
+    KUBERNETES,
+    CheckOptions,
+    ExplainOptions,
+    RunOptions,
+    ServeOptions,
+    TryOptions,
+    refuse_given,
+)
+from hookline.pyagent.run import AGENT_HERE, Loader, refuse_unsound, run_agent, serve_agent
+from hookline.runners.child import missing_script
+from hookline.runners.local import LocalRunner
+from hookline.runners.places import Place, known_place, runs_in
+from hookline.secret_names import secrets_in
+from hookline.terminal import Explained, ExplainedHook, Problems
 
 NAME = AGENT
 
@@ -20,9 +49,23 @@ def matches(target: str) -> bool:
 
 
 def load(target: str) -> Loaded:
-    from hookline.pyagent.load import load
-
-    return load(target)
+    """The agent of `agent.py`, `agent.py:name` or `module:name`."""
+    module, where, name = imported(target)
+    agents = {key: value for key, value in vars(module).items() if isinstance(value, Agent)}
+    known = ", ".join(agents) or "none"
+    if not name and len(agents) == 1:
+        name = next(iter(agents))
+    if not name:
+        what = "there is no agent in it" if not agents else f"several agents are in it: {known}"
+        raise FileError(f"{what}; name one, as in {where}:NAME", file=where)
+    if name not in agents:
+        what = f"there is no agent {name!r}"
+        if hasattr(module, name):
+            what = f"{name} is {type(getattr(module, name)).__name__}, not an Agent"
+        raise FileError(f"{what}; agents here: {known}", file=where)
+    agent = agents[name]
+    source = f"{where}:{name}"
+    return Loaded(agent=agent, declaration=agent.declaration(source), source=source)
 
 
 def problems(target: str, options: CheckOptions, hooks: Sequence[Hook]) -> Problems:
@@ -31,16 +74,48 @@ def problems(target: str, options: CheckOptions, hooks: Sequence[Hook]) -> Probl
 
 def agent_problems(loaded: Loaded, options: CheckOptions, hooks: Sequence[Hook]) -> Problems:
     """Everything that is wrong with an agent of any format."""
-    from hookline.pyagent.load import problems
-
     wrong, notes = asyncio.run(loaded.check_images(options.image))
-    return Problems([*wrong, *problems(loaded, hooks)], notes)
+    return Problems([*wrong, *_problems(loaded, (*hooks, *loaded.agent.hooks()))], notes)
 
 
 def explain(options: ExplainOptions, load: Loader) -> Explained:
-    from hookline.pyagent.explain import explain_agent
-
-    return explain_agent(load(options.file), options)
+    """The agent's hooks by point, with limits, sources, and what should be known of them."""
+    loaded = load(options.file)
+    refuse_unsound(loaded, model=False)
+    place = Place(on=known_place(options.on or "local"))
+    runner = LocalRunner()
+    image_notes = loaded.attach_unfetched(runner, here=place.is_here)
+    hooks = [*hooks_of(options.hooks, runner), *loaded.agent.hooks()]
+    rows = list(_hook_rows(hooks, place.on))
+    notes = [
+        *place.told(AGENT_HERE, workspace=Path.cwd(), files=options.hooks),
+        *image_notes,
+        *_notes(loaded, hooks),
+    ]
+    agent = loaded.declaration.agent
+    assert agent is not None
+    tools = ", ".join(agent.tools) or "no tools"
+    return Explained(
+        head=[
+            f"{loaded.source} ({loaded.declaration.format})",
+            f"agent {agent.name}, {agent.provider or '?'}/{agent.model or '?'}, {tools}",
+        ],
+        hooks=[
+            ExplainedHook(
+                str(row["point"]),
+                f"{row['order']}. {_sentence(row, placed=bool(options.on))}",
+                str(row["source"]),
+            )
+            for row in rows
+        ],
+        notes=notes,
+        value={
+            "declaration": loaded.declaration.to_dict(),
+            "on": place.on,
+            "hooks": rows,
+            "notes": notes,
+        },
+    )
 
 
 def try_(options: TryOptions, load: Loader) -> int:
@@ -51,7 +126,6 @@ def try_(options: TryOptions, load: Loader) -> int:
 
 def run(options: RunOptions, load: Loader) -> int:
     from hookline.kube.connect import target_of
-    from hookline.options import KUBERNETES, refuse_given
 
     target = target_of(options)
     if target is not None:
@@ -61,12 +135,107 @@ def run(options: RunOptions, load: Loader) -> int:
         refuse_given(options, useless, f"this does not go with --on {KUBERNETES}")
         return run_there(options, target)
     refuse_given(options, ("namespace", "secret"), f"this goes with --on {KUBERNETES}")
-    from hookline.pyagent.run import run_agent
-
-    return run_agent(load(options.file), options, load)
+    return run_agent(options, load)
 
 
 def serve(options: ServeOptions, load: Loader) -> int:
-    from hookline.pyagent.serve import serve_agent
-
     return serve_agent(options, load)
+
+
+def _problems(loaded: Loaded, hooks: Sequence[Hook]) -> list[str]:
+    """Everything that would go wrong, or would be without effect, although the file loads."""
+    agent = loaded.agent
+    tools = _known_tools(loaded)
+    known = ", ".join(str(each.current_tool) for each in tools or ()) or "none"
+    found = [str(each) for each in (*loaded.problems, *loaded.warnings)]
+    found += [
+        f"{hook.source}: hook {hook.name}: match {hook.match_text!r} fits no tool of {agent.id}; its tools: {known}"
+        for hook in hooks
+        if tools is not None and hook.match is not None and not any(map(hook.match, tools))
+    ]
+    found += [
+        f"{hook.source}: hook {hook.name}: its mode is {hook.mode}, so it refuses nothing"
+        for hook in hooks
+        if hook.mode is not Mode.ENFORCE
+    ]
+    found += [
+        f"{loaded.source}: {server}: {wrong}" for server in agent.servers for wrong in _wrong_with(server)
+    ]
+    try:
+        if loaded.is_whole:
+            loaded.check_model()
+            agent.live_model()
+    except FileError as exc:
+        found.append(str(exc))
+    except HooklineError as exc:
+        found.append(f"{loaded.source}: {exc}")
+    return found
+
+
+def _wrong_with(server: McpServer) -> Iterable[str]:
+    """Why its tools could not be had, as far as can be seen without starting it."""
+    if find_spec("mcp") is None:
+        yield "needs the mcp package: pip install 'hookline[mcp]'"
+    if server.command is None:
+        return
+    absent = missing_script([server.command, *server.args], str(server.cwd or "") or None, os.environ)
+    place = Path(server.cwd or ".") / server.command
+    if absent is None and not ("/" in server.command and os.access(place, os.X_OK)):
+        absent = None if shutil.which(server.command) else f"there is no program {server.command!r}"
+    if absent is not None:
+        yield f"it could not start: {absent}"
+
+
+def _known_tools(loaded: Loaded) -> list[Facts] | None:
+    """The calls that an agent's tools would have; None where only a server or the command line will tell."""
+    agent = loaded.agent
+    if not loaded.is_whole or any(each.taken is None for each in agent.servers):
+        return None
+    listed = [(name, each.kind) for each in agent.servers for name in (each.taken or {}).values()]
+    known = [*((tool.id, tool.kind) for tool in agent.tools), *listed]
+    return [Facts(workflow_id="", current_tool=name, tool_kind=kind) for name, kind in known]
+
+
+def _hook_rows(hooks: Sequence[Hook], on: str) -> Iterable[dict[str, Any]]:
+    """Each hook at each of its points, in the order in which they run."""
+    for point in Point:
+        standing = [hook for hook in hooks if point in hook.points]
+        for order, hook in enumerate(standing, 1):
+            yield {
+                "point": point,
+                "order": order,
+                "name": hook.name,
+                "kind": hook.kind,
+                "runs": runs_in(hook.kind, on),
+                "match": hook.match_text,
+                "timeout": hook.timeout,
+                "on_error": settled_on_error(hook, point),
+                "mode": hook.mode,
+                "source": hook.source,
+            }
+
+
+def _sentence(row: dict[str, Any], *, placed: bool) -> str:
+    limit = f"limit {row['timeout']:g} s" if row["timeout"] is not None else "no limit"
+    match = f", for {row['match']}" if row["match"] else ""
+    mode = "" if row["mode"] == Mode.ENFORCE else f", {row['mode']} only: its verdict does not count"
+    mode = ", off" if row["mode"] == Mode.OFF else mode
+    where = f" runs {row['runs']}" if placed else ""
+    return f"{row['name']} ({row['kind']}){where}{match}, {limit}, if it breaks: {row['on_error']}{mode}"
+
+
+def _notes(loaded: Loaded, hooks: Sequence[Hook]) -> list[str]:
+    held = [
+        hook.name
+        for hook in hooks
+        if hook.mode is Mode.ENFORCE and hook.points & {Point.MODEL_END, Point.STEP_END, Point.AGENT_END}
+    ]
+    mask = Mask(secrets_in(os.environ))
+    notes = [
+        f"{server}: its tools are listed when a run begins; {mask.text(server.place)}"
+        for server in loaded.agent.servers
+    ]
+    if not held:
+        return notes
+    names = ", ".join(dict.fromkeys(held))
+    return [*notes, f"Streamed text is held back, because it may still be changed or refused by: {names}"]

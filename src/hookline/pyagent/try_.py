@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable
 from typing import Any, cast
 
-from hookline.agent.loaded import Loaded, image_sources
+from hookline.agent.file import Loaded, image_sources
 from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.hook import Hook
 from hookline.engine.pipeline import Pipeline, Recorder
@@ -21,7 +21,7 @@ from hookline.journal.masking import Mask
 from hookline.journal.user import open_journal
 from hookline.journal.view import Tree
 from hookline.options import TryOptions
-from hookline.pyagent.run import progress, refuse_unsound
+from hookline.pyagent.run import live, refuse_unsound
 from hookline.runners.local import LocalRunner
 from hookline.secret_names import secrets_in
 from hookline.terminal import found_run, out, print_json, show
@@ -37,11 +37,8 @@ def try_agent(loaded: Loaded, options: TryOptions) -> int:
     mask = Mask(secrets_in(os.environ))
 
     async def main() -> list[Outcome]:
-        try:
-            async with loaded.live(runner, sources, progress(quiet=True)):
-                return await _fired([*more, *loaded.agent.hooks()], events, mask, as_json=options.json)
-        finally:
-            await runner.close()
+        async with live(loaded, runner, sources, quiet=True):
+            return await _fired([*more, *loaded.agent.hooks()], events, mask, as_json=options.json)
 
     outcomes = asyncio.run(main())
     refused = any(each.action in (HookAction.FAIL, HookAction.BLOCK) for each in outcomes)

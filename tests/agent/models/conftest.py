@@ -7,7 +7,7 @@ import pytest
 from hookline.agent.models import Reply, Request
 from hookline.agent.models.anthropic import Anthropic
 from hookline.agent.models.openai import OpenAI
-from hookline.agent.models.retry import Tries
+from hookline.agent.models.provider import Tries
 from tests.fakes import FakeProvider
 
 MAKE = {

@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from hookline.agent.models import Model
-from hookline.agent.models.names import COMPATIBLE, PROVIDERS, model_named
+from hookline.agent.models import COMPATIBLE, PROVIDERS, Model, model_named
 from hookline.errors import FileError, UsageError
 
 
@@ -86,9 +85,7 @@ def test_a_missing_key_is_told_with_the_name_of_the_variable(name, monkeypatch):
 
 
 def test_an_unknown_provider_is_told_with_those_there_are():
-    with pytest.raises(
-        UsageError, match=r"unknown provider 'antropic', did you mean 'anthropic'\? known: anthropic, "
-    ):
+    with pytest.raises(UsageError, match=r"unknown provider 'antropic'; did you mean anthropic\?"):
         model_named("antropic", "some-model", environ={})
     with pytest.raises(UsageError, match=r"unknown provider 'zzz'; known: .*groq.*scripted"):
         model_named("zzz", "some-model", environ={})
@@ -104,7 +101,7 @@ async def test_the_model_of_a_scripted_provider_is_a_file(tmp_path, ask):
     file.write_text("- Hello.\n")
     _, reply = await ask(model_named("scripted", str(file), environ={}))
     assert reply.text == "Hello."
-    with pytest.raises(FileError, match=r"absent\.yaml: cannot be read"):
+    with pytest.raises(FileError, match=r"absent\.yaml: there is no such file"):
         model_named("scripted", str(tmp_path / "absent.yaml"), environ={})
 
 
@@ -115,7 +112,7 @@ def test_a_missing_package_is_told_with_how_to_get_it(provider, package):
     code = f"""
 import sys
 sys.modules[{package!r}] = None
-from hookline.agent.models.names import COMPATIBLE, model_named
+from hookline.agent.models import COMPATIBLE, model_named
 from hookline.errors import UsageError
 keys = {{"ANTHROPIC_API_KEY": "k"}} | {{known.key: "k" for known in COMPATIBLE.values()}}
 try:
@@ -129,8 +126,8 @@ except UsageError as exc:
 
 def test_importing_the_models_loads_neither_client_nor_yaml():
     code = (
-        "import sys, hookline.agent.models.names, hookline.agent.models.openai, hookline.agent.models.anthropic, "
-        "hookline.agent.models.scripted; print(*sorted({'openai', 'anthropic', 'httpx2', 'yaml'} & set(sys.modules)))"
+        "import sys, hookline.agent.models, hookline.agent.models.openai, hookline.agent.models.anthropic, "
+        "hookline.agent.models.script; print(*sorted({'openai', 'anthropic', 'httpx2', 'yaml'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

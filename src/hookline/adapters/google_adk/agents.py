@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from hookline.adapters.google_adk import messages
-from hookline.agent.messages import refusal, reply_from
-from hookline.agent.models import Reply
+from hookline.agent.models import Reply, refusal, reply_from
 from hookline.agent.output import AgentResult
 from hookline.agent.spec import facts_of
 from hookline.engine.context import AgentConfig, Facts, Step, ToolResult, Usage

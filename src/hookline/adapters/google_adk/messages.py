@@ -11,9 +11,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from hookline.agent.current import Message
-from hookline.agent.messages import assistant_message, mapping, messages_in, text_message
-from hookline.agent.models import Reply
+from hookline.agent.models import Message, Reply, assistant_message, mapping, messages_in, text_message
 from hookline.engine.context import ToolCall, Usage
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point

@@ -11,8 +11,8 @@ from typing import Any
 from hookline.adapters.google_adk.agents import AdkAgent, AdkRun, AdkSession, answer_of
 from hookline.adapters.google_adk.messages import text_of
 from hookline.adapters.google_adk.tools import BODY, ask_in_client
-from hookline.agent.current import HookCoverage
 from hookline.agent.sdk import hook_declaration
+from hookline.agent.spec import HookCoverage
 from hookline.engine.hook import AgentDeclaration, Declaration, Hook
 from hookline.engine.lifecycle import Approver, Run
 from hookline.engine.pipeline import Pipeline, Recorder

@@ -1,4 +1,4 @@
-"""The protocol between the built-in agent and a model.
+"""The protocol between the built-in agent and a model, and models by the name of their provider.
 
 A model takes a `Request` and answers with a stream of `TextDelta` and, last, one `Reply`. Messages are
 plain dicts in one neutral shape; each provider's module converts them:
@@ -13,11 +13,17 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Protocol, cast, runtime_checkable
 
 from hookline.engine.context import ToolCall, Usage
+from hookline.engine.plain import as_text, plain
+from hookline.engine.point import Point
+from hookline.engine.result import Outcome
+from hookline.errors import AgentFailed, Refused, UsageError
+from hookline.table import meant
 
-__all__ = ["Model", "Reply", "Request", "TextDelta", "ToolSpec"]
+Message = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +39,7 @@ class ToolSpec:
 class Request:
     """Everything a provider needs for one call."""
 
-    messages: tuple[Mapping[str, Any], ...]
+    messages: tuple[Message, ...]
     system: str | None = None
     tools: tuple[ToolSpec, ...] = ()
     output_schema: Mapping[str, Any] | None = None
@@ -92,3 +98,151 @@ def _call(index: int, given: Mapping[str, Any]) -> ToolCall:
         arguments=arguments,
         raw_arguments=given.get("raw_arguments") or json.dumps(arguments),
     )
+
+
+def text_message(role: str, text: str) -> Message:
+    return {"role": role, "content": text}
+
+
+def assistant_message(reply: Reply) -> Message:
+    message: dict[str, Any] = {"role": "assistant", "content": reply.text}
+    if reply.tool_calls:
+        message["tool_calls"] = [_call_entry(call) for call in reply.tool_calls]
+    return message
+
+
+def _call_entry(call: ToolCall) -> Message:
+    if call.arguments is None:
+        return {"id": call.id, "name": call.name, "arguments": None, "raw_arguments": call.raw_arguments}
+    return {"id": call.id, "name": call.name, "arguments": call.arguments}
+
+
+MOST_REFUSALS = 3
+"""Refusals in a row after which the run is refused."""
+_REFUSED = {
+    Point.STEP_START: ("the step", "This step was refused: {}"),
+    Point.MODEL_START: ("the call of the model", "This request was refused: {}. Answer again."),
+    Point.MODEL_END: ("the model's answer", "Your answer was refused: {}. Answer again."),
+}
+"""For each point the name of the thing refused, and the text for the model."""
+
+
+def refusal(refused: Outcome, point: Point, count: int) -> str:
+    """The text for the model after a refusal; raises after too many."""
+    what, text = _REFUSED[point]
+    if count > MOST_REFUSALS:
+        told = f"{what} was refused {MOST_REFUSALS} times, last: {refused.reason}"
+        raise Refused(told, point=point, hook=refused.hook)
+    return text.format(refused.reason)
+
+
+def mapping(payload: Any, point: Point) -> Mapping[str, Any]:
+    """The payload after the start hooks; raises if it is no mapping any more."""
+    if not isinstance(payload, Mapping):
+        kind = type(payload).__name__
+        raise AgentFailed(f"the hooks at {point} made the payload a {kind}; it must stay a mapping")
+    return cast("Mapping[str, Any]", payload)
+
+
+def messages_in(payload: Any, point: Point) -> list[Message]:
+    """The messages in a payload after the start hooks."""
+    messages = mapping(payload, point).get("messages")
+    if not isinstance(messages, list) or not all(
+        isinstance(each, Mapping) for each in cast("list[Any]", messages)
+    ):
+        raise AgentFailed(f"the hooks at {point} left no list of messages under 'messages' in the payload")
+    return list(cast("list[Message]", messages))
+
+
+def reply_from(output: Any) -> Reply:
+    """The model's answer after the hooks: unchanged, changed as a mapping, or replaced by a text."""
+    if isinstance(output, Reply):
+        return output
+    if isinstance(output, Mapping):
+        return Reply.model_validate(plain(output))
+    return Reply(text=as_text(plain(output)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compatible:
+    """A provider with OpenAI's API, and where it differs."""
+
+    base_url: str
+    key: str
+    needs_key: bool = True
+    max_tokens_key: str = "max_tokens"
+    asks_usage: bool = True
+
+
+COMPATIBLE = {
+    "deepseek": Compatible(base_url="https://api.deepseek.com/v1", key="DEEPSEEK_API_KEY"),
+    "fireworks": Compatible(base_url="https://api.fireworks.ai/inference/v1", key="FIREWORKS_API_KEY"),
+    "gemini": Compatible(
+        base_url="https://generativelanguage.googleapis.com/v1beta/openai", key="GEMINI_API_KEY"
+    ),
+    "groq": Compatible(base_url="https://api.groq.com/openai/v1", key="GROQ_API_KEY"),
+    "litellm": Compatible(base_url="http://localhost:4000/v1", key="LITELLM_API_KEY", needs_key=False),
+    # Refuses stream_options, and sends the usage anyway.
+    "mistral": Compatible(base_url="https://api.mistral.ai/v1", key="MISTRAL_API_KEY", asks_usage=False),
+    "ollama": Compatible(base_url="http://localhost:11434/v1", key="OLLAMA_API_KEY", needs_key=False),
+    "openai": Compatible(
+        base_url="https://api.openai.com/v1", key="OPENAI_API_KEY", max_tokens_key="max_completion_tokens"
+    ),
+    "openrouter": Compatible(base_url="https://openrouter.ai/api/v1", key="OPENROUTER_API_KEY"),
+    "together": Compatible(base_url="https://api.together.xyz/v1", key="TOGETHER_API_KEY"),
+    "vllm": Compatible(base_url="http://localhost:8000/v1", key="VLLM_API_KEY", needs_key=False),
+    "xai": Compatible(base_url="https://api.x.ai/v1", key="XAI_API_KEY"),
+}
+
+ANTHROPIC_URL = "https://api.anthropic.com"
+
+PROVIDERS = tuple(sorted([*COMPATIBLE, "anthropic", "scripted"]))
+
+
+def model_named(
+    provider: str, model: str, *, base_url: str | None = None, environ: Mapping[str, str]
+) -> Model:
+    """The model; its key comes from `environ`, its URL from the argument, `<NAME>_BASE_URL` or the table above.
+
+    For the provider `scripted` the model is the path of a script.
+    """
+    name = provider.lower()
+    if name not in PROVIDERS:
+        raise UsageError(f"unknown provider {provider!r}{meant(name, PROVIDERS)}")
+    if not model:
+        raise UsageError(f"provider {name!r}: the name of the model is empty")
+    if name == "scripted":
+        return _module("script").Scripted.of_file(model)
+    url = base_url or environ.get(f"{name.upper()}_BASE_URL") or None
+    return _anthropic(model, url, environ) if name == "anthropic" else _compatible(name, model, url, environ)
+
+
+def _anthropic(model: str, url: str | None, environ: Mapping[str, str]) -> Model:
+    key = environ.get("ANTHROPIC_API_KEY") or None
+    token = environ.get("ANTHROPIC_AUTH_TOKEN") or None
+    if not key and not token:
+        raise UsageError("provider 'anthropic' has no key: set ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN)")
+    return _module("anthropic").Anthropic(
+        model, api_key=key, auth_token=None if key else token, base_url=url or ANTHROPIC_URL
+    )
+
+
+def _compatible(name: str, model: str, url: str | None, environ: Mapping[str, str]) -> Model:
+    known = COMPATIBLE[name]
+    key = environ.get(known.key)
+    if not key and known.needs_key:
+        raise UsageError(f"provider {name!r} has no key: set {known.key}")
+    return _module("openai").OpenAI(
+        model,
+        provider=name,
+        # The client does not start without one, and a local server does not look at it.
+        api_key=key or "none",
+        base_url=url or known.base_url,
+        max_tokens_key=known.max_tokens_key,
+        asks_usage=known.asks_usage,
+    )
+
+
+def _module(name: str) -> Any:
+    """A provider's module, loaded when it is first used: it builds on this one."""
+    return import_module(f"hookline.agent.models.{name}")

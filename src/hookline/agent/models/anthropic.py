@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from typing import Any
 
-from hookline.agent.models import Reply, Request, TextDelta, ToolSpec
-from hookline.agent.models.retry import (
+from hookline.agent.models import Message, Reply, Request, ToolSpec
+from hookline.agent.models.provider import (
+    ClientModel,
+    PartialCall,
     ProviderTrouble,
     Tries,
-    checked_url,
     clipped,
+    field_of,
     refused_with,
+    said,
     sent_arguments,
-    tls,
-    tool_call,
-    tried,
     whole,
 )
 from hookline.engine.context import Usage
 from hookline.errors import UsageError
-
-if TYPE_CHECKING:
-    from anthropic import AnthropicError, APIError
 
 # The API requires a limit, which includes thinking; all its current models can write this much.
 MAX_TOKENS = 16384
@@ -44,16 +40,19 @@ STATUS = {
     "overloaded_error": 529,
 }
 
+COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+
 _NO_KEY = "provider 'anthropic' has no key: set ANTHROPIC_API_KEY or give api_key"
 
 
-class Anthropic:
+class Anthropic(ClientModel):
     """A model behind the messages API. Without a key or token the client looks for its credentials itself.
 
     `timeout` is the longest silence, in seconds.
     """
 
-    provider = "anthropic"
+    package = "anthropic"
+    error = "AnthropicError"
 
     def __init__(
         self,
@@ -65,60 +64,16 @@ class Anthropic:
         timeout: float = 600.0,
         tries: Tries | None = None,
     ) -> None:
+        super().__init__(name, provider="anthropic", timeout=timeout, tries=tries)
+        options = self._client_options(base_url)
         try:
-            import anthropic
-            import httpx2
-        except ImportError as exc:
-            raise UsageError(
-                f"provider 'anthropic' needs the anthropic package ({exc}): pip install 'hookline[anthropic]'"
-            ) from exc
-        self.name = name
-        self._timeout = timeout
-        self._tries = tries or Tries()
-        try:
-            self._client = anthropic.AsyncAnthropic(
-                api_key=api_key,
-                auth_token=auth_token,
-                base_url=checked_url("anthropic", base_url),
-                timeout=httpx2.Timeout(timeout, connect=min(timeout, 10.0)),
-                max_retries=0,
-                http_client=anthropic.DefaultAsyncHttpxClient(verify=tls()),
-            )
-        except anthropic.AnthropicError as exc:
+            self._client = self._library.AsyncAnthropic(api_key=api_key, auth_token=auth_token, **options)
+        except self._library.AnthropicError as exc:
             raise UsageError(f"{_NO_KEY}; its other credentials cannot be used: {exc}") from exc
         if not (self._client.api_key or self._client.auth_token or self._client.credentials):
             raise UsageError(_NO_KEY)
 
-    def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
-        return tried(lambda: self._ask(request), self._tries, f"{self.provider} model {self.name!r}")
-
-    async def close(self) -> None:
-        await self._client.close()
-
-    async def _ask(self, request: Request) -> AsyncGenerator[TextDelta | Reply, None]:
-        from anthropic import AnthropicError
-        from httpx2 import HTTPError, TimeoutException
-
-        reading = _MessageReading()
-        try:
-            stream = await self._client.messages.create(**self._asked(request), stream=True)
-            async with stream:
-                async for event in stream:
-                    text = reading.add(event)
-                    if text:
-                        yield TextDelta(text=text)
-        except AnthropicError as exc:
-            raise self._trouble(exc) from exc
-        except TimeoutException as exc:
-            raise ProviderTrouble(f"no answer within {self._timeout:g} s", passing=True, cut=True) from exc
-        except HTTPError as exc:
-            # Once the answer has begun, the client lets the errors of the transport through as they are.
-            raise ProviderTrouble(f"connection lost: {clipped(str(exc))}", passing=True, cut=True) from exc
-        except (json.JSONDecodeError, UnicodeDecodeError) as exc:
-            raise ProviderTrouble(f"answered with something that is not JSON: {clipped(str(exc))}") from exc
-        yield reading.reply(stream.response.headers.get("content-type", "no content type"))
-
-    def _asked(self, request: Request) -> dict[str, Any]:
+    async def _send(self, request: Request) -> Any:
         told = {"temperature": request.temperature, "top_p": request.top_p}
         sampling = {key: value for key, value in told.items() if value is not None}
         given: dict[str, Any] = {
@@ -127,81 +82,80 @@ class Anthropic:
             "system": request.system or None,
             "messages": _messages(request.messages),
             "tools": [_tool(tool) for tool in request.tools] or None,
-            "output_config": _output_config(request.output_schema),
+            "output_config": self._output_config(request.output_schema),
             "extra_body": {**sampling, **request.extra} or None,
             "extra_headers": {"anthropic-version": SAMPLING_VERSION} if sampling else None,
         }
-        return {key: value for key, value in given.items() if value is not None}
+        known = {key: value for key, value in given.items() if value is not None}
+        return await self._client.messages.create(**known, stream=True)
 
-    def _trouble(self, exc: AnthropicError) -> ProviderTrouble:
-        from anthropic import APIConnectionError, APIStatusError, APITimeoutError
+    def _output_config(self, schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        if schema is None:
+            return None
+        try:
+            # Constraints that the provider cannot enforce move into the descriptions.
+            known = self._library.transform_schema(dict(schema))
+        except (ValueError, AssertionError) as exc:
+            raise UsageError(f"provider 'anthropic' cannot take this output schema: {exc}") from exc
+        return {"format": {"type": "json_schema", "schema": known}}
 
-        if isinstance(exc, APIStatusError):
-            status = exc.status_code if exc.status_code >= 400 else STATUS.get(exc.type or "", 500)
-            return refused_with(status, exc.api_message or _said(exc), exc.response.headers)
-        if isinstance(exc, APITimeoutError):
-            return ProviderTrouble(f"no answer within {self._timeout:g} s", passing=True)
-        if isinstance(exc, APIConnectionError):
-            why = clipped(str(exc.__cause__ or exc))
-            return ProviderTrouble(f"cannot be reached at {self._client.base_url}: {why}", passing=True)
-        return ProviderTrouble(clipped(str(exc)))
+    def _reading(self) -> _MessageReading:
+        return _MessageReading()
+
+    def _refusal(self, exc: Any) -> ProviderTrouble:
+        status = exc.status_code if exc.status_code >= 400 else STATUS.get(exc.type or "", 500)
+        return refused_with(status, exc.api_message or said(exc), exc.response.headers)
 
 
 class _MessageReading:
     """The answer so far; blocks other than text and tool calls, such as thinking, are ignored."""
 
     def __init__(self) -> None:
-        self.events = 0
-        self.text: list[str] = []
-        self.calls: dict[int, _ToolUseBlock] = {}
+        self.calls: dict[int, PartialCall] = {}
         self.given: dict[str, int] = {}
         self.stop_reason: str | None = None
         self.explanation: str | None = None
         self.ended = False
 
     def add(self, event: Any) -> str:
-        self.events += 1
-        index, block, delta = _at(event, "index"), _at(event, "content_block"), _at(event, "delta")
-        match _at(event, "type"), _at(block, "type") or _at(delta, "type"):
+        index, block, delta = (
+            field_of(event, "index"),
+            field_of(event, "content_block"),
+            field_of(event, "delta"),
+        )
+        match field_of(event, "type"), field_of(block, "type") or field_of(delta, "type"):
             case "content_block_start", "text":
-                return self._more(_at(block, "text"))
+                return field_of(block, "text") or ""
             case "content_block_delta", "text_delta":
-                return self._more(_at(delta, "text"))
+                return field_of(delta, "text") or ""
             case "content_block_start", "tool_use":
-                self.calls[index] = _ToolUseBlock(block)
+                self.calls[index] = PartialCall(
+                    id=field_of(block, "id"),
+                    name=field_of(block, "name") or "",
+                    at_once=field_of(block, "input") or {},
+                )
             case "content_block_delta", "input_json_delta" if index in self.calls:
-                self.calls[index].pieces.append(_at(delta, "partial_json") or "")
+                self.calls[index].arguments += field_of(delta, "partial_json") or ""
             case "message_start", _:
-                self._count(_at(_at(event, "message"), "usage"))
+                self._count(field_of(field_of(event, "message"), "usage"))
             case "message_delta", _:
-                self.stop_reason = _at(delta, "stop_reason") or self.stop_reason
-                self.explanation = _at(_at(delta, "stop_details"), "explanation")
-                self._count(_at(event, "usage"))
+                self.stop_reason = field_of(delta, "stop_reason") or self.stop_reason
+                self.explanation = field_of(field_of(delta, "stop_details"), "explanation")
+                self._count(field_of(event, "usage"))
             case "message_stop", _:
                 self.ended = True
             case _:
                 pass
         return ""
 
-    def _more(self, text: str | None) -> str:
-        self.text.append(text or "")
-        return text or ""
-
     def _count(self, usage: Any) -> None:
         """Keeps the last count of each kind, because the counts are cumulative."""
-        for key in (
-            "input_tokens",
-            "cache_creation_input_tokens",
-            "cache_read_input_tokens",
-            "output_tokens",
-        ):
-            number = _at(usage, key)
+        for key in COUNTS:
+            number = field_of(usage, key)
             if number is not None:
                 self.given[key] = number
 
-    def reply(self, content_type: str) -> Reply:
-        if not self.events and "text/event-stream" not in content_type:
-            raise ProviderTrouble(f"answered with {content_type} where a stream of events was asked for")
+    def reply(self, text: str) -> Reply:
         if not self.ended:
             raise ProviderTrouble("the stream ended without message_stop", passing=True, cut=True)
         if self.stop_reason == "refusal":
@@ -209,31 +163,14 @@ class _MessageReading:
         answered = self.given.pop("output_tokens", 0)
         asked = sum(self.given.values())
         return whole(
-            text="".join(self.text),
-            calls=tuple(tool_call(call.id, call.name, call.arguments) for call in self.calls.values()),
+            text=text,
+            calls=tuple(call.whole() for call in self.calls.values()),
             usage=Usage(input_tokens=asked, output_tokens=answered, total_tokens=asked + answered),
             stop_reason=self.stop_reason or "stop",
         )
 
 
-class _ToolUseBlock:
-    def __init__(self, block: Any) -> None:
-        self.id: str | None = _at(block, "id")
-        self.name: str = _at(block, "name") or ""
-        self.pieces: list[str] = []
-        self._at_once = _at(block, "input")
-
-    @property
-    def arguments(self) -> str:
-        return "".join(self.pieces) or json.dumps(self._at_once or {}, ensure_ascii=False)
-
-
-def _at(thing: Any, name: str) -> Any:
-    """A field that may be missing, because the client does not validate events."""
-    return getattr(thing, name, None)
-
-
-def _messages(messages: tuple[Mapping[str, Any], ...]) -> list[dict[str, Any]]:
+def _messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
     """The messages in the two roles of the API; tool results belong to the user, those of one step to one message."""
     told: list[dict[str, Any]] = []
     for message in messages:
@@ -246,7 +183,7 @@ def _messages(messages: tuple[Mapping[str, Any], ...]) -> list[dict[str, Any]]:
     return told
 
 
-def _blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _blocks(message: Message) -> list[dict[str, Any]]:
     content = message.get("content")
     if message["role"] == "tool":
         return [{"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": content}]
@@ -261,23 +198,3 @@ def _blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
-
-
-def _output_config(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if schema is None:
-        return None
-    from anthropic import transform_schema
-
-    try:
-        # Constraints that the provider cannot enforce move into the descriptions.
-        known = transform_schema(dict(schema))
-    except (ValueError, AssertionError) as exc:
-        raise UsageError(f"provider 'anthropic' cannot take this output schema: {exc}") from exc
-    return {"format": {"type": "json_schema", "schema": known}}
-
-
-def _said(exc: APIError) -> str:
-    body = exc.body
-    return (
-        json.dumps(cast("Any", body), default=str) if isinstance(body, Mapping) else str(body or exc.message)
-    )

@@ -4,36 +4,33 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from typing import Any, cast
 
-from hookline.agent.models import Reply, Request, TextDelta, ToolSpec
-from hookline.agent.models.retry import (
+from hookline.agent.models import Message, Reply, Request, ToolSpec
+from hookline.agent.models.provider import (
+    ClientModel,
+    PartialCall,
     ProviderTrouble,
     Tries,
-    checked_url,
     clipped,
-    refused_with,
+    field_of,
     sent_arguments,
-    tls,
-    tool_call,
-    tried,
     whole,
 )
 from hookline.engine.context import Usage
 from hookline.errors import UsageError
 
-if TYPE_CHECKING:
-    from openai import APIError, OpenAIError
 
-
-class OpenAI:
+class OpenAI(ClientModel):
     """A model behind chat completions. Without `api_key` the client looks for OPENAI_API_KEY itself.
 
     `max_tokens_key` and `asks_usage` are for providers that differ: the parameter that limits the answer, and
     whether `stream_options` may be sent. `timeout` is the longest silence, in seconds.
     """
+
+    package = "openai"
+    error = "OpenAIError"
 
     def __init__(
         self,
@@ -47,57 +44,19 @@ class OpenAI:
         max_tokens_key: str = "max_completion_tokens",
         asks_usage: bool = True,
     ) -> None:
-        try:
-            import httpx2
-            import openai
-        except ImportError as exc:
-            raise UsageError(
-                f"provider {provider!r} needs the openai package ({exc}): pip install 'hookline[openai]'"
-            ) from exc
-        self.provider = provider
-        self.name = name
-        self._timeout = timeout
-        self._tries = tries or Tries()
+        super().__init__(name, provider=provider, timeout=timeout, tries=tries)
         self._max_tokens_key = max_tokens_key
         self._asks_usage = asks_usage
+        # OPENAI_ORG_ID and OPENAI_PROJECT_ID are not for other providers.
+        omit = self._library.omit
+        foreign = {"OpenAI-Organization": omit, "OpenAI-Project": omit} if provider != "openai" else None
+        options = self._client_options(base_url)
         try:
-            self._client = openai.AsyncOpenAI(
-                api_key=api_key,
-                base_url=checked_url(provider, base_url),
-                timeout=httpx2.Timeout(timeout, connect=min(timeout, 10.0)),
-                max_retries=0,
-                default_headers=_foreign_headers() if provider != "openai" else None,
-                http_client=openai.DefaultAsyncHttpxClient(verify=tls()),
-            )
-        except openai.OpenAIError as exc:
+            self._client = self._library.AsyncOpenAI(api_key=api_key, default_headers=foreign, **options)
+        except self._library.OpenAIError as exc:
             raise UsageError(f"provider {provider!r} has no key: set OPENAI_API_KEY or give api_key") from exc
 
-    def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
-        return tried(lambda: self._ask(request), self._tries, f"{self.provider} model {self.name!r}")
-
-    async def close(self) -> None:
-        await self._client.close()
-
-    async def _ask(self, request: Request) -> AsyncGenerator[TextDelta | Reply, None]:
-        from openai import OpenAIError
-
-        reading = _ChatReading()
-        begun = False
-        try:
-            stream = await self._client.chat.completions.create(**self._asked(request), stream=True)
-            begun = True
-            async with stream:
-                async for chunk in stream:
-                    text = reading.add(chunk)
-                    if text:
-                        yield TextDelta(text=text)
-        except OpenAIError as exc:
-            raise self._trouble(exc, begun=begun) from exc
-        except (json.JSONDecodeError, UnicodeDecodeError) as exc:
-            raise ProviderTrouble(f"answered with something that is not JSON: {clipped(str(exc))}") from exc
-        yield reading.reply(stream.response.headers.get("content-type", "no content type"))
-
-    def _asked(self, request: Request) -> dict[str, Any]:
+    async def _send(self, request: Request) -> Any:
         given: dict[str, Any] = {
             "model": self.name,
             "messages": _messages(request),
@@ -109,22 +68,11 @@ class OpenAI:
             self._max_tokens_key: request.max_output_tokens,
             "extra_body": dict(request.extra) or None,
         }
-        return {key: value for key, value in given.items() if value is not None}
+        known = {key: value for key, value in given.items() if value is not None}
+        return await self._client.chat.completions.create(**known, stream=True)
 
-    def _trouble(self, exc: OpenAIError, *, begun: bool) -> ProviderTrouble:
-        from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
-
-        if isinstance(exc, APIStatusError):
-            return refused_with(exc.status_code, _said(exc), exc.response.headers)
-        if isinstance(exc, APITimeoutError):
-            return ProviderTrouble(f"no answer within {self._timeout:g} s", passing=True, cut=begun)
-        if isinstance(exc, APIConnectionError):
-            why = clipped(str(exc.__cause__ or exc))
-            where = "connection lost" if begun else f"cannot be reached at {self._client.base_url}"
-            return ProviderTrouble(f"{where}: {why}", passing=True, cut=begun)
-        if isinstance(exc, APIError):
-            return ProviderTrouble(f"error in the middle of the answer: {clipped(_said(exc))}", passing=True)
-        return ProviderTrouble(clipped(str(exc)))
+    def _reading(self) -> _ChatReading:
+        return _ChatReading()
 
 
 class _ChatReading:
@@ -133,45 +81,41 @@ class _ChatReading:
     def __init__(self) -> None:
         self.chunks = 0
         self.choices = 0
-        self.text: list[str] = []
         self.refusal = ""
-        self.calls: list[_PartialCall] = []
+        self.calls: list[PartialCall] = []
         self.usage = Usage()
         self.stop_reason: str | None = None
 
-    def add(self, chunk: Any) -> str:
+    def add(self, event: Any) -> str:
         self.chunks += 1
-        usage = getattr(chunk, "usage", None)
+        usage = field_of(event, "usage")
         if usage is not None:
             self.usage = _usage(usage)
         text = ""
-        for choice in (getattr(chunk, "choices", None) or ())[:1]:
+        for choice in (field_of(event, "choices") or ())[:1]:
             self.choices += 1
-            self.stop_reason = getattr(choice, "finish_reason", None) or self.stop_reason
-            delta: Any = getattr(choice, "delta", None)
-            for piece in getattr(delta, "tool_calls", None) or ():
+            self.stop_reason = field_of(choice, "finish_reason") or self.stop_reason
+            delta: Any = field_of(choice, "delta")
+            for piece in field_of(delta, "tool_calls") or ():
                 self._add_call(piece)
-            self.refusal += getattr(delta, "refusal", None) or ""
-            content = getattr(delta, "content", None)
+            self.refusal += field_of(delta, "refusal") or ""
+            content = field_of(delta, "content")
             text = content if isinstance(content, str) else ""
-        self.text.append(text)
         return text
 
     def _add_call(self, piece: Any) -> None:
-        index, id = getattr(piece, "index", None), getattr(piece, "id", None)
+        index, id = field_of(piece, "index"), field_of(piece, "id")
         call = next((known for known in reversed(self.calls) if known.index == index), None)
         # Some providers give all calls index 0 or none; then only a new id marks a new call.
         if call is None or (id and call.id and id != call.id):
-            call = _PartialCall(index=index)
+            call = PartialCall(index=index)
             self.calls.append(call)
-        function = getattr(piece, "function", None)
+        function = field_of(piece, "function")
         call.id = call.id or id
-        call.name += getattr(function, "name", None) or ""
-        call.arguments += getattr(function, "arguments", None) or ""
+        call.name += field_of(function, "name") or ""
+        call.arguments += field_of(function, "arguments") or ""
 
-    def reply(self, content_type: str) -> Reply:
-        if not self.chunks and "text/event-stream" not in content_type:
-            raise ProviderTrouble(f"answered with {content_type} where a stream of events was asked for")
+    def reply(self, text: str) -> Reply:
         if self.chunks and not self.choices:
             raise ProviderTrouble("answered with no choices")
         if self.stop_reason is None:
@@ -180,16 +124,8 @@ class _ChatReading:
             raise ProviderTrouble(
                 f"refused to answer: {clipped(self.refusal) or 'stopped by the content filter'}"
             )
-        calls = tuple(tool_call(call.id, call.name, call.arguments) for call in self.calls)
-        return whole(text="".join(self.text), calls=calls, usage=self.usage, stop_reason=self.stop_reason)
-
-
-@dataclass(slots=True, kw_only=True)
-class _PartialCall:
-    index: int | None
-    id: str | None = None
-    name: str = ""
-    arguments: str = ""
+        calls = tuple(call.whole() for call in self.calls)
+        return whole(text=text, calls=calls, usage=self.usage, stop_reason=self.stop_reason)
 
 
 def _messages(request: Request) -> list[dict[str, Any]]:
@@ -197,7 +133,7 @@ def _messages(request: Request) -> list[dict[str, Any]]:
     return [*system, *(_message(message) for message in request.messages)]
 
 
-def _message(message: Mapping[str, Any]) -> dict[str, Any]:
+def _message(message: Message) -> dict[str, Any]:
     role = message["role"]
     if role == "tool":
         return {"role": "tool", "tool_call_id": message["tool_call_id"], "content": message["content"]}
@@ -244,23 +180,7 @@ def _closed(schema: Any) -> bool:
 
 
 def _usage(usage: Any) -> Usage:
-    given = getattr(usage, "prompt_tokens", None) or 0
-    answered = getattr(usage, "completion_tokens", None) or 0
-    total = getattr(usage, "total_tokens", None) or given + answered
+    given = field_of(usage, "prompt_tokens") or 0
+    answered = field_of(usage, "completion_tokens") or 0
+    total = field_of(usage, "total_tokens") or given + answered
     return Usage(input_tokens=given, output_tokens=answered, total_tokens=total)
-
-
-def _said(exc: APIError) -> str:
-    """The provider's own message, without the text the client puts around it."""
-    body = exc.body
-    if isinstance(body, Mapping):
-        message = cast("Mapping[str, Any]", body).get("message")
-        return str(message) if message else json.dumps(body, default=str)
-    return str(body or exc.message)
-
-
-def _foreign_headers() -> Mapping[str, str]:
-    """Keeps OPENAI_ORG_ID and OPENAI_PROJECT_ID from being sent to other providers."""
-    from openai import omit
-
-    return cast("Mapping[str, str]", {"OpenAI-Organization": omit, "OpenAI-Project": omit})

@@ -1,4 +1,4 @@
-"""Scripts: the answers of a scripted model or a fake provider, turn by turn.
+"""Scripts: the answers of a model or a fake provider, turn by turn, for tests, demonstrations and work without a network.
 
 A script is a list of turns. A turn is a text, a function that is given the request and returns a turn, or
 
@@ -13,19 +13,74 @@ A script is a list of turns. A turn is a text, a function that is given the requ
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from hookline.agent.models.retry import tool_call
+from hookline.agent.models import Message, Reply, Request, TextDelta
+from hookline.agent.models.provider import tool_call
 from hookline.engine.context import ToolCall, Usage
-from hookline.errors import FileError, UsageError
+from hookline.errors import FileError, ModelFailed, UsageError
+from hookline.source import line_of, read
+from hookline.table import meant
 
 T = TypeVar("T")
+
+
+class Scripted:
+    """Answers with the turns of a script, in order. `requests` keeps all requests."""
+
+    provider = "scripted"
+
+    def __init__(self, turns: Sequence[Any], *, name: str = "scripted", repeat: bool = False) -> None:
+        self.name = name
+        self.requests: list[Request] = []
+        self._script = TurnScript(turns, read_turn, repeat=repeat)
+
+    @classmethod
+    def of_file(cls, file: str | Path) -> Scripted:
+        """The script in a YAML or JSON file: a list of turns, or a mapping with `turns` and `repeat`."""
+        turns, repeat = read_file(Path(file))
+        return cls(turns, name=str(file), repeat=repeat)
+
+    async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+        self.requests.append(request)
+        turn = self._turn(request)
+        if turn.delay:
+            await asyncio.sleep(turn.delay)
+        text = ""
+        for piece in turn.pieces:
+            text += piece
+            yield TextDelta(text=piece)
+        if turn.error is not None:
+            raise ModelFailed(f"{self._who}: {turn.error}")
+        if not text and not turn.tools:
+            raise ModelFailed(f"{self._who}: answered with neither text nor a tool call")
+        calls = self._script.calls(turn)
+        stop_reason = "tool_calls" if calls else "stop"
+        yield Reply(text=text or None, tool_calls=calls, usage=turn.usage, stop_reason=stop_reason)
+
+    async def close(self) -> None:
+        pass
+
+    @property
+    def _who(self) -> str:
+        return f"{self.provider} model {self.name!r}"
+
+    def _turn(self, request: Request) -> ScriptTurn:
+        try:
+            turn = self._script.next(request)
+        except ScriptRanOut as exc:
+            raise ModelFailed(f"{self._who}: {exc}") from exc
+        last = request.messages[-1] if request.messages else None
+        complaint = expected(turn, last)
+        if complaint:
+            raise ModelFailed(f"{self._who}: {complaint}")
+        return turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +118,14 @@ class ScriptRanOut(Exception):
 class TurnScript(Generic[T]):
     """Hands out the turns one after another, and numbers the tool calls."""
 
-    def __init__(self, turns: Sequence[Any], read: Callable[[Any], T], *, repeat: bool = False) -> None:
+    def __init__(self, turns: Sequence[Any], read_one: Callable[[Any], T], *, repeat: bool = False) -> None:
         if isinstance(turns, str | Mapping):
             raise UsageError(f"a script is a list of turns, not {type(turns).__name__}")
         self._turns = [
-            turn if callable(turn) else _numbered(number, turn, read) for number, turn in _from_one(turns)
+            turn if callable(turn) else _numbered(number, turn, read_one)
+            for number, turn in enumerate(turns, start=1)
         ]
-        self._read = read
+        self._read = read_one
         self._repeat = repeat and bool(self._turns)
         self._taken = 0
         self._calls = 0
@@ -90,7 +146,7 @@ class TurnScript(Generic[T]):
         return f"call_{self._calls}"
 
 
-def expected(turn: ScriptTurn, last: Mapping[str, Any] | None) -> str | None:
+def expected(turn: ScriptTurn, last: Message | None) -> str | None:
     """The complaint about the last message if it does not match the turn's `expect`, else None."""
     if turn.expect is None:
         return None
@@ -201,28 +257,20 @@ def _check_keys(given: Mapping[str, Any], known: Sequence[str], where: str = "")
     for key in given:
         if key in known:
             continue
-        near = get_close_matches(str(key), known, n=1)
-        hint = f", did you mean {near[0]!r}?" if near else ";"
-        raise UsageError(f"{where}{': ' if where else ''}unknown key {key!r}{hint} known: {', '.join(known)}")
+        raise UsageError(f"{where}{': ' if where else ''}unknown key {key!r}{meant(str(key), known)}")
 
 
-def _from_one(turns: Sequence[Any]) -> Iterable[tuple[int, Any]]:
-    return enumerate(turns, start=1)
-
-
-def _numbered(number: int, turn: Any, read: Callable[[Any], T]) -> T:
+def _numbered(number: int, turn: Any, read_one: Callable[[Any], T]) -> T:
     try:
-        return read(turn)
+        return read_one(turn)
     except UsageError as exc:
         raise UsageError(f"turn {number}: {exc}") from exc
 
 
 def read_file(file: Path) -> tuple[list[Any], bool]:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
-        raise FileError(f"cannot be read: {exc}", file=file) from exc
-    value = _json_value(file, text) if file.suffix == ".json" else _yaml_value(file, text)
+    """The turns of a script in a YAML or JSON file, and whether it begins again after the last."""
+    document = read(file)
+    value = document.value
     given = cast("dict[str, Any]", value if isinstance(value, dict) else {"turns": value})
     try:
         _check_keys(given, ["turns", "repeat"])
@@ -234,46 +282,10 @@ def read_file(file: Path) -> tuple[list[Any], bool]:
     if not isinstance(repeat, bool):
         raise FileError(f"must be true or false, not {repeat!r}", file=file, key="repeat")
     checked = cast("list[Any]", turns)
-    for number, turn in _from_one(checked):
+    for index, turn in enumerate(checked):
         try:
             read_turn(turn)
         except UsageError as exc:
-            raise FileError(str(exc), file=file, line=_line(text, number), key=f"turn {number}") from exc
+            line = line_of(document, ("turns", index) if given is value else (index,))
+            raise FileError(str(exc), file=file, line=line, key=f"turn {index + 1}") from exc
     return checked, repeat
-
-
-def _json_value(file: Path, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as exc:
-        raise FileError(f"is not JSON: {exc.msg}", file=file, line=exc.lineno) from exc
-
-
-def _yaml_value(file: Path, text: str) -> Any:
-    import yaml
-
-    try:
-        return yaml.load(text, Loader=_loader())
-    except yaml.YAMLError as exc:
-        mark: Any = getattr(exc, "problem_mark", None)
-        why = getattr(exc, "problem", None) or str(exc)
-        raise FileError(f"is not YAML: {why}", file=file, line=mark.line + 1 if mark else None) from exc
-
-
-def _line(text: str, number: int) -> int | None:
-    """The line of a turn in the file; JSON is read as YAML, of which it is a subset."""
-    import yaml
-
-    try:
-        node = cast("Any", yaml).compose(text, Loader=_loader())
-    except yaml.YAMLError:
-        return None
-    if node.tag.endswith(":map"):
-        node = next(value for key, value in node.value if key.value == "turns")
-    return node.value[number - 1].start_mark.line + 1
-
-
-def _loader() -> Any:
-    import yaml
-
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from hookline.agent.ready_tools import READY, bash_tool, ready_tool
 from hookline.agent.sdk import Agent
-from hookline.agent.tools import Tool
+from hookline.agent.tools import READY, Tool, bash_tool, ready_tool
 from hookline.engine.hook import Hook
 from hookline.engine.plain import as_text, plain
 from hookline.engine.record import Journal, Record

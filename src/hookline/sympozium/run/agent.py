@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from hookline.agent.models.names import COMPATIBLE
+from hookline.agent.models import COMPATIBLE
 from hookline.errors import FileError, UsageError
 from hookline.kube.pod_state import ContainerPhase, EndReason
 from hookline.runners import Ending, Mount, Order, Runner

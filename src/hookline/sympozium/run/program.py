@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from hookline import files
-from hookline.agent.ready_tools import BASH_SECONDS, READY
 from hookline.agent.sdk import Agent
+from hookline.agent.tools import BASH_SECONDS, READY
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import hook
 from hookline.engine.plain import as_text, plain

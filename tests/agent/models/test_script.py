@@ -6,7 +6,7 @@ import json
 import pytest
 
 from hookline.agent.models import Model, Request
-from hookline.agent.models.scripted import Scripted
+from hookline.agent.models.script import Scripted
 from hookline.engine.context import ToolCall, Usage
 from hookline.errors import FileError, ModelFailed, UsageError
 
@@ -117,7 +117,7 @@ async def test_many_at_once_get_one_turn_each(ask):
 
 WRONG = {
     "no turn": (42, "a turn is a text or a mapping, not 42"),
-    "a typo": ({"txt": "x"}, "unknown key 'txt', did you mean 'text'?"),
+    "a typo": ({"txt": "x"}, "unknown key 'txt'; did you mean text?"),
     "a strange key": ({"colour": "x"}, "unknown key 'colour'; known: text, stream"),
     "nothing": ({"delay": 1}, "a turn needs one of text, stream, tools, error"),
     "text twice": ({"text": "a", "stream": ["a"]}, "either text or stream"),
@@ -180,6 +180,12 @@ async def test_a_script_in_a_file(name, text, tmp_path, ask):
     assert (await ask(model))[1].tool_calls[0].arguments == {"n": 1}
 
 
+async def test_a_date_in_a_file_is_a_text(tmp_path, ask):
+    file = tmp_path / "s.yaml"
+    file.write_text("- tools: [{name: f, arguments: {d: 2024-01-01}}]\n")
+    assert (await ask(Scripted.of_file(file)))[1].tool_calls[0].arguments == {"d": "2024-01-01"}
+
+
 async def test_a_file_may_say_that_it_begins_again(tmp_path, ask):
     file = tmp_path / "s.yaml"
     file.write_text("repeat: true\nturns: [One.]\n")
@@ -188,12 +194,12 @@ async def test_a_file_may_say_that_it_begins_again(tmp_path, ask):
 
 
 WRONG_FILES = {
-    "yaml": ("s.yaml", "- One.\n- {text: [\n", "s.yaml:3: is not YAML: "),
-    "json": ("s.json", '["One.",\n "Two"\n "Three"]', "s.json:3: is not JSON: "),
+    "yaml": ("s.yaml", "- One.\n- {text: [\n", "s.yaml:2: this is not YAML: "),
+    "json": ("s.json", '["One.",\n "Two"\n "Three"]', "s.json:3: this is not JSON: "),
     "a turn": (
         "s.yaml",
         "- One.\n\n- txt: Two.\n",
-        "s.yaml:3: turn 2: unknown key 'txt', did you mean 'text'?",
+        "s.yaml:3: turn 2: unknown key 'txt'; did you mean text?",
     ),
     "a turn in json": ("s.json", '["One.",\n\t{"txt": 2}]', "s.json:2: turn 2: unknown key 'txt'"),
     "a turn further in": (
@@ -201,10 +207,9 @@ WRONG_FILES = {
         "repeat: true\nturns:\n- One.\n- 2\n",
         "s.yaml:4: turn 2: a turn is a text",
     ),
-    "a date": ("s.yaml", "- tools: [{name: f, arguments: {d: 2024-01-01}}]\n", "s.yaml:1: turn 1: tools[0]"),
     "no list": ("s.yaml", "turns: One.\n", "s.yaml: turns: a script is a list of turns, not 'One.'"),
     "empty": ("s.yaml", "", "s.yaml: turns: a script is a list of turns, not None"),
-    "a typo": ("s.yaml", "turn: []\n", "s.yaml: unknown key 'turn', did you mean 'turns'?"),
+    "a typo": ("s.yaml", "turn: []\n", "s.yaml: unknown key 'turn'; did you mean turns?"),
     "repeat": ("s.yaml", "turns: []\nrepeat: 2\n", "s.yaml: repeat: must be true or false, not 2"),
 }
 
@@ -220,6 +225,7 @@ def test_a_wrong_file_is_told_with_its_place(name, text, said, tmp_path):
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path):
     (tmp_path / "s.yaml").write_bytes(b"- \xff\xfe\n")
-    for name in ("absent.yaml", "s.yaml", "."):
-        with pytest.raises(FileError, match="cannot be read"):
+    wrong = {"absent.yaml": "there is no such file", "s.yaml": "UTF-8", ".": "cannot be read"}
+    for name, said in wrong.items():
+        with pytest.raises(FileError, match=said):
             Scripted.of_file(tmp_path / name)

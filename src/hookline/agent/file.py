@@ -1,4 +1,4 @@
-"""An agent that a file holds, ready to run: how `pyagent` runs, serves and explains agents of every format."""
+"""An agent in a file, ready to run: how `pyagent` runs, serves and explains agents of every format."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Loaded:
     async def live(
         self, runner: Runner, sources: Mapping[str, str], told: Callable[[str], None]
     ) -> AsyncGenerator[None]:
-        """With all hooks live; what they need, such as images, is there until then and no longer."""
+        """Makes all hooks live; what they need, such as images, is there while the block runs."""
         yield
 
 
