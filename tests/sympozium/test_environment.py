@@ -18,13 +18,13 @@ from hookline.sympozium.environment import (
     task_input,
 )
 from hookline.sympozium.result import BEGIN, END, MOST_BYTES, Result, ended, from_output, parsed
-from hookline.sympozium.types import HookSpec, Model, RunSpec, SecretRef, TaskSpec
+from hookline.sympozium.types import ContainerHook, ModelSpec, RunSpec, SecretRef, TaskSpec
 from hookline.table import Location
 
 RUN = RunSpec(
     name="r-1", namespace="ops", instance="alice", task="look", session_key="s", env={"B": "run", "A": "run"}
 )
-HOOK = HookSpec(name="h", image="i", env={"B": "hook"})
+HOOK = ContainerHook(name="h", image="i", env={"B": "hook"})
 
 
 def no_secret(_ref):
@@ -51,7 +51,7 @@ def test_the_exit_code_is_the_real_one():
 def test_a_hook_s_own_variable_beats_the_run_s_before_and_after_and_neither_beats_what_is_set_for_it():
     names = ("AGENT_RUN_ID", "AGENT_RESULT", "AGENT_EXIT_CODE", "GATE_MODE", "X")
     run = RunSpec(name="r", env=dict.fromkeys(names, "run"))
-    hook = HookSpec(name="h", image="i", env=dict.fromkeys(names, "hook"))
+    hook = ContainerHook(name="h", image="i", env=dict.fromkeys(names, "hook"))
     before = before_run(run, hook).resolved(no_secret)
     after = after_run(run, hook, exit_code=1, result="no").resolved(no_secret)
     assert (before["X"], after["X"]) == ("hook", "hook")
@@ -63,7 +63,7 @@ def test_a_hook_s_own_variable_beats_the_run_s_before_and_after_and_neither_beat
 
 @pytest.mark.rule("sympozium 1.14")
 def test_a_gate_hook_knows_that_it_is_one():
-    gate = HookSpec(name="g", image="i", gate=True)
+    gate = ContainerHook(name="g", image="i", gate=True)
     assert after_run(RUN, gate, exit_code=0, result="").fixed["GATE_MODE"] == "true"
 
 
@@ -102,14 +102,16 @@ def test_references_mean_what_they_mean_to_kubernetes(text, found):
 
 
 def test_a_value_may_refer_to_a_variable_before_it():
-    hook = HookSpec(name="h", image="i", env={"URL": "http://x/$(AGENT_RUN_ID)", "TWICE": "$(URL)$(LATER)"})
+    hook = ContainerHook(
+        name="h", image="i", env={"URL": "http://x/$(AGENT_RUN_ID)", "TWICE": "$(URL)$(LATER)"}
+    )
     found = before_run(RUN, hook).resolved(no_secret)
     assert (found["URL"], found["TWICE"]) == ("http://x/r-1", "http://x/r-1$(LATER)")
 
 
 def test_secrets_are_references_until_somebody_looks_them_up():
     ref = SecretRef(name="pd", key="token", place=Location("run.yaml", 7, "env[0]"))
-    hook = HookSpec(
+    hook = ContainerHook(
         name="h", image="i", env={"T": ref, "U": SecretRef(name="pd", key="other", optional=True)}
     )
     made = before_run(RUN, hook)
@@ -130,7 +132,7 @@ def test_the_agent_is_told_its_task_its_model_and_where_it_is():
         task="look",
         session_key="s",
         system_prompt="be brief",
-        model=Model(provider="openai", model="m", base_url="http://x", auth_secret="key"),
+        model=ModelSpec(provider="openai", model="m", base_url="http://x", auth_secret="key"),
         timeout=1234567.5,
         tools_denied=("bash", "web"),
         env={"TASK": "other", "TOOLS_ENABLED": "false", "LOG": "1"},

@@ -10,7 +10,7 @@ from hookline.errors import FileError
 from hookline.sympozium.check import doubts, doubts_of_file, not_here
 from hookline.sympozium.read import is_sympozium, parse, read
 from hookline.sympozium.resolve import declaration, run_of
-from hookline.sympozium.types import HookSpec, Lifecycle, Model, Rule, SecretRef, TaskSpec
+from hookline.sympozium.types import ContainerHook, Lifecycle, ModelSpec, RbacRule, SecretRef, TaskSpec
 
 SEED = Path(__file__).parents[1] / "fixtures" / "sympozium"
 
@@ -76,7 +76,7 @@ def test_all_five_examples_of_the_seed_load_as_they_are():
     assert len(found) == 5
     assert [each.problems for each in found.values()] == [()] * 5
     oncall = found["oncall-agent"].instances[0]
-    assert (oncall.name, oncall.model) == ("oncall-agent", Model(model="gpt-4o"))
+    assert (oncall.name, oncall.model) == ("oncall-agent", ModelSpec(model="gpt-4o"))
     fetch = oncall.lifecycle.pre_run[0]
     assert (fetch.name, fetch.image, fetch.command[:2]) == (
         "fetch-incidents",
@@ -87,7 +87,7 @@ def test_all_five_examples_of_the_seed_load_as_they_are():
     assert fetch.env == {"PD_TOKEN": "your-pagerduty-token"}
     rbac = found["rbac"].runs[0].lifecycle
     assert rbac.rbac == (
-        Rule(api_groups=("",), resources=("configmaps",), verbs=("get", "list", "create", "delete")),
+        RbacRule(api_groups=("",), resources=("configmaps",), verbs=("get", "list", "create", "delete")),
     )
     assert [each.name for each in (*rbac.pre_run, *rbac.post_run)] == ["create-context", "cleanup-context"]
     upload = found["upload-report"].runs[0].lifecycle
@@ -118,7 +118,7 @@ def test_every_field_is_read():
     run = found.runs[0]
     assert (run.name, run.namespace, run.instance, run.agent_id) == ("nightly", "ops", "alice", "primary")
     assert (run.session_key, run.task, run.system_prompt) == ("s-1", "look around", "be brief")
-    assert run.model == Model(
+    assert run.model == ModelSpec(
         provider="anthropic",
         model="claude-x",
         auth_secret="key",
@@ -133,7 +133,7 @@ def test_every_field_is_read():
     lifecycle = run.lifecycle
     assert lifecycle.gate_default == "allow"
     assert lifecycle.pre_run == (
-        HookSpec(
+        ContainerHook(
             name="fetch",
             image="busybox:1.36",
             pull_policy="Always",
@@ -358,7 +358,9 @@ def test_an_ensemble_of_today_says_the_same_in_new_words():
     found = parse(PACK, "p.yaml")
     assert found.problems == ()
     run = run_of(found, persona="a", task="t")
-    assert run.model == Model(provider="openai", model="m", base_url="http://localhost:9", auth_secret="key")
+    assert run.model == ModelSpec(
+        provider="openai", model="m", base_url="http://localhost:9", auth_secret="key"
+    )
     with pytest.raises(FileError, match="several personas are in it: a, b, c; give --persona NAME"):
         run_of(found, task="t")
     with pytest.raises(FileError, match="'c' is among excludePersonas"):
@@ -459,12 +461,14 @@ def test_a_secret_written_into_the_file_is_told():
     ],
 )
 def test_what_a_preRun_command_would_not_do_as_it_looks_is_told(command, count):
-    one = HookSpec(name="a", image="b", command=tuple(command))
+    one = ContainerHook(name="a", image="b", command=tuple(command))
     assert len(doubts(Lifecycle(pre_run=(one,))).problems) == count
 
 
 def test_postRun_hooks_have_the_result_to_ask_for():
-    one = HookSpec(name="a", image="b", command=("sh", "-c"), args=("echo $AGENT_RESULT $AGENT_EXIT_CODE",))
+    one = ContainerHook(
+        name="a", image="b", command=("sh", "-c"), args=("echo $AGENT_RESULT $AGENT_EXIT_CODE",)
+    )
     assert doubts(Lifecycle(post_run=(one,))).problems == ()
 
 

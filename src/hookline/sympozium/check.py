@@ -10,7 +10,7 @@ from hookline.errors import FileError
 from hookline.secret_names import secret_words
 from hookline.sympozium.environment import script_at
 from hookline.sympozium.lifecycle import RESERVED
-from hookline.sympozium.types import HookSpec, Lifecycle, Manifests, RunSpec
+from hookline.sympozium.types import ContainerHook, Lifecycle, RunManifests, RunSpec
 from hookline.table import Location
 
 _ALWAYS_THERE = frozenset(
@@ -96,7 +96,7 @@ def doubts(lifecycle: Lifecycle, known: Collection[str] = ()) -> Doubts:
     return Doubts(tuple(problems), tuple(notes))
 
 
-def doubts_of_file(manifests: Manifests, known: Collection[str] = ()) -> Doubts:
+def doubts_of_file(manifests: RunManifests, known: Collection[str] = ()) -> Doubts:
     """The same for every lifecycle in a file."""
     members = [member.instance for pack in manifests.packs for member in pack.members]
     found = [doubts(each.hooks, {*known, *each.env}) for each in manifests.runs]
@@ -130,7 +130,7 @@ def not_here(run: RunSpec) -> tuple[str, ...]:
     return tuple(told)
 
 
-def not_here_of_file(manifests: Manifests) -> tuple[str, ...]:
+def not_here_of_file(manifests: RunManifests) -> tuple[str, ...]:
     """The same for every run in a file, and for the instances that runs are made of."""
     members = [member.instance for pack in manifests.packs for member in pack.members]
     told = [note for each in manifests.runs for note in not_here(each)]
@@ -143,7 +143,7 @@ def _of_cluster(keys: Mapping[str, Location]) -> Iterator[str]:
         yield _said(place, _HERE.get(key, "is not used on one machine: it is a matter of pods"))
 
 
-def _of_command(hook: HookSpec, names: frozenset[str]) -> Iterator[FileError]:
+def _of_command(hook: ContainerHook, names: frozenset[str]) -> Iterator[FileError]:
     argv = (*hook.command, *hook.args)
     places = hook.places or (hook.place,) * len(argv)
     script = script_at(argv)
@@ -218,7 +218,7 @@ def _without_shell(text: str, place: Location, names: frozenset[str]) -> Iterato
             )
 
 
-def _literal_secrets(hook: HookSpec) -> Iterator[str]:
+def _literal_secrets(hook: ContainerHook) -> Iterator[str]:
     for name, value in hook.env.items():
         if isinstance(value, str) and value and secret_words(name):
             place = hook.env_places.get(name, hook.place)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from hookline.sympozium.lifecycle import RESERVED
-from hookline.sympozium.types import HookSpec, Model, RunSpec, SecretRef, TaskSpec, Value
+from hookline.sympozium.types import ContainerHook, ModelSpec, RunSpec, SecretRef, TaskSpec, Value
 
 MOST_RESULT = 32 * 1024
 """Bytes of an answer that a postRun hook is given."""
@@ -56,12 +56,12 @@ class Environment:
         return found
 
 
-def before_run(run: RunSpec, hook: HookSpec) -> Environment:
+def before_run(run: RunSpec, hook: ContainerHook) -> Environment:
     """The variables of a preRun hook."""
     return Environment(fixed=_identity(run), given=_given(run, hook))
 
 
-def after_run(run: RunSpec, hook: HookSpec, *, exit_code: int, result: str) -> Environment:
+def after_run(run: RunSpec, hook: ContainerHook, *, exit_code: int, result: str) -> Environment:
     """The variables of a postRun hook: those before, and how the agent ended."""
     fixed = {
         **_identity(run),
@@ -80,7 +80,7 @@ def for_agent(run: RunSpec) -> Environment:
         "SESSION_KEY": run.session_key,
         **({"TASK": run.task} if isinstance(run.task, str) else {}),
     }
-    model = run.model or Model()
+    model = run.model or ModelSpec()
     defaults: dict[str, str] = {
         "ENSEMBLE_NAME": run.ensemble,
         "SYSTEM_PROMPT": run.system_prompt,
@@ -134,7 +134,7 @@ def expanded(text: str, known: Mapping[str, str]) -> str:
     return _REFERENCE.sub(found, text)
 
 
-def command_of(hook: HookSpec, env: Environment, known: Mapping[str, str]) -> tuple[str, ...]:
+def command_of(hook: ContainerHook, env: Environment, known: Mapping[str, str]) -> tuple[str, ...]:
     """`command` and `args` as they are run, where `known` are the variables of `env`.
 
     What the model wrote never becomes part of a shell's script: there it stays a variable, for the shell to fill in.
@@ -147,7 +147,7 @@ def command_of(hook: HookSpec, env: Environment, known: Mapping[str, str]) -> tu
     )
 
 
-def unread(hook: HookSpec, env: Environment) -> tuple[str, ...]:
+def unread(hook: ContainerHook, env: Environment) -> tuple[str, ...]:
     """`command` and `args` for somebody who reads `$(NAME)` by themselves, with the same guard as in `command_of`."""
     argv = (*hook.command, *hook.args)
     script, kept = script_at(argv), _of_the_model(env)
@@ -190,6 +190,6 @@ def _identity(run: RunSpec) -> dict[str, str]:
     return {"AGENT_RUN_ID": run.name, "INSTANCE_NAME": run.instance, "AGENT_NAMESPACE": run.namespace}
 
 
-def _given(run: RunSpec, hook: HookSpec) -> dict[str, Value]:
+def _given(run: RunSpec, hook: ContainerHook) -> dict[str, Value]:
     both: dict[str, Value] = {**dict(sorted(run.env.items())), **hook.env}
     return {name: value for name, value in both.items() if name not in RESERVED}

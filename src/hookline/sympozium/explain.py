@@ -10,11 +10,11 @@ from hookline.runners.places import PLACES, known_place
 from hookline.source import text_of
 from hookline.sympozium.check import doubts, doubts_of_file, not_here, not_here_of_file
 from hookline.sympozium.read import parse
-from hookline.sympozium.request import Asked, spec_of
+from hookline.sympozium.request import RunRequest, spec_of
 from hookline.sympozium.resolve import declaration
 from hookline.sympozium.run.folders import TMP_SIZE
 from hookline.sympozium.run.quota import IPC_SIZE, WORKSPACE_SIZE, shown
-from hookline.sympozium.types import HookSpec, RunSpec
+from hookline.sympozium.types import ContainerHook, RunSpec
 from hookline.terminal import Explained, ExplainedHook, Problems
 
 _LITERAL = {"/workspace": "WORKSPACE", "/ipc": "IPC_DIR"}
@@ -42,7 +42,7 @@ def explain_agentrun(options: ExplainOptions) -> Explained:
         from hookline.sympozium.cluster.runs import explain_there
 
         return explain_there(options)
-    asked = Asked(
+    asked = RunRequest(
         file=file,
         text=text_of(file),
         task="-",
@@ -73,7 +73,7 @@ def explain_agentrun(options: ExplainOptions) -> Explained:
     return Explained(head=head, hooks=hooks, notes=notes, value=value)
 
 
-def notes_before(spec: RunSpec, asked: Asked, where: Capabilities) -> list[str]:
+def notes_before(spec: RunSpec, asked: RunRequest, where: Capabilities) -> list[str]:
     """What should be known before it runs there, each once."""
     known = {*spec.env, *asked.env, *_TOLD}
     found = [str(each) for each in doubts(spec.hooks, known).problems]
@@ -91,7 +91,7 @@ def notes_before(spec: RunSpec, asked: Asked, where: Capabilities) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _literal(hook: HookSpec, where: Capabilities) -> Iterator[str]:
+def _literal(hook: ContainerHook, where: Capabilities) -> Iterator[str]:
     """Where there is no file system of its own, a path that is written out leads elsewhere."""
     if where.hides_files:
         return

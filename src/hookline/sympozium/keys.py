@@ -7,7 +7,7 @@ from typing import Any
 
 from hookline.source import Wrong
 from hookline.sympozium.lifecycle import IN_LIFECYCLE, label, limit, may_be_set
-from hookline.sympozium.types import Model, Sandbox, TaskSpec
+from hookline.sympozium.types import ModelSpec, Sandbox, TaskSpec
 from hookline.table import (
     UNSET,
     InList,
@@ -63,18 +63,18 @@ def _task(node: Node) -> str | TaskSpec:
     raise Wrong(f"is {node.value!r}; a task is a text, or a mapping with mode, tool and parameters")
 
 
-def _model(node: Node) -> Model:
+def _model(node: Node) -> ModelSpec:
     """A model as an object, or as its bare name."""
     if isinstance(node.value, str):
         if not node.value.strip():
             raise Wrong(f"is {node.value!r}; it names the model")
-        return Model(model=node.value)
+        return ModelSpec(model=node.value)
     return InMapping(_MODEL, _made_model)(node)
 
 
-def _made_model(node: Node, values: dict[str, Any]) -> Model:
+def _made_model(node: Node, values: dict[str, Any]) -> ModelSpec:
     needed = "" if values.get("ref") else "it names the provider's model"
-    return Model(**values, model=node.get("model", text, needed=needed))
+    return ModelSpec(**values, model=node.get("model", text, needed=needed))
 
 
 def _names(key: str) -> InList:

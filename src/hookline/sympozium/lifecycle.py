@@ -8,7 +8,7 @@ from typing import Any
 
 from hookline.kube.kinds import LABEL, LONGEST_NAME
 from hookline.source import Wrong
-from hookline.sympozium.types import HookSpec, Lifecycle, Rule, SecretRef, Value
+from hookline.sympozium.types import ContainerHook, Lifecycle, RbacRule, SecretRef, Value
 from hookline.table import (
     UNSET,
     InList,
@@ -88,15 +88,15 @@ def _not_of_a_hook(node: Node) -> Any:
     return UNSET
 
 
-class _Hooks(InList):
+class _HookList(InList):
     """The hooks of a list, each with a name of its own."""
 
     def __init__(self, stage: str) -> None:
         super().__init__(_hook_table(stage), self._hook, "- name: ...")
         self._stage = stage
 
-    def __call__(self, node: Node) -> tuple[HookSpec, ...]:
-        found: dict[str, HookSpec] = {}
+    def __call__(self, node: Node) -> tuple[ContainerHook, ...]:
+        found: dict[str, ContainerHook] = {}
         for each, hook in super().__call__(node):
             if hook.name in found:
                 first = found[hook.name].place.line
@@ -106,7 +106,7 @@ class _Hooks(InList):
                 found[hook.name] = hook
         return tuple(found.values())
 
-    def _hook(self, node: Node, values: dict[str, Any]) -> tuple[Node, HookSpec] | None:
+    def _hook(self, node: Node, values: dict[str, Any]) -> tuple[Node, ContainerHook] | None:
         if values.get("gate") and self._stage == "preRun":
             name = node.of_mapping.get("name")
             node.wrong(
@@ -122,7 +122,7 @@ class _Hooks(InList):
             for key in ("command", "args")
             for index in range(len(values.get(key, ())))
         )
-        hook = HookSpec(**values, env=env, place=node.location(), places=places, env_places=env_places)
+        hook = ContainerHook(**values, env=env, place=node.location(), places=places, env_places=env_places)
         return node, hook
 
 
@@ -165,8 +165,8 @@ def _secret_ref(node: Node, values: dict[str, Any]) -> SecretRef:
     return SecretRef(**values, place=node.location()) if {"name", "key"} <= values.keys() else UNSET
 
 
-def _rule(_: Node, values: dict[str, Any]) -> Rule | None:
-    return Rule(**values) if len(values) == 3 else None
+def _rule(_: Node, values: dict[str, Any]) -> RbacRule | None:
+    return RbacRule(**values) if len(values) == 3 else None
 
 
 def _lifecycle(node: Node, values: dict[str, Any]) -> Lifecycle:
@@ -248,8 +248,8 @@ def _hook_table(stage: str) -> Table:
 
 LIFECYCLE = Table(
     {
-        "preRun": Key(_Hooks("preRun"), field="pre_run"),
-        "postRun": Key(_Hooks("postRun"), field="post_run"),
+        "preRun": Key(_HookList("preRun"), field="pre_run"),
+        "postRun": Key(_HookList("postRun"), field="post_run"),
         "rbac": Key(InList(_RULE, _rule, '- apiGroups: [""]')),
         "gateDefault": Key(word(*GATE_DEFAULTS), field="gate_default"),
     },

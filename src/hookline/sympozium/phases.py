@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, cast
 
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
-from hookline.sympozium.types import HookSpec, Lifecycle
+from hookline.sympozium.types import ContainerHook, Lifecycle
 from hookline.times import utc_text
 
 NO_VERDICT = "Response blocked: gate hook did not return a verdict"
@@ -67,7 +67,7 @@ class AgentSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class GateVerdict:
     """What a gate hook or a person said of an answer. With a `digest` it holds for that answer only."""
 
     action: str
@@ -90,10 +90,10 @@ class Seen:
     post_run: tuple[ContainerState, ...] = ()
     stopped: str = ""
     skip: str | None = None
-    verdict: Verdict | None = None
+    verdict: GateVerdict | None = None
 
 
-class Start(NamedTuple):
+class DueStart(NamedTuple):
     """What to start: the agent, or the hook at that position in its list of the file."""
 
     stage: Stage
@@ -118,7 +118,7 @@ def phase(lifecycle: Lifecycle, seen: Seen) -> Phase:
     return outcome
 
 
-def due(lifecycle: Lifecycle, seen: Seen) -> Start | None:
+def due(lifecycle: Lifecycle, seen: Seen) -> DueStart | None:
     """What to start now; None where something still runs, or nothing is left."""
     before, after = _pre_run(lifecycle, seen), _post_run(lifecycle, seen)
     if any(each.state is ContainerPhase.RUNNING for each in (*before, seen.agent, *after)):
@@ -126,11 +126,11 @@ def due(lifecycle: Lifecycle, seen: Seen) -> Start | None:
     outcome = _outcome(lifecycle, seen)
     if outcome is None:
         waiting = _first(ContainerPhase.WAITING, before, range(len(before)))
-        return Start(Stage.AGENT) if waiting is None else Start(Stage.PRE_RUN, waiting)
+        return DueStart(Stage.AGENT) if waiting is None else DueStart(Stage.PRE_RUN, waiting)
     if outcome is Phase.SKIPPED:
         return None
     waiting = _first(ContainerPhase.WAITING, after, lifecycle.post_order)
-    return None if waiting is None else Start(Stage.POST_RUN, waiting)
+    return None if waiting is None else DueStart(Stage.POST_RUN, waiting)
 
 
 def error(lifecycle: Lifecycle, seen: Seen) -> str:
@@ -152,7 +152,7 @@ def exit_code(lifecycle: Lifecycle, seen: Seen) -> int:
     return seen.agent.exit_code or 1
 
 
-def result_for_hooks(lifecycle: Lifecycle, seen: Seen, hook: HookSpec) -> str:
+def result_for_hooks(lifecycle: Lifecycle, seen: Seen, hook: ContainerHook) -> str:
     """What a postRun hook is told: the gate the answer itself, the others what the gate let out of it.
 
     Of a run that failed it is the answer if there is one, else why.
@@ -181,7 +181,7 @@ def conditions(lifecycle: Lifecycle, seen: Seen) -> tuple[dict[str, Any], ...]:
     )
 
 
-def verdict(text: str) -> Verdict | None:
+def verdict(text: str) -> GateVerdict | None:
     """The annotation of a gate hook. What is no JSON of that form, or has another action, is no verdict."""
     try:
         given: Any = json.loads(text)
@@ -192,10 +192,10 @@ def verdict(text: str) -> Verdict | None:
     if not isinstance(action, str) or action not in _VERDICTS or not isinstance(response, str | None):
         return None
     reason, by, bound = (str(found.get(key) or "") for key in ("reason", "by", "digest"))
-    return Verdict(action=action, response=response, reason=reason, by=by, digest=bound)
+    return GateVerdict(action=action, response=response, reason=reason, by=by, digest=bound)
 
 
-def gate(said: Verdict | None, *, ended_ok: bool, default: str, original: str) -> Gated:
+def gate(said: GateVerdict | None, *, ended_ok: bool, default: str, original: str) -> Gated:
     """What becomes of an answer. A verdict on another answer than this one is none."""
     if said is not None and said.digest and said.digest != digest(original):
         said = None
@@ -336,18 +336,18 @@ def _first(state: ContainerPhase, hooks: tuple[ContainerState, ...], order: Iter
     return next((index for index in order if hooks[index].state is state), None)
 
 
-def _failed(hooks: tuple[HookSpec, ...], seen: tuple[ContainerState, ...]) -> list[str]:
+def _failed(hooks: tuple[ContainerHook, ...], seen: tuple[ContainerState, ...]) -> list[str]:
     return [
         f"{hook.name!r} {_why(hook, each)}" for hook, each in zip(hooks, seen, strict=True) if each.failed
     ]
 
 
-def _why(hook: HookSpec, seen: ContainerState) -> str:
+def _why(hook: ContainerHook, seen: ContainerState) -> str:
     text = _ENDED[seen.reason].format(code=seen.exit_code, limit=hook.timeout)
     return f"failed: {text}{f' ({seen.detail})' if seen.detail else ''}"
 
 
-def _told(stage: Stage, hook: HookSpec, seen: ContainerState) -> dict[str, Any]:
+def _told(stage: Stage, hook: ContainerHook, seen: ContainerState) -> dict[str, Any]:
     told: dict[str, Any] = {
         "name": hook.name,
         "stage": str(stage),

@@ -20,14 +20,14 @@ from hookline.sympozium.run.agent import SCRIPTED, AgentChoice, with_model
 from hookline.sympozium.run.folders import Folder, FolderError
 from hookline.sympozium.run.quota import WORKSPACE_SIZE
 from hookline.sympozium.secret_refs import Secrets, read_secrets, variable
-from hookline.sympozium.types import Manifests, RunSpec
+from hookline.sympozium.types import RunManifests, RunSpec
 
 _MANIFEST = "manifest.yaml"
 _NOTES = "run.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RunRequest:
     """What a user asked for, as it is kept beside a run: plain, and enough to make the run of it again.
 
     Secrets are a file's name here, never values.
@@ -60,7 +60,7 @@ class Asked:
         return Secrets(known=known, environ=environ, file=self.secrets)
 
 
-def spec_of(asked: Asked) -> RunSpec:
+def spec_of(asked: RunRequest) -> RunSpec:
     """The run that was asked for. A file with a mistake in it is not run: what is missing may be a guard."""
     manifests = _read(asked.text, asked.file)
     if manifests.problems:
@@ -76,7 +76,7 @@ def spec_of(asked: Asked) -> RunSpec:
     return with_model(found, asked.model)
 
 
-def secret_values(asked: Asked, spec: RunSpec, environ: Mapping[str, str]) -> list[str]:
+def secret_values(asked: RunRequest, spec: RunSpec, environ: Mapping[str, str]) -> list[str]:
     """What must not be on any record: the known secrets, and those that stand in the manifest itself."""
     hooks = (*spec.hooks.pre_run, *spec.hooks.post_run)
     written = secrets_in(spec.env, *(hook.env for hook in hooks))
@@ -86,12 +86,12 @@ def secret_values(asked: Asked, spec: RunSpec, environ: Mapping[str, str]) -> li
 
 
 @lru_cache(maxsize=16)
-def _read(text: str, file: str) -> Manifests:
+def _read(text: str, file: str) -> RunManifests:
     """Asked for more than once in a run, and reading takes as long as starting a process."""
     return parse(text, file)
 
 
-def check(asked: Asked, spec: RunSpec, environ: Mapping[str, str], agent_runner: Runner) -> None:
+def check(asked: RunRequest, spec: RunSpec, environ: Mapping[str, str], agent_runner: Runner) -> None:
     """What would go wrong for certain is told before anything is begun."""
     secrets = asked.known_secrets(environ)
     for hook in (*spec.hooks.pre_run, *spec.hooks.post_run):
@@ -106,7 +106,7 @@ def check(asked: Asked, spec: RunSpec, environ: Mapping[str, str], agent_runner:
         _check_model(asked, spec, agent_runner.capabilities)
 
 
-def _check_model(asked: Asked, spec: RunSpec, where: Capabilities) -> None:
+def _check_model(asked: RunRequest, spec: RunSpec, where: Capabilities) -> None:
     model = spec.model
     if model is None or not model.model:
         told = f"; {model.ref!r} is a Model of a cluster" if model and model.ref else ""
@@ -123,14 +123,14 @@ def _check_model(asked: Asked, spec: RunSpec, where: Capabilities) -> None:
         )
 
 
-def kept_with(folder: Folder, asked: Asked) -> None:
+def kept_with(folder: Folder, asked: RunRequest) -> None:
     """Put it beside the run."""
     kept = {each.name: getattr(asked, each.name) for each in fields(asked) if each.name != "text"}
     folder.write_text(_MANIFEST, asked.text)
     folder.write(_NOTES, plain(kept))
 
 
-def asked_again(folder: Folder) -> Asked:
+def asked_again(folder: Folder) -> RunRequest:
     """What was asked for when the run of a folder was begun."""
     found = folder.read(_NOTES)
     if not isinstance(found, dict):
@@ -144,4 +144,4 @@ def asked_again(folder: Folder) -> Asked:
         "agent_command": tuple(notes["agent_command"]),
         "mounts": tuple(Mount(**each) for each in notes["mounts"]),
     }
-    return Asked(**given)
+    return RunRequest(**given)

@@ -13,7 +13,7 @@ from hookline.errors import FileError, UsageError
 from hookline.kube.kinds import LABEL, LONGEST_NAME
 from hookline.sympozium.keys import NO_TASK
 from hookline.sympozium.phases import Stage
-from hookline.sympozium.types import HookSpec, Instance, Manifests, Member, Pack, RunSpec, SecretRef
+from hookline.sympozium.types import ContainerHook, Instance, Pack, Persona, RunManifests, RunSpec, SecretRef
 from hookline.table import meant
 
 FORMAT = "sympozium"
@@ -24,7 +24,7 @@ _ON_ERROR = {Stage.PRE_RUN: OnError.FAIL, Stage.POST_RUN: OnError.CONTINUE}
 
 
 def run_of(
-    manifests: Manifests,
+    manifests: RunManifests,
     *,
     task: str = "",
     persona: str = "",
@@ -92,7 +92,7 @@ def declaration(run: RunSpec) -> Declaration:
     )
 
 
-def _declared(stage: Stage, hook: HookSpec, gate_default: str) -> HookDeclaration:
+def _declared(stage: Stage, hook: ContainerHook, gate_default: str) -> HookDeclaration:
     params: dict[str, Any] = {
         "dialect": FORMAT,
         "stage": str(stage),
@@ -119,7 +119,7 @@ def _shown(value: str | SecretRef) -> Any:
     return {"secretKeyRef": {"name": value.name, "key": value.key, "optional": value.optional}}
 
 
-def _completed(manifests: Manifests, run: RunSpec) -> RunSpec:
+def _completed(manifests: RunManifests, run: RunSpec) -> RunSpec:
     """A run with what it lacks of its instance, where that is in the same file; a lifecycle is taken whole or not."""
     instance = _instance_named(manifests, run) if run.instance else None
     if instance is None:
@@ -140,7 +140,7 @@ def _completed(manifests: Manifests, run: RunSpec) -> RunSpec:
     )
 
 
-def _instance_named(manifests: Manifests, run: RunSpec) -> Instance | None:
+def _instance_named(manifests: RunManifests, run: RunSpec) -> Instance | None:
     members = [
         each.instance
         for pack in manifests.packs
@@ -177,9 +177,9 @@ def _started(instance: Instance) -> RunSpec:
     )
 
 
-def _persona(manifests: Manifests, wanted: str) -> Instance:
+def _persona(manifests: RunManifests, wanted: str) -> Instance:
     """The persona of that name, or the only one; it must be switched on."""
-    all_of: list[tuple[Pack, Member]] = [(pack, each) for pack in manifests.packs for each in pack.members]
+    all_of: list[tuple[Pack, Persona]] = [(pack, each) for pack in manifests.packs for each in pack.members]
     names = [member.name for _, member in all_of]
     if not all_of:
         raise manifests.problems[0] if manifests.problems else _nothing(manifests, wanted)
@@ -200,13 +200,13 @@ def _persona(manifests: Manifests, wanted: str) -> Instance:
     return member.instance
 
 
-def _nothing(manifests: Manifests, wanted: str) -> FileError:
+def _nothing(manifests: RunManifests, wanted: str) -> FileError:
     if wanted:
         return FileError(f"there is no pack in it, so no persona {wanted!r}", file=manifests.file)
     return FileError("there is no AgentRun, Agent or Ensemble in it", file=manifests.file)
 
 
-def _only(manifests: Manifests, found: list[T], what: str) -> T:
+def _only(manifests: RunManifests, found: list[T], what: str) -> T:
     if len(found) > 1:
         names = ", ".join(each.name for each in found)
         raise FileError(

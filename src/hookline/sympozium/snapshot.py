@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
-from hookline.sympozium.phases import AgentSeen, Seen, Verdict
+from hookline.sympozium.phases import AgentSeen, GateVerdict, Seen
 
 
 def kept(seen: Seen) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def seen_again(known: Mapping[str, Any]) -> Seen:
         post_run=tuple(ContainerState(**_read(each)) for each in known["post_run"]),
         stopped=known["stopped"],
         skip=known["skip"],
-        verdict=Verdict(**said) if said else None,
+        verdict=GateVerdict(**said) if said else None,
     )
 
 
@@ -32,7 +32,7 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, tuple):
         return [_plain(each) for each in cast("tuple[Any, ...]", value)]
-    if isinstance(value, Seen | ContainerState | AgentSeen | Verdict):
+    if isinstance(value, Seen | ContainerState | AgentSeen | GateVerdict):
         return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
     return dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else value
 

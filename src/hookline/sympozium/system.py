@@ -9,7 +9,7 @@ from hookline.engine.hook import Hook
 from hookline.errors import FileError
 from hookline.options import AGENTRUN, CheckOptions, ExplainOptions, RunOptions, ServeOptions, TryOptions
 from hookline.source import SUFFIXES, text_of
-from hookline.sympozium.types import Manifests
+from hookline.sympozium.types import RunManifests
 from hookline.terminal import Explained, Problems
 
 NAME = AGENTRUN
@@ -31,7 +31,7 @@ def matches(target: str) -> bool:
     return is_sympozium(text, file)
 
 
-def load(target: str) -> Manifests:
+def load(target: str) -> RunManifests:
     from hookline.sympozium.read import parse
 
     return parse(text_of(target), target)

@@ -30,7 +30,7 @@ Value = str | SecretRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HookSpec:
+class ContainerHook:
     """One container of `preRun` or `postRun`. `places` are those of `command` and `args`, one for each text."""
 
     name: str
@@ -47,7 +47,7 @@ class HookSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class RbacRule:
     """What hooks may do with objects of the cluster."""
 
     api_groups: tuple[str, ...]
@@ -59,9 +59,9 @@ class Rule:
 class Lifecycle:
     """The containers around a run, in the order of the file."""
 
-    pre_run: tuple[HookSpec, ...] = ()
-    post_run: tuple[HookSpec, ...] = ()
-    rbac: tuple[Rule, ...] = ()
+    pre_run: tuple[ContainerHook, ...] = ()
+    post_run: tuple[ContainerHook, ...] = ()
+    rbac: tuple[RbacRule, ...] = ()
     gate_default: str = "block"
     place: Location = field(default=Location(""), compare=False)
 
@@ -77,7 +77,7 @@ class Lifecycle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class ModelSpec:
     """Which model is asked. `ref` names a Model of the cluster instead."""
 
     provider: str = ""
@@ -121,7 +121,7 @@ class RunSpec:
     ensemble: str = ""
     agent_id: str = "default"
     session_key: str = ""
-    model: Model | None = None
+    model: ModelSpec | None = None
     task: str | TaskSpec | None = None
     system_prompt: str = ""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -154,7 +154,7 @@ class Instance:
     name: str
     namespace: str = "default"
     ensemble: str = ""
-    model: Model | None = None
+    model: ModelSpec | None = None
     system_prompt: str = ""
     lifecycle: Lifecycle | None = None
     timeout: float | None = None
@@ -168,7 +168,7 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Persona:
     """A persona: its name in the pack, and the instance that it becomes, `<pack>-<persona>`."""
 
     name: str
@@ -184,11 +184,11 @@ class Pack:
     namespace: str = "default"
     kind: str = "Ensemble"
     enabled: bool = True
-    members: tuple[Member, ...] = ()
+    members: tuple[Persona, ...] = ()
     place: Location = field(default=Location(""), compare=False)
 
 
-class Manifests(NamedTuple):
+class RunManifests(NamedTuple):
     """What a file holds. `secrets` are those that are written in it, by name."""
 
     runs: tuple[RunSpec, ...] = ()

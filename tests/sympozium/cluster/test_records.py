@@ -39,9 +39,9 @@ from hookline.sympozium.cluster.controller import AgentRunController
 from hookline.sympozium.cluster.follow import RunLedger as followed
 from hookline.sympozium.cluster.ledger import GONE, Ledger
 from hookline.sympozium.cluster.records import records_of, run_id_of
-from hookline.sympozium.request import Asked
+from hookline.sympozium.request import RunRequest
 from hookline.sympozium.run.folders import Home
-from hookline.sympozium.run.local import Site, recovered, run
+from hookline.sympozium.run.local import LocalSite, recovered, run
 from hookline.sympozium.types import GROUP
 from tests.kube.memory_cluster import Node, Object, Play, copied
 from tests.sympozium.cluster.scenes import SCENES, both, gate, scene, verdict
@@ -137,7 +137,7 @@ async def local_records(folder: Path, made: Scene, *, asks: bool) -> list[Record
     """Those of a run of the same manifest on this machine."""
     manifest, agent = here(made)
     journal, runner = MemoryJournal(), LocalRunner()
-    site = Site(
+    site = LocalSite(
         home=Home(folder / "agentruns"),
         runner_of=lambda _: runner,
         agent_runner=runner,
@@ -146,7 +146,7 @@ async def local_records(folder: Path, made: Scene, *, asks: bool) -> list[Record
         owner=owner(),
         environ={"PATH": os.environ["PATH"], "HOME": str(folder)},
     )
-    asked = Asked(file="run.yaml", text=manifest, on="local", agent_command=("sh", "-c", agent))
+    asked = RunRequest(file="run.yaml", text=manifest, on="local", agent_command=("sh", "-c", agent))
     try:
         done = await run(site, asked)
     finally:
@@ -339,7 +339,7 @@ async def test_no_start_on_this_machine_ends_a_run_that_is_on_a_cluster(tmp_path
         journal, runner = SqliteJournal(tmp_path / f"{number}.db"), LocalRunner()
         await Ledger(journal).take(state)
         before = journal.records(run_id_of(state))
-        site = Site(
+        site = LocalSite(
             home=Home(tmp_path / "agentruns"),
             runner_of=lambda _, runner=runner: runner,
             agent_runner=runner,

@@ -8,7 +8,7 @@ from hookline.kube.job_state import Stall, Workload
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium.cluster.state import Record, frozen_of, spec_of
 from hookline.sympozium.cluster.status import failed_status, notes_of, shown
-from hookline.sympozium.phases import AgentSeen, Seen, Verdict
+from hookline.sympozium.phases import AgentSeen, GateVerdict, Seen
 from tests.kube.memory_cluster import START
 from tests.sympozium.cluster.world import agent_run, hook
 
@@ -80,7 +80,7 @@ def test_an_answer_that_waits_at_a_gate_is_shown_by_its_digest_only() -> None:
     told = shown(spec, waiting)
     assert "result" not in told
     assert len(told["gateDigest"]) == 64
-    said = Verdict(action="reject", by="ada")
+    said = GateVerdict(action="reject", by="ada")
     through = replace(waiting, seen=Seen(agent=ANSWER, post_run=(GOOD,), verdict=said))
     told = shown(spec, through)
     assert (told["gateVerdict"], told["gateBy"], told["result"]) == (

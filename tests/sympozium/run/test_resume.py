@@ -13,7 +13,7 @@ from hookline.sympozium.phases import AgentSeen
 from hookline.sympozium.request import kept_with, spec_of
 from hookline.sympozium.resolve import declaration
 from hookline.sympozium.run.local import recovered
-from hookline.sympozium.run.state import Watch
+from hookline.sympozium.run.state import RunState
 from tests.sympozium.run.conftest import hook, lifecycle
 
 GONE = Owner("another boot", 1, "1")
@@ -34,7 +34,7 @@ async def left_behind(ground, seen, *, skip=None, begun=True, spec=SPEC):
     folder = ground.site.home.make("victim")
     kept_with(folder, asked)
     made = replace(spec_of(asked), name="victim")
-    Watch(folder, made.hooks, lambda _: None).change(**seen)
+    RunState(folder, made.hooks, lambda _: None).change(**seen)
     (folder.workspace / "file").touch()
     if skip is not None:
         (folder.ipc / "control/skip").write_text(skip)

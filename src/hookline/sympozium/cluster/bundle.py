@@ -20,11 +20,11 @@ from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL
 from hookline.sympozium.read import parse
 from hookline.sympozium.types import (
     GROUP,
-    HookSpec,
+    ContainerHook,
     Instance,
     Lifecycle,
-    Manifests,
-    Model,
+    ModelSpec,
+    RunManifests,
     RunSpec,
     Sandbox,
     SecretRef,
@@ -46,7 +46,7 @@ def manifest(run: RunSpec) -> Object:
         "agentRef": run.instance,
         "agentId": run.agent_id,
         "sessionKey": run.session_key,
-        "model": _model(run.model or Model()),
+        "model": _model(run.model or ModelSpec()),
         "task": _task(run.task),
         "systemPrompt": run.system_prompt,
         "env": dict(run.env),
@@ -92,7 +92,7 @@ def names_namespace(objects: list[Object]) -> bool:
     return any(within(each, "metadata").get("namespace") for each in objects if _is_ours(each))
 
 
-def source_of(objects: list[Object], manifests: Manifests, run: RunSpec) -> Object | None:
+def source_of(objects: list[Object], manifests: RunManifests, run: RunSpec) -> Object | None:
     """The object of the file that makes the run's agent: the agent itself, or the pack that it is a member of."""
     wanted = {run.instance: ("Agent", "SympoziumInstance")}
     for pack in manifests.packs:
@@ -106,7 +106,7 @@ def source_of(objects: list[Object], manifests: Manifests, run: RunSpec) -> Obje
     return None
 
 
-def instance_in(manifests: Manifests, name: str) -> Instance | None:
+def instance_in(manifests: RunManifests, name: str) -> Instance | None:
     """The agent of that name, also as a member of a pack."""
     members = (member.instance for pack in manifests.packs for member in pack.members)
     return next((each for each in (*manifests.instances, *members) if each.name == name), None)
@@ -181,7 +181,7 @@ def _asked(run: RunSpec) -> Iterator[str]:
     yield from run.image_pull_secrets
 
 
-def _with_secrets(hook: HookSpec, own: Mapping[str, str]) -> HookSpec:
+def _with_secrets(hook: ContainerHook, own: Mapping[str, str]) -> ContainerHook:
     def moved(value: Value) -> Value:
         return replace(value, name=own.get(value.name, value.name)) if isinstance(value, SecretRef) else value
 
@@ -196,7 +196,7 @@ def _is_ours(each: Mapping[str, Any]) -> bool:
     return each.get("apiVersion") == GROUP
 
 
-def _model(model: Model) -> Object:
+def _model(model: ModelSpec) -> Object:
     if not model.model and not model.ref:
         return {}  # the name of a provider alone is no model
     return _written(
@@ -242,7 +242,7 @@ def _lifecycle(lifecycle: Lifecycle | None) -> Object:
     )
 
 
-def _hook(hook: HookSpec) -> Object:
+def _hook(hook: ContainerHook) -> Object:
     return _written(
         {
             "name": hook.name,

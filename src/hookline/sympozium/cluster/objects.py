@@ -14,7 +14,7 @@ from hookline.kube.jobs import START_SECONDS, claim_spec
 from hookline.kube.pods import SAFE, SAFE_ROOT, USER, child, owner_reference, resources
 from hookline.sympozium.environment import Environment, after_run, before_run, for_agent, task_input, unread
 from hookline.sympozium.phases import Seen, exit_code, result_for_hooks
-from hookline.sympozium.types import GROUP, RUN_TIMEOUT, HookSpec, RunSpec
+from hookline.sympozium.types import GROUP, RUN_TIMEOUT, ContainerHook, RunSpec
 
 Object = dict[str, Any]
 
@@ -246,7 +246,7 @@ def _pod(
     }
 
 
-def _hook(run: RunSpec, hook: HookSpec, prefix: str, environment: Environment) -> Object:
+def _hook(run: RunSpec, hook: ContainerHook, prefix: str, environment: Environment) -> Object:
     argv, split = unread(hook, environment), len(hook.command)
     return {
         "name": f"{prefix}{hook.name}",

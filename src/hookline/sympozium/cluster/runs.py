@@ -27,7 +27,7 @@ from hookline.sympozium.cluster.ledger import Ledger
 from hookline.sympozium.cluster.records import records_of, run_id_of
 from hookline.sympozium.phases import Seen, verdict
 from hookline.sympozium.phases import digest as digest_of
-from hookline.sympozium.request import Asked, spec_of
+from hookline.sympozium.request import RunRequest, spec_of
 from hookline.sympozium.types import RunSpec
 from hookline.sympozium.view import lines_of_status
 from hookline.terminal import Explained, ExplainedHook, err, out, print_json, print_runs, show
@@ -93,7 +93,7 @@ def explain_there(options: ExplainOptions) -> Explained:
     """The objects of a cluster that a run comes to, and which containers run in which order."""
     file = options.file
     spec = spec_of(
-        Asked(
+        RunRequest(
             file=file,
             text=text_of(file),
             task="-",

@@ -10,7 +10,7 @@ from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium.cluster import objects
 from hookline.sympozium.cluster.state import Record
 from hookline.sympozium.phases import Phase, Stage, digest, error, gated, phase, status
-from hookline.sympozium.types import HookSpec, RunSpec
+from hookline.sympozium.types import ContainerHook, RunSpec
 from hookline.times import utc_text
 
 _ENDED = {
@@ -83,7 +83,10 @@ def _notes(spec: RunSpec, before: Record, after: Record) -> Iterator[Note]:
 
 
 def _hook_notes(
-    stage: Stage, hooks: Sequence[HookSpec], known: Sequence[ContainerState], seen: Sequence[ContainerState]
+    stage: Stage,
+    hooks: Sequence[ContainerHook],
+    known: Sequence[ContainerState],
+    seen: Sequence[ContainerState],
 ) -> Iterator[Note]:
     for index, (hook, now) in enumerate(zip(hooks, seen, strict=False)):
         was = known[index].state if index < len(known) else ContainerPhase.WAITING

@@ -18,7 +18,7 @@ from hookline.secret_names import secrets_in
 from hookline.sympozium.check import doubts
 from hookline.sympozium.cluster.follow import RunFollower
 from hookline.sympozium.read import parse
-from hookline.sympozium.request import Asked, secret_values
+from hookline.sympozium.request import RunRequest, secret_values
 from hookline.sympozium.types import RunSpec
 from hookline.terminal import err
 
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 
-def submit(asked: Asked, spec: RunSpec, target: Target, *, json: bool = False, quiet: bool = False) -> int:
+def submit(
+    asked: RunRequest, spec: RunSpec, target: Target, *, json: bool = False, quiet: bool = False
+) -> int:
     """Make an AgentRun of what was asked for, and follow it to its end."""
     secrets = secret_values(asked, spec, os.environ)
     mask = Mask([*secrets_in(os.environ), *secrets])
@@ -44,7 +46,9 @@ def submit(asked: Asked, spec: RunSpec, target: Target, *, json: bool = False, q
         return asyncio.run(main(journal))
 
 
-async def _submitted(cluster: Cluster, asked: Asked, spec: RunSpec, target: Target, *, quiet: bool) -> Object:
+async def _submitted(
+    cluster: Cluster, asked: RunRequest, spec: RunSpec, target: Target, *, quiet: bool
+) -> Object:
     """Put the run there, with the agent and the Secrets that its file brings."""
     from hookline.kube.kinds import AGENT_RUN, SECRET
     from hookline.sympozium.cluster import bundle as submitting
@@ -76,7 +80,7 @@ async def _submitted(cluster: Cluster, asked: Asked, spec: RunSpec, target: Targ
     return made
 
 
-async def _with_agent(cluster: Cluster, run: RunSpec, asked: Asked, *, quiet: bool) -> RunSpec:
+async def _with_agent(cluster: Cluster, run: RunSpec, asked: RunRequest, *, quiet: bool) -> RunSpec:
     """The run with an agent that is there, or without one: what it takes of the file's it has in itself."""
     from hookline.kube.kinds import AGENT, INSTANCE
     from hookline.sympozium.cluster import bundle as submitting

@@ -23,7 +23,7 @@ from hookline.sympozium.resolve import with_provider
 from hookline.sympozium.result import MOST_BYTES, Result, ended, from_output, parsed
 from hookline.sympozium.run.hooks import CANCELLED, WORKSPACE, Ground, reason_of
 from hookline.sympozium.run.quota import Held
-from hookline.sympozium.types import RUN_TIMEOUT, Model, RunSpec
+from hookline.sympozium.types import RUN_TIMEOUT, ModelSpec, RunSpec
 
 RESULT = "output/result.json"
 SCRIPTED = "scripted"
@@ -45,7 +45,7 @@ class AgentChoice:
 
 def with_model(spec: RunSpec, given: str = "") -> RunSpec:
     """The run with the model of the command line (provider/name), and with a provider where only a name is told."""
-    model = spec.model or Model()
+    model = spec.model or ModelSpec()
     if given:
         provider, _, name = given.partition("/")
         if not name:
@@ -103,14 +103,14 @@ def _order(
 
 def _own_mounts(spec: RunSpec) -> tuple[Mount, ...]:
     """What the built-in agent needs to see: this very Python, and a scripted model's script."""
-    model = spec.model or Model()
+    model = spec.model or ModelSpec()
     scripts = [model.model] if model.provider == SCRIPTED else []
     return (*python_mounts(), *(Mount(target=each, source=each, read_only=True) for each in scripts))
 
 
 def _keys(spec: RunSpec, environ: Mapping[str, str]) -> dict[str, str]:
     """The user's own key and address for the model's provider, and no others."""
-    provider = (spec.model or Model()).provider.lower()
+    provider = (spec.model or ModelSpec()).provider.lower()
     known = COMPATIBLE.get(provider)
     names = (known.key,) if known else _ANTHROPIC if provider == "anthropic" else ()
     wanted = (*names, f"{provider.upper()}_BASE_URL")

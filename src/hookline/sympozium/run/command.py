@@ -30,9 +30,9 @@ from hookline.source import text_of
 from hookline.sympozium.explain import notes_before
 from hookline.sympozium.phases import WITHHELD, Phase
 from hookline.sympozium.read import parse
-from hookline.sympozium.request import Asked, secret_values, spec_of
+from hookline.sympozium.request import RunRequest, secret_values, spec_of
 from hookline.sympozium.run.folders import Home
-from hookline.sympozium.run.local import Ran, Site, recovered, resumed, run
+from hookline.sympozium.run.local import LocalSite, Ran, recovered, resumed, run
 from hookline.sympozium.run.quota import WORKSPACE_SIZE, in_bytes
 from hookline.sympozium.types import RunSpec
 from hookline.terminal import (
@@ -66,7 +66,7 @@ def run_agentrun(options: RunOptions) -> int:
     if target is not None:
         refuse_given(options, _ONLY_HERE, f"not with --on {KUBERNETES}; it is for runs on this machine")
     size = options.workspace_size
-    asked = Asked(
+    asked = RunRequest(
         file=os.path.abspath(options.file),
         text=text_of(options.file),
         task=sys.stdin.read() if options.input == "-" else options.input,
@@ -135,7 +135,7 @@ def resume_agentrun(options: RunOptions) -> int:
         return interruptible(main)
 
 
-def _sound(asked: Asked, *, quiet: bool) -> RunSpec:
+def _sound(asked: RunRequest, *, quiet: bool) -> RunSpec:
     """The run, if it can be run. A hook that cannot work as it is written is run all the same: it will tell."""
     manifests = parse(asked.text, asked.file)
     for text in (*map(str, manifests.problems), *(() if quiet else manifests.notes)):
@@ -158,14 +158,14 @@ def _home() -> Home:
 @contextmanager
 def _site(
     on: str, secrets: Sequence[str], options: RunOptions, *, builtin: bool
-) -> Generator[tuple[Site, _Runners]]:
+) -> Generator[tuple[LocalSite, _Runners]]:
     mask = Mask([*secrets_in(os.environ), *secrets])
     watch = watcher(mask, json=options.json, quiet=options.quiet)
     with open_journal(secrets) as journal:
         runners = _Runners(on)
         # What was asked for when a run began is kept with it; to end it no more hooks are taken.
         files = () if options.resume else options.hooks
-        site = Site(
+        site = LocalSite(
             home=_home(),
             runner_of=runners.of,
             agent_runner=runners.for_agent(builtin=builtin),

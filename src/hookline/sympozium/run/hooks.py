@@ -18,8 +18,8 @@ from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.runners import Ending, Mount, Order, Runner
 from hookline.sympozium.environment import Environment, after_run, before_run, command_of
 from hookline.sympozium.phases import (
+    GateVerdict,
     Stage,
-    Verdict,
     digest,
     exit_code,
     gate_settled,
@@ -28,10 +28,10 @@ from hookline.sympozium.phases import (
 )
 from hookline.sympozium.result import NO_REASON
 from hookline.sympozium.run.folders import CONTROL, Folder
-from hookline.sympozium.run.quota import Held, Room
-from hookline.sympozium.run.state import Watch
+from hookline.sympozium.run.quota import Held, Quota
+from hookline.sympozium.run.state import RunState
 from hookline.sympozium.secret_refs import Secrets
-from hookline.sympozium.types import HookSpec, RunSpec
+from hookline.sympozium.types import ContainerHook, RunSpec
 from hookline.tasks import cancel_and_wait
 
 CANCELLED = "cancelled"
@@ -45,7 +45,7 @@ _TAIL = 2048
 _LIKE_HERE = ("PATH", "LANG", "LC_ALL", "TZ")
 _POINTS = {Stage.PRE_RUN: Point.RUN_START, Stage.POST_RUN: Point.RUN_END}
 
-Ask = Callable[[HookSpec, str], Awaitable[Verdict | None]]
+Ask = Callable[[ContainerHook, str], Awaitable[GateVerdict | None]]
 """Asks a person what becomes of an answer; None where nobody can be asked."""
 
 
@@ -55,8 +55,8 @@ class Ground:
 
     spec: RunSpec
     folder: Folder
-    room: Room
-    watch: Watch
+    room: Quota
+    watch: RunState
     runner_of: Callable[[str], Runner]
     secrets: Secrets = field(default_factory=Secrets)
     environ: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -96,9 +96,9 @@ def container_hooks(ground: Ground, ask: Ask) -> tuple[Hook, ...]:
         if not (index < len(seen.post_run) and seen.post_run[index].state is ContainerPhase.ENDED)
     ]
     return (
-        *(_hook(_Container(ground, stage, index, ask)) for stage, index in before),
+        *(_hook(_ContainerHandler(ground, stage, index, ask)) for stage, index in before),
         _skip(ground),
-        *(_hook(_Container(ground, stage, index, ask)) for stage, index in after),
+        *(_hook(_ContainerHandler(ground, stage, index, ask)) for stage, index in after),
     )
 
 
@@ -116,7 +116,7 @@ def reason_of(held: Held) -> tuple[Reason, str]:
     return Reason.EXITED, ""
 
 
-def _hook(container: _Container) -> Hook:
+def _hook(container: _ContainerHandler) -> Hook:
     spec = container.spec
     before = container.stage is Stage.PRE_RUN
     return Hook(
@@ -165,7 +165,7 @@ def _skip(ground: Ground) -> Hook:
     )
 
 
-class _Container:
+class _ContainerHandler:
     """One hook's container, started when the engine calls it."""
 
     def __init__(self, ground: Ground, stage: Stage, index: int, ask: Ask) -> None:
@@ -174,7 +174,9 @@ class _Container:
         self.index = index
         self.ask = ask
         lifecycle = ground.spec.hooks
-        self.spec: HookSpec = (lifecycle.pre_run if stage is Stage.PRE_RUN else lifecycle.post_run)[index]
+        self.spec: ContainerHook = (lifecycle.pre_run if stage is Stage.PRE_RUN else lifecycle.post_run)[
+            index
+        ]
 
     async def __call__(self, _ctx: WorkflowContext | None, context: HookContext, /) -> HookResult:
         ground, began = self.ground, datetime.now(UTC)
@@ -247,16 +249,16 @@ class _Container:
         finally:
             await cancel_and_wait(running, asking)
 
-    def _own_verdict(self) -> Verdict | None:
+    def _own_verdict(self) -> GateVerdict | None:
         found = self.ground.folder.left_in_ipc(VERDICT, _VERDICT_BYTES)
         said = verdict(found.decode("utf-8", "replace")) if found is not None else None
         return None if said is None else _by(said, f"hook {self.spec.name}")
 
-    def _take(self, said: Verdict | None) -> None:
+    def _take(self, said: GateVerdict | None) -> None:
         if said is None:
             return
         watch = self.ground.watch
-        bound = Verdict(
+        bound = GateVerdict(
             action=said.action,
             response=said.response,
             reason=said.reason,
@@ -321,5 +323,5 @@ def _since(began: datetime) -> float:
     return round((datetime.now(UTC) - began).total_seconds(), 3)
 
 
-def _by(said: Verdict, who: str) -> Verdict:
-    return Verdict(action=said.action, response=said.response, reason=said.reason, by=said.by or who)
+def _by(said: GateVerdict, who: str) -> GateVerdict:
+    return GateVerdict(action=said.action, response=said.response, reason=said.reason, by=said.by or who)

@@ -32,9 +32,9 @@ from hookline.engine.record import (
     Question,
     Record,
     RunRow,
+    Verdict,
     VerdictKind,
 )
-from hookline.engine.record import Verdict as Word
 from hookline.engine.result import HookAction, Outcome
 from hookline.engine.result import Reason as Said
 from hookline.errors import AgentFailed, HooklineError, RunEnded, RunTimedOut, Skipped, UsageError
@@ -44,16 +44,16 @@ from hookline.journal.recovery import LOST, claim_abandoned, format_of, lost_end
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.runners import Runner
 from hookline.sympozium.environment import task_input
-from hookline.sympozium.phases import AgentSeen, Phase, Seen, Verdict, phase
-from hookline.sympozium.request import Asked, asked_again, check, kept_with, secret_values, spec_of
+from hookline.sympozium.phases import AgentSeen, GateVerdict, Phase, Seen, phase
+from hookline.sympozium.request import RunRequest, asked_again, check, kept_with, secret_values, spec_of
 from hookline.sympozium.resolve import FORMAT, declaration
 from hookline.sympozium.run.agent import worked
 from hookline.sympozium.run.folders import Folder, FolderError, Home, apart
 from hookline.sympozium.run.hooks import CANCELLED, Ground, container_hooks, skip_marker
-from hookline.sympozium.run.quota import Room
+from hookline.sympozium.run.quota import Quota
 from hookline.sympozium.run.relay import VARIABLE, inner_points, relayed
-from hookline.sympozium.run.state import Watch, again
-from hookline.sympozium.types import RUN_TIMEOUT, HookSpec, RunSpec
+from hookline.sympozium.run.state import RunState, again
+from hookline.sympozium.types import RUN_TIMEOUT, ContainerHook, RunSpec
 
 AGAIN = f"{LOST}; its postRun hooks had begun, and what had not ended was run again"
 PHASE = "x.sympozium.phase"
@@ -63,7 +63,7 @@ _STATUS = {Phase.SUCCEEDED: Status.OK, Phase.SKIPPED: Status.SKIPPED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class LocalSite:
     """What all runs of one command share."""
 
     home: Home
@@ -89,7 +89,7 @@ class Ran:
     problem: str = ""
 
 
-async def run(site: Site, asked: Asked) -> Ran:
+async def run(site: LocalSite, asked: RunRequest) -> Ran:
     """Run it. However it ends, postRun has run by then unless it was skipped, and its folders are gone.
 
     A cancellation comes out as one, after postRun; everything else that goes wrong is in what is returned.
@@ -106,7 +106,7 @@ async def run(site: Site, asked: Asked) -> Ran:
     try:
         kept_with(folder, asked)
         folder.put("input/task.json", task_input(spec))
-        work = _Work(site, asked, spec, folder)
+        work = _LocalRun(site, asked, spec, folder)
     except BaseException:
         folder.remove()
         raise
@@ -117,7 +117,7 @@ async def run(site: Site, asked: Asked) -> Ran:
         folder.let_go()
 
 
-async def recovered(site: Site) -> list[Ran]:
+async def recovered(site: LocalSite) -> list[Ran]:
     """End every run on this machine that a killed process left, and remove what is left of ended ones."""
 
     def is_left(row: RunRow, records: Sequence[Record]) -> bool:
@@ -130,7 +130,7 @@ async def recovered(site: Site) -> list[Ran]:
     return [each for each in found if each is not None]
 
 
-async def resumed(site: Site, folder: Folder) -> Ran | None:
+async def resumed(site: LocalSite, folder: Folder) -> Ran | None:
     """End the run of a folder that nobody holds; None where it had ended, or never begun."""
     journal = site.recorder.journal
     rows = journal.unfinished() if journal is not None else []
@@ -148,22 +148,22 @@ async def resumed(site: Site, folder: Folder) -> Ran | None:
         folder.let_go()
         return Ran(run_id=folder.run_id, phase=Phase.FAILED, status={}, problem=str(exc))
     try:
-        return await _Work(site, asked, spec, folder, again(folder)).broken_off(journal)
+        return await _LocalRun(site, asked, spec, folder, again(folder)).broken_off(journal)
     finally:
         folder.let_go()
 
 
-def _taken_over(site: Site, journal: Journal, run_id: str, held_by: Owner) -> bool:
+def _taken_over(site: LocalSite, journal: Journal, run_id: str, held_by: Owner) -> bool:
     if site.owner is None or held_by == site.owner:
         return True
     return not alive(held_by) and journal.claim(run_id, held_by, site.owner)
 
 
-class _Work:
+class _LocalRun:
     """One run while it is at work."""
 
     def __init__(
-        self, site: Site, asked: Asked, spec: RunSpec, folder: Folder, seen: Seen | None = None
+        self, site: LocalSite, asked: RunRequest, spec: RunSpec, folder: Folder, seen: Seen | None = None
     ) -> None:
         self.site = site
         self.spec = spec
@@ -171,14 +171,14 @@ class _Work:
         self.folder = folder
         lifecycle = spec.hooks
         grace = sum(hook.timeout for hook in lifecycle.post_run) + _MORE_GRACE
-        self.watch = Watch(folder, lifecycle, self._tell, seen)
-        self.recorder = _Recorder(site.recorder, self.watch)
+        self.watch = RunState(folder, lifecycle, self._tell, seen)
+        self.recorder = _PhaseRecorder(site.recorder, self.watch)
         self.run = Run(id=folder.run_id, recorder=self.recorder, approver=site.approver, end_grace=grace)
         self.scope_id = self.run.next_id()
         self.ground = Ground(
             spec=spec,
             folder=folder,
-            room=Room(folder, asked.workspace_size),
+            room=Quota(folder, asked.workspace_size),
             watch=self.watch,
             runner_of=site.runner_of,
             secrets=asked.known_secrets(site.environ),
@@ -312,7 +312,7 @@ class _Work:
                 )
             )
 
-    async def _ask(self, hook: HookSpec, answer: str) -> Verdict | None:
+    async def _ask(self, hook: ContainerHook, answer: str) -> GateVerdict | None:
         approver, journal = self.run.approver, self.site.recorder.journal
         if approver is None:
             return None
@@ -353,12 +353,12 @@ class _Work:
         )
 
 
-class _Recorder(Recorder):
+class _PhaseRecorder(Recorder):
     """That of the site, with the phases of one run: what a hook's end has made of it comes after the hook."""
 
     __slots__ = ("_watch",)
 
-    def __init__(self, of_site: Recorder, watch: Watch) -> None:
+    def __init__(self, of_site: Recorder, watch: RunState) -> None:
         super().__init__(of_site.journal, of_site.watchers)
         self._watch = watch
 
@@ -372,7 +372,7 @@ class _Recorder(Recorder):
         await super().write(record)
 
 
-def _check_hooks(site: Site, asked: Asked) -> None:
+def _check_hooks(site: LocalSite, asked: RunRequest) -> None:
     """A guard that nobody would ask is off, and nobody would know."""
     if asked.agent.is_builtin:
         return
@@ -426,14 +426,14 @@ def _lost(seen: ContainerState) -> ContainerState:
     return replace(seen, state=ContainerPhase.ENDED, reason=Reason.KILLED, detail=LOST)
 
 
-def _verdict(word: Word) -> Verdict:
+def _verdict(word: Verdict) -> GateVerdict:
     """A person's word on an answer. What they wrote instead of it, or why not, is what goes out."""
     if word.kind is VerdictKind.REWRITE:
         text = word.value if isinstance(word.value, str) else json.dumps(word.value, ensure_ascii=False)
-        return Verdict(action="rewrite", response=text, by=word.by)
+        return GateVerdict(action="rewrite", response=text, by=word.by)
     if word.kind is VerdictKind.REJECT:
-        return Verdict(action="reject", response=word.text or None, reason=word.text, by=word.by)
-    return Verdict(action="approve", by=word.by)
+        return GateVerdict(action="reject", response=word.text or None, reason=word.text, by=word.by)
+    return GateVerdict(action="approve", by=word.by)
 
 
 async def _removed(folder: Folder) -> str:
@@ -445,7 +445,7 @@ async def _removed(folder: Folder) -> str:
     return ""
 
 
-async def _given_up(site: Site, row: RunRow, records: Sequence[Record]) -> Ran:
+async def _given_up(site: LocalSite, row: RunRow, records: Sequence[Record]) -> Ran:
     """Record the end of a run whose folders somebody has removed."""
     why = f"{LOST}, and its folders are gone, so no postRun hook was run"
     for each in lost_ends(records, why):

@@ -44,7 +44,7 @@ _QUANTITY = re.compile(r"(\d+\.?\d*|\.\d+)(?:(|k|[MGTPE]|[KMGTPE]i)|[eE](\d{1,2}
 _threads = Threads()
 
 
-class Look(NamedTuple):
+class DiskUsage(NamedTuple):
     """What the folders of a run were found to hold, by their name in the run, and what was free beside them."""
 
     held: Mapping[str, int]
@@ -58,13 +58,13 @@ class Held(NamedTuple):
     overfull: str = ""
 
 
-class Room:
+class Quota:
     """The folders of one run, with the most that each may hold."""
 
     def __init__(self, folder: Folder, workspace: int = WORKSPACE_SIZE) -> None:
         self._folder = folder
         self._workspace = workspace
-        self._before: Look | None = None
+        self._before: DiskUsage | None = None
 
     async def run(self, runner: Runner, order: Order) -> Held:
         """Run it, unless it takes up more than there is room for; then it is ended."""
@@ -86,7 +86,7 @@ class Room:
         finally:
             await cancel_and_wait(running, filling)
 
-    async def _filled(self, before: Look) -> str:
+    async def _filled(self, before: DiskUsage) -> str:
         pause, found = _PAUSE, ""
         while not found:
             await asyncio.sleep(pause)
@@ -95,22 +95,22 @@ class Room:
             pause = max(_PAUSE, _SHARE * (time.monotonic() - began))
         return found
 
-    async def _look(self) -> Look:
+    async def _look(self) -> DiskUsage:
         try:
             return await _threads.call(self._looked, timeout=None)
         except HookBroke:
             return self._looked()  # no thread to be had
 
-    def _looked(self) -> Look:
+    def _looked(self) -> DiskUsage:
         folder = self._folder
         places = {"/workspace": folder.workspace, "/ipc": folder.ipc, "/tmp": folder.tmp}
-        return Look({name: _held_in(str(place)) for name, place in places.items()}, _free(folder.path))
+        return DiskUsage({name: _held_in(str(place)) for name, place in places.items()}, _free(folder.path))
 
-    def _wrong(self, before: Look, now: Look) -> str:
+    def _wrong(self, before: DiskUsage, now: DiskUsage) -> str:
         return overfull({"/workspace": self._workspace, "/ipc": IPC_SIZE, "/tmp": TMP_SIZE}, before, now)
 
 
-def overfull(most: Mapping[str, int], before: Look, now: Look) -> str:
+def overfull(most: Mapping[str, int], before: DiskUsage, now: DiskUsage) -> str:
     """What there is too much of; empty where there is room.
 
     What lay there before a process began is none of its doing: it must be able to tidy up.

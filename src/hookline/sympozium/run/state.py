@@ -19,7 +19,7 @@ FILE = "seen.json"
 _LISTS = {Stage.PRE_RUN: "pre_run", Stage.POST_RUN: "post_run"}
 
 
-class Watch:
+class RunState:
     """The eyes of one run. `shown` is its status, always as of now: it is what the record of its end has."""
 
     def __init__(
