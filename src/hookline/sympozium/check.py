@@ -9,8 +9,8 @@ from typing import NamedTuple
 from hookline.errors import FileError
 from hookline.secret_names import secret_words
 from hookline.sympozium.environment import script_at
-from hookline.sympozium.lifecycle import RESERVED
-from hookline.sympozium.types import ContainerHook, Lifecycle, RunManifests, RunSpec
+from hookline.sympozium.lifecycle import RESERVED, ContainerHook, Lifecycle
+from hookline.sympozium.types import RunManifests, RunSpec
 from hookline.table import Location
 
 _ALWAYS_THERE = frozenset(

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from hookline.sympozium.lifecycle import RESERVED
-from hookline.sympozium.types import ContainerHook, ModelSpec, RunSpec, SecretRef, TaskSpec, Value
+from hookline.sympozium.lifecycle import RESERVED, ContainerHook, SecretRef, Value
+from hookline.sympozium.types import ModelSpec, RunSpec, TaskSpec
 
 MOST_RESULT = 32 * 1024
 """Bytes of an answer that a postRun hook is given."""

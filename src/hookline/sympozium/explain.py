@@ -9,12 +9,13 @@ from hookline.runners import Capabilities, Order
 from hookline.runners.places import PLACES, known_place
 from hookline.source import text_of
 from hookline.sympozium.check import doubts, doubts_of_file, not_here, not_here_of_file
+from hookline.sympozium.lifecycle import ContainerHook
 from hookline.sympozium.read import parse
 from hookline.sympozium.request import RunRequest, spec_of
 from hookline.sympozium.resolve import declaration
 from hookline.sympozium.run.folders import TMP_SIZE
 from hookline.sympozium.run.quota import IPC_SIZE, WORKSPACE_SIZE, shown
-from hookline.sympozium.types import ContainerHook, RunSpec
+from hookline.sympozium.types import RunSpec
 from hookline.terminal import Explained, ExplainedHook, Problems
 
 _LITERAL = {"/workspace": "WORKSPACE", "/ipc": "IPC_DIR"}

@@ -1,14 +1,14 @@
-"""The keys of a `lifecycle`: the containers before and after a run, and what they may do."""
+"""A `lifecycle`: the containers before and after a run and what they may do, as values and as keys of the file."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from hookline.kube.kinds import LABEL, LONGEST_NAME
 from hookline.source import Wrong
-from hookline.sympozium.types import ContainerHook, Lifecycle, RbacRule, SecretRef, Value
 from hookline.table import (
     UNSET,
     InList,
@@ -27,6 +27,8 @@ from hookline.table import (
     word,
 )
 
+HOOK_TIMEOUT = 300.0
+"""Seconds for a hook where the file does not say."""
 RESERVED = frozenset(
     {"AGENT_RUN_ID", "INSTANCE_NAME", "AGENT_NAMESPACE", "AGENT_EXIT_CODE", "AGENT_RESULT", "GATE_MODE"}
 )
@@ -34,9 +36,67 @@ RESERVED = frozenset(
 VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*", re.ASCII)
 LONGEST = {"preRun": 59, "postRun": 58}
 """The name of a container, at most 63 letters, begins with pre- or post-."""
-PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-GATE_DEFAULTS = ("allow", "block")
 _RULE_HAS = "a rule has apiGroups, resources and verbs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretRef:
+    """A value that stands in a Secret; whoever runs looks it up. A missing `optional` one leaves the variable unset."""
+
+    name: str
+    key: str
+    optional: bool = False
+    place: Location = field(default=Location(""), compare=False)
+
+
+Value = str | SecretRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerHook:
+    """One container of `preRun` or `postRun`. `places` are those of `command` and `args`, one for each text."""
+
+    name: str
+    image: str
+    pull_policy: str = "IfNotPresent"
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    timeout: float = HOOK_TIMEOUT
+    gate: bool = False
+    place: Location = field(default=Location(""), compare=False)
+    places: tuple[Location, ...] = field(default=(), compare=False, repr=False)
+    env_places: Mapping[str, Location] = field(default_factory=dict[str, Location], compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RbacRule:
+    """What hooks may do with objects of the cluster."""
+
+    api_groups: tuple[str, ...]
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifecycle:
+    """The containers around a run, in the order of the file."""
+
+    pre_run: tuple[ContainerHook, ...] = ()
+    post_run: tuple[ContainerHook, ...] = ()
+    rbac: tuple[RbacRule, ...] = ()
+    gate_default: str = "block"
+    place: Location = field(default=Location(""), compare=False)
+
+    @property
+    def gate(self) -> int | None:
+        """The position in `post_run` of the hook that the answer waits for."""
+        return next((index for index, hook in enumerate(self.post_run) if hook.gate), None)
+
+    @property
+    def post_order(self) -> tuple[int, ...]:
+        """Positions in `post_run` as they are run: the gate first, so that the others see what it let through."""
+        return tuple(sorted(range(len(self.post_run)), key=lambda index: not self.post_run[index].gate))
 
 
 def label(what: str = "a name", longest: int = LONGEST_NAME) -> Reader:
@@ -233,7 +293,7 @@ def _hook_table(stage: str) -> Table:
             "image": Key(
                 _image, needed="it is what the container is made of, such as curlimages/curl:latest"
             ),
-            "imagePullPolicy": Key(word(*PULL_POLICIES), field="pull_policy"),
+            "imagePullPolicy": Key(word("Always", "IfNotPresent", "Never"), field="pull_policy"),
             "command": Key(texts),
             "args": Key(texts),
             "env": Key(_Env(_ENV, _variable, "- name: ...")),
@@ -246,12 +306,12 @@ def _hook_table(stage: str) -> Table:
     )
 
 
-LIFECYCLE = Table(
+_LIFECYCLE = Table(
     {
         "preRun": Key(_HookList("preRun"), field="pre_run"),
         "postRun": Key(_HookList("postRun"), field="post_run"),
         "rbac": Key(InList(_RULE, _rule, '- apiGroups: [""]')),
-        "gateDefault": Key(word(*GATE_DEFAULTS), field="gate_default"),
+        "gateDefault": Key(word("allow", "block"), field="gate_default"),
     },
     {
         "hooks": ": hooks stand in preRun and postRun",
@@ -262,4 +322,4 @@ LIFECYCLE = Table(
     unknown=refuse_slips,
 )
 
-IN_LIFECYCLE = Key(InMapping(LIFECYCLE, _lifecycle))
+IN_LIFECYCLE = Key(InMapping(_LIFECYCLE, _lifecycle))

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, cast
 
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
-from hookline.sympozium.types import ContainerHook, Lifecycle
+from hookline.sympozium.lifecycle import ContainerHook, Lifecycle
 from hookline.times import utc_text
 
 NO_VERDICT = "Response blocked: gate hook did not return a verdict"

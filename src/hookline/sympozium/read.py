@@ -11,23 +11,27 @@ from typing import Any
 
 from hookline.errors import FileError
 from hookline.kube.manifests import api_version, as_mapping, holds_objects, objects, secret_values
-from hookline.source import Document, load_all, text_of
-from hookline.sympozium.keys import INSTANCE, NO_TASK, PACK, RUN, elsewhere
+from hookline.source import Document, load_all
 from hookline.sympozium.lifecycle import label
-from hookline.sympozium.types import GROUP, Instance, ModelSpec, Pack, Persona, RunManifests, RunSpec
+from hookline.sympozium.types import (
+    GROUP,
+    INSTANCE,
+    NO_TASK,
+    PACK,
+    RUN,
+    Instance,
+    ModelSpec,
+    Pack,
+    Persona,
+    RunManifests,
+    RunSpec,
+    elsewhere,
+)
 from hookline.table import Findings, Key, Node, Table, meant, refuse_slips, text, unread
 
 _DOMAIN = "sympozium.ai/"
-SPECS: Mapping[str, Table] = {
-    "AgentRun": RUN,
-    "Agent": INSTANCE,
-    "SympoziumInstance": INSTANCE,
-    "Ensemble": PACK,
-    "PersonaPack": PACK,
-}
-"""The kinds that are read, and the keys under `spec` of each."""
-KINDS = tuple(SPECS)
-HEAD = Table(
+_KINDS = ("AgentRun", "Agent", "SympoziumInstance", "Ensemble", "PersonaPack")
+_HEAD = Table(
     dict.fromkeys(("apiVersion", "kind", "metadata", "spec", "status"), Key(unread)),
     {"lifecycle": ": it stands under spec"},
     unknown=refuse_slips,
@@ -43,13 +47,6 @@ _MEMBER_ELSEWHERE = ("skills", "schedule", "memory", "channels", "webEndpoint", 
 def is_sympozium(text: str, file: str | PathLike[str]) -> bool:
     """True if a YAML text holds an object of Sympozium's, or the part of one that has its hooks."""
     return holds_objects(text, file, _DOMAIN, _is_fragment)
-
-
-def read(file: str | PathLike[str]) -> RunManifests:
-    try:
-        return parse(text_of(file), file)
-    except FileError as exc:
-        return RunManifests(problems=(exc,), file=str(file))
 
 
 def parse(text: str | bytes, file: str | PathLike[str]) -> RunManifests:
@@ -103,14 +100,14 @@ class _ManifestFile:
         if _is_fragment(node.value):
             self._fragment(node)
             return
-        kind = node.get("kind", text, needed=f"it is one of {', '.join(KINDS)}")
+        kind = node.get("kind", text, needed=f"it is one of {', '.join(_KINDS)}")
         if kind == "Secret" and api_version(node.value) == "v1":
             metadata = node.mapping("metadata")
             self._secrets[metadata.get("name", text) if metadata else ""] = secret_values(node)
             return
         if not kind or not _is_read(node, kind):
             return
-        HEAD.read(node)
+        _HEAD.read(node)
         metadata = node.mapping("metadata")
         if metadata is None:
             node.wrong("metadata is missing; write metadata: {name: ...}")
@@ -302,10 +299,10 @@ def _is_read(node: Node, kind: str) -> bool:
             node.note(f"is a {kind} of {api}, which means nothing here")
         return False
     if kind in _OF_THE_CLUSTER:
-        node.note(f"a {kind} means nothing here; read are {', '.join(KINDS)}", "kind")
+        node.note(f"a {kind} means nothing here; read are {', '.join(_KINDS)}", "kind")
         return False
-    if kind not in KINDS:
-        node.wrong(f"unknown kind {kind!r}{meant(kind, KINDS)}", "kind")
+    if kind not in _KINDS:
+        node.wrong(f"unknown kind {kind!r}{meant(kind, _KINDS)}", "kind")
         return False
     if api != GROUP:
         node.wrong(f"is {api!r}; {GROUP} is read", "apiVersion")

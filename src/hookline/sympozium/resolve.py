@@ -11,13 +11,24 @@ from hookline.engine.hook import OnError
 from hookline.engine.point import Point
 from hookline.errors import FileError, UsageError
 from hookline.kube.kinds import LABEL, LONGEST_NAME
-from hookline.sympozium.keys import NO_TASK
+from hookline.sympozium.lifecycle import ContainerHook, SecretRef
 from hookline.sympozium.phases import Stage
-from hookline.sympozium.types import ContainerHook, Instance, Pack, Persona, RunManifests, RunSpec, SecretRef
+from hookline.sympozium.types import NO_TASK, Instance, Pack, Persona, RunManifests, RunSpec
 from hookline.table import meant
 
 FORMAT = "sympozium"
 T = TypeVar("T", RunSpec, Instance)
+_TAKEN = (
+    "model",
+    "system_prompt",
+    "lifecycle",
+    "timeout",
+    "sandbox",
+    "skills",
+    "image_pull_secrets",
+    "tools_allowed",
+    "tools_denied",
+)
 _PROVIDERS = {"claude": "anthropic", "gpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai"}
 _POINTS = {Stage.PRE_RUN: Point.RUN_START, Stage.POST_RUN: Point.RUN_END}
 _ON_ERROR = {Stage.PRE_RUN: OnError.FAIL, Stage.POST_RUN: OnError.CONTINUE}
@@ -124,19 +135,16 @@ def _completed(manifests: RunManifests, run: RunSpec) -> RunSpec:
     instance = _instance_named(manifests, run) if run.instance else None
     if instance is None:
         return run
+    return _taken(run, instance)
+
+
+def _taken(run: RunSpec, instance: Instance) -> RunSpec:
+    """What the run lacks is that of the instance."""
     return replace(
         run,
         ensemble=instance.ensemble,
-        model=run.model or instance.model,
-        system_prompt=run.system_prompt or instance.system_prompt,
-        lifecycle=run.lifecycle or instance.lifecycle,
-        timeout=run.timeout or instance.timeout,
-        sandbox=run.sandbox or instance.sandbox,
-        skills=run.skills or instance.skills,
-        image_pull_secrets=run.image_pull_secrets or instance.image_pull_secrets,
-        tools_allowed=run.tools_allowed or instance.tools_allowed,
-        tools_denied=run.tools_denied or instance.tools_denied,
         elsewhere={**instance.elsewhere, **run.elsewhere},
+        **{name: getattr(run, name) or getattr(instance, name) for name in _TAKEN},
     )
 
 
@@ -158,23 +166,10 @@ def _instance_named(manifests: RunManifests, run: RunSpec) -> Instance | None:
 
 def _started(instance: Instance) -> RunSpec:
     """A new run of an instance."""
-    return RunSpec(
-        name=instance.name,
-        namespace=instance.namespace,
-        instance=instance.name,
-        ensemble=instance.ensemble,
-        model=instance.model,
-        system_prompt=instance.system_prompt,
-        lifecycle=instance.lifecycle,
-        timeout=instance.timeout,
-        sandbox=instance.sandbox,
-        skills=instance.skills,
-        image_pull_secrets=instance.image_pull_secrets,
-        tools_allowed=instance.tools_allowed,
-        tools_denied=instance.tools_denied,
-        place=instance.place,
-        elsewhere=instance.elsewhere,
+    run = RunSpec(
+        name=instance.name, namespace=instance.namespace, instance=instance.name, place=instance.place
     )
+    return _taken(run, instance)
 
 
 def _persona(manifests: RunManifests, wanted: str) -> Instance:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from hookline.errors import FileError
 from hookline.source import Document, load_all, text_of
-from hookline.sympozium.types import SecretRef
+from hookline.sympozium.lifecycle import SecretRef
 
 _LINE = re.compile(r"(?:export\s+)?([a-z0-9.-]+)/([A-Za-z0-9._-]+)=(.*)")
 _YAML = re.compile(r"^(---|kind:|apiVersion:|\{)", re.MULTILINE)

@@ -33,8 +33,9 @@ from hookline.sympozium.cluster.plan import Creation, Plan, Removal, plan
 from hookline.sympozium.cluster.state import Record, spec_of
 from hookline.sympozium.cluster.status import Note
 from hookline.sympozium.environment import for_agent
+from hookline.sympozium.lifecycle import SecretRef
 from hookline.sympozium.phases import Stage
-from hookline.sympozium.types import RunSpec, SecretRef
+from hookline.sympozium.types import RunSpec
 from hookline.times import utc_text
 
 logger = logging.getLogger("hookline.kube")

@@ -17,20 +17,9 @@ from hookline.kube.kinds import LONGEST_NAME
 from hookline.kube.pods import child
 from hookline.source import load_all, without_lines
 from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL
+from hookline.sympozium.lifecycle import ContainerHook, Lifecycle, SecretRef, Value
 from hookline.sympozium.read import parse
-from hookline.sympozium.types import (
-    GROUP,
-    ContainerHook,
-    Instance,
-    Lifecycle,
-    ModelSpec,
-    RunManifests,
-    RunSpec,
-    Sandbox,
-    SecretRef,
-    TaskSpec,
-    Value,
-)
+from hookline.sympozium.types import GROUP, Instance, ModelSpec, RunManifests, RunSpec, Sandbox, TaskSpec
 
 Object = dict[str, Any]
 

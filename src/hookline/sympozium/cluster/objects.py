@@ -13,8 +13,9 @@ from typing import Any
 from hookline.kube.jobs import START_SECONDS, claim_spec
 from hookline.kube.pods import SAFE, SAFE_ROOT, USER, child, owner_reference, resources
 from hookline.sympozium.environment import Environment, after_run, before_run, for_agent, task_input, unread
+from hookline.sympozium.lifecycle import ContainerHook
 from hookline.sympozium.phases import Seen, exit_code, result_for_hooks
-from hookline.sympozium.types import GROUP, RUN_TIMEOUT, ContainerHook, RunSpec
+from hookline.sympozium.types import GROUP, RUN_TIMEOUT, RunSpec
 
 Object = dict[str, Any]
 

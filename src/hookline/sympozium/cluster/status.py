@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium.cluster import objects
 from hookline.sympozium.cluster.state import Record
+from hookline.sympozium.lifecycle import ContainerHook
 from hookline.sympozium.phases import Phase, Stage, digest, error, gated, phase, status
-from hookline.sympozium.types import ContainerHook, RunSpec
+from hookline.sympozium.types import RunSpec
 from hookline.times import utc_text
 
 _ENDED = {

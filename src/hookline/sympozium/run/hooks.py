@@ -17,6 +17,7 @@ from hookline.journal.masking import Mask
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.runners import Ending, Mount, Order, Runner
 from hookline.sympozium.environment import Environment, after_run, before_run, command_of
+from hookline.sympozium.lifecycle import ContainerHook
 from hookline.sympozium.phases import (
     GateVerdict,
     Stage,
@@ -31,7 +32,7 @@ from hookline.sympozium.run.folders import CONTROL, Folder
 from hookline.sympozium.run.quota import Held, Quota
 from hookline.sympozium.run.state import RunState
 from hookline.sympozium.secret_refs import Secrets
-from hookline.sympozium.types import ContainerHook, RunSpec
+from hookline.sympozium.types import RunSpec
 from hookline.tasks import cancel_and_wait
 
 CANCELLED = "cancelled"

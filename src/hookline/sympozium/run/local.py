@@ -44,6 +44,7 @@ from hookline.journal.recovery import LOST, claim_abandoned, format_of, lost_end
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.runners import Runner
 from hookline.sympozium.environment import task_input
+from hookline.sympozium.lifecycle import ContainerHook
 from hookline.sympozium.phases import AgentSeen, GateVerdict, Phase, Seen, phase
 from hookline.sympozium.request import RunRequest, asked_again, check, kept_with, secret_values, spec_of
 from hookline.sympozium.resolve import FORMAT, declaration
@@ -53,7 +54,7 @@ from hookline.sympozium.run.hooks import CANCELLED, Ground, container_hooks, ski
 from hookline.sympozium.run.quota import Quota
 from hookline.sympozium.run.relay import VARIABLE, inner_points, relayed
 from hookline.sympozium.run.state import RunState, again
-from hookline.sympozium.types import RUN_TIMEOUT, ContainerHook, RunSpec
+from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
 
 AGAIN = f"{LOST}; its postRun hooks had begun, and what had not ended was run again"
 PHASE = "x.sympozium.phase"

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
+from hookline.sympozium.lifecycle import Lifecycle
 from hookline.sympozium.phases import Phase, Seen, Stage, phase, status
 from hookline.sympozium.run.folders import Folder
 from hookline.sympozium.snapshot import kept, seen_again
-from hookline.sympozium.types import Lifecycle
 
 logger = logging.getLogger(__name__)
 
