@@ -83,7 +83,7 @@ class Ground:
         from hookline.engine.pipeline import Recorder
         from hookline.journal.owner import owner
         from hookline.journal.sqlite import SqliteJournal
-        from hookline.sympozium.request import RunRequest
+        from hookline.sympozium.resolve import RunRequest
         from hookline.sympozium.run.folders import Home
         from hookline.sympozium.run.local import LocalSite
 

@@ -89,6 +89,10 @@ class Lifecycle:
     place: Location = field(default=Location(""), compare=False)
 
     @property
+    def containers(self) -> tuple[ContainerHook, ...]:
+        return (*self.pre_run, *self.post_run)
+
+    @property
     def gate(self) -> int | None:
         """The position in `post_run` of the hook that the answer waits for."""
         return next((index for index, hook in enumerate(self.post_run) if hook.gate), None)

@@ -38,13 +38,13 @@ def load(target: str) -> RunManifests:
 
 
 def problems(target: str, options: CheckOptions, _hooks: Sequence[Hook]) -> Problems:
-    from hookline.sympozium.explain import problems_of
+    from hookline.sympozium.check import problems_of
 
     return problems_of(target, options.variables())
 
 
 def explain(options: ExplainOptions) -> Explained:
-    from hookline.sympozium.explain import explain_agentrun
+    from hookline.sympozium.check import explain_agentrun
 
     return explain_agentrun(options)
 

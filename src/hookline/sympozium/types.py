@@ -88,6 +88,11 @@ class Instance:
     place: Location = field(default=Location(""), compare=False)
     elsewhere: Mapping[str, Location] = field(default_factory=dict[str, Location], compare=False)
 
+    @property
+    def hooks(self) -> Lifecycle:
+        """The lifecycle, empty where there is none."""
+        return self.lifecycle or Lifecycle()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec(Instance):
@@ -104,11 +109,6 @@ class RunSpec(Instance):
     canary: bool = False
     use_context: bool = True
     fragment: bool = False
-
-    @property
-    def hooks(self) -> Lifecycle:
-        """The lifecycle, empty where there is none."""
-        return self.lifecycle or Lifecycle()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +142,11 @@ class RunManifests(NamedTuple):
     problems: tuple[FileError, ...] = ()
     notes: tuple[str, ...] = ()
     file: str = ""
+
+    @property
+    def agents(self) -> tuple[Instance, ...]:
+        """Every instance in the file, also those that the personas of a pack become."""
+        return (*self.instances, *(each.instance for pack in self.packs for each in pack.members))
 
 
 def elsewhere(node: Node, keys: Iterable[str]) -> dict[str, Location]:

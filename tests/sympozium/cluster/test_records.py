@@ -39,7 +39,7 @@ from hookline.sympozium.cluster.controller import AgentRunController
 from hookline.sympozium.cluster.follow import RunLedger as followed
 from hookline.sympozium.cluster.ledger import GONE, Ledger
 from hookline.sympozium.cluster.records import records_of, run_id_of
-from hookline.sympozium.request import RunRequest
+from hookline.sympozium.resolve import RunRequest
 from hookline.sympozium.run.folders import Home
 from hookline.sympozium.run.local import LocalSite, recovered, run
 from hookline.sympozium.types import GROUP

@@ -14,8 +14,7 @@ from hookline.sympozium.cluster import bundle as submitting
 from hookline.sympozium.cluster.follow import RunView
 from hookline.sympozium.lifecycle import ContainerHook, Lifecycle, RbacRule, SecretRef
 from hookline.sympozium.read import parse
-from hookline.sympozium.request import RunRequest, spec_of
-from hookline.sympozium.resolve import run_of
+from hookline.sympozium.resolve import RunRequest, run_of, spec_of
 from hookline.sympozium.types import ModelSpec, RunSpec, Sandbox, TaskSpec
 from tests.kube.scripted_server import answer, scripted, status, stream
 from tests.sympozium.cluster.manifests import full

@@ -17,7 +17,7 @@ from hookline.runners import Mount
 from hookline.runners.container import ContainerRunner
 from hookline.runners.local import LocalRunner
 from hookline.runners.sandbox import SandboxRunner
-from hookline.sympozium.request import RunRequest
+from hookline.sympozium.resolve import RunRequest
 from hookline.sympozium.run.folders import Home
 from hookline.sympozium.run.local import LocalSite, run
 from tests.runners.places import installed

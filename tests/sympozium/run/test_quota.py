@@ -9,8 +9,16 @@ import pytest
 
 from hookline.errors import UsageError
 from hookline.runners import tags as tagged
-from hookline.sympozium.run.folders import Folder, Home, apart
-from hookline.sympozium.run.quota import LEAST_FREE, DiskUsage, in_bytes, overfull, shown
+from hookline.sympozium.run.folders import (
+    LEAST_FREE,
+    DiskUsage,
+    Folder,
+    Home,
+    apart,
+    in_bytes,
+    overfull,
+    shown,
+)
 from tests.sympozium.run.conftest import hook, lifecycle
 
 MIB = 1024**2

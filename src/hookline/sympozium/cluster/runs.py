@@ -27,9 +27,9 @@ from hookline.sympozium.cluster.ledger import Ledger
 from hookline.sympozium.cluster.records import records_of, run_id_of
 from hookline.sympozium.phases import Seen, verdict
 from hookline.sympozium.phases import digest as digest_of
-from hookline.sympozium.request import RunRequest, spec_of
+from hookline.sympozium.resolve import RunRequest, spec_of
+from hookline.sympozium.run.state import lines_of_status
 from hookline.sympozium.types import RunSpec
-from hookline.sympozium.view import lines_of_status
 from hookline.terminal import Explained, ExplainedHook, err, out, print_json, print_runs, show
 from hookline.times import parse_time
 

@@ -19,7 +19,7 @@ from hookline.kube.job_state import Stall, Workload
 from hookline.sympozium.phases import Phase, Seen
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import run_of, with_provider
-from hookline.sympozium.snapshot import kept, seen_again
+from hookline.sympozium.run.state import kept, seen_again
 from hookline.sympozium.types import RunSpec
 
 FROZEN, STATE = "run.json", "state.json"

@@ -18,7 +18,7 @@ from hookline.secret_names import secrets_in
 from hookline.sympozium.check import doubts
 from hookline.sympozium.cluster.follow import RunFollower
 from hookline.sympozium.read import parse
-from hookline.sympozium.request import RunRequest, secret_values
+from hookline.sympozium.resolve import RunRequest, secret_values
 from hookline.sympozium.types import RunSpec
 from hookline.terminal import err
 

@@ -6,98 +6,65 @@ output, else the exit code alone says what came of it.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from hookline.agent.models.names import COMPATIBLE
-from hookline.errors import FileError, UsageError
+from hookline.errors import FileError
 from hookline.kube.pod_state import ContainerPhase, Reason
-from hookline.runners import Ending, Mount, Order, Runner
+from hookline.runners import Ending, Mount, Order
 from hookline.runners.sandbox import python_mounts
 from hookline.sympozium.environment import for_agent
 from hookline.sympozium.phases import AgentSeen
-from hookline.sympozium.resolve import with_provider
+from hookline.sympozium.resolve import SCRIPTED
 from hookline.sympozium.result import MOST_BYTES, Result, ended, from_output, parsed
-from hookline.sympozium.run.hooks import CANCELLED, WORKSPACE, Ground, reason_of
-from hookline.sympozium.run.quota import Held
+from hookline.sympozium.run.folders import Held
+from hookline.sympozium.run.hooks import CANCELLED, WORKSPACE, Ground, reason_of, seconds_since
 from hookline.sympozium.types import RUN_TIMEOUT, ModelSpec, RunSpec
 
 RESULT = "output/result.json"
-SCRIPTED = "scripted"
 _OUTPUT = 4 * 1024 * 1024
 _ANTHROPIC = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentChoice:
-    """Who does the work: `command`, in `image` where images are used, else the built-in agent."""
+async def run_agent(ground: Ground, task: str | None, relayed: Mapping[str, str]) -> AgentSeen:
+    """Start the agent and wait for its end; what came of it is seen before this returns, also where it is cancelled.
 
-    command: tuple[str, ...] = ()
-    image: str | None = None
-
-    @property
-    def is_builtin(self) -> bool:
-        return not self.command
-
-
-def with_model(spec: RunSpec, given: str = "") -> RunSpec:
-    """The run with the model of the command line (provider/name), and with a provider where only a name is told."""
-    model = spec.model or ModelSpec()
-    if given:
-        provider, _, name = given.partition("/")
-        if not name:
-            raise UsageError(f"--model is {given!r}; give provider/name, as in openai/gpt-4o")
-        model = replace(model, provider=provider, model=name, ref="")
-    if model.provider == SCRIPTED:
-        model = replace(model, model=os.path.abspath(model.model))
-    return with_provider(replace(spec, model=model))
-
-
-async def worked(
-    ground: Ground,
-    agent: AgentChoice,
-    runner: Runner,
-    task: str | None = None,
-    told: Mapping[str, str] | None = None,
-) -> AgentSeen:
-    """Start the agent and wait for its end; what came of it is seen before this returns, also where it is cancelled."""
+    `task` is another one than the manifest's; `relayed` are variables for the built-in agent.
+    """
     began = datetime.now(UTC)
-    ground.watch.change(agent=AgentSeen(state=ContainerPhase.RUNNING, started=began))
+    ground.state.change(agent=AgentSeen(state=ContainerPhase.RUNNING, started=began))
     seen = AgentSeen(state=ContainerPhase.ENDED, reason=Reason.KILLED, error=CANCELLED)
     try:
-        held = await ground.room.run(runner, _order(ground, agent, runner, task, told or {}))
+        held = await ground.quota.run(ground.site.agent_runner, _order(ground, task, relayed))
         seen = _seen(ground, held)
     except FileError as exc:
         seen = ended(None, Result(error=str(exc)), reason=Reason.NOT_STARTED)
     finally:
-        seconds = round((datetime.now(UTC) - began).total_seconds(), 3)
-        seen = replace(seen, started=began, seconds=seconds)
-        ground.watch.change(agent=seen)
+        seen = replace(seen, started=began, seconds=seconds_since(began))
+        ground.state.change(agent=seen)
     return seen
 
 
-def _order(
-    ground: Ground, agent: AgentChoice, runner: Runner, task: str | None, told: Mapping[str, str]
-) -> Order:
-    spec = ground.spec
-    env = ground.resolved(for_agent(spec), runner)
+def _order(ground: Ground, task: str | None, relayed: Mapping[str, str]) -> Order:
+    spec, asked, runner = ground.spec, ground.asked, ground.site.agent_runner
+    env = ground.variables(for_agent(spec), runner)
     if task is not None:
         env["TASK"] = task
-    if agent.is_builtin:
-        env = {**_keys(spec, ground.environ), **env, **told, "PYTHONDONTWRITEBYTECODE": "1"}
+    if asked.is_builtin:
+        env = {**_keys(spec, ground.site.environ), **env, **relayed, "PYTHONDONTWRITEBYTECODE": "1"}
     return Order(
-        argv=agent.command or (sys.executable, "-P", "-m", "hookline.sympozium.run.program"),
+        argv=asked.agent_command or (sys.executable, "-P", "-m", "hookline.sympozium.run.program"),
         cwd=WORKSPACE,
         env=env,
         timeout=spec.timeout or RUN_TIMEOUT,
         output_cap=_OUTPUT,
         merge_stderr=False,
-        mounts=(*ground.mounted(runner), *(_own_mounts(spec) if agent.is_builtin else ())),
-        network=ground.network,
-        image=agent.image,
+        mounts=(*ground.mounts(runner), *(_own_mounts(spec) if asked.is_builtin else ())),
+        network=asked.network,
+        image=asked.agent_image,
     )
 
 

@@ -27,13 +27,12 @@ from hookline.runners.places import PLACES, check_bubblewrap, known_place, mount
 from hookline.runners.sandbox import SandboxRunner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
-from hookline.sympozium.explain import notes_before
+from hookline.sympozium.check import notes_before
 from hookline.sympozium.phases import WITHHELD, Phase
 from hookline.sympozium.read import parse
-from hookline.sympozium.request import RunRequest, secret_values, spec_of
-from hookline.sympozium.run.folders import Home
+from hookline.sympozium.resolve import RunRequest, secret_values, spec_of
+from hookline.sympozium.run.folders import WORKSPACE_SIZE, Home, in_bytes
 from hookline.sympozium.run.local import LocalSite, Ran, recovered, resumed, run
-from hookline.sympozium.run.quota import WORKSPACE_SIZE, in_bytes
 from hookline.sympozium.types import RunSpec
 from hookline.terminal import (
     approver_of,
@@ -89,7 +88,7 @@ def run_agentrun(options: RunOptions) -> int:
 
         return submit(asked, spec, target, json=options.json, quiet=options.quiet)
     values = secret_values(asked, spec, os.environ)
-    with _site(asked.on, values, options, builtin=asked.agent.is_builtin) as (site, runners):
+    with _site(asked.on, values, options, builtin=asked.is_builtin) as (site, runners):
         if not options.quiet:
             for text in notes_before(spec, asked, PLACES[asked.on]):
                 err.print(text, style="yellow")

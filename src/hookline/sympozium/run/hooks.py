@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from hookline.engine.context import Facts, HookContext, WorkflowContext
-from hookline.engine.hook import Hook, OnError
+from hookline.engine.hook import Hook
+from hookline.engine.lifecycle import Approver
+from hookline.engine.pipeline import Recorder
 from hookline.engine.point import Point, Status
+from hookline.engine.record import Owner
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.errors import FileError, HookBroke
 from hookline.handlers.input import broke, context_json, environment, with_last_lines
 from hookline.journal.masking import Mask
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.runners import Ending, Mount, Order, Runner
-from hookline.sympozium.environment import Environment, after_run, before_run, command_of
+from hookline.sympozium.environment import Environment, Secrets, after_run, before_run, command_of
 from hookline.sympozium.lifecycle import ContainerHook
 from hookline.sympozium.phases import (
     GateVerdict,
@@ -27,11 +30,10 @@ from hookline.sympozium.phases import (
     result_for_hooks,
     verdict,
 )
+from hookline.sympozium.resolve import ON_ERROR, POINTS, RunRequest
 from hookline.sympozium.result import NO_REASON
-from hookline.sympozium.run.folders import CONTROL, Folder
-from hookline.sympozium.run.quota import Held, Quota
+from hookline.sympozium.run.folders import CONTROL, Folder, Held, Home, Quota
 from hookline.sympozium.run.state import RunState
-from hookline.sympozium.secret_refs import Secrets
 from hookline.sympozium.types import RunSpec
 from hookline.tasks import cancel_and_wait
 
@@ -44,41 +46,51 @@ _SKIP_BYTES = 4096
 _VERDICT_BYTES = 1024 * 1024
 _TAIL = 2048
 _LIKE_HERE = ("PATH", "LANG", "LC_ALL", "TZ")
-_POINTS = {Stage.PRE_RUN: Point.RUN_START, Stage.POST_RUN: Point.RUN_END}
 
 Ask = Callable[[ContainerHook, str], Awaitable[GateVerdict | None]]
 """Asks a person what becomes of an answer; None where nobody can be asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """What the hooks and the agent of one run stand on. `runner_of` gives the runner for an image's pull policy."""
+class LocalSite:
+    """All that the runs of one command share. `runner_of` gives the runner for an image's pull policy."""
 
+    home: Home
+    runner_of: Callable[[str], Runner]
+    agent_runner: Runner
+    recorder: Recorder = field(default_factory=Recorder)
+    approver: Approver | None = None
+    owner: Owner | None = None
+    environ: Mapping[str, str] = field(default_factory=dict[str, str])
+    hooks: tuple[Hook, ...] = ()
+    masked: tuple[str, ...] = ()
+    """Values that are secret besides those of each run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """All that the hooks and the agent of one run stand on."""
+
+    site: LocalSite
+    asked: RunRequest
     spec: RunSpec
     folder: Folder
-    room: Quota
-    watch: RunState
-    runner_of: Callable[[str], Runner]
-    secrets: Secrets = field(default_factory=Secrets)
-    environ: Mapping[str, str] = field(default_factory=dict[str, str])
-    mask: Mask = field(default_factory=Mask)
-    network: bool = False
-    mounts: tuple[Mount, ...] = ()
+    quota: Quota
+    state: RunState
+    secrets: Secrets
+    mask: Mask
 
-    def mounted(self, runner: Runner) -> tuple[Mount, ...]:
-        return (*self.mounts, *self.folder.mounts(own_tmp=runner.capabilities.hides_files))
+    def mounts(self, runner: Runner) -> tuple[Mount, ...]:
+        return (*self.asked.mounts, *self.folder.mounts(own_tmp=runner.capabilities.hides_files))
 
-    def basics(self, runner: Runner) -> dict[str, str]:
-        """What every process has that is no image's: an image has its own."""
-        can = runner.capabilities
-        if can.uses_image:
-            return {}
-        home = "/tmp" if can.hides_files else self.environ.get("HOME", "/")
-        known = {name: self.environ[name] for name in _LIKE_HERE if name in self.environ}
-        return {"HOME": home, **known}
-
-    def resolved(self, env: Environment, runner: Runner) -> dict[str, str]:
-        return {**self.basics(runner), **env.resolved(self.secrets.value)}
+    def variables(self, env: Environment, runner: Runner) -> dict[str, str]:
+        """The variables of a process, with those that every one has that is no image's: an image has its own."""
+        can, environ = runner.capabilities, self.site.environ
+        found: dict[str, str] = {}
+        if not can.uses_image:
+            found = {name: environ[name] for name in _LIKE_HERE if name in environ}
+            found["HOME"] = "/tmp" if can.hides_files else environ.get("HOME", "/")
+        return {**found, **env.resolved(self.secrets)}
 
     def tail(self, ending: Ending) -> str:
         """The last lines of an output, masked before they are cut."""
@@ -89,7 +101,7 @@ class Ground:
 
 def container_hooks(ground: Ground, ask: Ask) -> tuple[Hook, ...]:
     """The hooks that have not ended yet, in the order in which they run, and the look for a skip marker."""
-    lifecycle, seen = ground.spec.hooks, ground.watch.seen
+    lifecycle, seen = ground.spec.hooks, ground.state.seen
     before = [(Stage.PRE_RUN, index) for index in range(len(lifecycle.pre_run))]
     after = [
         (Stage.POST_RUN, index)
@@ -119,15 +131,14 @@ def reason_of(held: Held) -> tuple[Reason, str]:
 
 def _hook(container: _ContainerHandler) -> Hook:
     spec = container.spec
-    before = container.stage is Stage.PRE_RUN
     return Hook(
         name=spec.name,
-        points=frozenset({_POINTS[container.stage]}),
+        points=frozenset({POINTS[container.stage]}),
         handler=container,
         kind="container",
-        match=None if before else _not_skipped,
+        match=None if container.stage is Stage.PRE_RUN else _not_skipped,
         timeout=spec.timeout,
-        on_error=OnError.FAIL if before else OnError.CONTINUE,
+        on_error=ON_ERROR[container.stage],
         source=str(spec.place),
         limits_itself=True,
     )
@@ -151,11 +162,11 @@ def _skip(ground: Ground) -> Hook:
     def there(_facts: Facts) -> bool:
         reason = skip_marker(ground.folder)
         if reason is not None:
-            ground.watch.change(skip=ground.mask.text(reason))
+            ground.state.change(skip=ground.mask.text(reason))
         return reason is not None
 
     def skip(_ctx: WorkflowContext | None, _context: HookContext, /) -> HookResult:
-        return HookResult.skip(ground.watch.seen.skip or NO_REASON)
+        return HookResult.skip(ground.state.seen.skip or NO_REASON)
 
     return Hook(
         name="skip marker",
@@ -196,14 +207,14 @@ class _ContainerHandler:
                 reason=reason,
                 detail=ground.mask.text(detail),
                 started=began,
-                seconds=_since(began) if held.overfull else round(ending.seconds, 3),
+                seconds=seconds_since(began) if held.overfull else round(ending.seconds, 3),
                 tail=ground.tail(ending),
             )
             return self._judged(held)
         except asyncio.CancelledError:
             # Then no other is called either.
             seen = _over(began, Reason.KILLED, CANCELLED)
-            ground.watch.give_up(self.stage)
+            ground.state.give_up(self.stage)
             raise
         except FileError as exc:
             seen = _over(began, Reason.NOT_STARTED, str(exc))
@@ -213,38 +224,33 @@ class _ContainerHandler:
 
     async def _ran(self, context: HookContext) -> Held | None:
         """How it ended; None where a gate was ended because a person had decided meanwhile."""
-        runner = self.ground.runner_of(self.spec.pull_policy)
+        runner = self.ground.site.runner_of(self.spec.pull_policy)
         order = self._order(runner, context)
         if not order.argv and not order.own_program:
             why = (
                 f"it has no command; that of its image {self.spec.image!r} is only known with --on container"
             )
             return Held(Ending(not_started=why))
-        if not self._holds_the_answer:
-            return await self.ground.room.run(runner, order)
-        return await self._gated(runner, order)
-
-    @property
-    def _holds_the_answer(self) -> bool:
-        spec, seen = self.ground.spec, self.ground.watch.seen
-        return self.spec.gate and exit_code(spec.hooks, seen) == 0
+        if self.spec.gate and exit_code(self.ground.spec.hooks, self.ground.state.seen) == 0:
+            return await self._gated(runner, order)
+        return await self.ground.quota.run(runner, order)
 
     async def _gated(self, runner: Runner, order: Order) -> Held | None:
         """Run the gate hook and ask a person at once; the first verdict stands, and nobody waits for the other."""
         ground = self.ground
         # The agent may have left one there, and it is not its to give.
         ground.folder.drop_from_ipc(VERDICT)
-        running = asyncio.ensure_future(ground.room.run(runner, order))
-        asking = asyncio.ensure_future(self.ask(self.spec, ground.watch.seen.agent.result))
+        running = asyncio.ensure_future(ground.quota.run(runner, order))
+        asking = asyncio.ensure_future(self.ask(self.spec, ground.state.seen.agent.result))
         try:
             await asyncio.wait({running, asking}, return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
                 self._take(asking.result())
-            if gate_settled(ground.spec.hooks, ground.watch.seen):
+            if gate_settled(ground.spec.hooks, ground.state.seen):
                 return None
             held = await running
             self._take(self._own_verdict())
-            if ground.watch.seen.verdict is None:
+            if ground.state.seen.verdict is None:
                 self._take(await asking)
             return held
         finally:
@@ -253,26 +259,19 @@ class _ContainerHandler:
     def _own_verdict(self) -> GateVerdict | None:
         found = self.ground.folder.left_in_ipc(VERDICT, _VERDICT_BYTES)
         said = verdict(found.decode("utf-8", "replace")) if found is not None else None
-        return None if said is None else _by(said, f"hook {self.spec.name}")
+        return None if said is None else replace(said, by=said.by or f"hook {self.spec.name}")
 
     def _take(self, said: GateVerdict | None) -> None:
         if said is None:
             return
-        watch = self.ground.watch
-        bound = GateVerdict(
-            action=said.action,
-            response=said.response,
-            reason=said.reason,
-            by=said.by,
-            digest=digest(watch.seen.agent.result),
-        )
-        watch.change(verdict=bound)
-        watch.tell_besides(gate={"action": said.action, "by": said.by, "reason": said.reason})
+        state = self.ground.state
+        state.change(verdict=replace(said, digest=digest(state.seen.agent.result)))
+        state.tell_besides(gate={"action": said.action, "by": said.by, "reason": said.reason})
 
     def _order(self, runner: Runner, context: HookContext) -> Order:
         ground, spec = self.ground, self.spec
         env = self._environment()
-        variables = ground.resolved(env, runner)
+        variables = ground.variables(env, runner)
         words = command_of(spec, env, variables)
         own = not spec.command and runner.capabilities.uses_image
         return Order(
@@ -283,13 +282,13 @@ class _ContainerHandler:
             stdin=context_json(context),
             timeout=spec.timeout,
             merge_stderr=True,
-            mounts=ground.mounted(runner),
-            network=ground.network,
+            mounts=ground.mounts(runner),
+            network=ground.asked.network,
             image=spec.image,
         )
 
     def _environment(self) -> Environment:
-        spec, seen = self.ground.spec, self.ground.watch.seen
+        spec, seen = self.ground.spec, self.ground.state.seen
         if self.stage is Stage.PRE_RUN:
             return before_run(spec, self.spec)
         return after_run(
@@ -311,18 +310,14 @@ class _ContainerHandler:
         raise HookBroke(self.ground.mask.text(text), kind="exit" if trouble is None else trouble.kind)
 
     def _see(self, seen: ContainerState) -> None:
-        self.ground.watch.hook(self.stage, self.index, seen)
+        self.ground.state.hook(self.stage, self.index, seen)
 
 
 def _over(began: datetime, reason: Reason, detail: str) -> ContainerState:
     return ContainerState(
-        state=ContainerPhase.ENDED, reason=reason, detail=detail, started=began, seconds=_since(began)
+        state=ContainerPhase.ENDED, reason=reason, detail=detail, started=began, seconds=seconds_since(began)
     )
 
 
-def _since(began: datetime) -> float:
+def seconds_since(began: datetime) -> float:
     return round((datetime.now(UTC) - began).total_seconds(), 3)
-
-
-def _by(said: GateVerdict, who: str) -> GateVerdict:
-    return GateVerdict(action=said.action, response=said.response, reason=said.reason, by=said.by or who)

@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from hookline.engine.context import Facts, WorkflowContext
-from hookline.engine.hook import Hook
-from hookline.engine.lifecycle import Approver, OpenScope, Run, new_run_id
+from hookline.engine.lifecycle import OpenScope, Run, new_run_id
 from hookline.engine.owed import owed
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.plain import as_text, plain
@@ -42,18 +41,24 @@ from hookline.journal.masking import Mask
 from hookline.journal.owner import alive
 from hookline.journal.recovery import LOST, claim_abandoned, format_of, lost_end, lost_ends
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
-from hookline.runners import Runner
 from hookline.sympozium.environment import task_input
 from hookline.sympozium.lifecycle import ContainerHook
 from hookline.sympozium.phases import AgentSeen, GateVerdict, Phase, Seen, phase
-from hookline.sympozium.request import RunRequest, asked_again, check, kept_with, secret_values, spec_of
-from hookline.sympozium.resolve import FORMAT, declaration
-from hookline.sympozium.run.agent import worked
-from hookline.sympozium.run.folders import Folder, FolderError, Home, apart
-from hookline.sympozium.run.hooks import CANCELLED, Ground, container_hooks, skip_marker
-from hookline.sympozium.run.quota import Quota
+from hookline.sympozium.resolve import (
+    FORMAT,
+    RunRequest,
+    check_request,
+    declaration,
+    keep_request,
+    kept_request,
+    secret_values,
+    spec_of,
+)
+from hookline.sympozium.run.agent import run_agent
+from hookline.sympozium.run.folders import Folder, FolderError, Quota, apart
+from hookline.sympozium.run.hooks import CANCELLED, Ground, LocalSite, container_hooks, skip_marker
 from hookline.sympozium.run.relay import VARIABLE, inner_points, relayed
-from hookline.sympozium.run.state import RunState, again
+from hookline.sympozium.run.state import RunState, last_seen
 from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
 
 AGAIN = f"{LOST}; its postRun hooks had begun, and what had not ended was run again"
@@ -61,22 +66,6 @@ PHASE = "x.sympozium.phase"
 _LONGEST_NAME = 63
 _MORE_GRACE = 5.0
 _STATUS = {Phase.SUCCEEDED: Status.OK, Phase.SKIPPED: Status.SKIPPED}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalSite:
-    """What all runs of one command share."""
-
-    home: Home
-    runner_of: Callable[[str], Runner]
-    agent_runner: Runner
-    recorder: Recorder = field(default_factory=Recorder)
-    approver: Approver | None = None
-    owner: Owner | None = None
-    environ: Mapping[str, str] = field(default_factory=dict[str, str])
-    hooks: tuple[Hook, ...] = ()
-    masked: tuple[str, ...] = ()
-    """Values that are secret besides those of each run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +85,7 @@ async def run(site: LocalSite, asked: RunRequest) -> Ran:
     A cancellation comes out as one, after postRun; everything else that goes wrong is in what is returned.
     """
     spec = spec_of(asked)
-    check(asked, spec, site.environ, site.agent_runner)
+    check_request(asked, spec, site.environ, site.agent_runner)
     _check_hooks(site, asked)
     run_id = asked.name or f"{spec.name[: _LONGEST_NAME - 15].rstrip('-')}-{new_run_id()}"
     spec = replace(spec, name=run_id)
@@ -105,7 +94,7 @@ async def run(site: LocalSite, asked: RunRequest) -> Ran:
         raise UsageError(f"there was a run {run_id!r} already; give another --name, or none")
     folder = site.home.make(run_id)
     try:
-        kept_with(folder, asked)
+        keep_request(folder, asked)
         folder.put("input/task.json", task_input(spec))
         work = _LocalRun(site, asked, spec, folder)
     except BaseException:
@@ -143,13 +132,13 @@ async def resumed(site: LocalSite, folder: Folder) -> Ran | None:
         folder.let_go()
         return None
     try:
-        asked = asked_again(folder)
+        asked = kept_request(folder)
         spec = replace(spec_of(asked), name=folder.run_id)
     except HooklineError as exc:
         folder.let_go()
         return Ran(run_id=folder.run_id, phase=Phase.FAILED, status={}, problem=str(exc))
     try:
-        return await _LocalRun(site, asked, spec, folder, again(folder)).broken_off(journal)
+        return await _LocalRun(site, asked, spec, folder, last_seen(folder)).broken_off(journal)
     finally:
         folder.let_go()
 
@@ -172,21 +161,19 @@ class _LocalRun:
         self.folder = folder
         lifecycle = spec.hooks
         grace = sum(hook.timeout for hook in lifecycle.post_run) + _MORE_GRACE
-        self.watch = RunState(folder, lifecycle, self._tell, seen)
-        self.recorder = _PhaseRecorder(site.recorder, self.watch)
+        self.state = RunState(folder, lifecycle, self._tell, seen)
+        self.recorder = _PhaseRecorder(site.recorder, self.state)
         self.run = Run(id=folder.run_id, recorder=self.recorder, approver=site.approver, end_grace=grace)
         self.scope_id = self.run.next_id()
         self.ground = Ground(
+            site=site,
+            asked=asked,
             spec=spec,
             folder=folder,
-            room=Quota(folder, asked.workspace_size),
-            watch=self.watch,
-            runner_of=site.runner_of,
+            quota=Quota(folder, asked.workspace_size),
+            state=self.state,
             secrets=asked.known_secrets(site.environ),
-            environ=site.environ,
             mask=Mask([*site.masked, *secret_values(asked, spec, site.environ)]),
-            network=asked.network,
-            mounts=asked.mounts,
         )
 
     async def done(self) -> Ran:
@@ -213,28 +200,28 @@ class _LocalRun:
         except GeneratorExit:
             raise
         except BaseException as exc:
-            if _outcome(self.spec, self.watch.seen) is Phase.PENDING:
-                self.watch.change(stopped=_why(exc))
-            await scope.left_after(exc, output=self.watch.shown)
+            if _outcome(self.spec, self.state.seen) is Phase.PENDING:
+                self.state.change(stopped=_why(exc))
+            await scope.left_after(exc, output=self.state.shown)
             if not isinstance(exc, RunEnded):
                 raise
         else:
-            await scope.left(self.watch.shown, Status.OK)
+            await scope.left(self.state.shown, Status.OK)
 
     async def broken_off(self, journal: Journal) -> Ran:
         """End what a killed process left: postRun hooks that had not ended, the record, the folders."""
         records = journal.records(self.run.id)
         left = owed(records)
         again = any(each.again for each in left if each.begun.scope is Scope.RUN)
-        self.watch.change(**_settled(self.spec, self.watch.seen, self.folder))
+        self.state.change(**_settled(self.spec, self.state.seen, self.folder))
         for each in left:
             if each.begun.scope is not Scope.RUN:
                 await self.recorder.write(lost_end(each.begun, LOST))
         why = AGAIN if again else LOST
-        self.watch.tell_besides(note=why)
-        outcome = _outcome(self.spec, self.watch.seen)
+        self.state.tell_besides(note=why)
+        outcome = _outcome(self.spec, self.state.seen)
         try:
-            await self._scope().left(self.watch.shown, _STATUS.get(outcome, Status.LOST))
+            await self._scope().left(self.state.shown, _STATUS.get(outcome, Status.LOST))
         except BaseException:
             # Ended by the user meanwhile; what is still owed stays with the folder.
             self.folder.let_go()
@@ -270,17 +257,17 @@ class _LocalRun:
             task = given if isinstance(given, str) and given != self._task else None
             told = {VARIABLE: ",".join(inner_points(site.hooks))} if site.hooks else {}
             relay = relayed(self.folder.ipc, site.hooks, scope, self.ground.mask)
-            async with relay if self.asked.agent.is_builtin else nullcontext():
-                seen = await worked(self.ground, self.asked.agent, site.agent_runner, task, told)
+            async with relay if self.asked.is_builtin else nullcontext():
+                seen = await run_agent(self.ground, task, told)
             return _answer(self.spec, seen)
 
         try:
             outcome = await scope.around({"input": self._task}, body)
-            if self.watch.seen.agent.state is ContainerPhase.WAITING:
+            if self.state.seen.agent.state is ContainerPhase.WAITING:
                 self._not_run(outcome, answered=scope.outcome is not None and scope.outcome.answered)
         except RunEnded as exc:
-            if self.watch.seen.agent.state is ContainerPhase.WAITING:
-                self.watch.change(
+            if self.state.seen.agent.state is ContainerPhase.WAITING:
+                self.state.change(
                     agent=AgentSeen(state=ContainerPhase.ENDED, reason=Reason.NOT_STARTED, error=str(exc))
                 )
             raise
@@ -289,20 +276,20 @@ class _LocalRun:
         """A hook of the command line answered in the agent's place, or refused its task."""
         if not answered:
             raise AgentFailed(outcome.reason or "a hook refused the task")
-        self.watch.change(
+        self.state.change(
             agent=AgentSeen(state=ContainerPhase.ENDED, exit_code=0, result=as_text(plain(outcome.output)))
         )
 
     async def _over(self) -> Ran:
         """Put the folders away."""
-        self.watch.tell_due()
+        self.state.tell_due()
         kept = None
         if self.spec.cleanup == "keep":
             kept = await apart(self.folder.keep)
-            self.watch.about |= {"workspace": str(kept)}
+            self.state.about |= {"workspace": str(kept)}
         problem = "" if kept else await _removed(self.folder)
-        shown = {**self.watch.shown, **self.watch.about}
-        return Ran(run_id=self.run.id, phase=self.watch.phase, status=shown, kept=kept, problem=problem)
+        shown = {**self.state.shown, **self.state.about}
+        return Ran(run_id=self.run.id, phase=self.state.phase, status=shown, kept=kept, problem=problem)
 
     def _tell(self, now: Phase) -> None:
         """The phase, as a note on the run's record."""
@@ -357,25 +344,25 @@ class _LocalRun:
 class _PhaseRecorder(Recorder):
     """That of the site, with the phases of one run: what a hook's end has made of it comes after the hook."""
 
-    __slots__ = ("_watch",)
+    __slots__ = ("_state",)
 
     def __init__(self, of_site: Recorder, watch: RunState) -> None:
         super().__init__(of_site.journal, of_site.watchers)
-        self._watch = watch
+        self._state = watch
 
     def note(self, record: Called | Decided) -> None:
         super().note(record)
         if isinstance(record, Called):
-            self._watch.tell_due()
+            self._state.tell_due()
 
     async def write(self, record: Begun | Ended) -> None:
-        self._watch.tell_due()
+        self._state.tell_due()
         await super().write(record)
 
 
 def _check_hooks(site: LocalSite, asked: RunRequest) -> None:
     """A guard that nobody would ask is off, and nobody would know."""
-    if asked.agent.is_builtin:
+    if asked.is_builtin:
         return
     for hook in site.hooks:
         points = inner_points([hook])

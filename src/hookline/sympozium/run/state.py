@@ -1,26 +1,29 @@
-"""What was seen of a run: kept on the disk before anything else is done, so that a crash forgets none of it."""
+"""The state of a run: written to disk before anything else is done, so that a crash forgets none of it; and as lines."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
+from datetime import datetime
 from typing import Any, cast
 
+from hookline.engine.record import Begun, Ended, Record
+from hookline.journal.view import Line, duration
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium.lifecycle import Lifecycle
-from hookline.sympozium.phases import Phase, Seen, Stage, phase, status
+from hookline.sympozium.phases import AgentSeen, GateVerdict, Phase, Seen, Stage, phase, status
 from hookline.sympozium.run.folders import Folder
-from hookline.sympozium.snapshot import kept, seen_again
 
 logger = logging.getLogger(__name__)
 
-FILE = "seen.json"
+_FILE = "seen.json"
 _LISTS = {Stage.PRE_RUN: "pre_run", Stage.POST_RUN: "post_run"}
+_STYLE = {"Failed": "red", "Succeeded": "green"}
 
 
 class RunState:
-    """The eyes of one run. `shown` is its status, always as of now: it is what the record of its end has."""
+    """All that was seen of one run. `shown` is its status, always as of now: the record of its end has it."""
 
     def __init__(
         self, folder: Folder, lifecycle: Lifecycle, tell: Callable[[Phase], None], seen: Seen | None = None
@@ -30,7 +33,7 @@ class RunState:
         self._tell = tell
         self.shown: dict[str, Any] = {}
         self.about: dict[str, Any] = {}
-        """What the status has besides, such as who let an answer through."""
+        """More for the status, such as who let an answer through."""
         self.seen = seen or Seen()
         self._due: list[Phase] = []
         self._phase = phase(lifecycle, self.seen) if seen is not None else None
@@ -41,7 +44,7 @@ class RunState:
         return phase(self._lifecycle, self.seen)
 
     def hook(self, stage: Stage, index: int, seen: ContainerState) -> None:
-        """What its end has made of the phase is told with `tell_due`, for its own record comes first."""
+        """Keep what was seen of a hook. A phase that its end brings is told by `tell_due`: its own record comes first."""
         name = _LISTS[stage]
         known: tuple[ContainerState, ...] = getattr(self.seen, name)
         filled = [*known, *(ContainerState() for _ in range(index + 1 - len(known)))]
@@ -80,7 +83,7 @@ class RunState:
 
     def _changed(self) -> None:
         try:
-            self._folder.write(FILE, kept(self.seen))
+            self._folder.write(_FILE, kept(self.seen))
         except OSError as exc:
             # A full disk must not keep a hook from running, least of all one that cleans up.
             logger.warning("%s: what was seen of it cannot be kept: %s", self._folder.run_id, exc)
@@ -98,7 +101,89 @@ class RunState:
         self.shown.update(status(self._lifecycle, self.seen), **self.about)
 
 
-def again(folder: Folder) -> Seen:
-    """What was last seen of a run."""
-    found = folder.read(FILE)
+def last_seen(folder: Folder) -> Seen:
+    """The state of a run as it was last written."""
+    found = folder.read(_FILE)
     return seen_again(cast("dict[str, Any]", found)) if isinstance(found, dict) else Seen()
+
+
+def kept(seen: Seen) -> dict[str, Any]:
+    """As plain data, which `seen_again` reads."""
+    return asdict(seen, dict_factory=_plain)
+
+
+def seen_again(known: Mapping[str, Any]) -> Seen:
+    said = known["verdict"]
+    return Seen(
+        pre_run=tuple(ContainerState(**_read(each)) for each in known["pre_run"]),
+        agent=AgentSeen(**_read(known["agent"])),
+        post_run=tuple(ContainerState(**_read(each)) for each in known["post_run"]),
+        stopped=known["stopped"],
+        skip=known["skip"],
+        verdict=GateVerdict(**said) if said else None,
+    )
+
+
+def status_lines(records: list[Record]) -> Iterator[Line]:
+    """The phase of a recorded run, its conditions and how each hook ended."""
+    status = _status_in(records)
+    if status is not None:
+        yield from lines_of_status(status)
+
+
+def lines_of_status(status: Mapping[str, Any]) -> Iterator[Line]:
+    yield Line(
+        f"phase  {status.get('phase', '?')}", f"bold {_STYLE.get(str(status.get('phase')), '')}".strip()
+    )
+    for key in ("error", "result", "exitCode", "gateVerdict", "workspace", "note"):
+        if status.get(key) not in (None, ""):
+            yield Line(f"  {key}  {_one_line(status[key])}")
+    if isinstance(status.get("gate"), dict):
+        gate = cast("Mapping[str, Any]", status["gate"])
+        yield Line(f"  gate  {gate.get('action')} by {gate.get('by') or 'nobody'}")
+    for each in cast("list[Mapping[str, Any]]", status.get("conditions") or []):
+        yield Line(f"  condition  {each.get('type')}: {each.get('message')}", "magenta")
+    for each in cast("list[Mapping[str, Any]]", status.get("hooks") or []):
+        yield from _hook_lines(each)
+
+
+def _hook_lines(told: Mapping[str, Any]) -> Iterator[Line]:
+    code = f", exit code {told['exitCode']}" if "exitCode" in told else ""
+    took = f", {duration(float(told['seconds']))}" if "seconds" in told else ""
+    yield Line(f"  {told.get('stage')} {told.get('name')}  {told.get('state')}{code}{took}")
+    if told.get("message"):
+        yield Line(f"    {_one_line(told['message'])}", "magenta")
+    for line in str(told.get("tail") or "").splitlines():
+        yield Line(f"    | {line}", "dim")
+
+
+def _status_in(records: list[Record]) -> Mapping[str, Any] | None:
+    begun = next((each for each in records if isinstance(each, Begun) and each.scope == "run"), None)
+    if begun is None or (begun.declaration or {}).get("format") != "sympozium":
+        return None
+    over = [each.output for each in records if isinstance(each, Ended) and each.scope == "run"]
+    found = over[-1] if over else None
+    return cast("Mapping[str, Any]", found) if isinstance(found, dict) else None
+
+
+def _one_line(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= 300 else f"{text[:297]}..."
+
+
+def _plain(values: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {key: value.isoformat() if isinstance(value, datetime) else value for key, value in values}
+
+
+def _read(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _READ[key](value) if key in _READ and value is not None else value
+        for key, value in given.items()
+    }
+
+
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "state": ContainerPhase,
+    "reason": Reason,
+    "started": datetime.fromisoformat,
+}
