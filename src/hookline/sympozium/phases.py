@@ -108,14 +108,34 @@ class Gated(NamedTuple):
 
 
 def phase(lifecycle: Lifecycle, seen: Seen) -> Phase:
-    outcome = _outcome(lifecycle, seen)
-    if outcome is None:
+    end = outcome(lifecycle, seen)
+    if end is None:
         return Phase.PENDING if seen.agent.state is ContainerPhase.WAITING else Phase.RUNNING
-    if outcome is not Phase.SKIPPED and any(
+    if end is not Phase.SKIPPED and any(
         each.state is not ContainerPhase.ENDED for each in _post_run(lifecycle, seen)
     ):
         return Phase.POST_RUNNING
-    return outcome
+    return end
+
+
+def outcome(lifecycle: Lifecycle, seen: Seen) -> Phase | None:
+    """How the agent's part ended, hooks before it included; None while that is open."""
+    before = _pre_run(lifecycle, seen)
+    if (
+        any(each.state is ContainerPhase.RUNNING for each in before)
+        or seen.agent.state is ContainerPhase.RUNNING
+    ):
+        return None
+    if any(each.failed for each in before):
+        return Phase.FAILED
+    if seen.agent.state is ContainerPhase.ENDED:
+        if seen.agent.skipped is not None:
+            return Phase.SKIPPED
+        return Phase.SUCCEEDED if seen.agent.succeeded else Phase.FAILED
+    if seen.stopped:
+        return Phase.FAILED
+    through = all(each.succeeded for each in before)
+    return Phase.SKIPPED if through and seen.skip is not None else None
 
 
 def due(lifecycle: Lifecycle, seen: Seen) -> DueStart | None:
@@ -123,11 +143,11 @@ def due(lifecycle: Lifecycle, seen: Seen) -> DueStart | None:
     before, after = _pre_run(lifecycle, seen), _post_run(lifecycle, seen)
     if any(each.state is ContainerPhase.RUNNING for each in (*before, seen.agent, *after)):
         return None
-    outcome = _outcome(lifecycle, seen)
-    if outcome is None:
+    end = outcome(lifecycle, seen)
+    if end is None:
         waiting = _first(ContainerPhase.WAITING, before, range(len(before)))
         return DueStart(Stage.AGENT) if waiting is None else DueStart(Stage.PRE_RUN, waiting)
-    if outcome is Phase.SKIPPED:
+    if end is Phase.SKIPPED:
         return None
     waiting = _first(ContainerPhase.WAITING, after, lifecycle.post_order)
     return None if waiting is None else DueStart(Stage.POST_RUN, waiting)
@@ -135,7 +155,7 @@ def due(lifecycle: Lifecycle, seen: Seen) -> DueStart | None:
 
 def error(lifecycle: Lifecycle, seen: Seen) -> str:
     """Why a run failed; empty where it did not."""
-    if _outcome(lifecycle, seen) is not Phase.FAILED:
+    if outcome(lifecycle, seen) is not Phase.FAILED:
         return ""
     failed = _failed(lifecycle.pre_run, _pre_run(lifecycle, seen))
     if failed:
@@ -147,7 +167,7 @@ def error(lifecycle: Lifecycle, seen: Seen) -> str:
 
 def exit_code(lifecycle: Lifecycle, seen: Seen) -> int:
     """What postRun hooks are told: the agent's own code; 1 where it failed without one, or never ran."""
-    if _outcome(lifecycle, seen) is not Phase.FAILED:
+    if outcome(lifecycle, seen) is not Phase.FAILED:
         return 0
     return seen.agent.exit_code or 1
 
@@ -157,7 +177,7 @@ def result_for_hooks(lifecycle: Lifecycle, seen: Seen, hook: ContainerHook) -> s
 
     Of a run that failed it is the answer if there is one, else why.
     """
-    if _outcome(lifecycle, seen) is Phase.FAILED:
+    if outcome(lifecycle, seen) is Phase.FAILED:
         return seen.agent.result or error(lifecycle, seen)
     let_out = gated(lifecycle, seen)
     return seen.agent.result if hook.gate or let_out is None else let_out.result
@@ -212,7 +232,7 @@ def gate(said: GateVerdict | None, *, ended_ok: bool, default: str, original: st
 def gated(lifecycle: Lifecycle, seen: Seen) -> Gated | None:
     """What the gate of a run came to; None where it has none, is not through, or there is no answer to hold."""
     index = lifecycle.gate
-    if index is None or _outcome(lifecycle, seen) is not Phase.SUCCEEDED:
+    if index is None or outcome(lifecycle, seen) is not Phase.SUCCEEDED:
         return None
     hook = _post_run(lifecycle, seen)[index]
     if hook.state is not ContainerPhase.ENDED:
@@ -236,7 +256,7 @@ def gate_settled(lifecycle: Lifecycle, seen: Seen) -> bool:
 
 def published(lifecycle: Lifecycle, seen: Seen) -> str | None:
     """The text that may go out: nothing before the agent succeeded and the gate, if there is one, is through."""
-    if _outcome(lifecycle, seen) is not Phase.SUCCEEDED:
+    if outcome(lifecycle, seen) is not Phase.SUCCEEDED:
         return None
     if lifecycle.gate is None:
         return seen.agent.result
@@ -252,19 +272,19 @@ def digest(text: str) -> str:
 def status(lifecycle: Lifecycle, seen: Seen) -> dict[str, Any]:
     """The status of a run in Sympozium's words, with one entry for each hook besides."""
     now = phase(lifecycle, seen)
-    outcome = _outcome(lifecycle, seen)
+    end = outcome(lifecycle, seen)
     let_out = gated(lifecycle, seen)
     times = [*_pre_run(lifecycle, seen), seen.agent, *_post_run(lifecycle, seen)]
     begun = [each.started for each in times if each.started is not None]
-    ends = [end for each in times if (end := _end(each)) is not None]
+    ends = [over for each in times if (over := _end(each)) is not None]
     skipped = seen.agent.skipped if seen.agent.skipped is not None else seen.skip
     told: dict[str, Any] = {
         "phase": str(now),
         "startedAt": utc_text(min(begun)) if begun else None,
         "completedAt": utc_text(max(ends)) if ends and now.ended else None,
-        "result": skipped if outcome is Phase.SKIPPED else published(lifecycle, seen),
+        "result": skipped if end is Phase.SKIPPED else published(lifecycle, seen),
         "error": error(lifecycle, seen) or None,
-        "exitCode": exit_code(lifecycle, seen) if outcome and outcome is not Phase.SKIPPED else None,
+        "exitCode": exit_code(lifecycle, seen) if end and end is not Phase.SKIPPED else None,
         "tokenUsage": dict(seen.agent.usage) or None,
         "gateVerdict": let_out.label if let_out else None,
         "conditions": list(conditions(lifecycle, seen)) or None,
@@ -298,26 +318,6 @@ _AGENT_ENDED: Mapping[Reason, str] = {
     Reason.SETTLED: "agent was ended",
     Reason.OVERFULL: "agent wrote too much",
 }
-
-
-def _outcome(lifecycle: Lifecycle, seen: Seen) -> Phase | None:
-    """How the agent's part ended, hooks before it included; None while that is open."""
-    before = _pre_run(lifecycle, seen)
-    if (
-        any(each.state is ContainerPhase.RUNNING for each in before)
-        or seen.agent.state is ContainerPhase.RUNNING
-    ):
-        return None
-    if any(each.failed for each in before):
-        return Phase.FAILED
-    if seen.agent.state is ContainerPhase.ENDED:
-        if seen.agent.skipped is not None:
-            return Phase.SKIPPED
-        return Phase.SUCCEEDED if seen.agent.succeeded else Phase.FAILED
-    if seen.stopped:
-        return Phase.FAILED
-    through = all(each.succeeded for each in before)
-    return Phase.SKIPPED if through and seen.skip is not None else None
 
 
 def _pre_run(lifecycle: Lifecycle, seen: Seen) -> tuple[ContainerState, ...]:

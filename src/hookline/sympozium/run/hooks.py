@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import json
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.hook import Hook
-from hookline.engine.lifecycle import Approver
+from hookline.engine.lifecycle import Approver, Run
 from hookline.engine.pipeline import Recorder
 from hookline.engine.point import Point, Status
-from hookline.engine.record import Owner
-from hookline.engine.result import CONTINUE, HookResult
+from hookline.engine.record import Owner, Question, Verdict, VerdictKind
+from hookline.engine.result import CONTINUE, HookAction, HookResult
+from hookline.engine.result import Reason as HookReason
 from hookline.errors import FileError, HookBroke
 from hookline.handlers.input import broke, context_json, environment, with_last_lines
 from hookline.journal.masking import Mask
@@ -33,7 +36,7 @@ from hookline.sympozium.phases import (
 from hookline.sympozium.resolve import ON_ERROR, POINTS, RunRequest
 from hookline.sympozium.result import NO_REASON
 from hookline.sympozium.run.folders import CONTROL, Folder, Held, Home, Quota
-from hookline.sympozium.run.state import RunState
+from hookline.sympozium.run.state import SKIP, RunState, skip_marker
 from hookline.sympozium.types import RunSpec
 from hookline.tasks import cancel_and_wait
 
@@ -41,14 +44,9 @@ CANCELLED = "cancelled"
 WORKSPACE = "/workspace"
 VERDICT = f"{CONTROL}/gate-verdict"
 """Beneath /ipc: where a gate hook says what becomes of the answer, as JSON with `action`, `response` and `reason`."""
-SKIP = f"{CONTROL}/skip"
-_SKIP_BYTES = 4096
 _VERDICT_BYTES = 1024 * 1024
 _TAIL = 2048
 _LIKE_HERE = ("PATH", "LANG", "LC_ALL", "TZ")
-
-Ask = Callable[[ContainerHook, str], Awaitable[GateVerdict | None]]
-"""Asks a person what becomes of an answer; None where nobody can be asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +75,8 @@ class Ground:
     folder: Folder
     quota: Quota
     state: RunState
+    run: Run
+    scope_id: str
     secrets: Secrets
     mask: Mask
 
@@ -99,7 +99,7 @@ class Ground:
         return "\n".join(lines[-5:])[-_TAIL:]
 
 
-def container_hooks(ground: Ground, ask: Ask) -> tuple[Hook, ...]:
+def container_hooks(ground: Ground) -> tuple[Hook, ...]:
     """The hooks that have not ended yet, in the order in which they run, and the look for a skip marker."""
     lifecycle, seen = ground.spec.hooks, ground.state.seen
     before = [(Stage.PRE_RUN, index) for index in range(len(lifecycle.pre_run))]
@@ -109,9 +109,9 @@ def container_hooks(ground: Ground, ask: Ask) -> tuple[Hook, ...]:
         if not (index < len(seen.post_run) and seen.post_run[index].state is ContainerPhase.ENDED)
     ]
     return (
-        *(_hook(_ContainerHandler(ground, stage, index, ask)) for stage, index in before),
+        *(_hook(_ContainerHandler(ground, stage, index)) for stage, index in before),
         _skip(ground),
-        *(_hook(_ContainerHandler(ground, stage, index, ask)) for stage, index in after),
+        *(_hook(_ContainerHandler(ground, stage, index)) for stage, index in after),
     )
 
 
@@ -148,14 +148,6 @@ def _not_skipped(facts: Facts) -> bool:
     return facts.status is not Status.SKIPPED
 
 
-def skip_marker(folder: Folder) -> str | None:
-    """Why there is nothing to do, where a preRun hook has left that."""
-    found = folder.left_in_ipc(SKIP, _SKIP_BYTES)
-    if found is None:
-        return None
-    return found[:_SKIP_BYTES].decode("utf-8", "replace").strip() or NO_REASON
-
-
 def _skip(ground: Ground) -> Hook:
     """Stands behind the preRun hooks, which all run, and is called only where one of them asked for it."""
 
@@ -180,11 +172,10 @@ def _skip(ground: Ground) -> Hook:
 class _ContainerHandler:
     """One hook's container, started when the engine calls it."""
 
-    def __init__(self, ground: Ground, stage: Stage, index: int, ask: Ask) -> None:
+    def __init__(self, ground: Ground, stage: Stage, index: int) -> None:
         self.ground = ground
         self.stage = stage
         self.index = index
-        self.ask = ask
         lifecycle = ground.spec.hooks
         self.spec: ContainerHook = (lifecycle.pre_run if stage is Stage.PRE_RUN else lifecycle.post_run)[
             index
@@ -241,7 +232,7 @@ class _ContainerHandler:
         # The agent may have left one there, and it is not its to give.
         ground.folder.drop_from_ipc(VERDICT)
         running = asyncio.ensure_future(ground.quota.run(runner, order))
-        asking = asyncio.ensure_future(self.ask(self.spec, ground.state.seen.agent.result))
+        asking = asyncio.ensure_future(self._asked())
         try:
             await asyncio.wait({running, asking}, return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
@@ -255,6 +246,29 @@ class _ContainerHandler:
             return held
         finally:
             await cancel_and_wait(running, asking)
+
+    async def _asked(self) -> GateVerdict | None:
+        """Ask a person what becomes of the answer; None where nobody can be asked."""
+        ground = self.ground
+        approver, journal = ground.run.approver, ground.run.recorder.journal
+        if approver is None:
+            return None
+        question = Question(
+            id=f"{ground.run.id}.{ground.scope_id}.gate",
+            run_id=ground.run.id,
+            scope_id=ground.scope_id,
+            point=Point.RUN_END,
+            tool=None,
+            reasons=(HookReason(self.spec.name, HookAction.ASK, "the answer waits for a verdict"),),
+            value=ground.state.seen.agent.result,
+            asked=time.time(),
+        )
+        if journal is not None:
+            await journal.ask(question)
+        word = await approver(question)
+        if journal is not None:
+            journal.answer(question.id, word)
+        return _verdict(word)
 
     def _own_verdict(self) -> GateVerdict | None:
         found = self.ground.folder.left_in_ipc(VERDICT, _VERDICT_BYTES)
@@ -311,6 +325,16 @@ class _ContainerHandler:
 
     def _see(self, seen: ContainerState) -> None:
         self.ground.state.hook(self.stage, self.index, seen)
+
+
+def _verdict(word: Verdict) -> GateVerdict:
+    """A person's word on an answer. What they wrote instead of it, or why not, is what goes out."""
+    if word.kind is VerdictKind.REWRITE:
+        text = word.value if isinstance(word.value, str) else json.dumps(word.value, ensure_ascii=False)
+        return GateVerdict(action="rewrite", response=text, by=word.by)
+    if word.kind is VerdictKind.REJECT:
+        return GateVerdict(action="reject", response=word.text or None, reason=word.text, by=word.by)
+    return GateVerdict(action="approve", by=word.by)
 
 
 def _over(began: datetime, reason: Reason, detail: str) -> ContainerState:

@@ -28,22 +28,17 @@ from hookline.engine.record import (
     Ended,
     Journal,
     Owner,
-    Question,
     Record,
     RunRow,
-    Verdict,
-    VerdictKind,
 )
 from hookline.engine.result import HookAction, Outcome
-from hookline.engine.result import Reason as Said
 from hookline.errors import AgentFailed, HooklineError, RunEnded, RunTimedOut, Skipped, UsageError
 from hookline.journal.masking import Mask
 from hookline.journal.owner import alive
 from hookline.journal.recovery import LOST, claim_abandoned, format_of, lost_end, lost_ends
-from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
+from hookline.kube.pod_state import ContainerPhase, Reason
 from hookline.sympozium.environment import task_input
-from hookline.sympozium.lifecycle import ContainerHook
-from hookline.sympozium.phases import AgentSeen, GateVerdict, Phase, Seen, phase
+from hookline.sympozium.phases import AgentSeen, Phase, Seen, outcome
 from hookline.sympozium.resolve import (
     FORMAT,
     RunRequest,
@@ -56,7 +51,7 @@ from hookline.sympozium.resolve import (
 )
 from hookline.sympozium.run.agent import run_agent
 from hookline.sympozium.run.folders import Folder, FolderError, Quota, apart
-from hookline.sympozium.run.hooks import CANCELLED, Ground, LocalSite, container_hooks, skip_marker
+from hookline.sympozium.run.hooks import CANCELLED, Ground, LocalSite, container_hooks
 from hookline.sympozium.run.relay import VARIABLE, inner_points, relayed
 from hookline.sympozium.run.state import RunState, last_seen
 from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
@@ -65,7 +60,7 @@ AGAIN = f"{LOST}; its postRun hooks had begun, and what had not ended was run ag
 PHASE = "x.sympozium.phase"
 _LONGEST_NAME = 63
 _MORE_GRACE = 5.0
-_STATUS = {Phase.SUCCEEDED: Status.OK, Phase.SKIPPED: Status.SKIPPED}
+_STATUS: dict[Phase | None, Status] = {Phase.SUCCEEDED: Status.OK, Phase.SKIPPED: Status.SKIPPED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +167,8 @@ class _LocalRun:
             folder=folder,
             quota=Quota(folder, asked.workspace_size),
             state=self.state,
+            run=self.run,
+            scope_id=self.scope_id,
             secrets=asked.known_secrets(site.environ),
             mask=Mask([*site.masked, *secret_values(asked, spec, site.environ)]),
         )
@@ -189,18 +186,18 @@ class _LocalRun:
 
     async def _worked(self, scope: OpenScope) -> None:
         try:
-            outcome = await scope.enter(
+            entered = await scope.enter(
                 {"input": self._task, "workspace": str(self.folder.workspace)},
                 declaration=declaration(self.spec).to_dict(),
                 source=self.asked.file,
                 owner=self.site.owner,
             )
-            scope.raise_if_over(outcome, Point.RUN_START)
+            scope.raise_if_over(entered, Point.RUN_START)
             await self._agent(scope)
         except GeneratorExit:
             raise
         except BaseException as exc:
-            if _outcome(self.spec, self.state.seen) is Phase.PENDING:
+            if outcome(self.spec.hooks, self.state.seen) is None:
                 self.state.change(stopped=_why(exc))
             await scope.left_after(exc, output=self.state.shown)
             if not isinstance(exc, RunEnded):
@@ -213,15 +210,15 @@ class _LocalRun:
         records = journal.records(self.run.id)
         left = owed(records)
         again = any(each.again for each in left if each.begun.scope is Scope.RUN)
-        self.state.change(**_settled(self.spec, self.state.seen, self.folder))
+        self.state.settle(LOST)
         for each in left:
             if each.begun.scope is not Scope.RUN:
                 await self.recorder.write(lost_end(each.begun, LOST))
         why = AGAIN if again else LOST
         self.state.tell_besides(note=why)
-        outcome = _outcome(self.spec, self.state.seen)
+        status = _STATUS.get(outcome(self.spec.hooks, self.state.seen), Status.LOST)
         try:
-            await self._scope().left(self.state.shown, _STATUS.get(outcome, Status.LOST))
+            await self._scope().left(self.state.shown, status)
         except BaseException:
             # Ended by the user meanwhile; what is still owed stays with the folder.
             self.folder.let_go()
@@ -234,7 +231,7 @@ class _LocalRun:
 
     def _scope(self) -> OpenScope:
         site, run = self.site, self.run
-        hooks = (*site.hooks, *container_hooks(self.ground, self._ask))
+        hooks = (*site.hooks, *container_hooks(self.ground))
         pipeline = Pipeline(hooks, self.recorder)
         return OpenScope(
             run, pipeline, Scope.RUN, self._facts(self.scope_id), name=self.spec.instance or self.spec.name
@@ -252,8 +249,8 @@ class _LocalRun:
             parent=parent,
         )
 
-        async def body(outcome: Outcome) -> dict[str, Any]:
-            given = cast("dict[str, Any]", outcome.payload or {}).get("input")
+        async def body(started: Outcome) -> dict[str, Any]:
+            given = cast("dict[str, Any]", started.payload or {}).get("input")
             task = given if isinstance(given, str) and given != self._task else None
             told = {VARIABLE: ",".join(inner_points(site.hooks))} if site.hooks else {}
             relay = relayed(self.folder.ipc, site.hooks, scope, self.ground.mask)
@@ -262,9 +259,9 @@ class _LocalRun:
             return _answer(self.spec, seen)
 
         try:
-            outcome = await scope.around({"input": self._task}, body)
+            ended = await scope.around({"input": self._task}, body)
             if self.state.seen.agent.state is ContainerPhase.WAITING:
-                self._not_run(outcome, answered=scope.outcome is not None and scope.outcome.answered)
+                self._not_run(ended, answered=scope.outcome is not None and scope.outcome.answered)
         except RunEnded as exc:
             if self.state.seen.agent.state is ContainerPhase.WAITING:
                 self.state.change(
@@ -300,27 +297,6 @@ class _LocalRun:
                 )
             )
 
-    async def _ask(self, hook: ContainerHook, answer: str) -> GateVerdict | None:
-        approver, journal = self.run.approver, self.site.recorder.journal
-        if approver is None:
-            return None
-        question = Question(
-            id=f"{self.run.id}.{self.scope_id}.gate",
-            run_id=self.run.id,
-            scope_id=self.scope_id,
-            point=Point.RUN_END,
-            tool=None,
-            reasons=(Said(hook.name, HookAction.ASK, "the answer waits for a verdict"),),
-            value=answer,
-            asked=time.time(),
-        )
-        if journal is not None:
-            await journal.ask(question)
-        word = await approver(question)
-        if journal is not None:
-            journal.answer(question.id, word)
-        return _verdict(word)
-
     def _facts(self, scope_id: str) -> Facts:
         spec, run_id = self.spec, self.run.id
         return Facts(
@@ -346,9 +322,9 @@ class _PhaseRecorder(Recorder):
 
     __slots__ = ("_state",)
 
-    def __init__(self, of_site: Recorder, watch: RunState) -> None:
+    def __init__(self, of_site: Recorder, state: RunState) -> None:
         super().__init__(of_site.journal, of_site.watchers)
-        self._state = watch
+        self._state = state
 
     def note(self, record: Called | Decided) -> None:
         super().note(record)
@@ -377,11 +353,6 @@ def _why(exc: BaseException) -> str:
     return CANCELLED if isinstance(exc, asyncio.CancelledError) else str(exc) or type(exc).__name__
 
 
-def _outcome(spec: RunSpec, seen: Seen) -> Phase:
-    """How the agent's part ended, whatever the postRun hooks are at."""
-    return phase(replace(spec.hooks, post_run=()), replace(seen, post_run=()))
-
-
 def _answer(spec: RunSpec, seen: AgentSeen) -> dict[str, Any]:
     """What the agent's scope ends with; raises where there is no answer."""
     if seen.skipped is not None:
@@ -391,37 +362,6 @@ def _answer(spec: RunSpec, seen: AgentSeen) -> dict[str, Any]:
         limit = spec.timeout or RUN_TIMEOUT
         raise RunTimedOut(f"the agent passed its limit of {limit:g} s") if late else AgentFailed(seen.error)
     return {"result": seen.result, "exit_code": seen.exit_code}
-
-
-def _settled(spec: RunSpec, seen: Seen, folder: Folder) -> dict[str, Any]:
-    """What a killed process cannot have seen any more: what was running then is over, what had not begun never ran."""
-    before = tuple(_lost(each) if each.state is ContainerPhase.RUNNING else each for each in seen.pre_run)
-    # A postRun hook that was running is due again: nobody knows how far it came.
-    after = tuple(
-        ContainerState() if each.state is ContainerPhase.RUNNING else each for each in seen.post_run
-    )
-    changes: dict[str, Any] = {"pre_run": before, "post_run": after}
-    if seen.agent.state is ContainerPhase.RUNNING:
-        changes["agent"] = replace(seen.agent, state=ContainerPhase.ENDED, reason=Reason.KILLED, error=LOST)
-    elif seen.agent.state is ContainerPhase.WAITING and seen.skip is None:
-        through = len(before) == len(spec.hooks.pre_run) and all(each.succeeded for each in before)
-        changes |= {"skip": skip_marker(folder)} if through else {}
-        changes |= {"stopped": LOST} if changes.get("skip") is None else {}
-    return changes
-
-
-def _lost(seen: ContainerState) -> ContainerState:
-    return replace(seen, state=ContainerPhase.ENDED, reason=Reason.KILLED, detail=LOST)
-
-
-def _verdict(word: Verdict) -> GateVerdict:
-    """A person's word on an answer. What they wrote instead of it, or why not, is what goes out."""
-    if word.kind is VerdictKind.REWRITE:
-        text = word.value if isinstance(word.value, str) else json.dumps(word.value, ensure_ascii=False)
-        return GateVerdict(action="rewrite", response=text, by=word.by)
-    if word.kind is VerdictKind.REJECT:
-        return GateVerdict(action="reject", response=word.text or None, reason=word.text, by=word.by)
-    return GateVerdict(action="approve", by=word.by)
 
 
 async def _removed(folder: Folder) -> str:

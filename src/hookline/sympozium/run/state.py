@@ -8,16 +8,19 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any, cast
 
-from hookline.engine.record import Begun, Ended, Record
+from hookline.engine.record import Ended, Record
 from hookline.journal.view import Line, duration
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium.lifecycle import Lifecycle
 from hookline.sympozium.phases import AgentSeen, GateVerdict, Phase, Seen, Stage, phase, status
-from hookline.sympozium.run.folders import Folder
+from hookline.sympozium.result import NO_REASON
+from hookline.sympozium.run.folders import CONTROL, Folder
 
 logger = logging.getLogger(__name__)
 
+SKIP = f"{CONTROL}/skip"
 _FILE = "seen.json"
+_SKIP_BYTES = 4096
 _LISTS = {Stage.PRE_RUN: "pre_run", Stage.POST_RUN: "post_run"}
 _STYLE = {"Failed": "red", "Succeeded": "green"}
 
@@ -81,6 +84,30 @@ class RunState:
             if known.state is ContainerPhase.WAITING:
                 self.hook(stage, index, never)
 
+    def settle(self, why: str) -> None:
+        """After its process was killed: what was running then is over, and what had not begun never ran."""
+        seen = self.seen
+        before = tuple(
+            replace(each, state=ContainerPhase.ENDED, reason=Reason.KILLED, detail=why)
+            if each.state is ContainerPhase.RUNNING
+            else each
+            for each in seen.pre_run
+        )
+        # A postRun hook that was running is due again: nobody knows how far it came.
+        after = tuple(
+            ContainerState() if each.state is ContainerPhase.RUNNING else each for each in seen.post_run
+        )
+        changes: dict[str, Any] = {"pre_run": before, "post_run": after}
+        if seen.agent.state is ContainerPhase.RUNNING:
+            changes["agent"] = replace(
+                seen.agent, state=ContainerPhase.ENDED, reason=Reason.KILLED, error=why
+            )
+        elif seen.agent.state is ContainerPhase.WAITING and seen.skip is None:
+            through = len(before) == len(self._lifecycle.pre_run) and all(each.succeeded for each in before)
+            skip = skip_marker(self._folder) if through else None
+            changes |= {"stopped": why} if skip is None else {"skip": skip}
+        self.change(**changes)
+
     def _changed(self) -> None:
         try:
             self._folder.write(_FILE, kept(self.seen))
@@ -99,6 +126,14 @@ class RunState:
         # In place: whoever was given it sees what it has become.
         self.shown.clear()
         self.shown.update(status(self._lifecycle, self.seen), **self.about)
+
+
+def skip_marker(folder: Folder) -> str | None:
+    """Why there is nothing to do, where a preRun hook has left that."""
+    found = folder.left_in_ipc(SKIP, _SKIP_BYTES)
+    if found is None:
+        return None
+    return found[:_SKIP_BYTES].decode("utf-8", "replace").strip() or NO_REASON
 
 
 def last_seen(folder: Folder) -> Seen:
@@ -126,9 +161,9 @@ def seen_again(known: Mapping[str, Any]) -> Seen:
 
 def status_lines(records: list[Record]) -> Iterator[Line]:
     """The phase of a recorded run, its conditions and how each hook ended."""
-    status = _status_in(records)
-    if status is not None:
-        yield from lines_of_status(status)
+    over = [each.output for each in records if isinstance(each, Ended) and each.scope == "run"]
+    if over and isinstance(over[-1], dict):
+        yield from lines_of_status(cast("Mapping[str, Any]", over[-1]))
 
 
 def lines_of_status(status: Mapping[str, Any]) -> Iterator[Line]:
@@ -155,15 +190,6 @@ def _hook_lines(told: Mapping[str, Any]) -> Iterator[Line]:
         yield Line(f"    {_one_line(told['message'])}", "magenta")
     for line in str(told.get("tail") or "").splitlines():
         yield Line(f"    | {line}", "dim")
-
-
-def _status_in(records: list[Record]) -> Mapping[str, Any] | None:
-    begun = next((each for each in records if isinstance(each, Begun) and each.scope == "run"), None)
-    if begun is None or (begun.declaration or {}).get("format") != "sympozium":
-        return None
-    over = [each.output for each in records if isinstance(each, Ended) and each.scope == "run"]
-    found = over[-1] if over else None
-    return cast("Mapping[str, Any]", found) if isinstance(found, dict) else None
 
 
 def _one_line(value: Any) -> str:
