@@ -19,7 +19,7 @@ from hookline.sympozium.environment import (
     task_input,
 )
 from hookline.sympozium.lifecycle import ContainerHook, SecretRef
-from hookline.sympozium.result import BEGIN, END, MOST_BYTES, Result, ended, from_output, parsed
+from hookline.sympozium.run.agent import BEGIN, END, MOST_BYTES, Result, ended, from_output, parsed
 from hookline.sympozium.types import ModelSpec, RunSpec, TaskSpec
 from hookline.table import Location
 

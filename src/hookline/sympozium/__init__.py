@@ -7,7 +7,6 @@ resolve      one run out of a file and the command line; as a declaration
 check        `hookline check` and `hookline explain`: what cannot work as it is written, and what will run
 environment  the variables of hooks and agent, and the secrets among them
 phases       the phase of a run and what is due next, out of what was seen
-result       what an agent left: its result file, or the marker in its output
 run          a run on this machine
 cluster      runs on a cluster
 

@@ -142,7 +142,7 @@ def explain_agentrun(options: ExplainOptions) -> Explained:
 
 
 def notes_before(spec: RunSpec, asked: RunRequest, where: Capabilities) -> list[str]:
-    """What should be known before it runs there, each once."""
+    """Everything to know before it runs there, each once."""
     known = {*spec.env, *asked.env, *_TOLD}
     found = [str(each) for each in doubts(spec.hooks, known).problems]
     found += not_here(spec)

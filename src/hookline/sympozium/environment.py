@@ -23,7 +23,7 @@ from hookline.sympozium.types import ModelSpec, RunSpec, TaskSpec
 MOST_RESULT = 32 * 1024
 """Bytes of an answer that a postRun hook is given."""
 _IDENTITY = ("AGENT_RUN_ID", "INSTANCE_NAME", "AGENT_NAMESPACE", "AGENT_ID", "SESSION_KEY", "TASK")
-"""What a run cannot set otherwise for its agent; the rest of what is set for it are defaults."""
+"""The variables that a run cannot set otherwise for its agent; the others are defaults."""
 _PROVIDER_KEYS = ("API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "AZURE_OPENAI_API_KEY", "GEMINI_API_KEY")
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
 _OF_THE_MODEL = "AGENT_RESULT"
@@ -103,7 +103,7 @@ def for_agent(run: RunSpec) -> Environment:
 
 
 def task_input(run: RunSpec) -> str:
-    """What stands in `/ipc/input/task.json`."""
+    """The content of `/ipc/input/task.json`."""
     task = run.task
     given = (
         {"mode": task.mode, "tool": task.tool, "parameters": dict(task.parameters)}
@@ -176,7 +176,7 @@ class Secrets:
     file: str = ""
 
     def value(self, ref: SecretRef) -> str | None:
-        """What it refers to; None where an optional one is missing, a FileError where one that is needed is."""
+        """The secret's text; None if an optional one is missing, FileError if one that is needed is."""
         found = self.known.get(ref.name, {}).get(ref.key)
         if found is None:
             found = self.environ.get(variable(ref))

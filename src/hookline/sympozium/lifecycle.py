@@ -71,7 +71,7 @@ class ContainerHook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RbacRule:
-    """What hooks may do with objects of the cluster."""
+    """A right of the hooks on objects of the cluster."""
 
     api_groups: tuple[str, ...]
     resources: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What a run is at and what is due next, as functions of what was seen: one decision for this machine and a cluster.
+"""The phase of a run and what is due next, as functions of what was seen: one decision here and on a cluster.
 
 Nothing is kept between two calls; whoever runs tells what it saw and does what is due.
 """
@@ -19,8 +19,10 @@ from hookline.times import utc_text
 
 NO_VERDICT = "Response blocked: gate hook did not return a verdict"
 REJECTED = "Response blocked by policy"
+NO_REASON = "preRun hook requested skip"
+"""The reason of a skip that has none of its own."""
 WITHHELD = frozenset({"rejected", "timeout", "error"})
-"""What a gate's word may be where the answer did not go out, nor another that somebody wrote for it."""
+"""The words of a gate that keeps the answer back and lets no other text out for it."""
 
 
 class Phase(StrEnum):
@@ -39,7 +41,7 @@ class Phase(StrEnum):
 
 
 class Stage(StrEnum):
-    """What is started: a hook before, the agent, a hook after."""
+    """The parts of a run that are started: a hook before, the agent, a hook after."""
 
     PRE_RUN = "preRun"
     AGENT = "agent"
@@ -48,7 +50,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSeen:
-    """What was seen of the agent. `skipped` is the reason where it said that there is nothing to do."""
+    """The agent as it was seen. `skipped` is the reason where it said that there is nothing to do."""
 
     state: ContainerPhase = ContainerPhase.WAITING
     exit_code: int | None = None
@@ -68,7 +70,7 @@ class AgentSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateVerdict:
-    """What a gate hook or a person said of an answer. With a `digest` it holds for that answer only."""
+    """The word of a gate hook or a person on an answer. With a `digest` it holds for that answer only."""
 
     action: str
     response: str | None = None
@@ -94,14 +96,14 @@ class Seen:
 
 
 class DueStart(NamedTuple):
-    """What to start: the agent, or the hook at that position in its list of the file."""
+    """The next thing to start: the agent, or the hook at that position in its list of the file."""
 
     stage: Stage
     position: int = 0
 
 
 class Gated(NamedTuple):
-    """What a gate came to: its word for the status, and the text that goes out."""
+    """The outcome of a gate: its word for the status, and the text that goes out."""
 
     label: str
     result: str
@@ -139,7 +141,7 @@ def outcome(lifecycle: Lifecycle, seen: Seen) -> Phase | None:
 
 
 def due(lifecycle: Lifecycle, seen: Seen) -> DueStart | None:
-    """What to start now; None where something still runs, or nothing is left."""
+    """The next thing to start; None while something still runs, or if nothing is left."""
     before, after = _pre_run(lifecycle, seen), _post_run(lifecycle, seen)
     if any(each.state is ContainerPhase.RUNNING for each in (*before, seen.agent, *after)):
         return None
@@ -166,14 +168,14 @@ def error(lifecycle: Lifecycle, seen: Seen) -> str:
 
 
 def exit_code(lifecycle: Lifecycle, seen: Seen) -> int:
-    """What postRun hooks are told: the agent's own code; 1 where it failed without one, or never ran."""
+    """The exit code for postRun hooks: the agent's own; 1 if it failed without one, or never ran."""
     if outcome(lifecycle, seen) is not Phase.FAILED:
         return 0
     return seen.agent.exit_code or 1
 
 
 def result_for_hooks(lifecycle: Lifecycle, seen: Seen, hook: ContainerHook) -> str:
-    """What a postRun hook is told: the gate the answer itself, the others what the gate let out of it.
+    """The result for a postRun hook: the answer itself for the gate, what the gate let out of it for the others.
 
     Of a run that failed it is the answer if there is one, else why.
     """
@@ -216,7 +218,7 @@ def verdict(text: str) -> GateVerdict | None:
 
 
 def gate(said: GateVerdict | None, *, ended_ok: bool, default: str, original: str) -> Gated:
-    """What becomes of an answer. A verdict on another answer than this one is none."""
+    """The outcome of a gate. A verdict on another answer than this one is none."""
     if said is not None and said.digest and said.digest != digest(original):
         said = None
     if said is not None and said.action in _VERDICTS:
@@ -230,7 +232,7 @@ def gate(said: GateVerdict | None, *, ended_ok: bool, default: str, original: st
 
 
 def gated(lifecycle: Lifecycle, seen: Seen) -> Gated | None:
-    """What the gate of a run came to; None where it has none, is not through, or there is no answer to hold."""
+    """The outcome of the run's gate; None if it has none, is not through, or there is no answer to hold."""
     index = lifecycle.gate
     if index is None or outcome(lifecycle, seen) is not Phase.SUCCEEDED:
         return None
@@ -246,7 +248,7 @@ def gated(lifecycle: Lifecycle, seen: Seen) -> Gated | None:
 
 
 def gate_settled(lifecycle: Lifecycle, seen: Seen) -> bool:
-    """Whether the gate hook still runs though its verdict is in: it, and only it, may be ended (as `settled`)."""
+    """True if the gate hook still runs though its verdict is in: it, and only it, may be ended (as `settled`)."""
     index, said = lifecycle.gate, seen.verdict
     if index is None or said is None or said.action not in _VERDICTS:
         return False
@@ -265,7 +267,7 @@ def published(lifecycle: Lifecycle, seen: Seen) -> str | None:
 
 
 def digest(text: str) -> str:
-    """What a verdict is bound to."""
+    """The digest of an answer, which a verdict on it is bound to."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

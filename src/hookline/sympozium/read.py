@@ -228,7 +228,7 @@ def _run(spec: Node, name: str, namespace: str, *, fragment: bool = False) -> Ru
 
 
 def _shared(values: dict[str, Any], name: str, namespace: str) -> Instance:
-    """What the personas of a pack have in common."""
+    """The part that all personas of a pack share."""
     provider, secret = (values.get("auth") or (("", ""),))[0]
     model = ModelSpec(
         provider=provider,

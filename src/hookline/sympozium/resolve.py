@@ -148,7 +148,7 @@ def with_provider(run: RunSpec) -> RunSpec:
 
 
 def declaration(run: RunSpec) -> Declaration:
-    """What the run's hooks are, for `explain` and for the record."""
+    """The run's agent and hooks, for `explain` and for the record."""
     lifecycle = run.hooks
     order = [(Stage.PRE_RUN, hook) for hook in lifecycle.pre_run]
     order += [(Stage.POST_RUN, lifecycle.post_run[index]) for index in lifecycle.post_order]
@@ -196,7 +196,7 @@ def _shown(value: str | SecretRef) -> Any:
 
 
 def secret_values(asked: RunRequest, spec: RunSpec, environ: Mapping[str, str]) -> list[str]:
-    """What must not be on any record: the known secrets, and those that stand in the manifest itself."""
+    """The texts that must not be on any record: the known secrets, and those in the manifest itself."""
     hooks = spec.hooks.containers
     written = secrets_in(spec.env, *(hook.env for hook in hooks))
     refs = [value for hook in hooks for value in hook.env.values() if not isinstance(value, str)]
@@ -205,7 +205,7 @@ def secret_values(asked: RunRequest, spec: RunSpec, environ: Mapping[str, str]) 
 
 
 def check_request(asked: RunRequest, spec: RunSpec, environ: Mapping[str, str], agent_runner: Runner) -> None:
-    """What would go wrong for certain is told before anything is begun."""
+    """Refuse what would go wrong for certain, before anything is begun."""
     secrets = asked.known_secrets(environ)
     for hook in spec.hooks.containers:
         for value in hook.env.values():
@@ -286,7 +286,7 @@ def _completed(manifests: RunManifests, run: RunSpec) -> RunSpec:
 
 
 def _taken(run: RunSpec, instance: Instance) -> RunSpec:
-    """What the run lacks is that of the instance."""
+    """The run with what it lacks taken from the instance."""
     return replace(
         run,
         ensemble=instance.ensemble,

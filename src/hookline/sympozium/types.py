@@ -133,7 +133,7 @@ class Pack:
 
 
 class RunManifests(NamedTuple):
-    """What a file holds. `secrets` are those that are written in it, by name."""
+    """The content of a file. `secrets` are those that are written in it, by name."""
 
     runs: tuple[RunSpec, ...] = ()
     instances: tuple[Instance, ...] = ()

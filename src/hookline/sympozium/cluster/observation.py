@@ -17,7 +17,7 @@ from hookline.sympozium.cluster.objects import AGENT, POST, PRE, PREPARE, Owner,
 from hookline.sympozium.cluster.state import Record, spec_of
 from hookline.sympozium.environment import cut
 from hookline.sympozium.phases import AgentSeen, Phase, Seen, gate_settled, gated, phase, verdict
-from hookline.sympozium.result import Result, ended, from_output
+from hookline.sympozium.run.agent import Result, ended, from_output
 from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
 
 Object = Mapping[str, Any]

@@ -36,15 +36,15 @@ IPC = (
     *("input", "output", "spawn", "tools", "messages", "schedules", "prompts", "context"),
     CONTROL,
 )
-"""What Sympozium's bridge makes beneath /ipc, and what its documents write into."""
+"""The folders beneath /ipc that Sympozium's bridge makes, and that its documents write into."""
 TMP_SIZE = 256 * 1024 * 1024
 WORKSPACE_SIZE = 1024**3
 IPC_SIZE = 64 * 1024**2
 LEAST_FREE = 128 * 1024**2
-"""What stays free on the disk: a file that was removed and is still written to is seen there alone."""
+"""Bytes that stay free on the disk: a file that was removed and is still written to is seen there alone."""
 _OPTION = {"/workspace": " (--workspace-size)"}
 _ENTRY = 1024
-"""What an entry counts at least: also a million empty files are too much for a disk."""
+"""Bytes that an entry counts at least: also a million empty files are too much for a disk."""
 _PAUSE = 0.25
 _SHARE = 10
 """A look takes no more of the time than one in so many."""
@@ -111,7 +111,7 @@ class Home:
             return [folder for folder in found if folder.hold()]
 
     def folder(self, run_id: str) -> Folder | None:
-        """That run's folder, held by us; None where there is none, or somebody is at work on it."""
+        """The folder of a run, held by us; None if there is none, or somebody is at work on it."""
         path = self.path / run_id
         if not path.is_dir():
             return None
@@ -192,7 +192,7 @@ class Folder:
         (self.ipc / name).write_text(text, encoding="utf-8", errors="replace")
 
     def left_in_ipc(self, name: str, most: int) -> bytes | None:
-        """What somebody wrote beneath /ipc: at most `most` bytes and one more; None where there is no such file."""
+        """A file that somebody wrote beneath /ipc: at most `most` bytes and one more; None if there is no such file."""
         try:
             return files.read_below(self.ipc, name, most + 1)
         except OSError:
@@ -229,7 +229,7 @@ class Folder:
 
 
 class DiskUsage(NamedTuple):
-    """What the folders of a run were found to hold, by their name in the run, and what was free beside them."""
+    """The bytes in each folder of a run, by its name in the run, and those that are free on the disk."""
 
     held: Mapping[str, int]
     free: int
@@ -292,7 +292,7 @@ class Quota:
 
 
 def overfull(most: Mapping[str, int], before: DiskUsage, now: DiskUsage) -> str:
-    """What there is too much of; empty where there is room.
+    """Says what there is too much of; empty if there is room.
 
     What lay there before a process began is none of its doing: it must be able to tidy up.
     """
@@ -331,7 +331,7 @@ def shown(size: int) -> str:
 
 
 def _held_in(folder: str) -> int:
-    """What everything in it takes on the disk. A file with several names counts once; no link is followed."""
+    """The bytes on disk of everything in a folder. A file with several names counts once; no link is followed."""
     total, seen, waiting = 0, set[int](), [folder]
     while waiting:
         try:

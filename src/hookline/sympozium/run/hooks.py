@@ -25,6 +25,7 @@ from hookline.runners import Ending, Mount, Order, Runner
 from hookline.sympozium.environment import Environment, Secrets, after_run, before_run, command_of
 from hookline.sympozium.lifecycle import ContainerHook
 from hookline.sympozium.phases import (
+    NO_REASON,
     GateVerdict,
     Stage,
     digest,
@@ -34,7 +35,6 @@ from hookline.sympozium.phases import (
     verdict,
 )
 from hookline.sympozium.resolve import ON_ERROR, POINTS, RunRequest
-from hookline.sympozium.result import NO_REASON
 from hookline.sympozium.run.folders import CONTROL, Folder, Held, Home, Quota
 from hookline.sympozium.run.state import SKIP, RunState, skip_marker
 from hookline.sympozium.types import RunSpec

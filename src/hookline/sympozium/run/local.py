@@ -318,7 +318,7 @@ class _LocalRun:
 
 
 class _PhaseRecorder(Recorder):
-    """That of the site, with the phases of one run: what a hook's end has made of it comes after the hook."""
+    """The site's recorder with the phases of one run: a phase that a hook's end brings comes after the hook."""
 
     __slots__ = ("_state",)
 
@@ -354,7 +354,7 @@ def _why(exc: BaseException) -> str:
 
 
 def _answer(spec: RunSpec, seen: AgentSeen) -> dict[str, Any]:
-    """What the agent's scope ends with; raises where there is no answer."""
+    """The output of the agent's scope; raises if there is no answer."""
     if seen.skipped is not None:
         raise Skipped(seen.skipped, point=Point.AGENT_END, hook="agent")
     if not seen.succeeded:

@@ -12,8 +12,7 @@ from hookline.engine.record import Ended, Record
 from hookline.journal.view import Line, duration
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium.lifecycle import Lifecycle
-from hookline.sympozium.phases import AgentSeen, GateVerdict, Phase, Seen, Stage, phase, status
-from hookline.sympozium.result import NO_REASON
+from hookline.sympozium.phases import NO_REASON, AgentSeen, GateVerdict, Phase, Seen, Stage, phase, status
 from hookline.sympozium.run.folders import CONTROL, Folder
 
 logger = logging.getLogger(__name__)
