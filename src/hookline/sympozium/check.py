@@ -24,39 +24,12 @@ from hookline.sympozium.types import RunManifests, RunSpec
 from hookline.table import Location
 from hookline.terminal import Explained, ExplainedHook, Problems
 
-_ALWAYS_THERE = frozenset(
-    {
-        "PATH",
-        "HOME",
-        "PWD",
-        "OLDPWD",
-        "USER",
-        "LOGNAME",
-        "SHELL",
-        "HOSTNAME",
-        "TERM",
-        "LANG",
-        "LC_ALL",
-        "TZ",
-        "TMPDIR",
-        "IFS",
-        "PS1",
-        "PS4",
-        "PPID",
-        "UID",
-        "EUID",
-        "GID",
-        "RANDOM",
-        "SECONDS",
-        "LINENO",
-        "OPTARG",
-        "OPTIND",
-        "REPLY",
-        "PIPESTATUS",
-        "KUBERNETES_SERVICE_HOST",
-        "KUBERNETES_SERVICE_PORT",
-    }
-)
+_OF_A_LOGIN = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "HOSTNAME", "TERM", "TMPDIR")
+_OF_A_LOCALE = ("LANG", "LC_ALL", "TZ")
+_OF_A_SHELL = ("PWD", "OLDPWD", "IFS", "PS1", "PS4", "PPID", "UID", "EUID", "GID", "PIPESTATUS")
+_OF_BUILTINS = ("RANDOM", "SECONDS", "LINENO", "OPTARG", "OPTIND", "REPLY")
+_OF_A_POD = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+_ALWAYS_THERE = frozenset({*_OF_A_LOGIN, *_OF_A_LOCALE, *_OF_A_SHELL, *_OF_BUILTINS, *_OF_A_POD})
 _AFTER_ONLY = ("AGENT_EXIT_CODE", "AGENT_RESULT", "GATE_MODE")
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _VARIABLE = rf"\$\{{(?P<braced>{_NAME})(?P<form>[^}}]?)|\$(?P<plain>{_NAME})"

@@ -133,18 +133,18 @@ def command_of(hook: ContainerHook, env: Environment, known: Mapping[str, str]) 
 
     What the model wrote never becomes part of a shell's script: there it stays a variable, for the shell to fill in.
     """
-    argv = (*hook.command, *hook.args)
-    script = script_at(argv)
-    kept = {name: f"${{{name}}}" for name in _of_the_model(env) if name in known}
-    return tuple(
-        expanded(word, {**known, **kept} if index == script else known) for index, word in enumerate(argv)
-    )
+    kept = [name for name in _of_the_model(env) if name in known]
+    return tuple(expanded(word, known) for word in _guarded(hook, kept))
 
 
 def unread(hook: ContainerHook, env: Environment) -> tuple[str, ...]:
     """`command` and `args` for somebody who reads `$(NAME)` by themselves, with the same guard as in `command_of`."""
+    return _guarded(hook, _of_the_model(env))
+
+
+def _guarded(hook: ContainerHook, kept: list[str]) -> tuple[str, ...]:
     argv = (*hook.command, *hook.args)
-    script, kept = script_at(argv), _of_the_model(env)
+    script = script_at(argv)
 
     def guarded(part: re.Match[str]) -> str:
         return f"${{{part[1]}}}" if part[1] in kept else part[0]

@@ -207,14 +207,12 @@ class _Env(InList):
 
 
 def _variable(node: Node, values: dict[str, Any]) -> tuple[Node, str, Value] | None:
-    value: Value | None = values.get("valueFrom", values.get("value", ""))
+    value: Value | None = values.get("value", "")
     if "valueFrom" in node:
         if "value" in node and isinstance(node.of_mapping["valueFrom"], Mapping):
             node.wrong("stands beside value; give one of them", "valueFrom")
             return None
         value = values.get("valueFrom")
-    elif "value" in node and "value" not in values:
-        value = ""
     return (node, values["name"], value) if "name" in values and value is not None else None
 
 

@@ -114,7 +114,7 @@ def phase(lifecycle: Lifecycle, seen: Seen) -> Phase:
     if end is None:
         return Phase.PENDING if seen.agent.state is ContainerPhase.WAITING else Phase.RUNNING
     if end is not Phase.SKIPPED and any(
-        each.state is not ContainerPhase.ENDED for each in _post_run(lifecycle, seen)
+        each.state is not ContainerPhase.ENDED for each in post_run(lifecycle, seen)
     ):
         return Phase.POST_RUNNING
     return end
@@ -122,7 +122,7 @@ def phase(lifecycle: Lifecycle, seen: Seen) -> Phase:
 
 def outcome(lifecycle: Lifecycle, seen: Seen) -> Phase | None:
     """How the agent's part ended, hooks before it included; None while that is open."""
-    before = _pre_run(lifecycle, seen)
+    before = pre_run(lifecycle, seen)
     if (
         any(each.state is ContainerPhase.RUNNING for each in before)
         or seen.agent.state is ContainerPhase.RUNNING
@@ -140,9 +140,19 @@ def outcome(lifecycle: Lifecycle, seen: Seen) -> Phase | None:
     return Phase.SKIPPED if through and seen.skip is not None else None
 
 
+def pre_run(lifecycle: Lifecycle, seen: Seen) -> tuple[ContainerState, ...]:
+    """The state of each preRun hook, also of those that were not seen yet."""
+    return _filled(seen.pre_run, len(lifecycle.pre_run))
+
+
+def post_run(lifecycle: Lifecycle, seen: Seen) -> tuple[ContainerState, ...]:
+    """The state of each postRun hook, also of those that were not seen yet."""
+    return _filled(seen.post_run, len(lifecycle.post_run))
+
+
 def due(lifecycle: Lifecycle, seen: Seen) -> DueStart | None:
     """The next thing to start; None while something still runs, or if nothing is left."""
-    before, after = _pre_run(lifecycle, seen), _post_run(lifecycle, seen)
+    before, after = pre_run(lifecycle, seen), post_run(lifecycle, seen)
     if any(each.state is ContainerPhase.RUNNING for each in (*before, seen.agent, *after)):
         return None
     end = outcome(lifecycle, seen)
@@ -159,7 +169,7 @@ def error(lifecycle: Lifecycle, seen: Seen) -> str:
     """Why a run failed; empty where it did not."""
     if outcome(lifecycle, seen) is not Phase.FAILED:
         return ""
-    failed = _failed(lifecycle.pre_run, _pre_run(lifecycle, seen))
+    failed = _failed(lifecycle.pre_run, pre_run(lifecycle, seen))
     if failed:
         return f"preRun hook {failed[0]}"
     if seen.agent.state is ContainerPhase.WAITING:
@@ -187,7 +197,7 @@ def result_for_hooks(lifecycle: Lifecycle, seen: Seen, hook: ContainerHook) -> s
 
 def conditions(lifecycle: Lifecycle, seen: Seen) -> tuple[dict[str, Any], ...]:
     """At most one: `PostRunFailed`, which names every postRun hook that failed."""
-    after = _post_run(lifecycle, seen)
+    after = post_run(lifecycle, seen)
     failed = _failed(lifecycle.post_run, after)
     if not failed:
         return ()
@@ -236,7 +246,7 @@ def gated(lifecycle: Lifecycle, seen: Seen) -> Gated | None:
     index = lifecycle.gate
     if index is None or outcome(lifecycle, seen) is not Phase.SUCCEEDED:
         return None
-    hook = _post_run(lifecycle, seen)[index]
+    hook = post_run(lifecycle, seen)[index]
     if hook.state is not ContainerPhase.ENDED:
         return None
     return gate(
@@ -253,7 +263,7 @@ def gate_settled(lifecycle: Lifecycle, seen: Seen) -> bool:
     if index is None or said is None or said.action not in _VERDICTS:
         return False
     fits = not said.digest or said.digest == digest(seen.agent.result)
-    return fits and _post_run(lifecycle, seen)[index].state is ContainerPhase.RUNNING
+    return fits and post_run(lifecycle, seen)[index].state is ContainerPhase.RUNNING
 
 
 def published(lifecycle: Lifecycle, seen: Seen) -> str | None:
@@ -276,7 +286,7 @@ def status(lifecycle: Lifecycle, seen: Seen) -> dict[str, Any]:
     now = phase(lifecycle, seen)
     end = outcome(lifecycle, seen)
     let_out = gated(lifecycle, seen)
-    times = [*_pre_run(lifecycle, seen), seen.agent, *_post_run(lifecycle, seen)]
+    times = [*pre_run(lifecycle, seen), seen.agent, *post_run(lifecycle, seen)]
     begun = [each.started for each in times if each.started is not None]
     ends = [over for each in times if (over := _end(each)) is not None]
     skipped = seen.agent.skipped if seen.agent.skipped is not None else seen.skip
@@ -291,8 +301,8 @@ def status(lifecycle: Lifecycle, seen: Seen) -> dict[str, Any]:
         "gateVerdict": let_out.label if let_out else None,
         "conditions": list(conditions(lifecycle, seen)) or None,
         "hooks": [
-            *map(_told, [Stage.PRE_RUN] * len(times), lifecycle.pre_run, _pre_run(lifecycle, seen)),
-            *map(_told, [Stage.POST_RUN] * len(times), lifecycle.post_run, _post_run(lifecycle, seen)),
+            *map(_told, [Stage.PRE_RUN] * len(times), lifecycle.pre_run, pre_run(lifecycle, seen)),
+            *map(_told, [Stage.POST_RUN] * len(times), lifecycle.post_run, post_run(lifecycle, seen)),
         ],
     }
     return {key: value for key, value in told.items() if value is not None}
@@ -320,14 +330,6 @@ _AGENT_ENDED: Mapping[Reason, str] = {
     Reason.SETTLED: "agent was ended",
     Reason.OVERFULL: "agent wrote too much",
 }
-
-
-def _pre_run(lifecycle: Lifecycle, seen: Seen) -> tuple[ContainerState, ...]:
-    return _filled(seen.pre_run, len(lifecycle.pre_run))
-
-
-def _post_run(lifecycle: Lifecycle, seen: Seen) -> tuple[ContainerState, ...]:
-    return _filled(seen.post_run, len(lifecycle.post_run))
 
 
 def _filled(seen: tuple[ContainerState, ...], count: int) -> tuple[ContainerState, ...]:

@@ -44,7 +44,8 @@ _PROVIDERS = {"claude": "anthropic", "gpt": "openai", "o1": "openai", "o3": "ope
 POINTS = {Stage.PRE_RUN: Point.RUN_START, Stage.POST_RUN: Point.RUN_END}
 ON_ERROR = {Stage.PRE_RUN: OnError.FAIL, Stage.POST_RUN: OnError.CONTINUE}
 _MANIFEST = "manifest.yaml"
-_NOTES = "run.json"
+REQUEST = "run.json"
+"""The file of a run's folder that keeps what was asked for, all but the manifest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,15 +222,15 @@ def keep_request(folder: Folder, asked: RunRequest) -> None:
     """Write the request beside the run, so that it can be ended later."""
     kept = {each.name: getattr(asked, each.name) for each in fields(asked) if each.name != "text"}
     folder.write_text(_MANIFEST, asked.text)
-    folder.write(_NOTES, plain(kept))
+    folder.write(REQUEST, plain(kept))
 
 
 def kept_request(folder: Folder) -> RunRequest:
     """The request that the run of a folder was begun with."""
-    found = folder.read(_NOTES)
+    found = folder.read(REQUEST)
     if not isinstance(found, dict):
         raise FolderError(
-            f"{folder.path / _NOTES} cannot be read, so the run cannot be ended as it was begun"
+            f"{folder.path / REQUEST} cannot be read, so the run cannot be ended as it was begun"
         )
     notes = cast("dict[str, Any]", found)
     given: dict[str, Any] = {

@@ -212,15 +212,11 @@ def _usage(metrics: Mapping[str, int]) -> dict[str, int]:
 
 def _spread(text: str) -> Result | None:
     """A result whose markers stand on lines of their own, or that never got to its end."""
-    _, begun, rest = text.rpartition(f"\n{BEGIN}") if f"\n{BEGIN}" in text else ("", *_at_start(text))
+    _, begun, rest = f"\n{text}".rpartition(f"\n{BEGIN}")
     if not begun:
         return None
     inner, closed, _ = rest.partition(END)
     return parsed(inner.strip()) if closed else _wrong(f"begins with {BEGIN} and has no {END}")
-
-
-def _at_start(text: str) -> tuple[str, str]:
-    return (BEGIN, text.removeprefix(BEGIN)) if text.startswith(BEGIN) else ("", text)
 
 
 def _wrong(why: str) -> Result:

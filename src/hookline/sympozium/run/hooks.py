@@ -31,6 +31,7 @@ from hookline.sympozium.phases import (
     digest,
     exit_code,
     gate_settled,
+    post_run,
     result_for_hooks,
     verdict,
 )
@@ -101,12 +102,13 @@ class Ground:
 
 def container_hooks(ground: Ground) -> tuple[Hook, ...]:
     """The hooks that have not ended yet, in the order in which they run, and the look for a skip marker."""
-    lifecycle, seen = ground.spec.hooks, ground.state.seen
+    lifecycle = ground.spec.hooks
+    known = post_run(lifecycle, ground.state.seen)
     before = [(Stage.PRE_RUN, index) for index in range(len(lifecycle.pre_run))]
     after = [
         (Stage.POST_RUN, index)
         for index in lifecycle.post_order
-        if not (index < len(seen.post_run) and seen.post_run[index].state is ContainerPhase.ENDED)
+        if known[index].state is not ContainerPhase.ENDED
     ]
     return (
         *(_hook(_ContainerHandler(ground, stage, index)) for stage, index in before),

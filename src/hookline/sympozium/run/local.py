@@ -36,6 +36,7 @@ from hookline.errors import AgentFailed, HooklineError, RunEnded, RunTimedOut, S
 from hookline.journal.masking import Mask
 from hookline.journal.owner import alive
 from hookline.journal.recovery import LOST, claim_abandoned, format_of, lost_end, lost_ends
+from hookline.kube.kinds import LONGEST_NAME
 from hookline.kube.pod_state import ContainerPhase, Reason
 from hookline.sympozium.environment import task_input
 from hookline.sympozium.phases import AgentSeen, Phase, Seen, outcome
@@ -58,7 +59,6 @@ from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
 
 AGAIN = f"{LOST}; its postRun hooks had begun, and what had not ended was run again"
 PHASE = "x.sympozium.phase"
-_LONGEST_NAME = 63
 _MORE_GRACE = 5.0
 _STATUS: dict[Phase | None, Status] = {Phase.SUCCEEDED: Status.OK, Phase.SKIPPED: Status.SKIPPED}
 
@@ -82,7 +82,7 @@ async def run(site: LocalSite, asked: RunRequest) -> Ran:
     spec = spec_of(asked)
     check_request(asked, spec, site.environ, site.agent_runner)
     _check_hooks(site, asked)
-    run_id = asked.name or f"{spec.name[: _LONGEST_NAME - 15].rstrip('-')}-{new_run_id()}"
+    run_id = asked.name or f"{spec.name[: LONGEST_NAME - 15].rstrip('-')}-{new_run_id()}"
     spec = replace(spec, name=run_id)
     journal = site.recorder.journal
     if journal is not None and run_id in journal.find(run_id):

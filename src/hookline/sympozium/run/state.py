@@ -12,7 +12,18 @@ from hookline.engine.record import Ended, Record
 from hookline.journal.view import Line, duration
 from hookline.kube.pod_state import ContainerPhase, ContainerState, Reason
 from hookline.sympozium.lifecycle import Lifecycle
-from hookline.sympozium.phases import NO_REASON, AgentSeen, GateVerdict, Phase, Seen, Stage, phase, status
+from hookline.sympozium.phases import (
+    NO_REASON,
+    AgentSeen,
+    GateVerdict,
+    Phase,
+    Seen,
+    Stage,
+    phase,
+    post_run,
+    pre_run,
+    status,
+)
 from hookline.sympozium.run.folders import CONTROL, Folder
 
 logger = logging.getLogger(__name__)
@@ -20,7 +31,7 @@ logger = logging.getLogger(__name__)
 SKIP = f"{CONTROL}/skip"
 _FILE = "seen.json"
 _SKIP_BYTES = 4096
-_LISTS = {Stage.PRE_RUN: "pre_run", Stage.POST_RUN: "post_run"}
+_OF_STAGE = {Stage.PRE_RUN: ("pre_run", pre_run), Stage.POST_RUN: ("post_run", post_run)}
 _STYLE = {"Failed": "red", "Succeeded": "green"}
 
 
@@ -47,11 +58,10 @@ class RunState:
 
     def hook(self, stage: Stage, index: int, seen: ContainerState) -> None:
         """Keep what was seen of a hook. A phase that its end brings is told by `tell_due`: its own record comes first."""
-        name = _LISTS[stage]
-        known: tuple[ContainerState, ...] = getattr(self.seen, name)
-        filled = [*known, *(ContainerState() for _ in range(index + 1 - len(known)))]
-        filled[index] = seen
-        self.seen = replace(self.seen, **{name: tuple(filled)})
+        field, states = _OF_STAGE[stage]
+        known = list(states(self._lifecycle, self.seen))
+        known[index] = seen
+        self.seen = replace(self.seen, **{field: tuple(known)})
         self._changed()
         if seen.state is not ContainerPhase.ENDED:
             self.tell_due()
@@ -78,8 +88,7 @@ class RunState:
         never = ContainerState(
             state=ContainerPhase.ENDED, reason=Reason.NOT_STARTED, detail="interrupted before its turn"
         )
-        for index in range(len(self._lifecycle.post_run)):
-            known = self.seen.post_run[index] if index < len(self.seen.post_run) else ContainerState()
+        for index, known in enumerate(post_run(self._lifecycle, self.seen)):
             if known.state is ContainerPhase.WAITING:
                 self.hook(stage, index, never)
 
