@@ -30,8 +30,16 @@ from hookline.sympozium.types import (
 from hookline.table import Findings, Key, Node, Table, meant, refuse_slips, text, unread
 
 _DOMAIN = "sympozium.ai/"
-_KINDS = ("AgentRun", "Agent", "SympoziumInstance", "Ensemble", "PersonaPack")
-_HEAD = Table(
+SPECS: Mapping[str, Table] = {
+    "AgentRun": RUN,
+    "Agent": INSTANCE,
+    "SympoziumInstance": INSTANCE,
+    "Ensemble": PACK,
+    "PersonaPack": PACK,
+}
+"""The kinds that are read, and the keys under `spec` of each."""
+KINDS = tuple(SPECS)
+HEAD = Table(
     dict.fromkeys(("apiVersion", "kind", "metadata", "spec", "status"), Key(unread)),
     {"lifecycle": ": it stands under spec"},
     unknown=refuse_slips,
@@ -100,14 +108,14 @@ class _ManifestFile:
         if _is_fragment(node.value):
             self._fragment(node)
             return
-        kind = node.get("kind", text, needed=f"it is one of {', '.join(_KINDS)}")
+        kind = node.get("kind", text, needed=f"it is one of {', '.join(KINDS)}")
         if kind == "Secret" and api_version(node.value) == "v1":
             metadata = node.mapping("metadata")
             self._secrets[metadata.get("name", text) if metadata else ""] = secret_values(node)
             return
         if not kind or not _is_read(node, kind):
             return
-        _HEAD.read(node)
+        HEAD.read(node)
         metadata = node.mapping("metadata")
         if metadata is None:
             node.wrong("metadata is missing; write metadata: {name: ...}")
@@ -299,10 +307,10 @@ def _is_read(node: Node, kind: str) -> bool:
             node.note(f"is a {kind} of {api}, which means nothing here")
         return False
     if kind in _OF_THE_CLUSTER:
-        node.note(f"a {kind} means nothing here; read are {', '.join(_KINDS)}", "kind")
+        node.note(f"a {kind} means nothing here; read are {', '.join(KINDS)}", "kind")
         return False
-    if kind not in _KINDS:
-        node.wrong(f"unknown kind {kind!r}{meant(kind, _KINDS)}", "kind")
+    if kind not in KINDS:
+        node.wrong(f"unknown kind {kind!r}{meant(kind, KINDS)}", "kind")
         return False
     if api != GROUP:
         node.wrong(f"is {api!r}; {GROUP} is read", "apiVersion")
