@@ -85,7 +85,7 @@ class Ground:
         from hookline.journal.sqlite import SqliteJournal
         from hookline.sympozium.resolve import RunRequest
         from hookline.sympozium.run.folders import Home
-        from hookline.sympozium.run.local import LocalSite
+        from hookline.sympozium.run.hooks import LocalSite
 
         self.folder = folder
         self.runner = _runner(on)

@@ -41,7 +41,8 @@ from hookline.sympozium.cluster.ledger import GONE, Ledger
 from hookline.sympozium.cluster.records import records_of, run_id_of
 from hookline.sympozium.resolve import RunRequest
 from hookline.sympozium.run.folders import Home
-from hookline.sympozium.run.local import LocalSite, recovered, run
+from hookline.sympozium.run.hooks import LocalSite
+from hookline.sympozium.run.local import recovered, run
 from hookline.sympozium.types import GROUP
 from tests.kube.memory_cluster import Node, Object, Play, copied
 from tests.sympozium.cluster.scenes import SCENES, both, gate, scene, verdict

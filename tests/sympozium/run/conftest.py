@@ -19,7 +19,8 @@ from hookline.runners.local import LocalRunner
 from hookline.runners.sandbox import SandboxRunner
 from hookline.sympozium.resolve import RunRequest
 from hookline.sympozium.run.folders import Home
-from hookline.sympozium.run.local import LocalSite, run
+from hookline.sympozium.run.hooks import LocalSite
+from hookline.sympozium.run.local import run
 from tests.runners.places import installed
 
 MAKES = {"local": LocalRunner, "sandbox": SandboxRunner, "container": lambda: ContainerRunner(pull="never")}
