@@ -83,14 +83,14 @@ class Ground:
         from hookline.engine.pipeline import Recorder
         from hookline.journal.recovery import owner
         from hookline.journal.sqlite import SqliteJournal
-        from hookline.sympozium.request import Asked
+        from hookline.sympozium.resolve import RunRequest
         from hookline.sympozium.run.folders import Home
-        from hookline.sympozium.run.local import Site
+        from hookline.sympozium.run.hooks import LocalSite
 
         self.folder = folder
         self.runner = _runner(on)
         self.journal = SqliteJournal(folder / "journal.db")
-        self.site = Site(
+        self.site = LocalSite(
             home=Home(folder / "agentruns"),
             runner_of=lambda _: self.runner,
             agent_runner=self.runner,
@@ -98,7 +98,9 @@ class Ground:
             owner=owner(),
             environ=dict(os.environ),
         )
-        self.asked = Asked(file="run.yaml", text=manifest(), on=on, agent_command=COMMAND, agent_image=IMAGE)
+        self.asked = RunRequest(
+            file="run.yaml", text=manifest(), on=on, agent_command=COMMAND, agent_image=IMAGE
+        )
 
     async def run(self) -> None:
         """A run to its end; what was cut short was quick, but did not do the work."""

@@ -36,7 +36,7 @@ ROWS = (
     Row("runners/ journal/ guards/"),
     Row("source table matcher options"),
     # Small things that all share, with nothing but the standard library.
-    Row("http_client files tasks times secret_names", engine=True),
+    Row("http_client files tasks secret_names", engine=True),
     Row("engine/ errors", engine=True),
 )
 

@@ -10,6 +10,7 @@ from hookline.errors import FileError
 from hookline.kube.pod_state import EndReason
 from hookline.sympozium.environment import (
     MOST_RESULT,
+    Secrets,
     after_run,
     before_run,
     cut,
@@ -17,26 +18,23 @@ from hookline.sympozium.environment import (
     for_agent,
     task_input,
 )
-from hookline.sympozium.result import BEGIN, END, MOST_BYTES, Result, ended, from_output, parsed
-from hookline.sympozium.types import HookSpec, Model, RunSpec, SecretRef, TaskSpec
+from hookline.sympozium.lifecycle import ContainerHook, SecretRef
+from hookline.sympozium.run.agent import BEGIN, END, MOST_BYTES, Result, ended, from_output, parsed
+from hookline.sympozium.types import ModelSpec, RunSpec, TaskSpec
 from hookline.table import Location
 
 RUN = RunSpec(
     name="r-1", namespace="ops", instance="alice", task="look", session_key="s", env={"B": "run", "A": "run"}
 )
-HOOK = HookSpec(name="h", image="i", env={"B": "hook"})
-
-
-def no_secret(_ref):
-    return None
+HOOK = ContainerHook(name="h", image="i", env={"B": "hook"})
 
 
 @pytest.mark.statement("SZ29", "SZ30", "SZ32", "SZ41", "SZ42", "SZ43", "SZ44")
 @pytest.mark.rule("sympozium 1.10", "sympozium 1.17.5")
 def test_every_hook_has_the_base_variables_and_postRun_hooks_the_end_besides():
     base = {"AGENT_RUN_ID": "r-1", "INSTANCE_NAME": "alice", "AGENT_NAMESPACE": "ops"}
-    before = before_run(RUN, HOOK).resolved(no_secret)
-    after = after_run(RUN, HOOK, exit_code=0, result="fine").resolved(no_secret)
+    before = before_run(RUN, HOOK).resolved(Secrets())
+    after = after_run(RUN, HOOK, exit_code=0, result="fine").resolved(Secrets())
     assert before == {**base, "A": "run", "B": "hook"}
     assert after == {**before, "AGENT_EXIT_CODE": "0", "AGENT_RESULT": "fine"}
 
@@ -51,9 +49,9 @@ def test_the_exit_code_is_the_real_one():
 def test_a_hook_s_own_variable_beats_the_run_s_before_and_after_and_neither_beats_what_is_set_for_it():
     names = ("AGENT_RUN_ID", "AGENT_RESULT", "AGENT_EXIT_CODE", "GATE_MODE", "X")
     run = RunSpec(name="r", env=dict.fromkeys(names, "run"))
-    hook = HookSpec(name="h", image="i", env=dict.fromkeys(names, "hook"))
-    before = before_run(run, hook).resolved(no_secret)
-    after = after_run(run, hook, exit_code=1, result="no").resolved(no_secret)
+    hook = ContainerHook(name="h", image="i", env=dict.fromkeys(names, "hook"))
+    before = before_run(run, hook).resolved(Secrets())
+    after = after_run(run, hook, exit_code=1, result="no").resolved(Secrets())
     assert (before["X"], after["X"]) == ("hook", "hook")
     assert (before["AGENT_RUN_ID"], after["AGENT_RUN_ID"]) == ("r", "r")
     assert (after["AGENT_RESULT"], after["AGENT_EXIT_CODE"]) == ("no", "1")
@@ -63,7 +61,7 @@ def test_a_hook_s_own_variable_beats_the_run_s_before_and_after_and_neither_beat
 
 @pytest.mark.rule("sympozium 1.14")
 def test_a_gate_hook_knows_that_it_is_one():
-    gate = HookSpec(name="g", image="i", gate=True)
+    gate = ContainerHook(name="g", image="i", gate=True)
     assert after_run(RUN, gate, exit_code=0, result="").fixed["GATE_MODE"] == "true"
 
 
@@ -85,7 +83,7 @@ def test_a_result_that_just_fits_is_whole():
 @pytest.mark.rule("sympozium B11", "sympozium 1.10")
 def test_an_answer_with_dollars_reaches_the_hook_as_it_is():
     text = "costs $$5, see $(AGENT_RUN_ID)"
-    assert after_run(RUN, HOOK, exit_code=0, result=text).resolved(no_secret)["AGENT_RESULT"] == text
+    assert after_run(RUN, HOOK, exit_code=0, result=text).resolved(Secrets())["AGENT_RESULT"] == text
 
 
 @pytest.mark.parametrize(
@@ -102,24 +100,24 @@ def test_references_mean_what_they_mean_to_kubernetes(text, found):
 
 
 def test_a_value_may_refer_to_a_variable_before_it():
-    hook = HookSpec(name="h", image="i", env={"URL": "http://x/$(AGENT_RUN_ID)", "TWICE": "$(URL)$(LATER)"})
-    found = before_run(RUN, hook).resolved(no_secret)
+    hook = ContainerHook(
+        name="h", image="i", env={"URL": "http://x/$(AGENT_RUN_ID)", "TWICE": "$(URL)$(LATER)"}
+    )
+    found = before_run(RUN, hook).resolved(Secrets())
     assert (found["URL"], found["TWICE"]) == ("http://x/r-1", "http://x/r-1$(LATER)")
 
 
 def test_secrets_are_references_until_somebody_looks_them_up():
     ref = SecretRef(name="pd", key="token", place=Location("run.yaml", 7, "env[0]"))
-    hook = HookSpec(
+    hook = ContainerHook(
         name="h", image="i", env={"T": ref, "U": SecretRef(name="pd", key="other", optional=True)}
     )
     made = before_run(RUN, hook)
-    assert made.secrets[0] == ref
-    found = made.resolved(lambda each: {"token": "a$$b"}.get(each.key))
+    assert made.given["T"] == ref
+    found = made.resolved(Secrets(known={"pd": {"token": "a$$b"}}))
     assert (found["T"], "U" in found) == ("a$$b", False)
-    with pytest.raises(
-        FileError, match=r"run.yaml:7: env\[0\]: the secret 'pd' with the key 'token' does not exist"
-    ):
-        made.resolved(no_secret)
+    with pytest.raises(FileError, match=r"run.yaml:7: env\[0\]: there is no Secret 'pd'; put pd/token="):
+        made.resolved(Secrets())
 
 
 @pytest.mark.rule("sympozium 5.1")
@@ -130,13 +128,13 @@ def test_the_agent_is_told_its_task_its_model_and_where_it_is():
         task="look",
         session_key="s",
         system_prompt="be brief",
-        model=Model(provider="openai", model="m", base_url="http://x", auth_secret="key"),
+        model=ModelSpec(provider="openai", model="m", base_url="http://x", auth_secret="key"),
         timeout=1234567.5,
         tools_denied=("bash", "web"),
         env={"TASK": "other", "TOOLS_ENABLED": "false", "LOG": "1"},
     )
     made = for_agent(run)
-    found = made.resolved(lambda ref: "sk" if ref.key == "OPENAI_API_KEY" else None)
+    found = made.resolved(Secrets(known={"key": {"OPENAI_API_KEY": "sk"}}))
     assert (found["TASK"], found["SYSTEM_PROMPT"], found["SESSION_KEY"]) == ("look", "be brief", "s")
     assert (found["MODEL_PROVIDER"], found["MODEL_NAME"], found["MODEL_BASE_URL"]) == (
         "openai",
@@ -158,7 +156,7 @@ def test_the_task_input_is_the_text_or_the_object():
         "tool": "t",
         "parameters": {"a": "b"},
     }
-    assert "TASK" not in for_agent(run).names
+    assert "TASK" not in for_agent(run).fixed
 
 
 @pytest.mark.rule("sympozium 5.4", "sympozium 1.17.21")

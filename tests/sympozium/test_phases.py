@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
+from hookline.sympozium.lifecycle import ContainerHook, Lifecycle
 from hookline.sympozium.phases import (
     NO_VERDICT,
     AgentSeen,
+    DueStart,
+    GateVerdict,
     Phase,
     Seen,
     Stage,
-    Start,
-    Verdict,
     conditions,
     digest,
     due,
@@ -30,7 +31,6 @@ from hookline.sympozium.phases import (
     status,
     verdict,
 )
-from hookline.sympozium.types import HookSpec, Lifecycle
 
 OK = ContainerState(state=ContainerPhase.ENDED, exit_code=0)
 BAD = ContainerState(state=ContainerPhase.ENDED, exit_code=3)
@@ -42,7 +42,9 @@ WORKING = AgentSeen(state=ContainerPhase.RUNNING)
 
 
 def hooks(count, stage="h", **more):
-    return tuple(HookSpec(name=f"{stage}{index}", image="i", timeout=5, **more) for index in range(count))
+    return tuple(
+        ContainerHook(name=f"{stage}{index}", image="i", timeout=5, **more) for index in range(count)
+    )
 
 
 NONE = Lifecycle()
@@ -60,29 +62,29 @@ PRE, AGENT, POST = Stage.PRE_RUN, Stage.AGENT, Stage.POST_RUN
 @pytest.mark.parametrize(
     ("lifecycle", "seen", "is_at", "next_one"),
     [
-        (NONE, Seen(), "Pending", Start(AGENT)),
+        (NONE, Seen(), "Pending", DueStart(AGENT)),
         (NONE, Seen(agent=WORKING), "Running", None),
         (NONE, Seen(agent=ANSWERED), "Succeeded", None),
         (NONE, Seen(agent=CRASHED), "Failed", None),
         (NONE, Seen(stopped="cancelled"), "Failed", None),
         (NONE, Seen(agent=replace(ANSWERED, reason=EndReason.TIMED_OUT)), "Failed", None),
         (NONE, Seen(agent=replace(ANSWERED, error="no")), "Failed", None),
-        (BEFORE, Seen(), "Pending", Start(PRE, 0)),
+        (BEFORE, Seen(), "Pending", DueStart(PRE, 0)),
         (BEFORE, Seen(pre_run=(BUSY,)), "Pending", None),
-        (BEFORE, Seen(pre_run=(OK,)), "Pending", Start(PRE, 1)),
+        (BEFORE, Seen(pre_run=(OK,)), "Pending", DueStart(PRE, 1)),
         (BEFORE, Seen(pre_run=(OK, BUSY)), "Pending", None),
-        (BEFORE, Seen(pre_run=(OK, OK)), "Pending", Start(AGENT)),
+        (BEFORE, Seen(pre_run=(OK, OK)), "Pending", DueStart(AGENT)),
         (BEFORE, Seen(pre_run=(BAD,)), "Failed", None),
         (AFTER, Seen(agent=WORKING), "Running", None),
-        (AFTER, Seen(agent=ANSWERED), "PostRunning", Start(POST, 0)),
+        (AFTER, Seen(agent=ANSWERED), "PostRunning", DueStart(POST, 0)),
         (AFTER, Seen(agent=ANSWERED, post_run=(BUSY,)), "PostRunning", None),
-        (AFTER, Seen(agent=ANSWERED, post_run=(BAD,)), "PostRunning", Start(POST, 1)),
+        (AFTER, Seen(agent=ANSWERED, post_run=(BAD,)), "PostRunning", DueStart(POST, 1)),
         (AFTER, Seen(agent=ANSWERED, post_run=(BAD, OK)), "Succeeded", None),
         (AFTER, Seen(agent=CRASHED, post_run=(OK, OK)), "Failed", None),
-        (BOTH, Seen(pre_run=(LATE,)), "PostRunning", Start(POST, 0)),
-        (BOTH, Seen(pre_run=(OK,), stopped="timeout"), "PostRunning", Start(POST, 0)),
+        (BOTH, Seen(pre_run=(LATE,)), "PostRunning", DueStart(POST, 0)),
+        (BOTH, Seen(pre_run=(OK,), stopped="timeout"), "PostRunning", DueStart(POST, 0)),
         (BOTH, Seen(pre_run=(BUSY,), stopped="timeout"), "Pending", None),
-        (BOTH, Seen(pre_run=(OK, OK), agent=ANSWERED, stopped="cancelled"), "PostRunning", Start(POST, 0)),
+        (BOTH, Seen(pre_run=(OK, OK), agent=ANSWERED, stopped="cancelled"), "PostRunning", DueStart(POST, 0)),
         (BOTH, Seen(pre_run=(BAD,), post_run=(OK, OK)), "Failed", None),
     ],
 )
@@ -94,10 +96,10 @@ def test_the_phase_and_what_is_due_follow_from_what_was_seen(lifecycle, seen, is
 @pytest.mark.parametrize(
     ("seen", "is_at", "next_one"),
     [
-        (Seen(pre_run=(OK,), skip="no work"), "Pending", Start(PRE, 1)),
+        (Seen(pre_run=(OK,), skip="no work"), "Pending", DueStart(PRE, 1)),
         (Seen(pre_run=(OK, OK), skip="no work"), "Skipped", None),
-        (Seen(pre_run=(OK, BAD), skip="no work"), "PostRunning", Start(POST, 0)),
-        (Seen(pre_run=(OK, OK), skip="no work", stopped="cancelled"), "PostRunning", Start(POST, 0)),
+        (Seen(pre_run=(OK, BAD), skip="no work"), "PostRunning", DueStart(POST, 0)),
+        (Seen(pre_run=(OK, OK), skip="no work", stopped="cancelled"), "PostRunning", DueStart(POST, 0)),
         (Seen(pre_run=(OK, OK), agent=replace(ANSWERED, skipped="no work")), "Skipped", None),
     ],
 )
@@ -169,7 +171,7 @@ def test_the_status_has_an_entry_for_each_hook():
 
 
 def said(action, response=None, **more):
-    return Verdict(action=action, response=response, **more)
+    return GateVerdict(action=action, response=response, **more)
 
 
 @pytest.mark.rule("sympozium 1.14", "sympozium 1.17.17")
@@ -215,7 +217,7 @@ def test_only_a_verdict_in_its_form_is_one(text, found):
 @pytest.mark.rule("sympozium B6", "sympozium X3", "sympozium 1.17.17")
 def test_a_gate_runs_first_holds_the_answer_and_costs_no_other_hook_its_turn():
     seen = Seen(agent=ANSWERED)
-    assert due(GATED, seen) == Start(POST, 1)
+    assert due(GATED, seen) == DueStart(POST, 1)
     seen = replace(seen, post_run=(ContainerState(), BUSY))
     assert (published(GATED, seen), "result" in status(GATED, seen)) == (None, False)
     assert not gate_settled(GATED, seen)
@@ -226,7 +228,7 @@ def test_a_gate_runs_first_holds_the_answer_and_costs_no_other_hook_its_turn():
         seen,
         post_run=(ContainerState(), ContainerState(state=ContainerPhase.ENDED, reason=EndReason.SETTLED)),
     )
-    assert due(GATED, seen) == Start(POST, 0)
+    assert due(GATED, seen) == DueStart(POST, 0)
     assert result_for_hooks(GATED, seen, GATED.post_run[0]) == "better"
     assert result_for_hooks(GATED, seen, GATED.post_run[1]) == "fine"
     seen = replace(seen, post_run=(OK, seen.post_run[1]))
@@ -275,7 +277,7 @@ def test_whatever_happens_one_thing_runs_at_a_time_and_every_postRun_hook_once_u
     expected = () if end is Phase.SKIPPED else lifecycle.post_order
     assert [each.position for each in after_it] == list(expected)
     assert [each for each in started if each.stage is not POST] == (
-        [Start(PRE, index) for index in range(before)] + [Start(AGENT)]
+        [DueStart(PRE, index) for index in range(before)] + [DueStart(AGENT)]
     )[: len(started) - len(after_it)]
 
 

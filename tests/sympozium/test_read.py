@@ -8,9 +8,11 @@ from hookline.engine.hook import OnError
 from hookline.engine.point import Point
 from hookline.errors import FileError
 from hookline.sympozium.check import doubts, doubts_of_file, not_here
-from hookline.sympozium.read import is_sympozium, parse, read
+from hookline.sympozium.lifecycle import ContainerHook, Lifecycle, RbacRule, SecretRef
+from hookline.sympozium.read import is_sympozium, parse
 from hookline.sympozium.resolve import declaration, run_of
-from hookline.sympozium.types import HookSpec, Lifecycle, Model, Rule, SecretRef, TaskSpec
+from hookline.sympozium.system import load
+from hookline.sympozium.types import ModelSpec, TaskSpec
 
 SEED = Path(__file__).parents[1] / "fixtures" / "sympozium"
 
@@ -72,11 +74,11 @@ def wrong(text):
 @pytest.mark.statement("SZ47", "SZ48", "SZ54", "SZ55", "SZ56", "SZ57", "SZ62")
 @pytest.mark.rule("sympozium 1.17.14", "sympozium K2", "sympozium K3")
 def test_all_five_examples_of_the_seed_load_as_they_are():
-    found = {file.stem: read(file) for file in SEED.glob("*.yaml")}
+    found = {file.stem: load(file) for file in SEED.glob("*.yaml")}
     assert len(found) == 5
     assert [each.problems for each in found.values()] == [()] * 5
     oncall = found["oncall-agent"].instances[0]
-    assert (oncall.name, oncall.model) == ("oncall-agent", Model(model="gpt-4o"))
+    assert (oncall.name, oncall.model) == ("oncall-agent", ModelSpec(model="gpt-4o"))
     fetch = oncall.lifecycle.pre_run[0]
     assert (fetch.name, fetch.image, fetch.command[:2]) == (
         "fetch-incidents",
@@ -87,7 +89,7 @@ def test_all_five_examples_of_the_seed_load_as_they_are():
     assert fetch.env == {"PD_TOKEN": "your-pagerduty-token"}
     rbac = found["rbac"].runs[0].lifecycle
     assert rbac.rbac == (
-        Rule(api_groups=("",), resources=("configmaps",), verbs=("get", "list", "create", "delete")),
+        RbacRule(api_groups=("",), resources=("configmaps",), verbs=("get", "list", "create", "delete")),
     )
     assert [each.name for each in (*rbac.pre_run, *rbac.post_run)] == ["create-context", "cleanup-context"]
     upload = found["upload-report"].runs[0].lifecycle
@@ -104,7 +106,7 @@ def test_the_files_of_the_seed_are_known_by_their_content_and_others_are_not():
 
 
 def test_a_fragment_is_an_agentrun_and_that_is_said():
-    found = read(SEED / "upload-report.yaml")
+    found = load(SEED / "upload-report.yaml")
     assert found.runs[0].fragment
     assert found.notes[0].endswith(
         "upload-report.yaml:1: has no apiVersion and kind; it is read as the AgentRun 'upload-report'"
@@ -118,7 +120,7 @@ def test_every_field_is_read():
     run = found.runs[0]
     assert (run.name, run.namespace, run.instance, run.agent_id) == ("nightly", "ops", "alice", "primary")
     assert (run.session_key, run.task, run.system_prompt) == ("s-1", "look around", "be brief")
-    assert run.model == Model(
+    assert run.model == ModelSpec(
         provider="anthropic",
         model="claude-x",
         auth_secret="key",
@@ -133,7 +135,7 @@ def test_every_field_is_read():
     lifecycle = run.lifecycle
     assert lifecycle.gate_default == "allow"
     assert lifecycle.pre_run == (
-        HookSpec(
+        ContainerHook(
             name="fetch",
             image="busybox:1.36",
             pull_policy="Always",
@@ -327,7 +329,7 @@ def test_a_run_takes_what_it_lacks_of_the_instance_in_its_file_and_a_lifecycle_o
 @pytest.mark.statement("SZ62")
 @pytest.mark.rule("sympozium K8")
 def test_a_persona_of_a_pack_gets_its_hooks():
-    found = read(SEED / "oncall-team.yaml")
+    found = load(SEED / "oncall-team.yaml")
     run = run_of(found, persona="triage-agent", task="t")
     assert (run.instance, run.ensemble) == ("oncall-team-triage-agent", "oncall-team")
     assert run.lifecycle.pre_run[0].name == "fetch-alerts"
@@ -358,7 +360,9 @@ def test_an_ensemble_of_today_says_the_same_in_new_words():
     found = parse(PACK, "p.yaml")
     assert found.problems == ()
     run = run_of(found, persona="a", task="t")
-    assert run.model == Model(provider="openai", model="m", base_url="http://localhost:9", auth_secret="key")
+    assert run.model == ModelSpec(
+        provider="openai", model="m", base_url="http://localhost:9", auth_secret="key"
+    )
     with pytest.raises(FileError, match="several personas are in it: a, b, c; give --persona NAME"):
         run_of(found, task="t")
     with pytest.raises(FileError, match="'c' is among excludePersonas"):
@@ -405,20 +409,20 @@ def test_secrets_in_the_file_are_kept_apart_from_its_objects():
 
 @pytest.mark.rule("sympozium B1")
 def test_a_variable_in_single_quotes_is_told():
-    (found,) = doubts_of_file(read(SEED / "oncall-agent.yaml")).problems
+    (found,) = doubts_of_file(load(SEED / "oncall-agent.yaml")).problems
     assert (found.line, "$PD_TOKEN stands in single quotes" in str(found)) == (14, True)
 
 
 @pytest.mark.rule("sympozium 1.10")
 def test_a_command_substitution_without_a_shell_is_told():
-    (found,) = doubts_of_file(read(SEED / "rbac.yaml")).problems
+    (found,) = doubts_of_file(load(SEED / "rbac.yaml")).problems
     assert found.key == "spec.lifecycle.preRun[0].command[4]"
     assert "$(date) stays as it is: this command is run without a shell" in str(found)
 
 
 @pytest.mark.statement("SZ63")
 def test_a_variable_that_nobody_sets_is_told_until_somebody_does():
-    found = read(SEED / "oncall-team.yaml")
+    found = load(SEED / "oncall-team.yaml")
     (told,) = doubts_of_file(found).problems
     assert "nobody sets $ALERTMANAGER_URL" in str(told)
     assert doubts_of_file(found, {"ALERTMANAGER_URL"}).problems == ()
@@ -426,7 +430,7 @@ def test_a_variable_that_nobody_sets_is_told_until_somebody_does():
 
 @pytest.mark.rule("sympozium X6")
 def test_a_secret_written_into_the_file_is_told():
-    notes = doubts_of_file(read(SEED / "upload-report.yaml")).notes
+    notes = doubts_of_file(load(SEED / "upload-report.yaml")).notes
     assert [note.split("value: ")[1].split()[0] for note in notes] == [
         "AWS_ACCESS_KEY_ID",
         "AWS_SECRET_ACCESS_KEY",
@@ -459,12 +463,14 @@ def test_a_secret_written_into_the_file_is_told():
     ],
 )
 def test_what_a_preRun_command_would_not_do_as_it_looks_is_told(command, count):
-    one = HookSpec(name="a", image="b", command=tuple(command))
+    one = ContainerHook(name="a", image="b", command=tuple(command))
     assert len(doubts(Lifecycle(pre_run=(one,))).problems) == count
 
 
 def test_postRun_hooks_have_the_result_to_ask_for():
-    one = HookSpec(name="a", image="b", command=("sh", "-c"), args=("echo $AGENT_RESULT $AGENT_EXIT_CODE",))
+    one = ContainerHook(
+        name="a", image="b", command=("sh", "-c"), args=("echo $AGENT_RESULT $AGENT_EXIT_CODE",)
+    )
     assert doubts(Lifecycle(post_run=(one,))).problems == ()
 
 

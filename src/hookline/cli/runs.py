@@ -81,7 +81,7 @@ def _show_run(records: list[Record], *, as_json: bool) -> None:
         for line in tree.lines(record):
             show(line, out)
     if not as_json and _is_agentrun(records):
-        from hookline.sympozium.view import status_lines
+        from hookline.sympozium.run.state import status_lines
 
         for line in status_lines(records):
             show(line, out)

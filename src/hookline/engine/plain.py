@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from hookline.errors import HookBroke
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 _ATOMS = frozenset[Any]({str, int, float, bool, type(None)})
 _type: Any = type
@@ -110,3 +113,18 @@ def _refused(value: Any, name: str) -> Any:
         " booleans, None, dataclasses or pydantic models",
         kind="bad_answer",
     )
+
+
+def utc_text(moment: datetime, *, timespec: str = "seconds") -> str:
+    """A point in time as `2026-11-16T09:00:00Z`; with the timespec `microseconds` as `2026-11-16T09:00:00.000000Z`."""
+    from datetime import UTC  # not needed to answer, which must start quickly
+
+    return moment.astimezone(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
+
+
+def parse_time(text: object) -> datetime:
+    """The point in time that a text names, in UTC unless it says otherwise; ValueError if it names none."""
+    from datetime import UTC, datetime
+
+    moment = datetime.fromisoformat(str(text))
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from hookline.engine.plain import utc_text
 from hookline.engine.record import Journal
 from hookline.errors import UsageError
 from hookline.journal.stream import MARK
@@ -32,7 +33,6 @@ from hookline.kube.client import Cluster
 from hookline.kube.controller import Controller, Key
 from hookline.kube.objects import Fields, Kind, Object, is_owned, items, kind_of, mapping, within
 from hookline.kube.pod_state import trouble
-from hookline.times import utc_text
 
 logger = logging.getLogger("hookline.kube")
 

@@ -20,6 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from hookline import files
+from hookline.engine.plain import utc_text
 from hookline.errors import HooklineError, UsageError
 from hookline.kube.objects import (
     LEASE,
@@ -32,7 +33,6 @@ from hookline.kube.objects import (
     within,
 )
 from hookline.tasks import cancel_and_wait
-from hookline.times import utc_text
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster

@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
+from hookline.engine.plain import parse_time
 from hookline.kube.objects import Fields, is_owned, items, mapping, phase_of, within
-from hookline.times import parse_time
 
 NO_POD = 60.0
 """Seconds for the cluster to make a pod of a Job."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from hookline.engine.plain import utc_text
 from hookline.errors import UsageError
 from hookline.symphony.agents import Tokens
 from hookline.symphony.state import Finished, Parked, Retry, Running, State
 from hookline.tasks import cancel_and_wait
-from hookline.times import utc_text
 
 _SHOWN = 8
 """Lines of the log below the table."""

@@ -1,14 +1,14 @@
 """Sympozium's manifests: containers before and after a run of an agent.
 
-objects      what a file holds, and what one run comes to, as values
-lifecycles   reads a `lifecycle` block and the containers in it
-reading      reads a file, and every object in it
-runs         one run of a file: from an AgentRun, an instance or a persona of a pack; as a declaration
-checking     what cannot work as it is written, and what only a cluster heeds
-environment  the variables of hooks and agent
-result       what an agent left: its result file, or the marker in its output
-kept         what was seen of a run as plain data, and back
-phases       what a run is at, and what is due next, of what was seen
+types        the objects of a file as values, and the keys they are read from
+lifecycle    the same for a `lifecycle` and the containers in it
+read         reads a file, and every object in it
+resolve      one run out of a file and the command line; as a declaration
+check        `hookline check` and `hookline explain`: what cannot work as it is written, and what will run
+environment  the variables of hooks and agent, and the secrets among them
+phases       the phase of a run and what is due next, out of what was seen
+run          a run on this machine
+cluster      runs on a cluster
 
-Nothing is started or fetched here: values in, values out.
+What is due and what a run came to is decided here: values in, values out. It is done in `run` and in `cluster`.
 """

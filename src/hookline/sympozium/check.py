@@ -1,4 +1,7 @@
-"""What cannot work as it is written: found in the text of a hook's command, before anything is run."""
+"""`hookline check` and `hookline explain` of AgentRun manifests: what cannot work as it is written, and what will run.
+
+Mistakes are found in the text of a hook's command; nothing of it is run.
+"""
 
 from __future__ import annotations
 
@@ -7,45 +10,26 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from hookline.errors import FileError
+from hookline.options import KUBERNETES, ExplainOptions
+from hookline.runners import Capabilities, Order
+from hookline.runners.places import PLACES, known_place
 from hookline.secret_names import secret_words
+from hookline.source import text_of
 from hookline.sympozium.environment import script_at
-from hookline.sympozium.lifecycle import RESERVED
-from hookline.sympozium.types import HookSpec, Lifecycle, Manifests, RunSpec
+from hookline.sympozium.lifecycle import RESERVED, ContainerHook, Lifecycle
+from hookline.sympozium.read import parse
+from hookline.sympozium.resolve import RunRequest, declaration, spec_of
+from hookline.sympozium.run.folders import IPC_SIZE, TMP_SIZE, WORKSPACE_SIZE, shown
+from hookline.sympozium.types import RunManifests, RunSpec
 from hookline.table import Location
+from hookline.terminal import Explained, ExplainedHook, Problems
 
-_ALWAYS_THERE = frozenset(
-    {
-        "PATH",
-        "HOME",
-        "PWD",
-        "OLDPWD",
-        "USER",
-        "LOGNAME",
-        "SHELL",
-        "HOSTNAME",
-        "TERM",
-        "LANG",
-        "LC_ALL",
-        "TZ",
-        "TMPDIR",
-        "IFS",
-        "PS1",
-        "PS4",
-        "PPID",
-        "UID",
-        "EUID",
-        "GID",
-        "RANDOM",
-        "SECONDS",
-        "LINENO",
-        "OPTARG",
-        "OPTIND",
-        "REPLY",
-        "PIPESTATUS",
-        "KUBERNETES_SERVICE_HOST",
-        "KUBERNETES_SERVICE_PORT",
-    }
-)
+_OF_A_LOGIN = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "HOSTNAME", "TERM", "TMPDIR")
+_OF_A_LOCALE = ("LANG", "LC_ALL", "TZ")
+_OF_A_SHELL = ("PWD", "OLDPWD", "IFS", "PS1", "PS4", "PPID", "UID", "EUID", "GID", "PIPESTATUS")
+_OF_BUILTINS = ("RANDOM", "SECONDS", "LINENO", "OPTARG", "OPTIND", "REPLY")
+_OF_A_POD = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+_ALWAYS_THERE = frozenset({*_OF_A_LOGIN, *_OF_A_LOCALE, *_OF_A_SHELL, *_OF_BUILTINS, *_OF_A_POD})
 _AFTER_ONLY = ("AGENT_EXIT_CODE", "AGENT_RESULT", "GATE_MODE")
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _VARIABLE = rf"\$\{{(?P<braced>{_NAME})(?P<form>[^}}]?)|\$(?P<plain>{_NAME})"
@@ -74,6 +58,78 @@ _HERE = {
     "skills": "is not used on one machine: the packs of skills are objects of a cluster",
     "imagePullSecrets": "is not used on one machine: images are pulled with your own login",
 }
+_LITERAL = {"/workspace": "WORKSPACE", "/ipc": "IPC_DIR"}
+_TOLD = (*_LITERAL.values(), "TMPDIR")
+_QUOTA = (
+    f"/workspace may hold {shown(WORKSPACE_SIZE)} (--workspace-size), /ipc {shown(IPC_SIZE)},"
+    f" /tmp {shown(TMP_SIZE)}; a hook or an agent that writes more is ended"
+)
+
+
+def problems_of(file: str, env: Mapping[str, str]) -> Problems:
+    """Everything that is wrong in a manifest, and what should be known of it.
+
+    `env` is what the command line sets: a variable of this process's own reaches no hook.
+    """
+    manifests = parse(text_of(file), file)
+    found = doubts_of_file(manifests, {*_TOLD, *env})
+    notes = [*manifests.notes, *found.notes, *not_here_of_file(manifests)]
+    return Problems([*map(str, manifests.problems), *map(str, found.problems)], notes)
+
+
+def explain_agentrun(options: ExplainOptions) -> Explained:
+    file = options.file
+    if options.on == KUBERNETES:
+        from hookline.sympozium.cluster.runs import explain_there
+
+        return explain_there(options)
+    asked = RunRequest(
+        file=file,
+        text=text_of(file),
+        task="-",
+        persona=options.persona,
+        env=options.variables(),
+        on=known_place(options.on or "sandbox"),
+    )
+    spec = spec_of(asked)
+    declared = declaration(spec)
+    notes = [*parse(asked.text, file).notes, *notes_before(spec, asked, PLACES[asked.on]), _QUOTA]
+    agent = declared.agent
+    head = [f"{file} ({declared.format}), on {asked.on}"]
+    if agent is not None:
+        head.append(f"agent {agent.name}, {agent.provider or '?'}/{agent.model or '?'}")
+    hooks: list[ExplainedHook] = []
+    heading, number = "", 0
+    for hook in declared.hooks:
+        number += 1
+        if heading != (heading := f"{hook.points[0]} ({hook.params['stage']})"):
+            number = 1
+        gate = ", holds the answer back until a verdict" if hook.params.get("gate") else ""
+        text = (
+            f"{number}. {hook.name}  container {hook.params['image']}  limit {hook.timeout:g} s,"
+            f" on error {hook.on_error}{gate}"
+        )
+        hooks.append(ExplainedHook(heading, text, str(hook.source)))
+    value = {"declaration": declared.to_dict(), "on": asked.on, "notes": notes}
+    return Explained(head=head, hooks=hooks, notes=notes, value=value)
+
+
+def notes_before(spec: RunSpec, asked: RunRequest, where: Capabilities) -> list[str]:
+    """Everything to know before it runs there, each once."""
+    known = {*spec.env, *asked.env, *_TOLD}
+    found = [str(each) for each in doubts(spec.hooks, known).problems]
+    found += not_here(spec)
+    for hook in spec.hooks.containers:
+        order = Order(argv=(), image=hook.image if not where.uses_image else None)
+        found += where.shortfalls(order)
+        found += _literal(hook, where)
+    if asked.is_builtin and where.uses_image:
+        found.append(
+            "the built-in agent is in no image: it runs in the sandbox, or with --agent-command in one"
+        )
+    if not asked.network and where.cuts_network and spec.hooks.containers:
+        found.append(f"{where.name} has no network; --network gives it to hooks and agent")
+    return list(dict.fromkeys(found))
 
 
 class Doubts(NamedTuple):
@@ -84,7 +140,7 @@ class Doubts(NamedTuple):
 
 
 def doubts(lifecycle: Lifecycle, known: Collection[str] = ()) -> Doubts:
-    """What is doubtful in the hooks, where these variables are set besides those that every hook has."""
+    """The doubts about these hooks, where `known` variables are set besides those that every hook has."""
     problems: list[FileError] = []
     notes: list[str] = []
     hidden = frozenset(_AFTER_ONLY)
@@ -96,15 +152,10 @@ def doubts(lifecycle: Lifecycle, known: Collection[str] = ()) -> Doubts:
     return Doubts(tuple(problems), tuple(notes))
 
 
-def doubts_of_file(manifests: Manifests, known: Collection[str] = ()) -> Doubts:
+def doubts_of_file(manifests: RunManifests, known: Collection[str] = ()) -> Doubts:
     """The same for every lifecycle in a file."""
-    members = [member.instance for pack in manifests.packs for member in pack.members]
     found = [doubts(each.hooks, {*known, *each.env}) for each in manifests.runs]
-    found += [
-        doubts(each.lifecycle, known)
-        for each in (*manifests.instances, *members)
-        if each.lifecycle is not None
-    ]
+    found += [doubts(each.hooks, known) for each in manifests.agents]
     return Doubts(
         tuple(problem for each in found for problem in each.problems),
         tuple(note for each in found for note in each.notes),
@@ -112,7 +163,7 @@ def doubts_of_file(manifests: Manifests, known: Collection[str] = ()) -> Doubts:
 
 
 def not_here(run: RunSpec) -> tuple[str, ...]:
-    """What the run asks for that only a cluster has, one sentence each."""
+    """One sentence for each thing that the run asks for and only a cluster has."""
     told = list(_of_cluster(run.elsewhere))
     if run.hooks.rbac:
         place = run.hooks.place
@@ -130,12 +181,24 @@ def not_here(run: RunSpec) -> tuple[str, ...]:
     return tuple(told)
 
 
-def not_here_of_file(manifests: Manifests) -> tuple[str, ...]:
+def not_here_of_file(manifests: RunManifests) -> tuple[str, ...]:
     """The same for every run in a file, and for the instances that runs are made of."""
-    members = [member.instance for pack in manifests.packs for member in pack.members]
     told = [note for each in manifests.runs for note in not_here(each)]
-    told += [note for each in (*manifests.instances, *members) for note in _of_cluster(each.elsewhere)]
+    told += [note for each in manifests.agents for note in _of_cluster(each.elsewhere)]
     return tuple(dict.fromkeys(told))
+
+
+def _literal(hook: ContainerHook, where: Capabilities) -> Iterator[str]:
+    """Where there is no file system of its own, a path that is written out leads elsewhere."""
+    if where.hides_files:
+        return
+    for place, variable in _LITERAL.items():
+        if any(place in word for word in (*hook.command, *hook.args)):
+            yield _said(
+                hook.place,
+                f"hook {hook.name!r} names {place}, which is no place of the run's with --on {where.name};"
+                f" write ${variable}, or use --on sandbox",
+            )
 
 
 def _of_cluster(keys: Mapping[str, Location]) -> Iterator[str]:
@@ -143,7 +206,7 @@ def _of_cluster(keys: Mapping[str, Location]) -> Iterator[str]:
         yield _said(place, _HERE.get(key, "is not used on one machine: it is a matter of pods"))
 
 
-def _of_command(hook: HookSpec, names: frozenset[str]) -> Iterator[FileError]:
+def _of_command(hook: ContainerHook, names: frozenset[str]) -> Iterator[FileError]:
     argv = (*hook.command, *hook.args)
     places = hook.places or (hook.place,) * len(argv)
     script = script_at(argv)
@@ -218,7 +281,7 @@ def _without_shell(text: str, place: Location, names: frozenset[str]) -> Iterato
             )
 
 
-def _literal_secrets(hook: HookSpec) -> Iterator[str]:
+def _literal_secrets(hook: ContainerHook) -> Iterator[str]:
     for name, value in hook.env.items():
         if isinstance(value, str) and value and secret_words(name):
             place = hook.env_places.get(name, hook.place)

@@ -1,27 +1,36 @@
-"""The variables of hooks and agent: what is set for them, and what the file adds.
+"""The variables of hooks and agent: what is set for them, what the file adds, and the secrets it refers to.
 
 What is set for them cannot be set otherwise; a hook's own `env` beats the run's, before the run and after it alike.
+On one machine a `secretKeyRef` is a Secret in the manifest, in a file of the user's, or in the environment.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
-from hookline.sympozium.lifecycle import RESERVED
-from hookline.sympozium.types import HookSpec, Model, RunSpec, SecretRef, TaskSpec, Value
+from hookline.errors import FileError
+from hookline.kube.objects import mapping
+from hookline.source import Document, load_all, text_of
+from hookline.sympozium.lifecycle import RESERVED, ContainerHook, SecretRef, Value
+from hookline.sympozium.types import ModelSpec, RunSpec, TaskSpec
 
 MOST_RESULT = 32 * 1024
 """Bytes of an answer that a postRun hook is given."""
 _IDENTITY = ("AGENT_RUN_ID", "INSTANCE_NAME", "AGENT_NAMESPACE", "AGENT_ID", "SESSION_KEY", "TASK")
-"""What a run cannot set otherwise for its agent; the rest of what is set for it are defaults."""
+"""The variables that a run cannot set otherwise for its agent; the others are defaults."""
 _PROVIDER_KEYS = ("API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "AZURE_OPENAI_API_KEY", "GEMINI_API_KEY")
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
 _OF_THE_MODEL = "AGENT_RESULT"
 _REFERENCE = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)", re.ASCII)
+_LINE = re.compile(r"(?:export\s+)?([a-z0-9.-]+)/([A-Za-z0-9._-]+)=(.*)")
+_YAML = re.compile(r"^(---|kind:|apiVersion:|\{)", re.MULTILINE)
+_FORM = "write NAME/KEY=VALUE, or Secret objects in YAML"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,37 +40,22 @@ class Environment:
     fixed: Mapping[str, str] = field(default_factory=dict[str, str])
     given: Mapping[str, Value] = field(default_factory=dict[str, Value])
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (*self.fixed, *self.given)
-
-    @property
-    def secrets(self) -> tuple[SecretRef, ...]:
-        return tuple(value for value in self.given.values() if isinstance(value, SecretRef))
-
-    def resolved(self, secret: Callable[[SecretRef], str | None]) -> dict[str, str]:
+    def resolved(self, secrets: Secrets) -> dict[str, str]:
         """Names and texts. A FileError names the first secret that is neither there nor optional."""
         found = dict(self.fixed)
         for name, value in self.given.items():
-            if isinstance(value, str):
-                found[name] = expanded(value, found)
-                continue
-            text = secret(value)
+            text = expanded(value, found) if isinstance(value, str) else secrets.value(value)
             if text is not None:
                 found[name] = text
-            elif not value.optional:
-                raise value.place.problem(
-                    f"the secret {value.name!r} with the key {value.key!r} does not exist here"
-                )
         return found
 
 
-def before_run(run: RunSpec, hook: HookSpec) -> Environment:
+def before_run(run: RunSpec, hook: ContainerHook) -> Environment:
     """The variables of a preRun hook."""
     return Environment(fixed=_identity(run), given=_given(run, hook))
 
 
-def after_run(run: RunSpec, hook: HookSpec, *, exit_code: int, result: str) -> Environment:
+def after_run(run: RunSpec, hook: ContainerHook, *, exit_code: int, result: str) -> Environment:
     """The variables of a postRun hook: those before, and how the agent ended."""
     fixed = {
         **_identity(run),
@@ -80,7 +74,7 @@ def for_agent(run: RunSpec) -> Environment:
         "SESSION_KEY": run.session_key,
         **({"TASK": run.task} if isinstance(run.task, str) else {}),
     }
-    model = run.model or Model()
+    model = run.model or ModelSpec()
     defaults: dict[str, str] = {
         "ENSEMBLE_NAME": run.ensemble,
         "SYSTEM_PROMPT": run.system_prompt,
@@ -109,7 +103,7 @@ def for_agent(run: RunSpec) -> Environment:
 
 
 def task_input(run: RunSpec) -> str:
-    """What stands in `/ipc/input/task.json`."""
+    """The content of `/ipc/input/task.json`."""
     task = run.task
     given = (
         {"mode": task.mode, "tool": task.tool, "parameters": dict(task.parameters)}
@@ -134,23 +128,23 @@ def expanded(text: str, known: Mapping[str, str]) -> str:
     return _REFERENCE.sub(found, text)
 
 
-def command_of(hook: HookSpec, env: Environment, known: Mapping[str, str]) -> tuple[str, ...]:
+def command_of(hook: ContainerHook, env: Environment, known: Mapping[str, str]) -> tuple[str, ...]:
     """`command` and `args` as they are run, where `known` are the variables of `env`.
 
     What the model wrote never becomes part of a shell's script: there it stays a variable, for the shell to fill in.
     """
+    kept = [name for name in _of_the_model(env) if name in known]
+    return tuple(expanded(word, known) for word in _guarded(hook, kept))
+
+
+def unread(hook: ContainerHook, env: Environment) -> tuple[str, ...]:
+    """`command` and `args` for somebody who reads `$(NAME)` by themselves, with the same guard as in `command_of`."""
+    return _guarded(hook, _of_the_model(env))
+
+
+def _guarded(hook: ContainerHook, kept: list[str]) -> tuple[str, ...]:
     argv = (*hook.command, *hook.args)
     script = script_at(argv)
-    kept = {name: f"${{{name}}}" for name in _of_the_model(env) if name in known}
-    return tuple(
-        expanded(word, {**known, **kept} if index == script else known) for index, word in enumerate(argv)
-    )
-
-
-def unread(hook: HookSpec, env: Environment) -> tuple[str, ...]:
-    """`command` and `args` for somebody who reads `$(NAME)` by themselves, with the same guard as in `command_of`."""
-    argv = (*hook.command, *hook.args)
-    script, kept = script_at(argv), _of_the_model(env)
 
     def guarded(part: re.Match[str]) -> str:
         return f"${{{part[1]}}}" if part[1] in kept else part[0]
@@ -173,6 +167,53 @@ def script_at(argv: tuple[str, ...]) -> int | None:
     return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secrets:
+    """Where a reference is looked up: `known`, by name and key, then the environment. `file` is for messages."""
+
+    known: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    environ: Mapping[str, str] = field(default_factory=dict[str, str])
+    file: str = ""
+
+    def value(self, ref: SecretRef) -> str | None:
+        """The secret's text; None if an optional one is missing, FileError if one that is needed is."""
+        found = self.known.get(ref.name, {}).get(ref.key)
+        if found is None:
+            found = self.environ.get(variable(ref))
+        if found is None and not ref.optional:
+            raise ref.place.problem(self._missing(ref))
+        return found
+
+    def _missing(self, ref: SecretRef) -> str:
+        """Why a reference leads nowhere, and what would be right."""
+        name = self.known.get(ref.name)
+        if name is None:
+            what = f"there is no Secret {ref.name!r}"
+        else:
+            what = f"Secret {ref.name!r} has no key {ref.key!r}; it has {', '.join(sorted(name)) or 'none'}"
+        where = f"put {ref.name}/{ref.key}=... into {self.file or 'a file for --secrets'}"
+        return f"{what}; {where}, or set {variable(ref)}"
+
+    def all(self) -> list[str]:
+        """Every value that is known here, for masking."""
+        return [value for each in self.known.values() for value in each.values()]
+
+
+def variable(ref: SecretRef) -> str:
+    """The variable that holds it where no file does: `pagerduty` and `token` are PAGERDUTY_TOKEN."""
+    return re.sub(r"[^A-Z0-9]", "_", f"{ref.name}_{ref.key}".upper())
+
+
+def read_secrets(file: str | Path) -> dict[str, dict[str, str]]:
+    """Lines of NAME/KEY=VALUE, or Secret objects in YAML."""
+    text = text_of(file)
+    found: dict[str, dict[str, str]] = {}
+    pairs = _in_yaml(text, file) if _YAML.search(text) else _in_lines(text, file)
+    for name, key, value in pairs:
+        found.setdefault(name, {})[key] = value
+    return found
+
+
 def _of_the_model(env: Environment) -> list[str]:
     """The variables that hold what the model wrote: the answer, and what the file makes of it."""
     found = [_OF_THE_MODEL]
@@ -190,6 +231,55 @@ def _identity(run: RunSpec) -> dict[str, str]:
     return {"AGENT_RUN_ID": run.name, "INSTANCE_NAME": run.instance, "AGENT_NAMESPACE": run.namespace}
 
 
-def _given(run: RunSpec, hook: HookSpec) -> dict[str, Value]:
+def _given(run: RunSpec, hook: ContainerHook) -> dict[str, Value]:
     both: dict[str, Value] = {**dict(sorted(run.env.items())), **hook.env}
     return {name: value for name, value in both.items() if name not in RESERVED}
+
+
+def _in_lines(text: str, file: str | Path) -> Iterator[tuple[str, str, str]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found = _LINE.fullmatch(line.strip())
+        if found is None:
+            # Not the line itself: it may well hold a secret.
+            raise FileError(f"this line is not NAME/KEY=VALUE; {_FORM}", file=file, line=number)
+        name, key, value = found.groups()
+        yield name, key, _unquoted(value.strip())
+
+
+def _in_yaml(text: str, file: str | Path) -> Iterator[tuple[str, str, str]]:
+    for document in load_all(text, file):
+        if document.value is not None:
+            yield from _of_object(document)
+
+
+def _of_object(document: Document) -> Iterator[tuple[str, str, str]]:
+    given = mapping(document.value)
+    name = mapping(given.get("metadata")).get("name")
+    if given.get("kind") != "Secret":
+        raise document.problem(f"kind is {given.get('kind')!r}; a file of secrets has {_FORM}")
+    if not isinstance(name, str) or not name:
+        raise document.problem("a Secret has no metadata.name")
+    for part, plain in (("data", _from_base64), ("stringData", str)):
+        for key, value in mapping(given.get(part)).items():
+            if not isinstance(value, str):
+                raise document.problem("must be a text; quote it", (part, key))
+            try:
+                yield name, str(key), plain(value)
+            except ValueError:
+                raise document.problem(
+                    "is not base64 of a text; write it under stringData as it is", (part, key)
+                ) from None
+
+
+def _from_base64(value: str) -> str:
+    try:
+        return base64.b64decode("".join(value.split()), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError) as exc:
+        raise ValueError from exc
+
+
+def _unquoted(value: str) -> str:
+    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+    return value[1:-1] if quoted else value

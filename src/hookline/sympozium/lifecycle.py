@@ -1,14 +1,14 @@
-"""The keys of a `lifecycle`: the containers before and after a run, and what they may do."""
+"""A `lifecycle`: the containers before and after a run and what they may do, as values and as keys of the file."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from hookline.kube.objects import LABEL, LONGEST_NAME
 from hookline.source import Wrong
-from hookline.sympozium.types import HookSpec, Lifecycle, Rule, SecretRef, Value
 from hookline.table import (
     UNSET,
     InList,
@@ -27,6 +27,8 @@ from hookline.table import (
     word,
 )
 
+HOOK_TIMEOUT = 300.0
+"""Seconds for a hook where the file does not say."""
 RESERVED = frozenset(
     {"AGENT_RUN_ID", "INSTANCE_NAME", "AGENT_NAMESPACE", "AGENT_EXIT_CODE", "AGENT_RESULT", "GATE_MODE"}
 )
@@ -34,9 +36,71 @@ RESERVED = frozenset(
 VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*", re.ASCII)
 LONGEST = {"preRun": 59, "postRun": 58}
 """The name of a container, at most 63 letters, begins with pre- or post-."""
-PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-GATE_DEFAULTS = ("allow", "block")
 _RULE_HAS = "a rule has apiGroups, resources and verbs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretRef:
+    """A value that stands in a Secret; whoever runs looks it up. A missing `optional` one leaves the variable unset."""
+
+    name: str
+    key: str
+    optional: bool = False
+    place: Location = field(default=Location(""), compare=False)
+
+
+Value = str | SecretRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerHook:
+    """One container of `preRun` or `postRun`. `places` are those of `command` and `args`, one for each text."""
+
+    name: str
+    image: str
+    pull_policy: str = "IfNotPresent"
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    timeout: float = HOOK_TIMEOUT
+    gate: bool = False
+    place: Location = field(default=Location(""), compare=False)
+    places: tuple[Location, ...] = field(default=(), compare=False, repr=False)
+    env_places: Mapping[str, Location] = field(default_factory=dict[str, Location], compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RbacRule:
+    """A right of the hooks on objects of the cluster."""
+
+    api_groups: tuple[str, ...]
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifecycle:
+    """The containers around a run, in the order of the file."""
+
+    pre_run: tuple[ContainerHook, ...] = ()
+    post_run: tuple[ContainerHook, ...] = ()
+    rbac: tuple[RbacRule, ...] = ()
+    gate_default: str = "block"
+    place: Location = field(default=Location(""), compare=False)
+
+    @property
+    def containers(self) -> tuple[ContainerHook, ...]:
+        return (*self.pre_run, *self.post_run)
+
+    @property
+    def gate(self) -> int | None:
+        """The position in `post_run` of the hook that the answer waits for."""
+        return next((index for index, hook in enumerate(self.post_run) if hook.gate), None)
+
+    @property
+    def post_order(self) -> tuple[int, ...]:
+        """Positions in `post_run` as they are run: the gate first, so that the others see what it let through."""
+        return tuple(sorted(range(len(self.post_run)), key=lambda index: not self.post_run[index].gate))
 
 
 def label(what: str = "a name", longest: int = LONGEST_NAME) -> Reader:
@@ -88,15 +152,15 @@ def _not_of_a_hook(node: Node) -> Any:
     return UNSET
 
 
-class _Hooks(InList):
+class _HookList(InList):
     """The hooks of a list, each with a name of its own."""
 
     def __init__(self, stage: str) -> None:
         super().__init__(_hook_table(stage), self._hook, "- name: ...")
         self._stage = stage
 
-    def __call__(self, node: Node) -> tuple[HookSpec, ...]:
-        found: dict[str, HookSpec] = {}
+    def __call__(self, node: Node) -> tuple[ContainerHook, ...]:
+        found: dict[str, ContainerHook] = {}
         for each, hook in super().__call__(node):
             if hook.name in found:
                 first = found[hook.name].place.line
@@ -106,7 +170,7 @@ class _Hooks(InList):
                 found[hook.name] = hook
         return tuple(found.values())
 
-    def _hook(self, node: Node, values: dict[str, Any]) -> tuple[Node, HookSpec] | None:
+    def _hook(self, node: Node, values: dict[str, Any]) -> tuple[Node, ContainerHook] | None:
         if values.get("gate") and self._stage == "preRun":
             name = node.of_mapping.get("name")
             node.wrong(
@@ -122,7 +186,7 @@ class _Hooks(InList):
             for key in ("command", "args")
             for index in range(len(values.get(key, ())))
         )
-        hook = HookSpec(**values, env=env, place=node.location(), places=places, env_places=env_places)
+        hook = ContainerHook(**values, env=env, place=node.location(), places=places, env_places=env_places)
         return node, hook
 
 
@@ -143,14 +207,12 @@ class _Env(InList):
 
 
 def _variable(node: Node, values: dict[str, Any]) -> tuple[Node, str, Value] | None:
-    value: Value | None = values.get("valueFrom", values.get("value", ""))
+    value: Value | None = values.get("value", "")
     if "valueFrom" in node:
         if "value" in node and isinstance(node.of_mapping["valueFrom"], Mapping):
             node.wrong("stands beside value; give one of them", "valueFrom")
             return None
         value = values.get("valueFrom")
-    elif "value" in node and "value" not in values:
-        value = ""
     return (node, values["name"], value) if "name" in values and value is not None else None
 
 
@@ -165,8 +227,8 @@ def _secret_ref(node: Node, values: dict[str, Any]) -> SecretRef:
     return SecretRef(**values, place=node.location()) if {"name", "key"} <= values.keys() else UNSET
 
 
-def _rule(_: Node, values: dict[str, Any]) -> Rule | None:
-    return Rule(**values) if len(values) == 3 else None
+def _rule(_: Node, values: dict[str, Any]) -> RbacRule | None:
+    return RbacRule(**values) if len(values) == 3 else None
 
 
 def _lifecycle(node: Node, values: dict[str, Any]) -> Lifecycle:
@@ -233,7 +295,7 @@ def _hook_table(stage: str) -> Table:
             "image": Key(
                 _image, needed="it is what the container is made of, such as curlimages/curl:latest"
             ),
-            "imagePullPolicy": Key(word(*PULL_POLICIES), field="pull_policy"),
+            "imagePullPolicy": Key(word("Always", "IfNotPresent", "Never"), field="pull_policy"),
             "command": Key(texts),
             "args": Key(texts),
             "env": Key(_Env(_ENV, _variable, "- name: ...")),
@@ -246,12 +308,12 @@ def _hook_table(stage: str) -> Table:
     )
 
 
-LIFECYCLE = Table(
+_LIFECYCLE = Table(
     {
-        "preRun": Key(_Hooks("preRun"), field="pre_run"),
-        "postRun": Key(_Hooks("postRun"), field="post_run"),
+        "preRun": Key(_HookList("preRun"), field="pre_run"),
+        "postRun": Key(_HookList("postRun"), field="post_run"),
         "rbac": Key(InList(_RULE, _rule, '- apiGroups: [""]')),
-        "gateDefault": Key(word(*GATE_DEFAULTS), field="gate_default"),
+        "gateDefault": Key(word("allow", "block"), field="gate_default"),
     },
     {
         "hooks": ": hooks stand in preRun and postRun",
@@ -262,4 +324,4 @@ LIFECYCLE = Table(
     unknown=refuse_slips,
 )
 
-IN_LIFECYCLE = Key(InMapping(LIFECYCLE, _lifecycle))
+IN_LIFECYCLE = Key(InMapping(_LIFECYCLE, _lifecycle))

@@ -1,4 +1,4 @@
-"""What a run is at and what is due next, as functions of what was seen: one decision for this machine and a cluster.
+"""The phase of a run and what is due next, as functions of what was seen: one decision here and on a cluster.
 
 Nothing is kept between two calls; whoever runs tells what it saw and does what is due.
 """
@@ -13,14 +13,16 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple, cast
 
+from hookline.engine.plain import utc_text
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
-from hookline.sympozium.types import HookSpec, Lifecycle
-from hookline.times import utc_text
+from hookline.sympozium.lifecycle import ContainerHook, Lifecycle
 
 NO_VERDICT = "Response blocked: gate hook did not return a verdict"
 REJECTED = "Response blocked by policy"
+NO_REASON = "preRun hook requested skip"
+"""The reason of a skip that has none of its own."""
 WITHHELD = frozenset({"rejected", "timeout", "error"})
-"""What a gate's word may be where the answer did not go out, nor another that somebody wrote for it."""
+"""The words of a gate that keeps the answer back and lets no other text out for it."""
 
 
 class Phase(StrEnum):
@@ -39,7 +41,7 @@ class Phase(StrEnum):
 
 
 class Stage(StrEnum):
-    """What is started: a hook before, the agent, a hook after."""
+    """The parts of a run that are started: a hook before, the agent, a hook after."""
 
     PRE_RUN = "preRun"
     AGENT = "agent"
@@ -48,7 +50,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSeen:
-    """What was seen of the agent. `skipped` is the reason where it said that there is nothing to do."""
+    """The agent as it was seen. `skipped` is the reason where it said that there is nothing to do."""
 
     state: ContainerPhase = ContainerPhase.WAITING
     exit_code: int | None = None
@@ -67,8 +69,8 @@ class AgentSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What a gate hook or a person said of an answer. With a `digest` it holds for that answer only."""
+class GateVerdict:
+    """The word of a gate hook or a person on an answer. With a `digest` it holds for that answer only."""
 
     action: str
     response: str | None = None
@@ -90,54 +92,84 @@ class Seen:
     post_run: tuple[ContainerState, ...] = ()
     stopped: str = ""
     skip: str | None = None
-    verdict: Verdict | None = None
+    verdict: GateVerdict | None = None
 
 
-class Start(NamedTuple):
-    """What to start: the agent, or the hook at that position in its list of the file."""
+class DueStart(NamedTuple):
+    """The next thing to start: the agent, or the hook at that position in its list of the file."""
 
     stage: Stage
     position: int = 0
 
 
 class Gated(NamedTuple):
-    """What a gate came to: its word for the status, and the text that goes out."""
+    """The outcome of a gate: its word for the status, and the text that goes out."""
 
     label: str
     result: str
 
 
 def phase(lifecycle: Lifecycle, seen: Seen) -> Phase:
-    outcome = _outcome(lifecycle, seen)
-    if outcome is None:
+    end = outcome(lifecycle, seen)
+    if end is None:
         return Phase.PENDING if seen.agent.state is ContainerPhase.WAITING else Phase.RUNNING
-    if outcome is not Phase.SKIPPED and any(
-        each.state is not ContainerPhase.ENDED for each in _post_run(lifecycle, seen)
+    if end is not Phase.SKIPPED and any(
+        each.state is not ContainerPhase.ENDED for each in post_run(lifecycle, seen)
     ):
         return Phase.POST_RUNNING
-    return outcome
+    return end
 
 
-def due(lifecycle: Lifecycle, seen: Seen) -> Start | None:
-    """What to start now; None where something still runs, or nothing is left."""
-    before, after = _pre_run(lifecycle, seen), _post_run(lifecycle, seen)
+def outcome(lifecycle: Lifecycle, seen: Seen) -> Phase | None:
+    """How the agent's part ended, hooks before it included; None while that is open."""
+    before = pre_run(lifecycle, seen)
+    if (
+        any(each.state is ContainerPhase.RUNNING for each in before)
+        or seen.agent.state is ContainerPhase.RUNNING
+    ):
+        return None
+    if any(each.failed for each in before):
+        return Phase.FAILED
+    if seen.agent.state is ContainerPhase.ENDED:
+        if seen.agent.skipped is not None:
+            return Phase.SKIPPED
+        return Phase.SUCCEEDED if seen.agent.succeeded else Phase.FAILED
+    if seen.stopped:
+        return Phase.FAILED
+    through = all(each.succeeded for each in before)
+    return Phase.SKIPPED if through and seen.skip is not None else None
+
+
+def pre_run(lifecycle: Lifecycle, seen: Seen) -> tuple[ContainerState, ...]:
+    """The state of each preRun hook, also of those that were not seen yet."""
+    return _filled(seen.pre_run, len(lifecycle.pre_run))
+
+
+def post_run(lifecycle: Lifecycle, seen: Seen) -> tuple[ContainerState, ...]:
+    """The state of each postRun hook, also of those that were not seen yet."""
+    return _filled(seen.post_run, len(lifecycle.post_run))
+
+
+def due(lifecycle: Lifecycle, seen: Seen) -> DueStart | None:
+    """The next thing to start; None while something still runs, or if nothing is left."""
+    before, after = pre_run(lifecycle, seen), post_run(lifecycle, seen)
     if any(each.state is ContainerPhase.RUNNING for each in (*before, seen.agent, *after)):
         return None
-    outcome = _outcome(lifecycle, seen)
-    if outcome is None:
+    end = outcome(lifecycle, seen)
+    if end is None:
         waiting = _first(ContainerPhase.WAITING, before, range(len(before)))
-        return Start(Stage.AGENT) if waiting is None else Start(Stage.PRE_RUN, waiting)
-    if outcome is Phase.SKIPPED:
+        return DueStart(Stage.AGENT) if waiting is None else DueStart(Stage.PRE_RUN, waiting)
+    if end is Phase.SKIPPED:
         return None
     waiting = _first(ContainerPhase.WAITING, after, lifecycle.post_order)
-    return None if waiting is None else Start(Stage.POST_RUN, waiting)
+    return None if waiting is None else DueStart(Stage.POST_RUN, waiting)
 
 
 def error(lifecycle: Lifecycle, seen: Seen) -> str:
     """Why a run failed; empty where it did not."""
-    if _outcome(lifecycle, seen) is not Phase.FAILED:
+    if outcome(lifecycle, seen) is not Phase.FAILED:
         return ""
-    failed = _failed(lifecycle.pre_run, _pre_run(lifecycle, seen))
+    failed = _failed(lifecycle.pre_run, pre_run(lifecycle, seen))
     if failed:
         return f"preRun hook {failed[0]}"
     if seen.agent.state is ContainerPhase.WAITING:
@@ -146,18 +178,18 @@ def error(lifecycle: Lifecycle, seen: Seen) -> str:
 
 
 def exit_code(lifecycle: Lifecycle, seen: Seen) -> int:
-    """What postRun hooks are told: the agent's own code; 1 where it failed without one, or never ran."""
-    if _outcome(lifecycle, seen) is not Phase.FAILED:
+    """The exit code for postRun hooks: the agent's own; 1 if it failed without one, or never ran."""
+    if outcome(lifecycle, seen) is not Phase.FAILED:
         return 0
     return seen.agent.exit_code or 1
 
 
-def result_for_hooks(lifecycle: Lifecycle, seen: Seen, hook: HookSpec) -> str:
-    """What a postRun hook is told: the gate the answer itself, the others what the gate let out of it.
+def result_for_hooks(lifecycle: Lifecycle, seen: Seen, hook: ContainerHook) -> str:
+    """The result for a postRun hook: the answer itself for the gate, what the gate let out of it for the others.
 
     Of a run that failed it is the answer if there is one, else why.
     """
-    if _outcome(lifecycle, seen) is Phase.FAILED:
+    if outcome(lifecycle, seen) is Phase.FAILED:
         return seen.agent.result or error(lifecycle, seen)
     let_out = gated(lifecycle, seen)
     return seen.agent.result if hook.gate or let_out is None else let_out.result
@@ -165,7 +197,7 @@ def result_for_hooks(lifecycle: Lifecycle, seen: Seen, hook: HookSpec) -> str:
 
 def conditions(lifecycle: Lifecycle, seen: Seen) -> tuple[dict[str, Any], ...]:
     """At most one: `PostRunFailed`, which names every postRun hook that failed."""
-    after = _post_run(lifecycle, seen)
+    after = post_run(lifecycle, seen)
     failed = _failed(lifecycle.post_run, after)
     if not failed:
         return ()
@@ -181,7 +213,7 @@ def conditions(lifecycle: Lifecycle, seen: Seen) -> tuple[dict[str, Any], ...]:
     )
 
 
-def verdict(text: str) -> Verdict | None:
+def verdict(text: str) -> GateVerdict | None:
     """The annotation of a gate hook. What is no JSON of that form, or has another action, is no verdict."""
     try:
         given: Any = json.loads(text)
@@ -192,11 +224,11 @@ def verdict(text: str) -> Verdict | None:
     if not isinstance(action, str) or action not in _VERDICTS or not isinstance(response, str | None):
         return None
     reason, by, bound = (str(found.get(key) or "") for key in ("reason", "by", "digest"))
-    return Verdict(action=action, response=response, reason=reason, by=by, digest=bound)
+    return GateVerdict(action=action, response=response, reason=reason, by=by, digest=bound)
 
 
-def gate(said: Verdict | None, *, ended_ok: bool, default: str, original: str) -> Gated:
-    """What becomes of an answer. A verdict on another answer than this one is none."""
+def gate(said: GateVerdict | None, *, ended_ok: bool, default: str, original: str) -> Gated:
+    """The outcome of a gate. A verdict on another answer than this one is none."""
     if said is not None and said.digest and said.digest != digest(original):
         said = None
     if said is not None and said.action in _VERDICTS:
@@ -210,11 +242,11 @@ def gate(said: Verdict | None, *, ended_ok: bool, default: str, original: str) -
 
 
 def gated(lifecycle: Lifecycle, seen: Seen) -> Gated | None:
-    """What the gate of a run came to; None where it has none, is not through, or there is no answer to hold."""
+    """The outcome of the run's gate; None if it has none, is not through, or there is no answer to hold."""
     index = lifecycle.gate
-    if index is None or _outcome(lifecycle, seen) is not Phase.SUCCEEDED:
+    if index is None or outcome(lifecycle, seen) is not Phase.SUCCEEDED:
         return None
-    hook = _post_run(lifecycle, seen)[index]
+    hook = post_run(lifecycle, seen)[index]
     if hook.state is not ContainerPhase.ENDED:
         return None
     return gate(
@@ -226,17 +258,17 @@ def gated(lifecycle: Lifecycle, seen: Seen) -> Gated | None:
 
 
 def gate_settled(lifecycle: Lifecycle, seen: Seen) -> bool:
-    """Whether the gate hook still runs though its verdict is in: it, and only it, may be ended (as `settled`)."""
+    """True if the gate hook still runs though its verdict is in: it, and only it, may be ended (as `settled`)."""
     index, said = lifecycle.gate, seen.verdict
     if index is None or said is None or said.action not in _VERDICTS:
         return False
     fits = not said.digest or said.digest == digest(seen.agent.result)
-    return fits and _post_run(lifecycle, seen)[index].state is ContainerPhase.RUNNING
+    return fits and post_run(lifecycle, seen)[index].state is ContainerPhase.RUNNING
 
 
 def published(lifecycle: Lifecycle, seen: Seen) -> str | None:
     """The text that may go out: nothing before the agent succeeded and the gate, if there is one, is through."""
-    if _outcome(lifecycle, seen) is not Phase.SUCCEEDED:
+    if outcome(lifecycle, seen) is not Phase.SUCCEEDED:
         return None
     if lifecycle.gate is None:
         return seen.agent.result
@@ -245,32 +277,32 @@ def published(lifecycle: Lifecycle, seen: Seen) -> str | None:
 
 
 def digest(text: str) -> str:
-    """What a verdict is bound to."""
+    """The digest of an answer, which a verdict on it is bound to."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def status(lifecycle: Lifecycle, seen: Seen) -> dict[str, Any]:
     """The status of a run in Sympozium's words, with one entry for each hook besides."""
     now = phase(lifecycle, seen)
-    outcome = _outcome(lifecycle, seen)
+    end = outcome(lifecycle, seen)
     let_out = gated(lifecycle, seen)
-    times = [*_pre_run(lifecycle, seen), seen.agent, *_post_run(lifecycle, seen)]
+    times = [*pre_run(lifecycle, seen), seen.agent, *post_run(lifecycle, seen)]
     begun = [each.started for each in times if each.started is not None]
-    ends = [end for each in times if (end := _end(each)) is not None]
+    ends = [over for each in times if (over := _end(each)) is not None]
     skipped = seen.agent.skipped if seen.agent.skipped is not None else seen.skip
     told: dict[str, Any] = {
         "phase": str(now),
         "startedAt": utc_text(min(begun)) if begun else None,
         "completedAt": utc_text(max(ends)) if ends and now.ended else None,
-        "result": skipped if outcome is Phase.SKIPPED else published(lifecycle, seen),
+        "result": skipped if end is Phase.SKIPPED else published(lifecycle, seen),
         "error": error(lifecycle, seen) or None,
-        "exitCode": exit_code(lifecycle, seen) if outcome and outcome is not Phase.SKIPPED else None,
+        "exitCode": exit_code(lifecycle, seen) if end and end is not Phase.SKIPPED else None,
         "tokenUsage": dict(seen.agent.usage) or None,
         "gateVerdict": let_out.label if let_out else None,
         "conditions": list(conditions(lifecycle, seen)) or None,
         "hooks": [
-            *map(_told, [Stage.PRE_RUN] * len(times), lifecycle.pre_run, _pre_run(lifecycle, seen)),
-            *map(_told, [Stage.POST_RUN] * len(times), lifecycle.post_run, _post_run(lifecycle, seen)),
+            *map(_told, [Stage.PRE_RUN] * len(times), lifecycle.pre_run, pre_run(lifecycle, seen)),
+            *map(_told, [Stage.POST_RUN] * len(times), lifecycle.post_run, post_run(lifecycle, seen)),
         ],
     }
     return {key: value for key, value in told.items() if value is not None}
@@ -300,34 +332,6 @@ _AGENT_ENDED: Mapping[EndReason, str] = {
 }
 
 
-def _outcome(lifecycle: Lifecycle, seen: Seen) -> Phase | None:
-    """How the agent's part ended, hooks before it included; None while that is open."""
-    before = _pre_run(lifecycle, seen)
-    if (
-        any(each.state is ContainerPhase.RUNNING for each in before)
-        or seen.agent.state is ContainerPhase.RUNNING
-    ):
-        return None
-    if any(each.failed for each in before):
-        return Phase.FAILED
-    if seen.agent.state is ContainerPhase.ENDED:
-        if seen.agent.skipped is not None:
-            return Phase.SKIPPED
-        return Phase.SUCCEEDED if seen.agent.succeeded else Phase.FAILED
-    if seen.stopped:
-        return Phase.FAILED
-    through = all(each.succeeded for each in before)
-    return Phase.SKIPPED if through and seen.skip is not None else None
-
-
-def _pre_run(lifecycle: Lifecycle, seen: Seen) -> tuple[ContainerState, ...]:
-    return _filled(seen.pre_run, len(lifecycle.pre_run))
-
-
-def _post_run(lifecycle: Lifecycle, seen: Seen) -> tuple[ContainerState, ...]:
-    return _filled(seen.post_run, len(lifecycle.post_run))
-
-
 def _filled(seen: tuple[ContainerState, ...], count: int) -> tuple[ContainerState, ...]:
     return (*seen, *(ContainerState() for _ in range(count - len(seen))))
 
@@ -336,18 +340,18 @@ def _first(state: ContainerPhase, hooks: tuple[ContainerState, ...], order: Iter
     return next((index for index in order if hooks[index].state is state), None)
 
 
-def _failed(hooks: tuple[HookSpec, ...], seen: tuple[ContainerState, ...]) -> list[str]:
+def _failed(hooks: tuple[ContainerHook, ...], seen: tuple[ContainerState, ...]) -> list[str]:
     return [
         f"{hook.name!r} {_why(hook, each)}" for hook, each in zip(hooks, seen, strict=True) if each.failed
     ]
 
 
-def _why(hook: HookSpec, seen: ContainerState) -> str:
+def _why(hook: ContainerHook, seen: ContainerState) -> str:
     text = _ENDED[seen.reason].format(code=seen.exit_code, limit=hook.timeout)
     return f"failed: {text}{f' ({seen.detail})' if seen.detail else ''}"
 
 
-def _told(stage: Stage, hook: HookSpec, seen: ContainerState) -> dict[str, Any]:
+def _told(stage: Stage, hook: ContainerHook, seen: ContainerState) -> dict[str, Any]:
     told: dict[str, Any] = {
         "name": hook.name,
         "stage": str(stage),

@@ -11,10 +11,22 @@ from typing import Any
 
 from hookline.errors import FileError
 from hookline.kube.objects import api_version, holds_objects, mapping, objects_in, secret_values
-from hookline.source import Document, load_all, text_of
-from hookline.sympozium.keys import INSTANCE, NO_TASK, PACK, RUN, elsewhere
+from hookline.source import Document, load_all
 from hookline.sympozium.lifecycle import label
-from hookline.sympozium.types import GROUP, Instance, Manifests, Member, Model, Pack, RunSpec
+from hookline.sympozium.types import (
+    GROUP,
+    INSTANCE,
+    NO_TASK,
+    PACK,
+    RUN,
+    Instance,
+    ModelSpec,
+    Pack,
+    Persona,
+    RunManifests,
+    RunSpec,
+    elsewhere,
+)
 from hookline.table import Findings, Key, Node, Table, meant, refuse_slips, text, unread
 
 _DOMAIN = "sympozium.ai/"
@@ -45,23 +57,16 @@ def is_sympozium(text: str, file: str | PathLike[str]) -> bool:
     return holds_objects(text, file, _DOMAIN, _is_fragment)
 
 
-def read(file: str | PathLike[str]) -> Manifests:
-    try:
-        return parse(text_of(file), file)
-    except FileError as exc:
-        return Manifests(problems=(exc,), file=str(file))
-
-
-def parse(text: str | bytes, file: str | PathLike[str]) -> Manifests:
+def parse(text: str | bytes, file: str | PathLike[str]) -> RunManifests:
     """Every object of the text that is read here, and every mistake in them."""
     try:
         documents = load_all(text, file)
     except FileError as exc:
-        return Manifests(problems=(exc,), file=str(file))
-    return _File(documents, str(file)).manifests()
+        return RunManifests(problems=(exc,), file=str(file))
+    return _ManifestFile(documents, str(file)).manifests()
 
 
-class _File:
+class _ManifestFile:
     """One file while it is read."""
 
     def __init__(self, documents: list[Document], file: str) -> None:
@@ -81,7 +86,7 @@ class _File:
             "PersonaPack": self._pack,
         }
 
-    def manifests(self) -> Manifests:
+    def manifests(self) -> RunManifests:
         for document in objects_in(self._documents):
             value: Any = document.value
             node = Node.root(document, self._findings)
@@ -89,7 +94,7 @@ class _File:
                 self._object(node)
             elif value is not None:
                 node.wrong("is no object; it must have apiVersion and kind")
-        return Manifests(
+        return RunManifests(
             runs=tuple(self._runs),
             instances=tuple(self._instances),
             packs=tuple(self._packs),
@@ -170,7 +175,7 @@ class _File:
         kind = node.get("kind", text)
         if "personas" not in spec and "agentConfigs" not in spec:
             spec.wrong("agentConfigs is missing; it lists the personas of the pack")
-        members: dict[str, Member] = {}
+        members: dict[str, Persona] = {}
         excluded: tuple[str, ...] = values.get("excluded", ())
         shared = _shared(values, name, namespace)
         for each, inner in values.get("members", ()):
@@ -231,9 +236,9 @@ def _run(spec: Node, name: str, namespace: str, *, fragment: bool = False) -> Ru
 
 
 def _shared(values: dict[str, Any], name: str, namespace: str) -> Instance:
-    """What the personas of a pack have in common."""
+    """The part that all personas of a pack share."""
     provider, secret = (values.get("auth") or (("", ""),))[0]
-    model = Model(
+    model = ModelSpec(
         provider=provider,
         base_url=values.get("base_url", ""),
         auth_secret=secret,
@@ -242,7 +247,7 @@ def _shared(values: dict[str, Any], name: str, namespace: str) -> Instance:
     return Instance(name=name, namespace=namespace, model=model, sandbox=values.get("sandbox"))
 
 
-def _member(pack: Instance, node: Node, values: dict[str, Any], excluded: tuple[str, ...]) -> Member | None:
+def _member(pack: Instance, node: Node, values: dict[str, Any], excluded: tuple[str, ...]) -> Persona | None:
     own: str = values.pop("name", "")
     if not own:
         return None
@@ -255,7 +260,7 @@ def _member(pack: Instance, node: Node, values: dict[str, Any], excluded: tuple[
         name=name,
         namespace=pack.namespace,
         ensemble=pack.name,
-        model=_member_model(pack.model or Model(), values),
+        model=_member_model(pack.model or ModelSpec(), values),
         sandbox=pack.sandbox,
         tools_allowed=allowed,
         tools_denied=denied,
@@ -263,18 +268,18 @@ def _member(pack: Instance, node: Node, values: dict[str, Any], excluded: tuple[
         elsewhere=elsewhere(node, _MEMBER_ELSEWHERE),
         **values,
     )
-    return Member(name=own, instance=instance, excluded=own in excluded)
+    return Persona(name=own, instance=instance, excluded=own in excluded)
 
 
-def _member_model(pack: Model, values: dict[str, Any]) -> Model | None:
+def _member_model(pack: ModelSpec, values: dict[str, Any]) -> ModelSpec | None:
     own = _agent_model(values, (pack.provider, pack.auth_secret)) or pack
     found = replace(own, base_url=own.base_url or pack.base_url, ref=own.ref or pack.ref)
-    return found if found != Model() else None
+    return found if found != ModelSpec() else None
 
 
-def _agent_model(values: dict[str, Any], auth: tuple[str, str]) -> Model | None:
+def _agent_model(values: dict[str, Any], auth: tuple[str, str]) -> ModelSpec | None:
     """The model of an instance, whose provider and address stand beside its name; all of them are taken out."""
-    found: Model | None = values.pop("model", None)
+    found: ModelSpec | None = values.pop("model", None)
     beside = {key: values.pop(key, "") for key in ("provider", "base_url", "auth_secret", "thinking")}
     if found is None:
         return None

@@ -1,29 +1,106 @@
-"""One run of a file, with all that it takes from an instance or a pack; and as a declaration."""
+"""One run out of a file and the command line, with all that it takes from an instance or a pack; and as a declaration."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 from hookline.engine.hook import AgentDeclaration, Declaration, HookDeclaration, OnError
+from hookline.engine.plain import plain
 from hookline.engine.point import Point
 from hookline.errors import FileError, UsageError
 from hookline.kube.objects import LABEL, LONGEST_NAME
-from hookline.sympozium.keys import NO_TASK
+from hookline.runners import Capabilities, Mount, Runner
+from hookline.secret_names import secrets_in
+from hookline.source import text_of
+from hookline.sympozium.environment import Secrets, read_secrets, variable
+from hookline.sympozium.lifecycle import ContainerHook, SecretRef
 from hookline.sympozium.phases import Stage
-from hookline.sympozium.types import HookSpec, Instance, Manifests, Member, Pack, RunSpec, SecretRef
+from hookline.sympozium.read import parse
+from hookline.sympozium.run.folders import WORKSPACE_SIZE, Folder, FolderError
+from hookline.sympozium.types import NO_TASK, Instance, ModelSpec, Pack, Persona, RunManifests, RunSpec
 from hookline.table import meant
 
 FORMAT = "sympozium"
+SCRIPTED = "scripted"
 T = TypeVar("T", RunSpec, Instance)
+_TAKEN = (
+    "model",
+    "system_prompt",
+    "lifecycle",
+    "timeout",
+    "sandbox",
+    "skills",
+    "image_pull_secrets",
+    "tools_allowed",
+    "tools_denied",
+)
 _PROVIDERS = {"claude": "anthropic", "gpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai"}
-_POINTS = {Stage.PRE_RUN: Point.RUN_START, Stage.POST_RUN: Point.RUN_END}
-_ON_ERROR = {Stage.PRE_RUN: OnError.FAIL, Stage.POST_RUN: OnError.CONTINUE}
+POINTS = {Stage.PRE_RUN: Point.RUN_START, Stage.POST_RUN: Point.RUN_END}
+ON_ERROR = {Stage.PRE_RUN: OnError.FAIL, Stage.POST_RUN: OnError.CONTINUE}
+_MANIFEST = "manifest.yaml"
+REQUEST = "run.json"
+"""The file of a run's folder that keeps what was asked for, all but the manifest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """A file and what the command line adds, as it is kept beside a run: plain, and enough to make the run again.
+
+    Secrets are a file's name here, never values.
+    """
+
+    file: str
+    text: str
+    task: str = ""
+    persona: str = ""
+    name: str = ""
+    namespace: str = ""
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    model: str = ""
+    agent_command: tuple[str, ...] = ()
+    """Does the work, in `agent_image` where images are used; without it the built-in agent does."""
+    agent_image: str | None = None
+    secrets: str = ""
+    network: bool = False
+    mounts: tuple[Mount, ...] = ()
+    on: str = "local"
+    workspace_size: int = WORKSPACE_SIZE
+
+    @property
+    def is_builtin(self) -> bool:
+        """True if the built-in agent does the work, not a command of the user's."""
+        return not self.agent_command
+
+    def known_secrets(self, environ: Mapping[str, str]) -> Secrets:
+        known: dict[str, Mapping[str, str]] = dict(_read(self.text, self.file).secrets)
+        if self.secrets:
+            known |= read_secrets(self.secrets)
+        return Secrets(known=known, environ=environ, file=self.secrets)
+
+
+def spec_of(asked: RunRequest) -> RunSpec:
+    """The run that was asked for. A file with a mistake in it is not run: what is missing may be a guard."""
+    manifests = _read(asked.text, asked.file)
+    if manifests.problems:
+        raise manifests.problems[0]
+    found = run_of(
+        manifests,
+        task=asked.task,
+        persona=asked.persona,
+        name=asked.name,
+        namespace=asked.namespace,
+        env=asked.env,
+    )
+    return _with_model(found, asked.model)
 
 
 def run_of(
-    manifests: Manifests,
+    manifests: RunManifests,
     *,
     task: str = "",
     persona: str = "",
@@ -71,7 +148,7 @@ def with_provider(run: RunSpec) -> RunSpec:
 
 
 def declaration(run: RunSpec) -> Declaration:
-    """What the run's hooks are, for `explain` and for the record."""
+    """The run's agent and hooks, for `explain` and for the record."""
     lifecycle = run.hooks
     order = [(Stage.PRE_RUN, hook) for hook in lifecycle.pre_run]
     order += [(Stage.POST_RUN, lifecycle.post_run[index]) for index in lifecycle.post_order]
@@ -91,7 +168,7 @@ def declaration(run: RunSpec) -> Declaration:
     )
 
 
-def _declared(stage: Stage, hook: HookSpec, gate_default: str) -> HookDeclaration:
+def _declared(stage: Stage, hook: ContainerHook, gate_default: str) -> HookDeclaration:
     params: dict[str, Any] = {
         "dialect": FORMAT,
         "stage": str(stage),
@@ -103,11 +180,11 @@ def _declared(stage: Stage, hook: HookSpec, gate_default: str) -> HookDeclaratio
     }
     return HookDeclaration(
         name=hook.name,
-        points=(_POINTS[stage],),
+        points=(POINTS[stage],),
         kind="container",
         params=params | ({"gate": True, "gateDefault": gate_default} if hook.gate else {}),
         timeout=hook.timeout,
-        on_error=_ON_ERROR[stage],
+        on_error=ON_ERROR[stage],
         source=str(hook.place),
     )
 
@@ -118,28 +195,107 @@ def _shown(value: str | SecretRef) -> Any:
     return {"secretKeyRef": {"name": value.name, "key": value.key, "optional": value.optional}}
 
 
-def _completed(manifests: Manifests, run: RunSpec) -> RunSpec:
+def secret_values(asked: RunRequest, spec: RunSpec, environ: Mapping[str, str]) -> list[str]:
+    """The texts that must not be on any record: the known secrets, and those in the manifest itself."""
+    hooks = spec.hooks.containers
+    written = secrets_in(spec.env, *(hook.env for hook in hooks))
+    refs = [value for hook in hooks for value in hook.env.values() if not isinstance(value, str)]
+    outside = [environ[variable(ref)] for ref in refs if variable(ref) in environ]
+    return [*asked.known_secrets(environ).all(), *written, *outside]
+
+
+def check_request(asked: RunRequest, spec: RunSpec, environ: Mapping[str, str], agent_runner: Runner) -> None:
+    """Refuse what would go wrong for certain, before anything is begun."""
+    secrets = asked.known_secrets(environ)
+    for hook in spec.hooks.containers:
+        for value in hook.env.values():
+            if not isinstance(value, str):
+                secrets.value(value)
+    if asked.agent_command and agent_runner.capabilities.uses_image and not asked.agent_image:
+        raise UsageError("--agent-command in a container needs an image to run in: give --agent-image")
+    if asked.is_builtin and not spec.dry_run:
+        _check_model(asked, spec, agent_runner.capabilities)
+
+
+def keep_request(folder: Folder, asked: RunRequest) -> None:
+    """Write the request beside the run, so that it can be ended later."""
+    kept = {each.name: getattr(asked, each.name) for each in fields(asked) if each.name != "text"}
+    folder.write_text(_MANIFEST, asked.text)
+    folder.write(REQUEST, plain(kept))
+
+
+def kept_request(folder: Folder) -> RunRequest:
+    """The request that the run of a folder was begun with."""
+    found = folder.read(REQUEST)
+    if not isinstance(found, dict):
+        raise FolderError(
+            f"{folder.path / REQUEST} cannot be read, so the run cannot be ended as it was begun"
+        )
+    notes = cast("dict[str, Any]", found)
+    given: dict[str, Any] = {
+        **notes,
+        "text": text_of(folder.path / _MANIFEST),
+        "agent_command": tuple(notes["agent_command"]),
+        "mounts": tuple(Mount(**each) for each in notes["mounts"]),
+    }
+    return RunRequest(**given)
+
+
+def _check_model(asked: RunRequest, spec: RunSpec, where: Capabilities) -> None:
+    model = spec.model
+    if model is None or not model.model:
+        told = f"; {model.ref!r} is a Model of a cluster" if model and model.ref else ""
+        raise spec.place.problem(
+            f"no model is told for the built-in agent{told}; give --model provider/name, or --agent-command"
+        )
+    if model.provider == SCRIPTED:
+        if not Path(model.model).is_file():
+            raise UsageError(f"--model: there is no script {model.model!r}")
+    elif where.cuts_network and not asked.network:
+        raise UsageError(
+            f"the agent asks {model.provider}/{model.model} over the network, and there is none in"
+            f" {where.name}: give --network"
+        )
+
+
+def _with_model(spec: RunSpec, given: str) -> RunSpec:
+    """The run with the model of the command line (provider/name), and with a provider where only a name is told."""
+    model = spec.model or ModelSpec()
+    if given:
+        provider, _, name = given.partition("/")
+        if not name:
+            raise UsageError(f"--model is {given!r}; give provider/name, as in openai/gpt-4o")
+        model = replace(model, provider=provider, model=name, ref="")
+    if model.provider == SCRIPTED:
+        model = replace(model, model=os.path.abspath(model.model))
+    return with_provider(replace(spec, model=model))
+
+
+@lru_cache(maxsize=16)
+def _read(text: str, file: str) -> RunManifests:
+    """Asked for more than once in a run, and reading takes as long as starting a process."""
+    return parse(text, file)
+
+
+def _completed(manifests: RunManifests, run: RunSpec) -> RunSpec:
     """A run with what it lacks of its instance, where that is in the same file; a lifecycle is taken whole or not."""
     instance = _instance_named(manifests, run) if run.instance else None
     if instance is None:
         return run
+    return _taken(run, instance)
+
+
+def _taken(run: RunSpec, instance: Instance) -> RunSpec:
+    """The run with what it lacks taken from the instance."""
     return replace(
         run,
         ensemble=instance.ensemble,
-        model=run.model or instance.model,
-        system_prompt=run.system_prompt or instance.system_prompt,
-        lifecycle=run.lifecycle or instance.lifecycle,
-        timeout=run.timeout or instance.timeout,
-        sandbox=run.sandbox or instance.sandbox,
-        skills=run.skills or instance.skills,
-        image_pull_secrets=run.image_pull_secrets or instance.image_pull_secrets,
-        tools_allowed=run.tools_allowed or instance.tools_allowed,
-        tools_denied=run.tools_denied or instance.tools_denied,
         elsewhere={**instance.elsewhere, **run.elsewhere},
+        **{name: getattr(run, name) or getattr(instance, name) for name in _TAKEN},
     )
 
 
-def _instance_named(manifests: Manifests, run: RunSpec) -> Instance | None:
+def _instance_named(manifests: RunManifests, run: RunSpec) -> Instance | None:
     members = [
         each.instance
         for pack in manifests.packs
@@ -157,28 +313,15 @@ def _instance_named(manifests: Manifests, run: RunSpec) -> Instance | None:
 
 def _started(instance: Instance) -> RunSpec:
     """A new run of an instance."""
-    return RunSpec(
-        name=instance.name,
-        namespace=instance.namespace,
-        instance=instance.name,
-        ensemble=instance.ensemble,
-        model=instance.model,
-        system_prompt=instance.system_prompt,
-        lifecycle=instance.lifecycle,
-        timeout=instance.timeout,
-        sandbox=instance.sandbox,
-        skills=instance.skills,
-        image_pull_secrets=instance.image_pull_secrets,
-        tools_allowed=instance.tools_allowed,
-        tools_denied=instance.tools_denied,
-        place=instance.place,
-        elsewhere=instance.elsewhere,
+    run = RunSpec(
+        name=instance.name, namespace=instance.namespace, instance=instance.name, place=instance.place
     )
+    return _taken(run, instance)
 
 
-def _persona(manifests: Manifests, wanted: str) -> Instance:
+def _persona(manifests: RunManifests, wanted: str) -> Instance:
     """The persona of that name, or the only one; it must be switched on."""
-    all_of: list[tuple[Pack, Member]] = [(pack, each) for pack in manifests.packs for each in pack.members]
+    all_of: list[tuple[Pack, Persona]] = [(pack, each) for pack in manifests.packs for each in pack.members]
     names = [member.name for _, member in all_of]
     if not all_of:
         raise manifests.problems[0] if manifests.problems else _nothing(manifests, wanted)
@@ -199,13 +342,13 @@ def _persona(manifests: Manifests, wanted: str) -> Instance:
     return member.instance
 
 
-def _nothing(manifests: Manifests, wanted: str) -> FileError:
+def _nothing(manifests: RunManifests, wanted: str) -> FileError:
     if wanted:
         return FileError(f"there is no pack in it, so no persona {wanted!r}", file=manifests.file)
     return FileError("there is no AgentRun, Agent or Ensemble in it", file=manifests.file)
 
 
-def _only(manifests: Manifests, found: list[T], what: str) -> T:
+def _only(manifests: RunManifests, found: list[T], what: str) -> T:
     if len(found) > 1:
         names = ", ".join(each.name for each in found)
         raise FileError(

@@ -9,7 +9,7 @@ from hookline.engine.hook import Hook
 from hookline.errors import FileError
 from hookline.options import AGENTRUN, CheckOptions, ExplainOptions, RunOptions, ServeOptions, TryOptions
 from hookline.source import SUFFIXES, text_of
-from hookline.sympozium.types import Manifests
+from hookline.sympozium.types import RunManifests
 from hookline.terminal import Explained, Problems
 
 NAME = AGENTRUN
@@ -31,20 +31,20 @@ def matches(target: str) -> bool:
     return is_sympozium(text, file)
 
 
-def load(target: str) -> Manifests:
+def load(target: str) -> RunManifests:
     from hookline.sympozium.read import parse
 
     return parse(text_of(target), target)
 
 
 def problems(target: str, options: CheckOptions, _hooks: Sequence[Hook]) -> Problems:
-    from hookline.sympozium.explain import problems_of
+    from hookline.sympozium.check import problems_of
 
     return problems_of(target, options.variables())
 
 
 def explain(options: ExplainOptions) -> Explained:
-    from hookline.sympozium.explain import explain_agentrun
+    from hookline.sympozium.check import explain_agentrun
 
     return explain_agentrun(options)
 

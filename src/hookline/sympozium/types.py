@@ -1,83 +1,42 @@
-"""What a file of manifests holds, as values, and what one run comes to."""
+"""Sympozium's objects as values, and the keys of the file that they are read from: a run, an agent, a pack."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hookline.errors import FileError
-from hookline.table import Location
+from hookline.source import Wrong
+from hookline.sympozium.lifecycle import IN_LIFECYCLE, Lifecycle, label, limit, may_be_set
+from hookline.table import (
+    UNSET,
+    InList,
+    InMapping,
+    Key,
+    Location,
+    Node,
+    Table,
+    filled,
+    flag,
+    ignore,
+    pairs,
+    refuse_slips,
+    text,
+    texts,
+    unread,
+    word,
+)
 
 GROUP = "sympozium.ai/v1alpha1"
-HOOK_TIMEOUT = 300.0
-"""Seconds for a hook where the file does not say."""
 RUN_TIMEOUT = 600.0
 """Seconds for the agent where the file does not say."""
+THINKING = ("off", "low", "medium", "high")
+NO_TASK = "spec.task is required and must not be empty: a text, or a mapping with mode, tool and parameters"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SecretRef:
-    """A value that stands in a Secret; whoever runs looks it up. A missing `optional` one leaves the variable unset."""
-
-    name: str
-    key: str
-    optional: bool = False
-    place: Location = field(default=Location(""), compare=False)
-
-
-Value = str | SecretRef
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookSpec:
-    """One container of `preRun` or `postRun`. `places` are those of `command` and `args`, one for each text."""
-
-    name: str
-    image: str
-    pull_policy: str = "IfNotPresent"
-    command: tuple[str, ...] = ()
-    args: tuple[str, ...] = ()
-    env: Mapping[str, Value] = field(default_factory=dict[str, Value])
-    timeout: float = HOOK_TIMEOUT
-    gate: bool = False
-    place: Location = field(default=Location(""), compare=False)
-    places: tuple[Location, ...] = field(default=(), compare=False, repr=False)
-    env_places: Mapping[str, Location] = field(default_factory=dict[str, Location], compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """What hooks may do with objects of the cluster."""
-
-    api_groups: tuple[str, ...]
-    resources: tuple[str, ...]
-    verbs: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lifecycle:
-    """The containers around a run, in the order of the file."""
-
-    pre_run: tuple[HookSpec, ...] = ()
-    post_run: tuple[HookSpec, ...] = ()
-    rbac: tuple[Rule, ...] = ()
-    gate_default: str = "block"
-    place: Location = field(default=Location(""), compare=False)
-
-    @property
-    def gate(self) -> int | None:
-        """The position in `post_run` of the hook that the answer waits for."""
-        return next((index for index, hook in enumerate(self.post_run) if hook.gate), None)
-
-    @property
-    def post_order(self) -> tuple[int, ...]:
-        """Positions in `post_run` as they are run: the gate first, so that the others see what it let through."""
-        return tuple(sorted(range(len(self.post_run)), key=lambda index: not self.post_run[index].gate))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class ModelSpec:
     """Which model is asked. `ref` names a Model of the cluster instead."""
 
     provider: str = ""
@@ -108,36 +67,24 @@ class Sandbox:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSpec:
-    """One run, with all that it took from an instance or a pack.
+class Instance:
+    """An `Agent` (once `SympoziumInstance`): what the runs made of it begin with.
 
-    `elsewhere` are the keys in the file that only a cluster heeds, and where they stand. A `fragment` was written
-    without its head.
+    `elsewhere` are the keys in the file that only a cluster heeds, and where they stand.
     """
 
     name: str
     namespace: str = "default"
-    instance: str = ""
     ensemble: str = ""
-    agent_id: str = "default"
-    session_key: str = ""
-    model: Model | None = None
-    task: str | TaskSpec | None = None
+    model: ModelSpec | None = None
     system_prompt: str = ""
-    env: Mapping[str, str] = field(default_factory=dict[str, str])
-    timeout: float | None = None
-    image_pull_secrets: tuple[str, ...] = ()
-    cleanup: str = "delete"
-    sandbox: Sandbox | None = None
     lifecycle: Lifecycle | None = None
-    mode: str = "task"
-    dry_run: bool = False
-    canary: bool = False
-    use_context: bool = True
+    timeout: float | None = None
+    sandbox: Sandbox | None = None
     skills: tuple[str, ...] = ()
+    image_pull_secrets: tuple[str, ...] = ()
     tools_allowed: tuple[str, ...] = ()
     tools_denied: tuple[str, ...] = ()
-    fragment: bool = False
     place: Location = field(default=Location(""), compare=False)
     elsewhere: Mapping[str, Location] = field(default_factory=dict[str, Location], compare=False)
 
@@ -148,27 +95,24 @@ class RunSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
-    """An `Agent` (once `SympoziumInstance`): what the runs made of it begin with."""
+class RunSpec(Instance):
+    """One run, with all that it took from an instance or a pack. A `fragment` was written without its head."""
 
-    name: str
-    namespace: str = "default"
-    ensemble: str = ""
-    model: Model | None = None
-    system_prompt: str = ""
-    lifecycle: Lifecycle | None = None
-    timeout: float | None = None
-    sandbox: Sandbox | None = None
-    skills: tuple[str, ...] = ()
-    image_pull_secrets: tuple[str, ...] = ()
-    tools_allowed: tuple[str, ...] = ()
-    tools_denied: tuple[str, ...] = ()
-    place: Location = field(default=Location(""), compare=False)
-    elsewhere: Mapping[str, Location] = field(default_factory=dict[str, Location], compare=False)
+    instance: str = ""
+    agent_id: str = "default"
+    session_key: str = ""
+    task: str | TaskSpec | None = None
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    cleanup: str = "delete"
+    mode: str = "task"
+    dry_run: bool = False
+    canary: bool = False
+    use_context: bool = True
+    fragment: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Persona:
     """A persona: its name in the pack, and the instance that it becomes, `<pack>-<persona>`."""
 
     name: str
@@ -184,12 +128,12 @@ class Pack:
     namespace: str = "default"
     kind: str = "Ensemble"
     enabled: bool = True
-    members: tuple[Member, ...] = ()
+    members: tuple[Persona, ...] = ()
     place: Location = field(default=Location(""), compare=False)
 
 
-class Manifests(NamedTuple):
-    """What a file holds. `secrets` are those that are written in it, by name."""
+class RunManifests(NamedTuple):
+    """The content of a file. `secrets` are those that are written in it, by name."""
 
     runs: tuple[RunSpec, ...] = ()
     instances: tuple[Instance, ...] = ()
@@ -198,3 +142,238 @@ class Manifests(NamedTuple):
     problems: tuple[FileError, ...] = ()
     notes: tuple[str, ...] = ()
     file: str = ""
+
+    @property
+    def agents(self) -> tuple[Instance, ...]:
+        """Every instance in the file, also those that the personas of a pack become."""
+        return (*self.instances, *(each.instance for pack in self.packs for each in pack.members))
+
+
+def elsewhere(node: Node, keys: Iterable[str]) -> dict[str, Location]:
+    """Where those of the keys stand that only a cluster heeds."""
+    return {key: node.location(key) for key in keys if node.of_mapping.get(key)}
+
+
+def as_it_is(node: Node, values: dict[str, Any]) -> tuple[Node, dict[str, Any]]:
+    """The values of a mapping, of which something is made once what stands around it is known."""
+    return node, values
+
+
+def _variables(node: Node) -> dict[str, str]:
+    """`env` of a run: names and texts, in the order of their names."""
+    if isinstance(node.value, list):
+        raise Wrong("is a list; the env of a run is a mapping, as in {LOG_LEVEL: debug}")
+    found = pairs(node)
+    return {name: found[name] for name in sorted(found) if may_be_set(node, name, name)}
+
+
+def _task(node: Node) -> str | TaskSpec:
+    if isinstance(node.value, str) and node.value.strip():
+        return node.value
+    if isinstance(node.value, Mapping):
+        values = _TASK.read(node)
+        return TaskSpec(**values) if "mode" in values else UNSET
+    if isinstance(node.value, str):
+        raise Wrong(NO_TASK)
+    raise Wrong(f"is {node.value!r}; a task is a text, or a mapping with mode, tool and parameters")
+
+
+def _model(node: Node) -> ModelSpec:
+    """A model as an object, or as its bare name."""
+    if isinstance(node.value, str):
+        if not node.value.strip():
+            raise Wrong(f"is {node.value!r}; it names the model")
+        return ModelSpec(model=node.value)
+    return InMapping(_MODEL, _made_model)(node)
+
+
+def _made_model(node: Node, values: dict[str, Any]) -> ModelSpec:
+    needed = "" if values.get("ref") else "it names the provider's model"
+    return ModelSpec(**values, model=node.get("model", text, needed=needed))
+
+
+def _names(key: str) -> InList:
+    """A list of mappings of which one key counts."""
+    return InList(
+        Table({key: Key(text)}, unknown=ignore),
+        lambda _, values: values.get(key) or None,
+        f"- {key}: ...",
+    )
+
+
+_TASK = Table(
+    {
+        "mode": Key(word("sidecar-driven", called="task mode"), needed="it is one of sidecar-driven"),
+        "tool": Key(text),
+        "parameters": Key(pairs),
+    },
+    unknown=refuse_slips,
+)
+_MODEL = Table(
+    {
+        "provider": Key(text),
+        # Read by itself: whether it is needed is known once the others are.
+        "model": Key(unread),
+        "baseURL": Key(text, field="base_url"),
+        "thinking": Key(word(*THINKING)),
+        "authSecretRef": Key(text, field="auth_secret"),
+        "modelRef": Key(text, field="ref"),
+        "providerHeaders": Key(pairs, field="headers"),
+        "providerHeadersSecretRef": Key(unread),
+        "nodeSelector": Key(unread),
+    },
+    {
+        "name": "; did you mean model?",
+        "baseUrl": "; did you mean baseURL?",
+        "apiKey": "; did you mean authSecretRef? It names a Secret",
+    },
+    unknown=refuse_slips,
+)
+_SANDBOX = Table(
+    {
+        "enabled": Key(flag),
+        "runtimeClass": Key(text, field="runtime_class"),
+        "runtimeClassName": Key(text, field="runtime_class"),
+        "warmPoolRef": Key(text, field="warm_pool"),
+        "resources": Key(unread),
+    },
+    unknown=refuse_slips,
+)
+_TOOLS = Table({"allow": Key(texts), "deny": Key(texts)}, unknown=ignore)
+_AUTH = Table({"provider": Key(text), "secret": Key(text, needed="it names the Secret")}, unknown=ignore)
+
+_IN_MODEL = Key(_model, inner=_MODEL)
+_IN_SANDBOX = Key(InMapping(_SANDBOX, lambda _, values: Sandbox(**values)), field="sandbox")
+_IN_TOOLS = Key(
+    InMapping(_TOOLS, lambda _, values: (values.get("allow", ()), values.get("deny", ()))), field="tools"
+)
+_IN_AUTH = Key(
+    InList(_AUTH, lambda _, values: (values.get("provider", ""), values.get("secret", "")), "- secret: ..."),
+    field="auth",
+)
+_IN_SKILLS = Key(_names("skillPackRef"))
+_IN_PULL_SECRETS = Key(_names("name"), field="image_pull_secrets")
+_UNREAD = Key(unread)
+_UNDER_LIFECYCLE = {
+    **dict.fromkeys(("preRun", "postRun", "rbac"), ": it stands under lifecycle"),
+    "hooks": "; did you mean lifecycle?",
+    "prompt": "; did you mean task?",
+}
+
+RUN = Table(
+    {
+        "agentRef": Key(text, field="instance"),
+        "instanceRef": Key(text, field="instance", today="agentRef"),
+        "agentId": Key(filled, field="agent_id"),
+        "sessionKey": Key(text, field="session_key"),
+        "env": Key(_variables),
+        "parent": _UNREAD,
+        "task": Key(_task, inner=_TASK),
+        "systemPrompt": Key(text, field="system_prompt"),
+        "model": _IN_MODEL,
+        "sandbox": _UNREAD,
+        "agentSandbox": _IN_SANDBOX,
+        "skills": _IN_SKILLS,
+        "toolPolicy": _IN_TOOLS,
+        "timeout": Key(limit("10m")),
+        "cleanup": Key(word("delete", "keep")),
+        "mode": Key(word("task", "server")),
+        "dryRun": Key(flag, field="dry_run"),
+        "canaryMode": Key(flag, field="canary"),
+        "imagePullSecrets": _IN_PULL_SECRETS,
+        "lifecycle": IN_LIFECYCLE,
+        "useContext": Key(flag, field="use_context"),
+        "tolerations": _UNREAD,
+        "volumes": _UNREAD,
+        "volumeMounts": _UNREAD,
+        "backend": _UNREAD,
+    },
+    _UNDER_LIFECYCLE,
+    unknown=refuse_slips,
+)
+_AGENT = Table(
+    {
+        "model": _IN_MODEL,
+        "provider": Key(text),
+        "baseURL": Key(text, field="base_url"),
+        "authSecretRef": Key(text, field="auth_secret"),
+        "thinking": Key(word(*THINKING)),
+        "systemPrompt": Key(text, field="system_prompt"),
+        "sandbox": _UNREAD,
+        "agentSandbox": _IN_SANDBOX,
+        "subagents": _UNREAD,
+        "runTimeout": Key(limit("10m"), field="timeout"),
+        "nodeSelector": _UNREAD,
+        "lifecycle": IN_LIFECYCLE,
+        "tolerations": _UNREAD,
+    },
+    _UNDER_LIFECYCLE,
+    unknown=refuse_slips,
+)
+_AGENTS = Table({"default": Key(InMapping(_AGENT, as_it_is))}, unknown=refuse_slips)
+INSTANCE = Table(
+    {
+        "channels": _UNREAD,
+        "agents": Key(InMapping(_AGENTS, lambda _, values: values.get("default", UNSET))),
+        "skills": _IN_SKILLS,
+        "policyRef": _UNREAD,
+        "authRefs": _IN_AUTH,
+        **dict.fromkeys(("memory", "observability", "mcpServers", "webEndpoint"), _UNREAD),
+        "imagePullSecrets": _IN_PULL_SECRETS,
+        "volumes": _UNREAD,
+        "volumeMounts": _UNREAD,
+    },
+    dict.fromkeys(("lifecycle", "model"), ": it stands under agents.default"),
+    unknown=refuse_slips,
+)
+_MEMBER = Table(
+    {
+        "name": Key(label("a persona's name"), needed="every persona has a name of its own"),
+        "displayName": _UNREAD,
+        "systemPrompt": Key(text, field="system_prompt"),
+        "model": _IN_MODEL,
+        "provider": Key(text),
+        "baseURL": Key(text, field="base_url"),
+        "skills": Key(texts),
+        "toolPolicy": _IN_TOOLS,
+        **dict.fromkeys(("schedule", "memory", "channels", "webEndpoint"), _UNREAD),
+        "lifecycle": IN_LIFECYCLE,
+        **dict.fromkeys(
+            ("channelAccessControl", "channelTriggers", "slackOptions", "mcpServers", "subagents"), _UNREAD
+        ),
+    },
+    _UNDER_LIFECYCLE,
+    unknown=refuse_slips,
+)
+_IN_MEMBERS = Key(InList(_MEMBER, as_it_is, "- name: ..."), field="members")
+PACK = Table(
+    {
+        "enabled": Key(flag),
+        **dict.fromkeys(("description", "category", "version"), _UNREAD),
+        "agentConfigs": _IN_MEMBERS,
+        "personas": _IN_MEMBERS._replace(today="agentConfigs"),
+        "authRefs": _IN_AUTH,
+        "excludePersonas": Key(texts, field="excluded"),
+        "channelConfigs": _UNREAD,
+        "policyRef": _UNREAD,
+        "baseURL": Key(text, field="base_url"),
+        "modelRef": Key(text, field="ref"),
+        **dict.fromkeys(
+            (
+                "skillParams",
+                "taskOverride",
+                "channelAccessControl",
+                "channelTriggers",
+                "slackOptions",
+                "channelVolumes",
+                "channelVolumeMounts",
+            ),
+            _UNREAD,
+        ),
+        "agentSandbox": _IN_SANDBOX,
+        **dict.fromkeys(
+            ("sharedMemory", "stimulus", "relationships", "workflowType", "volumes", "volumeMounts"), _UNREAD
+        ),
+    },
+    unknown=refuse_slips,
+)

@@ -14,9 +14,9 @@ from hookline.kube.install import crds
 from hookline.kube.objects import KINDS
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium import read as reading
-from hookline.sympozium.phases import AgentSeen, Seen, Verdict, status
+from hookline.sympozium.lifecycle import ContainerHook, Lifecycle
+from hookline.sympozium.phases import AgentSeen, GateVerdict, Seen, status
 from hookline.sympozium.read import parse
-from hookline.sympozium.types import HookSpec, Lifecycle
 from tests.kube.kubectl import Kubectl, missing
 from tests.sympozium.cluster.manifests import RIGHT, WRONG, full, run, schemas
 
@@ -242,15 +242,15 @@ def whole_status():
     ended = {"state": ContainerPhase.ENDED, "started": start, "seconds": 1.5}
     hook = ContainerState(**ended, exit_code=1, tail="last", detail="why")
     lifecycle = Lifecycle(
-        pre_run=(HookSpec(name="a", image="b"),),
-        post_run=(HookSpec(name="g", image="b", gate=True), HookSpec(name="x", image="b")),
+        pre_run=(ContainerHook(name="a", image="b"),),
+        post_run=(ContainerHook(name="g", image="b", gate=True), ContainerHook(name="x", image="b")),
     )
     agent = AgentSeen(**ended, exit_code=0, result="done", usage={"inputTokens": 1})
     seen = Seen(
         pre_run=(ContainerState(**ended, exit_code=0),),
         agent=agent,
         post_run=(ContainerState(**ended, reason=EndReason.SETTLED), hook),
-        verdict=Verdict(action="approve"),
+        verdict=GateVerdict(action="approve"),
     )
     failed = Seen(pre_run=(hook,), post_run=(hook, hook))
     return {**status(lifecycle, failed), **status(lifecycle, seen)}

@@ -407,7 +407,7 @@ def test_what_a_killed_follower_missed_is_brought_later_and_nothing_of_it_is_run
     other = here(there, "run", there.file(RECORDED), "--on", "local", "--name", "other")
     assert other.returncode == 0, other.stderr
     assert re.search(r"gated-[0-9a-f]{8} .*on kubernetes", here(there, "runs").stdout)
-    assert "brings the rest" in here(there, "runs", "gated").stdout
+    assert "fetches the rest" in here(there, "runs", "gated").stdout
     refused = here(there, "approve", "gated")
     assert refused.returncode == 2
     assert f"gated --on kubernetes --namespace {there.kubectl.name}" in " ".join(refused.stderr.split())

@@ -14,7 +14,7 @@ from hookline.sympozium.cluster.observation import FINALIZER, MOST_KEPT, World
 from hookline.sympozium.cluster.plan import plan
 from hookline.sympozium.cluster.state import Record, frozen_of, read, spec_of
 from hookline.sympozium.phases import digest
-from hookline.sympozium.result import BEGIN, END
+from hookline.sympozium.run.agent import BEGIN, END
 from hookline.sympozium.types import GROUP
 from tests.kube.memory_cluster import START, Play
 from tests.sympozium.cluster.scenes import (

@@ -38,9 +38,10 @@ from hookline.sympozium.cluster.controller import AgentRunController
 from hookline.sympozium.cluster.ledger import GONE, Ledger
 from hookline.sympozium.cluster.ledger import RunLedger as followed
 from hookline.sympozium.cluster.records import records_of, run_id_of
-from hookline.sympozium.request import Asked
+from hookline.sympozium.resolve import RunRequest
 from hookline.sympozium.run.folders import Home
-from hookline.sympozium.run.local import Site, recovered, run
+from hookline.sympozium.run.hooks import LocalSite
+from hookline.sympozium.run.local import recovered, run
 from hookline.sympozium.types import GROUP
 from tests.kube.memory_cluster import Node, Object, Play, copied
 from tests.sympozium.cluster.scenes import SCENES, both, gate, scene, verdict
@@ -136,7 +137,7 @@ async def local_records(folder: Path, made: Scene, *, asks: bool) -> list[Record
     """Those of a run of the same manifest on this machine."""
     manifest, agent = here(made)
     journal, runner = MemoryJournal(), LocalRunner()
-    site = Site(
+    site = LocalSite(
         home=Home(folder / "agentruns"),
         runner_of=lambda _: runner,
         agent_runner=runner,
@@ -145,7 +146,7 @@ async def local_records(folder: Path, made: Scene, *, asks: bool) -> list[Record
         owner=owner(),
         environ={"PATH": os.environ["PATH"], "HOME": str(folder)},
     )
-    asked = Asked(file="run.yaml", text=manifest, on="local", agent_command=("sh", "-c", agent))
+    asked = RunRequest(file="run.yaml", text=manifest, on="local", agent_command=("sh", "-c", agent))
     try:
         done = await run(site, asked)
     finally:
@@ -338,7 +339,7 @@ async def test_no_start_on_this_machine_ends_a_run_that_is_on_a_cluster(tmp_path
         journal, runner = SqliteJournal(tmp_path / f"{number}.db"), LocalRunner()
         await Ledger(journal).take(state)
         before = journal.records(run_id_of(state))
-        site = Site(
+        site = LocalSite(
             home=Home(tmp_path / "agentruns"),
             runner_of=lambda _, runner=runner: runner,
             agent_runner=runner,
@@ -515,11 +516,13 @@ async def test_the_journal_shows_a_run_on_a_cluster_and_says_where_it_goes_on(tm
     assert re.search(r"r-run1 .*on kubernetes", command(tmp_path, "runs").stdout)
     shown = command(tmp_path, "runs", "r").stdout
     assert "start  b" in shown
-    assert "hookline runs r --on kubernetes --namespace team   brings the rest" in " ".join(shown.split("\n"))
+    assert "`hookline runs r --on kubernetes --namespace team` fetches the rest" in " ".join(
+        shown.split("\n")
+    )
     refused = command(tmp_path, "approve", "r")
     assert refused.returncode == 2
     assert "r --on kubernetes --namespace team" in " ".join(refused.stderr.split())
     await written(tmp_path, [states[-1]])
     shown = command(tmp_path, "runs", "r").stdout
-    assert "brings the rest" not in shown
+    assert "fetches the rest" not in shown
     assert "phase  Succeeded" in shown

@@ -5,7 +5,7 @@ import pytest
 from hookline.errors import FileError
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason, Stall, Workload
 from hookline.sympozium.cluster.state import Record, frozen_of, read, spec_of, written
-from hookline.sympozium.phases import AgentSeen, Seen, Verdict
+from hookline.sympozium.phases import AgentSeen, GateVerdict, Seen
 from tests.kube.memory_cluster import START
 from tests.sympozium.cluster.world import agent_run, hook
 
@@ -32,7 +32,7 @@ FULL = Record(
         post_run=(HOOK,),
         stopped="why",
         skip="",
-        verdict=Verdict(action="approve", by="ada", digest="x"),
+        verdict=GateVerdict(action="approve", by="ada", digest="x"),
     ),
     agent=Workload(name="r", uid="1", pod="2", over=True, ended=True),
     post=(Workload(name="r-postrun", uid="3", positions=(1, 0)),),

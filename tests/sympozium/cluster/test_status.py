@@ -6,7 +6,7 @@ import pytest
 
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason, Stall, Workload
 from hookline.sympozium.cluster.state import Record, failed_status, frozen_of, notes_of, shown, spec_of
-from hookline.sympozium.phases import AgentSeen, Seen, Verdict
+from hookline.sympozium.phases import AgentSeen, GateVerdict, Seen
 from tests.kube.memory_cluster import START
 from tests.sympozium.cluster.world import agent_run, hook
 
@@ -80,7 +80,7 @@ def test_an_answer_that_waits_at_a_gate_is_shown_by_its_digest_only() -> None:
     told = shown(spec, waiting)
     assert "result" not in told
     assert len(told["gateDigest"]) == 64
-    said = Verdict(action="reject", by="ada")
+    said = GateVerdict(action="reject", by="ada")
     through = replace(waiting, seen=Seen(agent=ANSWER, post_run=(GOOD,), verdict=said))
     told = shown(spec, through)
     assert (told["gateVerdict"], told["gateBy"], told["result"]) == (

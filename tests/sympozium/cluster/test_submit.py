@@ -12,10 +12,10 @@ import pytest
 
 from hookline.sympozium.cluster import submit as submitting
 from hookline.sympozium.cluster.runs import RunView
+from hookline.sympozium.lifecycle import ContainerHook, RbacRule, SecretRef
 from hookline.sympozium.read import parse
-from hookline.sympozium.request import Asked, spec_of
-from hookline.sympozium.resolve import run_of
-from hookline.sympozium.types import HookSpec, Lifecycle, Model, Rule, RunSpec, Sandbox, SecretRef, TaskSpec
+from hookline.sympozium.resolve import RunRequest, run_of, spec_of
+from hookline.sympozium.types import Lifecycle, ModelSpec, RunSpec, Sandbox, TaskSpec
 from tests.kube.scripted_server import answer, scripted, status, stream
 from tests.sympozium.cluster.manifests import full
 from tests.sympozium.cluster.test_crds import refusals
@@ -65,7 +65,7 @@ def again(run):
 
 
 def asked(text, **given):
-    return spec_of(Asked(file="agent.yaml", text=text, task="look", **given))
+    return spec_of(RunRequest(file="agent.yaml", text=text, task="look", **given))
 
 
 def submitted_same(run):
@@ -101,7 +101,7 @@ def test_every_field_of_a_run_is_kept():
         RunSpec(name="a", task="t", timeout=1e17),
         RunSpec(name="a", task="t", use_context=False, dry_run=True, canary=True, cleanup="keep"),
         RunSpec(name="a", task="t", sandbox=Sandbox()),
-        RunSpec(name="a", task="t", model=Model(ref="m")),
+        RunSpec(name="a", task="t", model=ModelSpec(ref="m")),
         RunSpec(name="a", task="t", lifecycle=Lifecycle()),
         RunSpec(
             name="a",
@@ -109,7 +109,7 @@ def test_every_field_of_a_run_is_kept():
             env={"A": "", "B": "$(A)"},
             lifecycle=Lifecycle(
                 post_run=(
-                    HookSpec(
+                    ContainerHook(
                         name="g",
                         image="i",
                         gate=True,
@@ -118,7 +118,7 @@ def test_every_field_of_a_run_is_kept():
                         timeout=0.5,
                     ),
                 ),
-                rbac=(Rule(api_groups=("",), resources=("configmaps",), verbs=("get",)),),
+                rbac=(RbacRule(api_groups=("",), resources=("configmaps",), verbs=("get",)),),
                 gate_default="allow",
             ),
         ),
@@ -130,7 +130,7 @@ def test_odd_values_are_kept_too(run):
 
 
 def test_a_provider_without_a_model_is_no_model_and_is_not_sent():
-    run = RunSpec(name="a", task="t", model=Model(provider="openai"))
+    run = RunSpec(name="a", task="t", model=ModelSpec(provider="openai"))
     assert "model" not in submitting.manifest(run)["spec"]
 
 

@@ -11,7 +11,7 @@ from hookline.sympozium.cluster.objects import OperatorSettings
 from hookline.sympozium.cluster.observation import FINALIZER, World
 from hookline.sympozium.cluster.plan import Plan
 from hookline.sympozium.cluster.state import Record
-from hookline.sympozium.result import BEGIN, END
+from hookline.sympozium.run.agent import BEGIN, END
 from hookline.sympozium.types import GROUP
 from tests.kube.memory_cluster import Crash, Node, Object, Play, PretendCluster, copied
 

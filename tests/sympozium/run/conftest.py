@@ -17,9 +17,10 @@ from hookline.runners import Mount
 from hookline.runners.container import ContainerRunner
 from hookline.runners.local import LocalRunner
 from hookline.runners.sandbox import SandboxRunner
-from hookline.sympozium.request import Asked
+from hookline.sympozium.resolve import RunRequest
 from hookline.sympozium.run.folders import Home
-from hookline.sympozium.run.local import Site, run
+from hookline.sympozium.run.hooks import LocalSite
+from hookline.sympozium.run.local import run
 from tests.runners.places import installed
 
 MAKES = {"local": LocalRunner, "sandbox": SandboxRunner, "container": lambda: ContainerRunner(pull="never")}
@@ -39,9 +40,9 @@ class Ground:
         self.records = []
         self.site = None
 
-    def open(self) -> Site:
+    def open(self) -> LocalSite:
         runner = MAKES[self.on]()
-        self.site = Site(
+        self.site = LocalSite(
             home=Home(self.home / "agentruns"),
             runner_of=lambda _: runner,
             agent_runner=runner,
@@ -51,7 +52,7 @@ class Ground:
         )
         return self.site
 
-    def asked(self, spec, **given) -> Asked:
+    def asked(self, spec, **given) -> RunRequest:
         """An AgentRun of `spec`, or the text of a whole manifest."""
         text = spec if isinstance(spec, str) else manifest(spec)
         shared = Mount(target=str(self.truth), source=str(self.truth))
@@ -59,7 +60,7 @@ class Ground:
         if self.on == "container":
             text = text.replace("busybox:1.36", IMAGE)
             given = {"agent_image": IMAGE, **given}
-        return Asked(file="run.yaml", text=text, on=self.on, **given)
+        return RunRequest(file="run.yaml", text=text, on=self.on, **given)
 
     async def run(self, spec, *, site=None, **given):
         site = site or self.site

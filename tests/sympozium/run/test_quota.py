@@ -9,8 +9,16 @@ import pytest
 
 from hookline.errors import UsageError
 from hookline.runners import tags as tagged
-from hookline.sympozium.run.folders import Folder, Home, apart
-from hookline.sympozium.run.quota import LEAST_FREE, Look, in_bytes, overfull, shown
+from hookline.sympozium.run.folders import (
+    LEAST_FREE,
+    DiskUsage,
+    Folder,
+    Home,
+    apart,
+    in_bytes,
+    overfull,
+    shown,
+)
 from tests.sympozium.run.conftest import hook, lifecycle
 
 MIB = 1024**2
@@ -138,7 +146,7 @@ LOOKS = {
 
 @pytest.mark.parametrize(("before", "now", "said"), LOOKS.values(), ids=LOOKS.keys())
 def test_a_process_answers_for_what_came_while_it_ran(before, now, said):
-    looks = [Look({"/workspace": held}, free) for held, free in (before, now)]
+    looks = [DiskUsage({"/workspace": held}, free) for held, free in (before, now)]
     found = overfull({"/workspace": 100}, *looks)
     assert found.startswith(said)
     assert bool(found) == bool(said)

@@ -10,10 +10,9 @@ from hookline.engine.point import Scope, Status
 from hookline.engine.record import Begun, Ended, Owner
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium.phases import AgentSeen
-from hookline.sympozium.request import kept_with, spec_of
-from hookline.sympozium.resolve import declaration
+from hookline.sympozium.resolve import declaration, keep_request, spec_of
 from hookline.sympozium.run.local import recovered
-from hookline.sympozium.run.state import Watch
+from hookline.sympozium.run.state import RunState
 from tests.sympozium.run.conftest import hook, lifecycle
 
 GONE = Owner("another boot", 1, "1")
@@ -32,9 +31,9 @@ async def left_behind(ground, seen, *, skip=None, begun=True, spec=SPEC):
     """The folder and the record of a run whose process is gone."""
     asked = ground.asked(spec)
     folder = ground.site.home.make("victim")
-    kept_with(folder, asked)
+    keep_request(folder, asked)
     made = replace(spec_of(asked), name="victim")
-    Watch(folder, made.hooks, lambda _: None).change(**seen)
+    RunState(folder, made.hooks, lambda _: None).change(**seen)
     (folder.workspace / "file").touch()
     if skip is not None:
         (folder.ipc / "control/skip").write_text(skip)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hookline.runners import Mount
-from hookline.sympozium.explain import problems_of
+from hookline.sympozium.check import problems_of
 from tests.runners.places import installed
 from tests.sympozium.run.conftest import Ground, hook, lifecycle
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, cast
 
+from hookline.engine.plain import parse_time
 from hookline.errors import HooklineError
 from hookline.http_client import retry_after
 from hookline.symphony.types import Issue, reference
-from hookline.times import parse_time
 
 
 class TrackerError(HooklineError):

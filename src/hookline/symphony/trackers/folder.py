@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from hookline.engine.plain import parse_time
 from hookline.errors import FileError
 from hookline.source import Document, front_matter, load, text_of
 from hookline.symphony.trackers import TrackerError
 from hookline.symphony.types import Blocker, Issue
-from hookline.times import parse_time
 
 SUFFIXES = (".md", ".yaml", ".yml")
 FIRST_STATE = "Todo"

@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from itertools import product
 from typing import Any
 
+from hookline.engine.plain import utc_text
 from hookline.journal.masking import Mask
 from hookline.journal.stream import split_text
 from hookline.kube.client import MOST_LOG_BYTES, Cluster
@@ -50,8 +51,8 @@ from hookline.sympozium.cluster.observation import FINALIZER, Log, World, worklo
 from hookline.sympozium.cluster.plan import Plan, Removal, plan
 from hookline.sympozium.cluster.state import STATE, Note, Record, read_secret, spec_of, written
 from hookline.sympozium.environment import for_agent
-from hookline.sympozium.types import RunSpec, SecretRef
-from hookline.times import utc_text
+from hookline.sympozium.lifecycle import SecretRef
+from hookline.sympozium.types import RunSpec
 
 logger = logging.getLogger("hookline.kube")
 

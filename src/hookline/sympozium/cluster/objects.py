@@ -28,8 +28,9 @@ from hookline.kube.objects import (
     resources,
 )
 from hookline.sympozium.environment import Environment, after_run, before_run, for_agent, task_input, unread
+from hookline.sympozium.lifecycle import ContainerHook, RbacRule, Value
 from hookline.sympozium.phases import Seen, exit_code, result_for_hooks
-from hookline.sympozium.types import GROUP, RUN_TIMEOUT, HookSpec, Rule, RunSpec, Value
+from hookline.sympozium.types import GROUP, RUN_TIMEOUT, RunSpec
 
 Object = dict[str, Any]
 
@@ -136,7 +137,7 @@ def positions_of(job: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(json.loads(text)) if text else ()
 
 
-def rule_object(rule: Rule) -> Object:
+def rule_object(rule: RbacRule) -> Object:
     """A rule of `lifecycle.rbac` as a Role has it."""
     return {"apiGroups": list(rule.api_groups), "resources": list(rule.resources), "verbs": list(rule.verbs)}
 
@@ -297,7 +298,7 @@ class RunObjects:
             "volumes": [*self._volumes(), *([_TOKEN_VOLUME] if granted else [])],
         }
 
-    def _hook(self, prefix: str, hook: HookSpec, environment: Environment) -> Object:
+    def _hook(self, prefix: str, hook: ContainerHook, environment: Environment) -> Object:
         argv, split = unread(hook, environment), len(hook.command)
         return {
             "name": f"{prefix}{hook.name}",

@@ -32,9 +32,10 @@ from hookline.sympozium.cluster.objects import (
 )
 from hookline.sympozium.cluster.state import Record, spec_of
 from hookline.sympozium.environment import cut
+from hookline.sympozium.lifecycle import ContainerHook
 from hookline.sympozium.phases import AgentSeen, Phase, Seen, gate_settled, gated, phase, verdict
-from hookline.sympozium.result import Result, ended, from_output
-from hookline.sympozium.types import RUN_TIMEOUT, HookSpec, RunSpec
+from hookline.sympozium.run.agent import Result, ended, from_output
+from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
 
 Object = Mapping[str, Any]
 
@@ -305,7 +306,7 @@ class _Observer:
         self.now = replace(self.now, post=(*post[:index], found.made, *post[index + 1 :]))
 
 
-def _slots(prefix: str, hooks: Sequence[HookSpec], known: Sequence[ContainerState]) -> list[Slot]:
+def _slots(prefix: str, hooks: Sequence[ContainerHook], known: Sequence[ContainerState]) -> list[Slot]:
     """The containers of a pod up to its last hook."""
     return [
         Slot(container=PREPARE, seen=ContainerState()),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from hookline.engine.plain import parse_time
 from hookline.errors import FileError
 from hookline.kube.objects import (
     ACCOUNT,
@@ -54,7 +55,6 @@ from hookline.sympozium.cluster.state import (
 from hookline.sympozium.environment import for_agent
 from hookline.sympozium.phases import Phase, Seen, Stage, due, phase
 from hookline.sympozium.types import RunSpec
-from hookline.times import parse_time
 
 Object = Mapping[str, Any]
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from hookline.engine.plain import parse_time
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import LEAVING, Begun, Called, Decided, Ended, Record
 from hookline.engine.result import HookAction, Reason
@@ -22,7 +23,6 @@ from hookline.sympozium.cluster.state import agent_name, frozen_of, has_ended, s
 from hookline.sympozium.phases import Phase, Stage
 from hookline.sympozium.resolve import FORMAT
 from hookline.sympozium.types import RUN_TIMEOUT
-from hookline.times import parse_time
 
 Object = Mapping[str, Any]
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
+from hookline.engine.plain import parse_time
 from hookline.engine.point import Point
 from hookline.engine.record import Called, Decided, Record, Verdict, VerdictKind
 from hookline.engine.result import HookAction
@@ -38,11 +39,10 @@ from hookline.sympozium.cluster.records import (
 from hookline.sympozium.cluster.state import agent_name, has_ended, read_secret
 from hookline.sympozium.phases import Seen, verdict
 from hookline.sympozium.phases import digest as digest_of
-from hookline.sympozium.request import Asked, spec_of
+from hookline.sympozium.resolve import RunRequest, spec_of
+from hookline.sympozium.run.state import lines_of_status
 from hookline.sympozium.types import RunSpec
-from hookline.sympozium.view import lines_of_status
 from hookline.terminal import Explained, ExplainedHook, err, out, print_json, print_runs, show
-from hookline.times import parse_time
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
@@ -101,7 +101,7 @@ def explain_there(options: ExplainOptions) -> Explained:
     """The objects of a cluster that a run comes to, and which containers run in which order."""
     file = options.file
     spec = spec_of(
-        Asked(
+        RunRequest(
             file=file,
             text=text_of(file),
             task="-",

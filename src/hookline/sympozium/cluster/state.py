@@ -14,16 +14,17 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
+from hookline.engine.plain import utc_text
 from hookline.errors import FileError
 from hookline.kube.objects import bare, phase_of, within
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason, Stall, Workload
 from hookline.sympozium.cluster.objects import is_sandboxed
+from hookline.sympozium.lifecycle import ContainerHook
 from hookline.sympozium.phases import Phase, Seen, Stage, digest, error, gated, phase, status
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import run_of, with_provider
-from hookline.sympozium.snapshot import seen_again
-from hookline.sympozium.types import HookSpec, RunSpec
-from hookline.times import utc_text
+from hookline.sympozium.run.state import seen_again
+from hookline.sympozium.types import RunSpec
 
 FROZEN, STATE = "run.json", "state.json"
 _TOO_EARLY = "the gate's verdict stood there before there was an answer, so it holds for none; take it away and give it again"
@@ -178,7 +179,10 @@ def notes_of(spec: RunSpec, before: Record, after: Record) -> tuple[Note, ...]:
 
 
 def _hook_notes(
-    stage: Stage, hooks: Sequence[HookSpec], known: Sequence[ContainerState], seen: Sequence[ContainerState]
+    stage: Stage,
+    hooks: Sequence[ContainerHook],
+    known: Sequence[ContainerState],
+    seen: Sequence[ContainerState],
 ) -> Iterator[Note]:
     for index, (hook, now) in enumerate(zip(hooks, seen, strict=False)):
         was = known[index].state if index < len(known) else ContainerPhase.WAITING

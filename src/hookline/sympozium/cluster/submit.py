@@ -38,20 +38,18 @@ from hookline.source import load_all, without_lines
 from hookline.sympozium.check import doubts
 from hookline.sympozium.cluster.follow import FOLLOWED, RunFollower
 from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, RunOwner, rule_object, value_object
+from hookline.sympozium.lifecycle import ContainerHook, SecretRef, Value
 from hookline.sympozium.read import parse
-from hookline.sympozium.request import Asked, secret_values
+from hookline.sympozium.resolve import RunRequest, secret_values
 from hookline.sympozium.types import (
     GROUP,
-    HookSpec,
     Instance,
     Lifecycle,
-    Manifests,
-    Model,
+    ModelSpec,
+    RunManifests,
     RunSpec,
     Sandbox,
-    SecretRef,
     TaskSpec,
-    Value,
 )
 from hookline.terminal import err
 
@@ -64,7 +62,9 @@ _NOT_HERE = {"agentSandbox", "imagePullSecrets", "skills"}
 """Keys that only a cluster heeds, and that a run carries there."""
 
 
-def submit(asked: Asked, spec: RunSpec, target: Target, *, json: bool = False, quiet: bool = False) -> int:
+def submit(
+    asked: RunRequest, spec: RunSpec, target: Target, *, json: bool = False, quiet: bool = False
+) -> int:
     """Make an AgentRun of what was asked for, and follow it to its end."""
     secrets = secret_values(asked, spec, os.environ)
     mask = Mask([*secrets_in(os.environ), *secrets])
@@ -84,7 +84,7 @@ def submit(asked: Asked, spec: RunSpec, target: Target, *, json: bool = False, q
 class _Submission:
     """One run of a file, put on a cluster with the agent and the Secrets that the file brings."""
 
-    def __init__(self, cluster: Cluster, asked: Asked, *, quiet: bool) -> None:
+    def __init__(self, cluster: Cluster, asked: RunRequest, *, quiet: bool) -> None:
         self._cluster, self._asked, self._quiet = cluster, asked, quiet
         self._manifests = parse(asked.text, asked.file)
         self._objects = documents(asked.text, asked.file)
@@ -169,7 +169,7 @@ def manifest(run: RunSpec) -> Object:
         "agentRef": run.instance,
         "agentId": run.agent_id,
         "sessionKey": run.session_key,
-        "model": _model(run.model or Model()),
+        "model": _model(run.model or ModelSpec()),
         "task": _task(run.task),
         "systemPrompt": run.system_prompt,
         "env": dict(run.env),
@@ -212,7 +212,7 @@ def names_namespace(objects: list[Object]) -> bool:
     return any(within(each, "metadata").get("namespace") for each in objects if _is_ours(each))
 
 
-def source_of(objects: list[Object], manifests: Manifests, run: RunSpec) -> Object | None:
+def source_of(objects: list[Object], manifests: RunManifests, run: RunSpec) -> Object | None:
     """The object of the file that makes the run's agent: the agent itself, or the pack that it is a member of."""
     wanted = {run.instance: ("Agent", "SympoziumInstance")}
     for pack in manifests.packs:
@@ -226,7 +226,7 @@ def source_of(objects: list[Object], manifests: Manifests, run: RunSpec) -> Obje
     return None
 
 
-def instance_in(manifests: Manifests, name: str) -> Instance | None:
+def instance_in(manifests: RunManifests, name: str) -> Instance | None:
     """The agent of that name, also as a member of a pack."""
     members = (member.instance for pack in manifests.packs for member in pack.members)
     return next((each for each in (*manifests.instances, *members) if each.name == name), None)
@@ -302,7 +302,7 @@ def _asked(run: RunSpec) -> Iterator[str]:
     yield from run.image_pull_secrets
 
 
-def _with_secrets(hook: HookSpec, own: Mapping[str, str]) -> HookSpec:
+def _with_secrets(hook: ContainerHook, own: Mapping[str, str]) -> ContainerHook:
     def moved(value: Value) -> Value:
         return replace(value, name=own.get(value.name, value.name)) if isinstance(value, SecretRef) else value
 
@@ -313,7 +313,7 @@ def _is_ours(each: Mapping[str, Any]) -> bool:
     return each.get("apiVersion") == GROUP
 
 
-def _model(model: Model) -> Object:
+def _model(model: ModelSpec) -> Object:
     if not model.model and not model.ref:
         return {}  # the name of a provider alone is no model
     return _written(
@@ -355,7 +355,7 @@ def _lifecycle(lifecycle: Lifecycle | None) -> Object:
     )
 
 
-def _hook(hook: HookSpec) -> Object:
+def _hook(hook: ContainerHook) -> Object:
     return _written(
         {
             "name": hook.name,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -26,13 +25,12 @@ from hookline.runners.places import PLACES, check_bubblewrap, known_place, mount
 from hookline.runners.sandbox import SandboxRunner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
-from hookline.sympozium.explain import notes_before
+from hookline.sympozium.check import notes_before
 from hookline.sympozium.phases import WITHHELD, Phase
 from hookline.sympozium.read import parse
-from hookline.sympozium.request import Asked, secret_values, spec_of
-from hookline.sympozium.run.folders import Home
-from hookline.sympozium.run.local import Ran, Site, recovered, resumed, run
-from hookline.sympozium.run.quota import WORKSPACE_SIZE, in_bytes
+from hookline.sympozium.resolve import REQUEST, RunRequest, secret_values, spec_of
+from hookline.sympozium.run.folders import WORKSPACE_SIZE, Home, in_bytes
+from hookline.sympozium.run.local import LocalSite, Ran, recovered, resumed, run
 from hookline.sympozium.types import RunSpec
 from hookline.terminal import (
     approver_of,
@@ -65,7 +63,7 @@ def run_agentrun(options: RunOptions) -> int:
     if target is not None:
         refuse_given(options, _ONLY_HERE, f"not with --on {KUBERNETES}; it is for runs on this machine")
     size = options.workspace_size
-    asked = Asked(
+    asked = RunRequest(
         file=os.path.abspath(options.file),
         text=text_of(options.file),
         task=sys.stdin.read() if options.input == "-" else options.input,
@@ -88,19 +86,14 @@ def run_agentrun(options: RunOptions) -> int:
 
         return submit(asked, spec, target, json=options.json, quiet=options.quiet)
     values = secret_values(asked, spec, os.environ)
-    with _site(asked.on, values, options, builtin=asked.agent.is_builtin) as (site, runners):
-        if not options.quiet:
-            for text in notes_before(spec, asked, PLACES[asked.on]):
-                err.print(text, style="yellow")
 
-        async def main() -> int:
-            try:
-                _tell_recovered(await recovered(site), quiet=options.quiet)
-                return _ended(await run(site, asked), json=options.json)
-            finally:
-                await runners.close()
+    async def work(site: LocalSite) -> int:
+        for text in () if options.quiet else notes_before(spec, asked, PLACES[asked.on]):
+            err.print(text, style="yellow")
+        _tell_recovered(await recovered(site), quiet=options.quiet)
+        return _ended(await run(site, asked), json=options.json)
 
-        return interruptible(main)
+    return _at_work(work, _Runners(asked.on, builtin=asked.is_builtin), values, options)
 
 
 def resume_agentrun(options: RunOptions) -> int:
@@ -117,24 +110,20 @@ def resume_agentrun(options: RunOptions) -> int:
         raise UsageError(
             f"run {run_id} cannot be resumed: it is at work in another process, or its folders are gone"
         )
-    notes = cast("Mapping[str, Any]", folder.read("run.json") or {})
+    notes = cast("Mapping[str, Any]", folder.read(REQUEST) or {})
     place = options.on or str(notes.get("on") or "")
-    with _site(_place(place), [], options, builtin=not notes.get("agent_command")) as (site, runners):
 
-        async def main() -> int:
-            try:
-                ran = await resumed(site, folder)
-                if ran is None:
-                    err.print(f"run {run_id} had ended; what was left of it is removed")
-                    return 0
-                return _ended(ran, json=options.json)
-            finally:
-                await runners.close()
+    async def work(site: LocalSite) -> int:
+        ran = await resumed(site, folder)
+        if ran is None:
+            err.print(f"run {run_id} had ended; what was left of it is removed")
+            return 0
+        return _ended(ran, json=options.json)
 
-        return interruptible(main)
+    return _at_work(work, _Runners(_place(place), builtin=not notes.get("agent_command")), [], options)
 
 
-def _sound(asked: Asked, *, quiet: bool) -> RunSpec:
+def _sound(asked: RunRequest, *, quiet: bool) -> RunSpec:
     """The run, if it can be run. A hook that cannot work as it is written is run all the same: it will tell."""
     manifests = parse(asked.text, asked.file)
     for text in (*map(str, manifests.problems), *(() if quiet else manifests.notes)):
@@ -154,35 +143,45 @@ def _home() -> Home:
     return Home(default_path(os.environ).parent / "agentruns")
 
 
-@contextmanager
-def _site(
-    on: str, secrets: Sequence[str], options: RunOptions, *, builtin: bool
-) -> Generator[tuple[Site, _Runners]]:
-    mask = Mask([*secrets_in(os.environ), *secrets])
+def _at_work(
+    work: Callable[[LocalSite], Coroutine[Any, Any, int]],
+    runners: _Runners,
+    secrets: Sequence[str],
+    options: RunOptions,
+) -> int:
+    masked = (*secrets_in(os.environ), *secrets)
+    mask = Mask(masked)
     watch = watcher(mask, json=options.json, quiet=options.quiet)
     with open_journal(secrets) as journal:
-        runners = _Runners(on)
         # What was asked for when a run began is kept with it; to end it no more hooks are taken.
         files = () if options.resume else options.hooks
-        site = Site(
+        site = LocalSite(
             home=_home(),
             runner_of=runners.of,
-            agent_runner=runners.for_agent(builtin=builtin),
+            agent_runner=runners.for_agent(),
             recorder=Recorder(journal, [watch] if watch else []),
             approver=approver_of(options.ask, cast("Journal", journal), mask),
             owner=owner(),
             environ=dict(os.environ),
             hooks=tuple(hooks_of(files, runners.local)),
-            masked=(*secrets_in(os.environ), *secrets),
+            masked=masked,
         )
-        yield site, runners
+
+        async def main() -> int:
+            try:
+                return await work(site)
+            finally:
+                await runners.close()
+
+        return interruptible(main)
 
 
 class _Runners:
     """The runners of one command, made when they are first needed; all stand on one."""
 
-    def __init__(self, on: str) -> None:
+    def __init__(self, on: str, *, builtin: bool) -> None:
         self.on = on
+        self.builtin = builtin
         self.local = LocalRunner()
         self._made: dict[str, Runner] = {}
 
@@ -201,9 +200,9 @@ class _Runners:
         for each in (*self._made.values(), self.local):
             await each.close()
 
-    def for_agent(self, *, builtin: bool) -> Runner:
+    def for_agent(self) -> Runner:
         """The built-in agent is in no image; beside containers it has a sandbox."""
-        if self.on != "container" or not builtin:
+        if self.on != "container" or not self.builtin:
             return self.of("IfNotPresent")
         return SandboxRunner(self.local)
 

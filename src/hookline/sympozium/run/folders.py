@@ -1,25 +1,34 @@
-"""The folders of one run: `/workspace` and `/ipc` as its hooks and its agent see them.
+"""The folders of one run, `/workspace` and `/ipc` as its hooks and its agent see them, and how much they may hold.
 
 They are below a folder that only the user can enter, together with what is needed to end the run after a crash. Who
 holds that folder's lock is at work on the run; the system lets go of it when its process is gone, however that ended.
 
 What a run leaves there is written by others: it is read without following a link, and no more of it than was asked for.
+
+The system itself holds each single file and, where a process has a /tmp of its own, that. What lies in folders that
+hooks share is measured: while a process runs, and when it has ended. One that holds too much is ended with what it
+started. So between two looks more can be written than is allowed, and it is not there for long.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-from collections.abc import Callable, Generator
+import re
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from hookline import files
 from hookline.engine.threads import Threads
-from hookline.errors import HookBroke, HooklineError
-from hookline.runners import Mount
-from hookline.tasks import finish
+from hookline.errors import HookBroke, HooklineError, UsageError
+from hookline.runners import Ending, Mount, Order, Runner
+from hookline.tasks import cancel_and_wait, finish
 
 KEPT = "kept"
 CONTROL = "control"
@@ -27,8 +36,26 @@ IPC = (
     *("input", "output", "spawn", "tools", "messages", "schedules", "prompts", "context"),
     CONTROL,
 )
-"""What Sympozium's bridge makes beneath /ipc, and what its documents write into."""
+"""The folders beneath /ipc that Sympozium's bridge makes, and that its documents write into."""
 TMP_SIZE = 256 * 1024 * 1024
+WORKSPACE_SIZE = 1024**3
+IPC_SIZE = 64 * 1024**2
+LEAST_FREE = 128 * 1024**2
+"""Bytes that stay free on the disk: a file that was removed and is still written to is seen there alone."""
+_OPTION = {"/workspace": " (--workspace-size)"}
+_ENTRY = 1024
+"""Bytes that an entry counts at least: also a million empty files are too much for a disk."""
+_PAUSE = 0.25
+_SHARE = 10
+"""A look takes no more of the time than one in so many."""
+_MORE = 16
+"""Where it is full already, a hook that tidies up may still add one part in so many."""
+_UNITS = {
+    "": 1,
+    **{unit: 1000**power for power, unit in enumerate("kMGTPE", 1)},
+    **{f"{unit}i": 1024**power for power, unit in enumerate("KMGTPE", 1)},
+}
+_QUANTITY = re.compile(r"(\d+\.?\d*|\.\d+)(?:(|k|[MGTPE]|[KMGTPE]i)|[eE](\d{1,2}))")
 _LOCK = ".lock"
 _threads = Threads()
 _Made = TypeVar("_Made")
@@ -40,8 +67,12 @@ class FolderError(HooklineError):
 
 async def apart(work: Callable[[], _Made]) -> _Made:
     """In a thread, for a large folder takes long; to its end, also where we are cancelled meanwhile."""
+    return await finish(_in_thread(work))
+
+
+async def _in_thread(work: Callable[[], _Made]) -> _Made:
     try:
-        return await finish(_threads.call(work, timeout=None))
+        return await _threads.call(work, timeout=None)
     except HookBroke:
         return work()  # no thread to be had
 
@@ -80,7 +111,7 @@ class Home:
             return [folder for folder in found if folder.hold()]
 
     def folder(self, run_id: str) -> Folder | None:
-        """That run's folder, held by us; None where there is none, or somebody is at work on it."""
+        """The folder of a run, held by us; None if there is none, or somebody is at work on it."""
         path = self.path / run_id
         if not path.is_dir():
             return None
@@ -161,7 +192,7 @@ class Folder:
         (self.ipc / name).write_text(text, encoding="utf-8", errors="replace")
 
     def left_in_ipc(self, name: str, most: int) -> bytes | None:
-        """What somebody wrote beneath /ipc: at most `most` bytes and one more; None where there is no such file."""
+        """A file that somebody wrote beneath /ipc: at most `most` bytes and one more; None if there is no such file."""
         try:
             return files.read_below(self.ipc, name, most + 1)
         except OSError:
@@ -195,3 +226,133 @@ class Folder:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+class DiskUsage(NamedTuple):
+    """The bytes in each folder of a run, by its name in the run, and those that are free on the disk."""
+
+    held: Mapping[str, int]
+    free: int
+
+
+class Held(NamedTuple):
+    """How a process ended; `overfull` says what there was too much of, where that is why."""
+
+    ending: Ending
+    overfull: str = ""
+
+
+class Quota:
+    """The folders of one run, with the most that each may hold."""
+
+    def __init__(self, folder: Folder, workspace: int = WORKSPACE_SIZE) -> None:
+        self._folder = folder
+        self._workspace = workspace
+        self._before: DiskUsage | None = None
+
+    async def run(self, runner: Runner, order: Order) -> Held:
+        """Run it, unless it takes up more than there is room for; then it is ended."""
+        before = self._before or await self._look()
+        self._before = None
+        running = asyncio.ensure_future(runner.run(replace(order, file_size=self._workspace)))
+        filling = asyncio.ensure_future(self._filled(before))
+        try:
+            await asyncio.wait({running, filling}, return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                return Held(Ending(), filling.result())
+            ending = running.result()
+            self._before = await self._look()
+            return Held(ending, self._wrong(before, self._before))
+        except GeneratorExit:
+            running.cancel()
+            filling.cancel()
+            raise
+        finally:
+            await cancel_and_wait(running, filling)
+
+    async def _filled(self, before: DiskUsage) -> str:
+        pause, found = _PAUSE, ""
+        while not found:
+            await asyncio.sleep(pause)
+            began = time.monotonic()
+            found = self._wrong(before, await self._look())
+            pause = max(_PAUSE, _SHARE * (time.monotonic() - began))
+        return found
+
+    async def _look(self) -> DiskUsage:
+        return await _in_thread(self._looked)
+
+    def _looked(self) -> DiskUsage:
+        folder = self._folder
+        places = {"/workspace": folder.workspace, "/ipc": folder.ipc, "/tmp": folder.tmp}
+        return DiskUsage({name: _held_in(str(place)) for name, place in places.items()}, _free(folder.path))
+
+    def _wrong(self, before: DiskUsage, now: DiskUsage) -> str:
+        return overfull({"/workspace": self._workspace, "/ipc": IPC_SIZE, "/tmp": TMP_SIZE}, before, now)
+
+
+def overfull(most: Mapping[str, int], before: DiskUsage, now: DiskUsage) -> str:
+    """Says what there is too much of; empty if there is room.
+
+    What lay there before a process began is none of its doing: it must be able to tidy up.
+    """
+    for name, limit in most.items():
+        if now.held[name] > max(
+            limit, before.held[name] + limit // _MORE if before.held[name] > limit else 0
+        ):
+            return f"{name} holds {shown(now.held[name])}; at most {shown(limit)}{_OPTION.get(name, '')}"
+    if now.free < LEAST_FREE and now.free < before.free - LEAST_FREE // _MORE:
+        return (
+            f"the disk of /workspace is nearly full: {shown(now.free)} are free; at least {shown(LEAST_FREE)}"
+        )
+    return ""
+
+
+def in_bytes(text: str) -> int:
+    """A quantity as Kubernetes writes it."""
+    found = _QUANTITY.fullmatch(text.strip())
+    if found is not None:
+        number, unit, power = found.groups()
+        whole = int(float(number) * (10 ** int(power) if power else _UNITS[unit]))
+        if 0 < whole < 2**63:
+            return whole
+    raise UsageError(f"--workspace-size is {text!r}; give bytes, or a quantity such as 512Mi or 2Gi")
+
+
+def shown(size: int) -> str:
+    """A size as a person reads it."""
+    number, unit = float(size), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        if number < 1024:
+            break
+        number, unit = number / 1024, larger
+    text = f"{number:.1f}".removesuffix(".0")
+    return f"{text} {unit}"
+
+
+def _held_in(folder: str) -> int:
+    """The bytes on disk of everything in a folder. A file with several names counts once; no link is followed."""
+    total, seen, waiting = 0, set[int](), [folder]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    about = entry.stat(follow_symlinks=False)
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif about.st_nlink > 1:
+                        if about.st_ino in seen:
+                            continue
+                        seen.add(about.st_ino)
+                    total += max(about.st_blocks * 512, _ENTRY)
+        except OSError:
+            continue  # gone meanwhile, or not to be looked into; the disk tells then
+    return total
+
+
+def _free(path: Path) -> int:
+    try:
+        disk = os.statvfs(path)
+    except OSError:
+        return sys.maxsize  # somebody has removed it, and then nothing is written there
+    return disk.f_bavail * disk.f_frsize

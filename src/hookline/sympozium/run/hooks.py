@@ -3,81 +3,95 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from hookline.engine.context import Facts, HookContext, WorkflowContext
-from hookline.engine.hook import Hook, OnError
+from hookline.engine.hook import Hook
+from hookline.engine.lifecycle import Approver, Run
+from hookline.engine.pipeline import Recorder
 from hookline.engine.point import Point, Status
-from hookline.engine.result import CONTINUE, HookResult
+from hookline.engine.record import Owner, Question, Verdict, VerdictKind
+from hookline.engine.result import CONTINUE, HookAction, HookResult
+from hookline.engine.result import Reason as HookReason
 from hookline.errors import FileError, HookBroke
 from hookline.handlers.process import broke, context_json, environment, with_last_lines
 from hookline.journal.masking import Mask
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.runners import Ending, Mount, Order, Runner
-from hookline.sympozium.environment import Environment, after_run, before_run, command_of
+from hookline.sympozium.environment import Environment, Secrets, after_run, before_run, command_of
+from hookline.sympozium.lifecycle import ContainerHook
 from hookline.sympozium.phases import (
+    NO_REASON,
+    GateVerdict,
     Stage,
-    Verdict,
     digest,
     exit_code,
     gate_settled,
+    post_run,
     result_for_hooks,
     verdict,
 )
-from hookline.sympozium.result import NO_REASON
-from hookline.sympozium.run.folders import CONTROL, Folder
-from hookline.sympozium.run.quota import Held, Room
-from hookline.sympozium.run.state import Watch
-from hookline.sympozium.secret_refs import Secrets
-from hookline.sympozium.types import HookSpec, RunSpec
+from hookline.sympozium.resolve import ON_ERROR, POINTS, RunRequest
+from hookline.sympozium.run.folders import CONTROL, Folder, Held, Home, Quota
+from hookline.sympozium.run.state import SKIP, RunState, skip_marker
+from hookline.sympozium.types import RunSpec
 from hookline.tasks import cancel_and_wait
 
 CANCELLED = "cancelled"
 WORKSPACE = "/workspace"
 VERDICT = f"{CONTROL}/gate-verdict"
 """Beneath /ipc: where a gate hook says what becomes of the answer, as JSON with `action`, `response` and `reason`."""
-SKIP = f"{CONTROL}/skip"
-_SKIP_BYTES = 4096
 _VERDICT_BYTES = 1024 * 1024
 _TAIL = 2048
 _LIKE_HERE = ("PATH", "LANG", "LC_ALL", "TZ")
-_POINTS = {Stage.PRE_RUN: Point.RUN_START, Stage.POST_RUN: Point.RUN_END}
 
-Ask = Callable[[HookSpec, str], Awaitable[Verdict | None]]
-"""Asks a person what becomes of an answer; None where nobody can be asked."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSite:
+    """All that the runs of one command share. `runner_of` gives the runner for an image's pull policy."""
+
+    home: Home
+    runner_of: Callable[[str], Runner]
+    agent_runner: Runner
+    recorder: Recorder = field(default_factory=Recorder)
+    approver: Approver | None = None
+    owner: Owner | None = None
+    environ: Mapping[str, str] = field(default_factory=dict[str, str])
+    hooks: tuple[Hook, ...] = ()
+    masked: tuple[str, ...] = ()
+    """Values that are secret besides those of each run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What the hooks and the agent of one run stand on. `runner_of` gives the runner for an image's pull policy."""
+    """All that the hooks and the agent of one run stand on."""
 
+    site: LocalSite
+    asked: RunRequest
     spec: RunSpec
     folder: Folder
-    room: Room
-    watch: Watch
-    runner_of: Callable[[str], Runner]
-    secrets: Secrets = field(default_factory=Secrets)
-    environ: Mapping[str, str] = field(default_factory=dict[str, str])
-    mask: Mask = field(default_factory=Mask)
-    network: bool = False
-    mounts: tuple[Mount, ...] = ()
+    quota: Quota
+    state: RunState
+    run: Run
+    scope_id: str
+    secrets: Secrets
+    mask: Mask
 
-    def mounted(self, runner: Runner) -> tuple[Mount, ...]:
-        return (*self.mounts, *self.folder.mounts(own_tmp=runner.capabilities.hides_files))
+    def mounts(self, runner: Runner) -> tuple[Mount, ...]:
+        return (*self.asked.mounts, *self.folder.mounts(own_tmp=runner.capabilities.hides_files))
 
-    def basics(self, runner: Runner) -> dict[str, str]:
-        """What every process has that is no image's: an image has its own."""
-        can = runner.capabilities
-        if can.uses_image:
-            return {}
-        home = "/tmp" if can.hides_files else self.environ.get("HOME", "/")
-        known = {name: self.environ[name] for name in _LIKE_HERE if name in self.environ}
-        return {"HOME": home, **known}
-
-    def resolved(self, env: Environment, runner: Runner) -> dict[str, str]:
-        return {**self.basics(runner), **env.resolved(self.secrets.value)}
+    def variables(self, env: Environment, runner: Runner) -> dict[str, str]:
+        """The variables of a process, with those that every one has that is no image's: an image has its own."""
+        can, environ = runner.capabilities, self.site.environ
+        found: dict[str, str] = {}
+        if not can.uses_image:
+            found = {name: environ[name] for name in _LIKE_HERE if name in environ}
+            found["HOME"] = "/tmp" if can.hides_files else environ.get("HOME", "/")
+        return {**found, **env.resolved(self.secrets)}
 
     def tail(self, ending: Ending) -> str:
         """The last lines of an output, masked before they are cut."""
@@ -86,19 +100,20 @@ class Ground:
         return "\n".join(lines[-5:])[-_TAIL:]
 
 
-def container_hooks(ground: Ground, ask: Ask) -> tuple[Hook, ...]:
+def container_hooks(ground: Ground) -> tuple[Hook, ...]:
     """The hooks that have not ended yet, in the order in which they run, and the look for a skip marker."""
-    lifecycle, seen = ground.spec.hooks, ground.watch.seen
+    lifecycle = ground.spec.hooks
+    known = post_run(lifecycle, ground.state.seen)
     before = [(Stage.PRE_RUN, index) for index in range(len(lifecycle.pre_run))]
     after = [
         (Stage.POST_RUN, index)
         for index in lifecycle.post_order
-        if not (index < len(seen.post_run) and seen.post_run[index].state is ContainerPhase.ENDED)
+        if known[index].state is not ContainerPhase.ENDED
     ]
     return (
-        *(_hook(_Container(ground, stage, index, ask)) for stage, index in before),
+        *(_hook(_ContainerHandler(ground, stage, index)) for stage, index in before),
         _skip(ground),
-        *(_hook(_Container(ground, stage, index, ask)) for stage, index in after),
+        *(_hook(_ContainerHandler(ground, stage, index)) for stage, index in after),
     )
 
 
@@ -116,17 +131,16 @@ def reason_of(held: Held) -> tuple[EndReason, str]:
     return EndReason.EXITED, ""
 
 
-def _hook(container: _Container) -> Hook:
+def _hook(container: _ContainerHandler) -> Hook:
     spec = container.spec
-    before = container.stage is Stage.PRE_RUN
     return Hook(
         name=spec.name,
-        points=frozenset({_POINTS[container.stage]}),
+        points=frozenset({POINTS[container.stage]}),
         handler=container,
         kind="container",
-        match=None if before else _not_skipped,
+        match=None if container.stage is Stage.PRE_RUN else _not_skipped,
         timeout=spec.timeout,
-        on_error=OnError.FAIL if before else OnError.CONTINUE,
+        on_error=ON_ERROR[container.stage],
         source=str(spec.place),
         limits_itself=True,
     )
@@ -136,25 +150,17 @@ def _not_skipped(facts: Facts) -> bool:
     return facts.status is not Status.SKIPPED
 
 
-def skip_marker(folder: Folder) -> str | None:
-    """Why there is nothing to do, where a preRun hook has left that."""
-    found = folder.left_in_ipc(SKIP, _SKIP_BYTES)
-    if found is None:
-        return None
-    return found[:_SKIP_BYTES].decode("utf-8", "replace").strip() or NO_REASON
-
-
 def _skip(ground: Ground) -> Hook:
     """Stands behind the preRun hooks, which all run, and is called only where one of them asked for it."""
 
     def there(_facts: Facts) -> bool:
         reason = skip_marker(ground.folder)
         if reason is not None:
-            ground.watch.change(skip=ground.mask.text(reason))
+            ground.state.change(skip=ground.mask.text(reason))
         return reason is not None
 
     def skip(_ctx: WorkflowContext | None, _context: HookContext, /) -> HookResult:
-        return HookResult.skip(ground.watch.seen.skip or NO_REASON)
+        return HookResult.skip(ground.state.seen.skip or NO_REASON)
 
     return Hook(
         name="skip marker",
@@ -165,16 +171,17 @@ def _skip(ground: Ground) -> Hook:
     )
 
 
-class _Container:
+class _ContainerHandler:
     """One hook's container, started when the engine calls it."""
 
-    def __init__(self, ground: Ground, stage: Stage, index: int, ask: Ask) -> None:
+    def __init__(self, ground: Ground, stage: Stage, index: int) -> None:
         self.ground = ground
         self.stage = stage
         self.index = index
-        self.ask = ask
         lifecycle = ground.spec.hooks
-        self.spec: HookSpec = (lifecycle.pre_run if stage is Stage.PRE_RUN else lifecycle.post_run)[index]
+        self.spec: ContainerHook = (lifecycle.pre_run if stage is Stage.PRE_RUN else lifecycle.post_run)[
+            index
+        ]
 
     async def __call__(self, _ctx: WorkflowContext | None, context: HookContext, /) -> HookResult:
         ground, began = self.ground, datetime.now(UTC)
@@ -193,14 +200,14 @@ class _Container:
                 reason=reason,
                 detail=ground.mask.text(detail),
                 started=began,
-                seconds=_since(began) if held.overfull else round(ending.seconds, 3),
+                seconds=seconds_since(began) if held.overfull else round(ending.seconds, 3),
                 tail=ground.tail(ending),
             )
             return self._judged(held)
         except asyncio.CancelledError:
             # Then no other is called either.
             seen = _over(began, EndReason.KILLED, CANCELLED)
-            ground.watch.give_up(self.stage)
+            ground.state.give_up(self.stage)
             raise
         except FileError as exc:
             seen = _over(began, EndReason.NOT_STARTED, str(exc))
@@ -210,66 +217,77 @@ class _Container:
 
     async def _ran(self, context: HookContext) -> Held | None:
         """How it ended; None where a gate was ended because a person had decided meanwhile."""
-        runner = self.ground.runner_of(self.spec.pull_policy)
+        runner = self.ground.site.runner_of(self.spec.pull_policy)
         order = self._order(runner, context)
         if not order.argv and not order.own_program:
             why = (
                 f"it has no command; that of its image {self.spec.image!r} is only known with --on container"
             )
             return Held(Ending(not_started=why))
-        if not self._holds_the_answer:
-            return await self.ground.room.run(runner, order)
-        return await self._gated(runner, order)
-
-    @property
-    def _holds_the_answer(self) -> bool:
-        spec, seen = self.ground.spec, self.ground.watch.seen
-        return self.spec.gate and exit_code(spec.hooks, seen) == 0
+        if self.spec.gate and exit_code(self.ground.spec.hooks, self.ground.state.seen) == 0:
+            return await self._gated(runner, order)
+        return await self.ground.quota.run(runner, order)
 
     async def _gated(self, runner: Runner, order: Order) -> Held | None:
         """Run the gate hook and ask a person at once; the first verdict stands, and nobody waits for the other."""
         ground = self.ground
         # The agent may have left one there, and it is not its to give.
         ground.folder.drop_from_ipc(VERDICT)
-        running = asyncio.ensure_future(ground.room.run(runner, order))
-        asking = asyncio.ensure_future(self.ask(self.spec, ground.watch.seen.agent.result))
+        running = asyncio.ensure_future(ground.quota.run(runner, order))
+        asking = asyncio.ensure_future(self._asked())
         try:
             await asyncio.wait({running, asking}, return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
                 self._take(asking.result())
-            if gate_settled(ground.spec.hooks, ground.watch.seen):
+            if gate_settled(ground.spec.hooks, ground.state.seen):
                 return None
             held = await running
             self._take(self._own_verdict())
-            if ground.watch.seen.verdict is None:
+            if ground.state.seen.verdict is None:
                 self._take(await asking)
             return held
         finally:
             await cancel_and_wait(running, asking)
 
-    def _own_verdict(self) -> Verdict | None:
+    async def _asked(self) -> GateVerdict | None:
+        """Ask a person what becomes of the answer; None where nobody can be asked."""
+        ground = self.ground
+        approver, journal = ground.run.approver, ground.run.recorder.journal
+        if approver is None:
+            return None
+        question = Question(
+            id=f"{ground.run.id}.{ground.scope_id}.gate",
+            run_id=ground.run.id,
+            scope_id=ground.scope_id,
+            point=Point.RUN_END,
+            tool=None,
+            reasons=(HookReason(self.spec.name, HookAction.ASK, "the answer waits for a verdict"),),
+            value=ground.state.seen.agent.result,
+            asked=time.time(),
+        )
+        if journal is not None:
+            await journal.ask(question)
+        word = await approver(question)
+        if journal is not None:
+            journal.answer(question.id, word)
+        return _verdict(word)
+
+    def _own_verdict(self) -> GateVerdict | None:
         found = self.ground.folder.left_in_ipc(VERDICT, _VERDICT_BYTES)
         said = verdict(found.decode("utf-8", "replace")) if found is not None else None
-        return None if said is None else _by(said, f"hook {self.spec.name}")
+        return None if said is None else replace(said, by=said.by or f"hook {self.spec.name}")
 
-    def _take(self, said: Verdict | None) -> None:
+    def _take(self, said: GateVerdict | None) -> None:
         if said is None:
             return
-        watch = self.ground.watch
-        bound = Verdict(
-            action=said.action,
-            response=said.response,
-            reason=said.reason,
-            by=said.by,
-            digest=digest(watch.seen.agent.result),
-        )
-        watch.change(verdict=bound)
-        watch.tell_besides(gate={"action": said.action, "by": said.by, "reason": said.reason})
+        state = self.ground.state
+        state.change(verdict=replace(said, digest=digest(state.seen.agent.result)))
+        state.tell_besides(gate={"action": said.action, "by": said.by, "reason": said.reason})
 
     def _order(self, runner: Runner, context: HookContext) -> Order:
         ground, spec = self.ground, self.spec
         env = self._environment()
-        variables = ground.resolved(env, runner)
+        variables = ground.variables(env, runner)
         words = command_of(spec, env, variables)
         own = not spec.command and runner.capabilities.uses_image
         return Order(
@@ -280,13 +298,13 @@ class _Container:
             stdin=context_json(context),
             timeout=spec.timeout,
             merge_stderr=True,
-            mounts=ground.mounted(runner),
-            network=ground.network,
+            mounts=ground.mounts(runner),
+            network=ground.asked.network,
             image=spec.image,
         )
 
     def _environment(self) -> Environment:
-        spec, seen = self.ground.spec, self.ground.watch.seen
+        spec, seen = self.ground.spec, self.ground.state.seen
         if self.stage is Stage.PRE_RUN:
             return before_run(spec, self.spec)
         return after_run(
@@ -308,18 +326,24 @@ class _Container:
         raise HookBroke(self.ground.mask.text(text), kind="exit" if trouble is None else trouble.kind)
 
     def _see(self, seen: ContainerState) -> None:
-        self.ground.watch.hook(self.stage, self.index, seen)
+        self.ground.state.hook(self.stage, self.index, seen)
+
+
+def _verdict(word: Verdict) -> GateVerdict:
+    """A person's word on an answer. What they wrote instead of it, or why not, is what goes out."""
+    if word.kind is VerdictKind.REWRITE:
+        text = word.value if isinstance(word.value, str) else json.dumps(word.value, ensure_ascii=False)
+        return GateVerdict(action="rewrite", response=text, by=word.by)
+    if word.kind is VerdictKind.REJECT:
+        return GateVerdict(action="reject", response=word.text or None, reason=word.text, by=word.by)
+    return GateVerdict(action="approve", by=word.by)
 
 
 def _over(began: datetime, reason: EndReason, detail: str) -> ContainerState:
     return ContainerState(
-        state=ContainerPhase.ENDED, reason=reason, detail=detail, started=began, seconds=_since(began)
+        state=ContainerPhase.ENDED, reason=reason, detail=detail, started=began, seconds=seconds_since(began)
     )
 
 
-def _since(began: datetime) -> float:
+def seconds_since(began: datetime) -> float:
     return round((datetime.now(UTC) - began).total_seconds(), 3)
-
-
-def _by(said: Verdict, who: str) -> Verdict:
-    return Verdict(action=said.action, response=said.response, reason=said.reason, by=said.by or who)

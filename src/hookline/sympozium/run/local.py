@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from hookline.engine.context import Facts, WorkflowContext
-from hookline.engine.hook import Hook
-from hookline.engine.lifecycle import Approver, OpenScope, Run, new_run_id
+from hookline.engine.lifecycle import OpenScope, Run, new_run_id
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point, Scope, Status
@@ -28,53 +27,39 @@ from hookline.engine.record import (
     Ended,
     Journal,
     Owner,
-    Question,
     Record,
     RunRow,
-    VerdictKind,
     owed,
 )
-from hookline.engine.record import Verdict as Word
 from hookline.engine.result import HookAction, Outcome
-from hookline.engine.result import Reason as Said
 from hookline.errors import AgentFailed, HooklineError, RunEnded, RunTimedOut, Skipped, UsageError
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import LOST, alive, claim_abandoned, format_of, lost_end, lost_ends
-from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
-from hookline.runners import Runner
+from hookline.kube.objects import LONGEST_NAME
+from hookline.kube.pod_state import ContainerPhase, EndReason
 from hookline.sympozium.environment import task_input
-from hookline.sympozium.phases import AgentSeen, Phase, Seen, Verdict, phase
-from hookline.sympozium.request import Asked, asked_again, check, kept_with, secret_values, spec_of
-from hookline.sympozium.resolve import FORMAT, declaration
-from hookline.sympozium.run.agent import worked
-from hookline.sympozium.run.folders import Folder, FolderError, Home, apart
-from hookline.sympozium.run.hooks import CANCELLED, Ground, container_hooks, skip_marker
-from hookline.sympozium.run.quota import Room
+from hookline.sympozium.phases import AgentSeen, Phase, Seen, outcome
+from hookline.sympozium.resolve import (
+    FORMAT,
+    RunRequest,
+    check_request,
+    declaration,
+    keep_request,
+    kept_request,
+    secret_values,
+    spec_of,
+)
+from hookline.sympozium.run.agent import run_agent
+from hookline.sympozium.run.folders import Folder, FolderError, Quota, apart
+from hookline.sympozium.run.hooks import CANCELLED, Ground, LocalSite, container_hooks
 from hookline.sympozium.run.relay import VARIABLE, inner_points, relayed
-from hookline.sympozium.run.state import Watch, again
-from hookline.sympozium.types import RUN_TIMEOUT, HookSpec, RunSpec
+from hookline.sympozium.run.state import RunState, last_seen
+from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
 
 AGAIN = f"{LOST}; its postRun hooks had begun, and what had not ended was run again"
 PHASE = "x.sympozium.phase"
-_LONGEST_NAME = 63
 _MORE_GRACE = 5.0
-_STATUS = {Phase.SUCCEEDED: Status.OK, Phase.SKIPPED: Status.SKIPPED}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
-    """What all runs of one command share."""
-
-    home: Home
-    runner_of: Callable[[str], Runner]
-    agent_runner: Runner
-    recorder: Recorder = field(default_factory=Recorder)
-    approver: Approver | None = None
-    owner: Owner | None = None
-    environ: Mapping[str, str] = field(default_factory=dict[str, str])
-    hooks: tuple[Hook, ...] = ()
-    masked: tuple[str, ...] = ()
-    """Values that are secret besides those of each run."""
+_STATUS: dict[Phase | None, Status] = {Phase.SUCCEEDED: Status.OK, Phase.SKIPPED: Status.SKIPPED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,24 +73,24 @@ class Ran:
     problem: str = ""
 
 
-async def run(site: Site, asked: Asked) -> Ran:
+async def run(site: LocalSite, asked: RunRequest) -> Ran:
     """Run it. However it ends, postRun has run by then unless it was skipped, and its folders are gone.
 
     A cancellation comes out as one, after postRun; everything else that goes wrong is in what is returned.
     """
     spec = spec_of(asked)
-    check(asked, spec, site.environ, site.agent_runner)
+    check_request(asked, spec, site.environ, site.agent_runner)
     _check_hooks(site, asked)
-    run_id = asked.name or f"{spec.name[: _LONGEST_NAME - 15].rstrip('-')}-{new_run_id()}"
+    run_id = asked.name or f"{spec.name[: LONGEST_NAME - 15].rstrip('-')}-{new_run_id()}"
     spec = replace(spec, name=run_id)
     journal = site.recorder.journal
     if journal is not None and run_id in journal.find(run_id):
         raise UsageError(f"there was a run {run_id!r} already; give another --name, or none")
     folder = site.home.make(run_id)
     try:
-        kept_with(folder, asked)
+        keep_request(folder, asked)
         folder.put("input/task.json", task_input(spec))
-        work = _Work(site, asked, spec, folder)
+        work = _LocalRun(site, asked, spec, folder)
     except BaseException:
         folder.remove()
         raise
@@ -116,7 +101,7 @@ async def run(site: Site, asked: Asked) -> Ran:
         folder.let_go()
 
 
-async def recovered(site: Site) -> list[Ran]:
+async def recovered(site: LocalSite) -> list[Ran]:
     """End every run on this machine that a killed process left, and remove what is left of ended ones."""
 
     def is_left(row: RunRow, records: Sequence[Record]) -> bool:
@@ -129,7 +114,7 @@ async def recovered(site: Site) -> list[Ran]:
     return [each for each in found if each is not None]
 
 
-async def resumed(site: Site, folder: Folder) -> Ran | None:
+async def resumed(site: LocalSite, folder: Folder) -> Ran | None:
     """End the run of a folder that nobody holds; None where it had ended, or never begun."""
     journal = site.recorder.journal
     rows = journal.unfinished() if journal is not None else []
@@ -141,28 +126,28 @@ async def resumed(site: Site, folder: Folder) -> Ran | None:
         folder.let_go()
         return None
     try:
-        asked = asked_again(folder)
+        asked = kept_request(folder)
         spec = replace(spec_of(asked), name=folder.run_id)
     except HooklineError as exc:
         folder.let_go()
         return Ran(run_id=folder.run_id, phase=Phase.FAILED, status={}, problem=str(exc))
     try:
-        return await _Work(site, asked, spec, folder, again(folder)).broken_off(journal)
+        return await _LocalRun(site, asked, spec, folder, last_seen(folder)).broken_off(journal)
     finally:
         folder.let_go()
 
 
-def _taken_over(site: Site, journal: Journal, run_id: str, held_by: Owner) -> bool:
+def _taken_over(site: LocalSite, journal: Journal, run_id: str, held_by: Owner) -> bool:
     if site.owner is None or held_by == site.owner:
         return True
     return not alive(held_by) and journal.claim(run_id, held_by, site.owner)
 
 
-class _Work:
+class _LocalRun:
     """One run while it is at work."""
 
     def __init__(
-        self, site: Site, asked: Asked, spec: RunSpec, folder: Folder, seen: Seen | None = None
+        self, site: LocalSite, asked: RunRequest, spec: RunSpec, folder: Folder, seen: Seen | None = None
     ) -> None:
         self.site = site
         self.spec = spec
@@ -170,21 +155,21 @@ class _Work:
         self.folder = folder
         lifecycle = spec.hooks
         grace = sum(hook.timeout for hook in lifecycle.post_run) + _MORE_GRACE
-        self.watch = Watch(folder, lifecycle, self._tell, seen)
-        self.recorder = _Recorder(site.recorder, self.watch)
+        self.state = RunState(folder, lifecycle, self._tell, seen)
+        self.recorder = _PhaseRecorder(site.recorder, self.state)
         self.run = Run(id=folder.run_id, recorder=self.recorder, approver=site.approver, end_grace=grace)
         self.scope_id = self.run.next_id()
         self.ground = Ground(
+            site=site,
+            asked=asked,
             spec=spec,
             folder=folder,
-            room=Room(folder, asked.workspace_size),
-            watch=self.watch,
-            runner_of=site.runner_of,
+            quota=Quota(folder, asked.workspace_size),
+            state=self.state,
+            run=self.run,
+            scope_id=self.scope_id,
             secrets=asked.known_secrets(site.environ),
-            environ=site.environ,
             mask=Mask([*site.masked, *secret_values(asked, spec, site.environ)]),
-            network=asked.network,
-            mounts=asked.mounts,
         )
 
     async def done(self) -> Ran:
@@ -200,39 +185,39 @@ class _Work:
 
     async def _worked(self, scope: OpenScope) -> None:
         try:
-            outcome = await scope.enter(
+            entered = await scope.enter(
                 {"input": self._task, "workspace": str(self.folder.workspace)},
                 declaration=declaration(self.spec).to_dict(),
                 source=self.asked.file,
                 owner=self.site.owner,
             )
-            scope.raise_if_over(outcome, Point.RUN_START)
+            scope.raise_if_over(entered, Point.RUN_START)
             await self._agent(scope)
         except GeneratorExit:
             raise
         except BaseException as exc:
-            if _outcome(self.spec, self.watch.seen) is Phase.PENDING:
-                self.watch.change(stopped=_why(exc))
-            await scope.left_after(exc, output=self.watch.shown)
+            if outcome(self.spec.hooks, self.state.seen) is None:
+                self.state.change(stopped=_why(exc))
+            await scope.left_after(exc, output=self.state.shown)
             if not isinstance(exc, RunEnded):
                 raise
         else:
-            await scope.left(self.watch.shown, Status.OK)
+            await scope.left(self.state.shown, Status.OK)
 
     async def broken_off(self, journal: Journal) -> Ran:
         """End what a killed process left: postRun hooks that had not ended, the record, the folders."""
         records = journal.records(self.run.id)
         left = owed(records)
         again = any(each.again for each in left if each.begun.scope is Scope.RUN)
-        self.watch.change(**_settled(self.spec, self.watch.seen, self.folder))
+        self.state.settle(LOST)
         for each in left:
             if each.begun.scope is not Scope.RUN:
                 await self.recorder.write(lost_end(each.begun, LOST))
         why = AGAIN if again else LOST
-        self.watch.tell_besides(note=why)
-        outcome = _outcome(self.spec, self.watch.seen)
+        self.state.tell_besides(note=why)
+        status = _STATUS.get(outcome(self.spec.hooks, self.state.seen), Status.LOST)
         try:
-            await self._scope().left(self.watch.shown, _STATUS.get(outcome, Status.LOST))
+            await self._scope().left(self.state.shown, status)
         except BaseException:
             # Ended by the user meanwhile; what is still owed stays with the folder.
             self.folder.let_go()
@@ -245,7 +230,7 @@ class _Work:
 
     def _scope(self) -> OpenScope:
         site, run = self.site, self.run
-        hooks = (*site.hooks, *container_hooks(self.ground, self._ask))
+        hooks = (*site.hooks, *container_hooks(self.ground))
         pipeline = Pipeline(hooks, self.recorder)
         return OpenScope(
             run, pipeline, Scope.RUN, self._facts(self.scope_id), name=self.spec.instance or self.spec.name
@@ -263,22 +248,22 @@ class _Work:
             parent=parent,
         )
 
-        async def body(outcome: Outcome) -> dict[str, Any]:
-            given = cast("dict[str, Any]", outcome.payload or {}).get("input")
+        async def body(started: Outcome) -> dict[str, Any]:
+            given = cast("dict[str, Any]", started.payload or {}).get("input")
             task = given if isinstance(given, str) and given != self._task else None
             told = {VARIABLE: ",".join(inner_points(site.hooks))} if site.hooks else {}
             relay = relayed(self.folder.ipc, site.hooks, scope, self.ground.mask)
-            async with relay if self.asked.agent.is_builtin else nullcontext():
-                seen = await worked(self.ground, self.asked.agent, site.agent_runner, task, told)
+            async with relay if self.asked.is_builtin else nullcontext():
+                seen = await run_agent(self.ground, task, told)
             return _answer(self.spec, seen)
 
         try:
-            outcome = await scope.around({"input": self._task}, body)
-            if self.watch.seen.agent.state is ContainerPhase.WAITING:
-                self._not_run(outcome, answered=scope.outcome is not None and scope.outcome.answered)
+            ended = await scope.around({"input": self._task}, body)
+            if self.state.seen.agent.state is ContainerPhase.WAITING:
+                self._not_run(ended, answered=scope.outcome is not None and scope.outcome.answered)
         except RunEnded as exc:
-            if self.watch.seen.agent.state is ContainerPhase.WAITING:
-                self.watch.change(
+            if self.state.seen.agent.state is ContainerPhase.WAITING:
+                self.state.change(
                     agent=AgentSeen(state=ContainerPhase.ENDED, reason=EndReason.NOT_STARTED, error=str(exc))
                 )
             raise
@@ -287,20 +272,20 @@ class _Work:
         """A hook of the command line answered in the agent's place, or refused its task."""
         if not answered:
             raise AgentFailed(outcome.reason or "a hook refused the task")
-        self.watch.change(
+        self.state.change(
             agent=AgentSeen(state=ContainerPhase.ENDED, exit_code=0, result=as_text(plain(outcome.output)))
         )
 
     async def _over(self) -> Ran:
         """Put the folders away."""
-        self.watch.tell_due()
+        self.state.tell_due()
         kept = None
         if self.spec.cleanup == "keep":
             kept = await apart(self.folder.keep)
-            self.watch.about |= {"workspace": str(kept)}
+            self.state.about |= {"workspace": str(kept)}
         problem = "" if kept else await _removed(self.folder)
-        shown = {**self.watch.shown, **self.watch.about}
-        return Ran(run_id=self.run.id, phase=self.watch.phase, status=shown, kept=kept, problem=problem)
+        shown = {**self.state.shown, **self.state.about}
+        return Ran(run_id=self.run.id, phase=self.state.phase, status=shown, kept=kept, problem=problem)
 
     def _tell(self, now: Phase) -> None:
         """The phase, as a note on the run's record."""
@@ -310,27 +295,6 @@ class _Work:
                     self.run.id, self.scope_id, PHASE, time.time(), HookAction.CONTINUE, note=f"phase {now}"
                 )
             )
-
-    async def _ask(self, hook: HookSpec, answer: str) -> Verdict | None:
-        approver, journal = self.run.approver, self.site.recorder.journal
-        if approver is None:
-            return None
-        question = Question(
-            id=f"{self.run.id}.{self.scope_id}.gate",
-            run_id=self.run.id,
-            scope_id=self.scope_id,
-            point=Point.RUN_END,
-            tool=None,
-            reasons=(Said(hook.name, HookAction.ASK, "the answer waits for a verdict"),),
-            value=answer,
-            asked=time.time(),
-        )
-        if journal is not None:
-            await journal.ask(question)
-        word = await approver(question)
-        if journal is not None:
-            journal.answer(question.id, word)
-        return _verdict(word)
 
     def _facts(self, scope_id: str) -> Facts:
         spec, run_id = self.spec, self.run.id
@@ -352,28 +316,28 @@ class _Work:
         )
 
 
-class _Recorder(Recorder):
-    """That of the site, with the phases of one run: what a hook's end has made of it comes after the hook."""
+class _PhaseRecorder(Recorder):
+    """The site's recorder with the phases of one run: a phase that a hook's end brings comes after the hook."""
 
-    __slots__ = ("_watch",)
+    __slots__ = ("_state",)
 
-    def __init__(self, of_site: Recorder, watch: Watch) -> None:
+    def __init__(self, of_site: Recorder, state: RunState) -> None:
         super().__init__(of_site.journal, of_site.watchers)
-        self._watch = watch
+        self._state = state
 
     def note(self, record: Called | Decided) -> None:
         super().note(record)
         if isinstance(record, Called):
-            self._watch.tell_due()
+            self._state.tell_due()
 
     async def write(self, record: Begun | Ended) -> None:
-        self._watch.tell_due()
+        self._state.tell_due()
         await super().write(record)
 
 
-def _check_hooks(site: Site, asked: Asked) -> None:
+def _check_hooks(site: LocalSite, asked: RunRequest) -> None:
     """A guard that nobody would ask is off, and nobody would know."""
-    if asked.agent.is_builtin:
+    if asked.is_builtin:
         return
     for hook in site.hooks:
         points = inner_points([hook])
@@ -388,13 +352,8 @@ def _why(exc: BaseException) -> str:
     return CANCELLED if isinstance(exc, asyncio.CancelledError) else str(exc) or type(exc).__name__
 
 
-def _outcome(spec: RunSpec, seen: Seen) -> Phase:
-    """How the agent's part ended, whatever the postRun hooks are at."""
-    return phase(replace(spec.hooks, post_run=()), replace(seen, post_run=()))
-
-
 def _answer(spec: RunSpec, seen: AgentSeen) -> dict[str, Any]:
-    """What the agent's scope ends with; raises where there is no answer."""
+    """The output of the agent's scope; raises if there is no answer."""
     if seen.skipped is not None:
         raise Skipped(seen.skipped, point=Point.AGENT_END, hook="agent")
     if not seen.succeeded:
@@ -402,39 +361,6 @@ def _answer(spec: RunSpec, seen: AgentSeen) -> dict[str, Any]:
         limit = spec.timeout or RUN_TIMEOUT
         raise RunTimedOut(f"the agent passed its limit of {limit:g} s") if late else AgentFailed(seen.error)
     return {"result": seen.result, "exit_code": seen.exit_code}
-
-
-def _settled(spec: RunSpec, seen: Seen, folder: Folder) -> dict[str, Any]:
-    """What a killed process cannot have seen any more: what was running then is over, what had not begun never ran."""
-    before = tuple(_lost(each) if each.state is ContainerPhase.RUNNING else each for each in seen.pre_run)
-    # A postRun hook that was running is due again: nobody knows how far it came.
-    after = tuple(
-        ContainerState() if each.state is ContainerPhase.RUNNING else each for each in seen.post_run
-    )
-    changes: dict[str, Any] = {"pre_run": before, "post_run": after}
-    if seen.agent.state is ContainerPhase.RUNNING:
-        changes["agent"] = replace(
-            seen.agent, state=ContainerPhase.ENDED, reason=EndReason.KILLED, error=LOST
-        )
-    elif seen.agent.state is ContainerPhase.WAITING and seen.skip is None:
-        through = len(before) == len(spec.hooks.pre_run) and all(each.succeeded for each in before)
-        changes |= {"skip": skip_marker(folder)} if through else {}
-        changes |= {"stopped": LOST} if changes.get("skip") is None else {}
-    return changes
-
-
-def _lost(seen: ContainerState) -> ContainerState:
-    return replace(seen, state=ContainerPhase.ENDED, reason=EndReason.KILLED, detail=LOST)
-
-
-def _verdict(word: Word) -> Verdict:
-    """A person's word on an answer. What they wrote instead of it, or why not, is what goes out."""
-    if word.kind is VerdictKind.REWRITE:
-        text = word.value if isinstance(word.value, str) else json.dumps(word.value, ensure_ascii=False)
-        return Verdict(action="rewrite", response=text, by=word.by)
-    if word.kind is VerdictKind.REJECT:
-        return Verdict(action="reject", response=word.text or None, reason=word.text, by=word.by)
-    return Verdict(action="approve", by=word.by)
 
 
 async def _removed(folder: Folder) -> str:
@@ -446,7 +372,7 @@ async def _removed(folder: Folder) -> str:
     return ""
 
 
-async def _given_up(site: Site, row: RunRow, records: Sequence[Record]) -> Ran:
+async def _given_up(site: LocalSite, row: RunRow, records: Sequence[Record]) -> Ran:
     """Record the end of a run whose folders somebody has removed."""
     why = f"{LOST}, and its folders are gone, so no postRun hook was run"
     for each in lost_ends(records, why):

@@ -1,26 +1,42 @@
-"""What was seen of a run: kept on the disk before anything else is done, so that a crash forgets none of it."""
+"""The state of a run: written to disk before anything else is done, so that a crash forgets none of it; and as lines."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
+from datetime import datetime
 from typing import Any, cast
 
+from hookline.engine.record import Ended, Record
+from hookline.journal.view import Line, duration
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
-from hookline.sympozium.phases import Phase, Seen, Stage, phase, status
-from hookline.sympozium.run.folders import Folder
-from hookline.sympozium.snapshot import kept, seen_again
-from hookline.sympozium.types import Lifecycle
+from hookline.sympozium.lifecycle import Lifecycle
+from hookline.sympozium.phases import (
+    NO_REASON,
+    AgentSeen,
+    GateVerdict,
+    Phase,
+    Seen,
+    Stage,
+    phase,
+    post_run,
+    pre_run,
+    status,
+)
+from hookline.sympozium.run.folders import CONTROL, Folder
 
 logger = logging.getLogger(__name__)
 
-FILE = "seen.json"
-_LISTS = {Stage.PRE_RUN: "pre_run", Stage.POST_RUN: "post_run"}
+SKIP = f"{CONTROL}/skip"
+_FILE = "seen.json"
+_SKIP_BYTES = 4096
+_OF_STAGE = {Stage.PRE_RUN: ("pre_run", pre_run), Stage.POST_RUN: ("post_run", post_run)}
+_STYLE = {"Failed": "red", "Succeeded": "green"}
 
 
-class Watch:
-    """The eyes of one run. `shown` is its status, always as of now: it is what the record of its end has."""
+class RunState:
+    """All that was seen of one run. `shown` is its status, always as of now: the record of its end has it."""
 
     def __init__(
         self, folder: Folder, lifecycle: Lifecycle, tell: Callable[[Phase], None], seen: Seen | None = None
@@ -30,7 +46,7 @@ class Watch:
         self._tell = tell
         self.shown: dict[str, Any] = {}
         self.about: dict[str, Any] = {}
-        """What the status has besides, such as who let an answer through."""
+        """More for the status, such as who let an answer through."""
         self.seen = seen or Seen()
         self._due: list[Phase] = []
         self._phase = phase(lifecycle, self.seen) if seen is not None else None
@@ -41,12 +57,11 @@ class Watch:
         return phase(self._lifecycle, self.seen)
 
     def hook(self, stage: Stage, index: int, seen: ContainerState) -> None:
-        """What its end has made of the phase is told with `tell_due`, for its own record comes first."""
-        name = _LISTS[stage]
-        known: tuple[ContainerState, ...] = getattr(self.seen, name)
-        filled = [*known, *(ContainerState() for _ in range(index + 1 - len(known)))]
-        filled[index] = seen
-        self.seen = replace(self.seen, **{name: tuple(filled)})
+        """Keep what was seen of a hook. A phase that its end brings is told by `tell_due`: its own record comes first."""
+        field, states = _OF_STAGE[stage]
+        known = list(states(self._lifecycle, self.seen))
+        known[index] = seen
+        self.seen = replace(self.seen, **{field: tuple(known)})
         self._changed()
         if seen.state is not ContainerPhase.ENDED:
             self.tell_due()
@@ -73,14 +88,37 @@ class Watch:
         never = ContainerState(
             state=ContainerPhase.ENDED, reason=EndReason.NOT_STARTED, detail="interrupted before its turn"
         )
-        for index in range(len(self._lifecycle.post_run)):
-            known = self.seen.post_run[index] if index < len(self.seen.post_run) else ContainerState()
+        for index, known in enumerate(post_run(self._lifecycle, self.seen)):
             if known.state is ContainerPhase.WAITING:
                 self.hook(stage, index, never)
 
+    def settle(self, why: str) -> None:
+        """After its process was killed: what was running then is over, and what had not begun never ran."""
+        seen = self.seen
+        before = tuple(
+            replace(each, state=ContainerPhase.ENDED, reason=EndReason.KILLED, detail=why)
+            if each.state is ContainerPhase.RUNNING
+            else each
+            for each in seen.pre_run
+        )
+        # A postRun hook that was running is due again: nobody knows how far it came.
+        after = tuple(
+            ContainerState() if each.state is ContainerPhase.RUNNING else each for each in seen.post_run
+        )
+        changes: dict[str, Any] = {"pre_run": before, "post_run": after}
+        if seen.agent.state is ContainerPhase.RUNNING:
+            changes["agent"] = replace(
+                seen.agent, state=ContainerPhase.ENDED, reason=EndReason.KILLED, error=why
+            )
+        elif seen.agent.state is ContainerPhase.WAITING and seen.skip is None:
+            through = len(before) == len(self._lifecycle.pre_run) and all(each.succeeded for each in before)
+            skip = skip_marker(self._folder) if through else None
+            changes |= {"stopped": why} if skip is None else {"skip": skip}
+        self.change(**changes)
+
     def _changed(self) -> None:
         try:
-            self._folder.write(FILE, kept(self.seen))
+            self._folder.write(_FILE, kept(self.seen))
         except OSError as exc:
             # A full disk must not keep a hook from running, least of all one that cleans up.
             logger.warning("%s: what was seen of it cannot be kept: %s", self._folder.run_id, exc)
@@ -98,7 +136,88 @@ class Watch:
         self.shown.update(status(self._lifecycle, self.seen), **self.about)
 
 
-def again(folder: Folder) -> Seen:
-    """What was last seen of a run."""
-    found = folder.read(FILE)
+def skip_marker(folder: Folder) -> str | None:
+    """Why there is nothing to do, where a preRun hook has left that."""
+    found = folder.left_in_ipc(SKIP, _SKIP_BYTES)
+    if found is None:
+        return None
+    return found[:_SKIP_BYTES].decode("utf-8", "replace").strip() or NO_REASON
+
+
+def last_seen(folder: Folder) -> Seen:
+    """The state of a run as it was last written."""
+    found = folder.read(_FILE)
     return seen_again(cast("dict[str, Any]", found)) if isinstance(found, dict) else Seen()
+
+
+def kept(seen: Seen) -> dict[str, Any]:
+    """As plain data, which `seen_again` reads."""
+    return asdict(seen, dict_factory=_plain)
+
+
+def seen_again(known: Mapping[str, Any]) -> Seen:
+    said = known["verdict"]
+    return Seen(
+        pre_run=tuple(ContainerState(**_read(each)) for each in known["pre_run"]),
+        agent=AgentSeen(**_read(known["agent"])),
+        post_run=tuple(ContainerState(**_read(each)) for each in known["post_run"]),
+        stopped=known["stopped"],
+        skip=known["skip"],
+        verdict=GateVerdict(**said) if said else None,
+    )
+
+
+def status_lines(records: list[Record]) -> Iterator[Line]:
+    """The phase of a recorded run, its conditions and how each hook ended."""
+    over = [each.output for each in records if isinstance(each, Ended) and each.scope == "run"]
+    if over and isinstance(over[-1], dict):
+        yield from lines_of_status(cast("Mapping[str, Any]", over[-1]))
+
+
+def lines_of_status(status: Mapping[str, Any]) -> Iterator[Line]:
+    yield Line(
+        f"phase  {status.get('phase', '?')}", f"bold {_STYLE.get(str(status.get('phase')), '')}".strip()
+    )
+    for key in ("error", "result", "exitCode", "gateVerdict", "workspace", "note"):
+        if status.get(key) not in (None, ""):
+            yield Line(f"  {key}  {_one_line(status[key])}")
+    if isinstance(status.get("gate"), dict):
+        gate = cast("Mapping[str, Any]", status["gate"])
+        yield Line(f"  gate  {gate.get('action')} by {gate.get('by') or 'nobody'}")
+    for each in cast("list[Mapping[str, Any]]", status.get("conditions") or []):
+        yield Line(f"  condition  {each.get('type')}: {each.get('message')}", "magenta")
+    for each in cast("list[Mapping[str, Any]]", status.get("hooks") or []):
+        yield from _hook_lines(each)
+
+
+def _hook_lines(told: Mapping[str, Any]) -> Iterator[Line]:
+    code = f", exit code {told['exitCode']}" if "exitCode" in told else ""
+    took = f", {duration(float(told['seconds']))}" if "seconds" in told else ""
+    yield Line(f"  {told.get('stage')} {told.get('name')}  {told.get('state')}{code}{took}")
+    if told.get("message"):
+        yield Line(f"    {_one_line(told['message'])}", "magenta")
+    for line in str(told.get("tail") or "").splitlines():
+        yield Line(f"    | {line}", "dim")
+
+
+def _one_line(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= 300 else f"{text[:297]}..."
+
+
+def _plain(values: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {key: value.isoformat() if isinstance(value, datetime) else value for key, value in values}
+
+
+def _read(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _READ[key](value) if key in _READ and value is not None else value
+        for key, value in given.items()
+    }
+
+
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "state": ContainerPhase,
+    "reason": EndReason,
+    "started": datetime.fromisoformat,
+}

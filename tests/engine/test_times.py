@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.times import parse_time, utc_text
+from hookline.engine.plain import parse_time, utc_text
 
 NOON = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 READ = {
