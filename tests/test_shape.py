@@ -10,8 +10,8 @@ FIGURES = figures(Path(__file__).parents[1] / "src/hookline")
 
 # A change that needs more raises the total here, in a commit that says why.
 TOTALS = {
-    "lines": 53_300,
-    "files": 290,
+    "lines": 50_800,
+    "files": 221,
     "modules and packages at the root": 30,
 }
 
