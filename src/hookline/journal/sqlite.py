@@ -10,9 +10,9 @@ import json
 import sys
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hookline.engine.point import Scope, Status
 from hookline.engine.record import (
@@ -43,6 +43,9 @@ LAG = 0.05
 """Seconds that a note may wait for others to be stored with."""
 
 _PATIENCE = 10.0
+_MOST_PENDING = 256
+
+T = TypeVar("T")
 
 _Row = tuple[str, float, int, str]
 _Statement = tuple[str, tuple[Any, ...]]
@@ -123,7 +126,7 @@ class SqliteJournal:
     def answer(self, question_id: str, verdict: Verdict) -> bool:
         text, by, rewrite = self._encoding.verdict(verdict)
         said = (VerdictKind(verdict.kind).value, text, by, rewrite, time.time(), question_id)
-        return self._database.patiently(lambda: self._db.execute(_ANSWER, said).rowcount) == 1
+        return self._changed(_ANSWER, said)
 
     def question(self, question_id: str) -> Question | None:
         found = self._all(f"{_QUESTIONS} WHERE id = ?", question_id)
@@ -152,9 +155,7 @@ class SqliteJournal:
         return [_run(row) for row in self._all(f"{_RUNS} WHERE ended IS NULL ORDER BY began")]
 
     def claim(self, run_id: str, old: Owner, new: Owner) -> bool:
-        return (
-            self._database.patiently(lambda: self._db.execute(_CLAIM_RUN, (*new, run_id, *old)).rowcount) == 1
-        )
+        return self._changed(_CLAIM_RUN, (*new, run_id, *old))
 
     def prune(self, *, keep_days: float, keep_bytes: int) -> int:
         self.flush()
@@ -291,9 +292,16 @@ class SqliteJournal:
         return True
 
     def _all(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        return self._executed(query, values, lambda found: found.fetchall())
+
+    def _changed(self, statement: str, values: tuple[Any, ...]) -> bool:
+        """True if the statement has changed its one row."""
+        return self._executed(statement, values, lambda done: done.rowcount) == 1
+
+    def _executed(self, statement: str, values: tuple[Any, ...], taken: Callable[[sqlite3.Cursor], T]) -> T:
         if self._batch.rows or self._batch.statements:
             self.flush()
-        return self._database.patiently(lambda: self._db.execute(query, values).fetchall())
+        return self._database.patiently(lambda: taken(self._db.execute(statement, values)))
 
 
 class MemoryJournal(SqliteJournal):
@@ -304,6 +312,20 @@ class MemoryJournal(SqliteJournal):
     def __init__(self, *, secrets: Iterable[str] = (), payloads: bool = True, cap: int = CAP) -> None:
         super().__init__(IN_MEMORY, secrets=secrets, payloads=payloads, cap=cap)
         weakref.finalize(self, self._database.close)
+
+    async def write(self, record: Begun | Ended) -> None:
+        self._keep(record)
+
+    def note(self, record: Called | Decided) -> None:
+        self._keep(record)
+
+    def _keep(self, record: Record) -> None:
+        """Store it later: in memory nothing outlives a crash, so nothing is won by storing it at once."""
+        self._database.check_open()
+        self._batch.rows.append(self._row(record))
+        self._batch.statements += self._statements(record)
+        if len(self._batch.rows) >= _MOST_PENDING:
+            self.flush()
 
 
 _RECORD = "INSERT INTO record (run_id, at, calls, body) VALUES (?, ?, ?, ?)"
