@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import re2  # pyright: ignore[reportMissingTypeStubs]
-
 from hookline.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,10 +13,6 @@ if TYPE_CHECKING:
 
 TOOL_KINDS = ("shell", "read", "write", "search", "web", "mcp", "agent", "other")
 REGEX_SECONDS = 0.05
-
-_re2: Any = re2
-_quiet: Any = _re2.Options()
-_quiet.log_errors = False
 
 
 def matcher(text: str) -> Matcher:
@@ -41,6 +35,9 @@ def matcher(text: str) -> Matcher:
 
 def pattern(text: str) -> Callable[[str], bool]:
     """True if the pattern fits the whole name; TimeoutError if that takes too long."""
+    names = text.split("|")
+    if all(each.isidentifier() for each in names):
+        return frozenset(names).__contains__
     return _asking(text, "fullmatch", "match ")
 
 
@@ -50,12 +47,18 @@ def search(text: str) -> Callable[[str], bool]:
 
 
 def _asking(text: str, how: str, where: str = "") -> Callable[[str], bool]:
+    # Slow to load, as regex below; most matchers are names, which need neither.
+    import re2  # pyright: ignore[reportMissingTypeStubs]
+
+    compiler: Any = re2
+    options = compiler.Options()
+    options.log_errors = False
     try:
-        ask: Any = getattr(_re2.compile(text, _quiet), how)
+        ask: Any = getattr(compiler.compile(text, options), how)
         return lambda name: ask(_encodable(name)) is not None
-    except (_re2.error, UnicodeEncodeError):
+    except (compiler.error, UnicodeEncodeError):
         pass
-    import regex  # slow to load, and few patterns need it
+    import regex
 
     try:
         slowly: Any = getattr(regex.compile(text), how)

@@ -1,6 +1,6 @@
 """One event of a foreign agent: asked of its hooks, put on record, told.
 
-The long way of `hookline answer` does that in an event loop. The short way (`answer_of_plain`) spares the loop where
+The long way of `hookline answer` does that in an event loop. The short way (`answer_of_copy`) spares the loop where
 all hooks that are concerned are of the plain kinds. They are made of the compiled copy and asked by the same pipeline
 as ever: a script, a command or a sync function is waited for, so that no coroutine ever waits and each is done at its
 first step. Hooks of any other kind send the call the long way, before anything is started.
@@ -117,20 +117,22 @@ def _kept_trouble(message: str, event: str, caller: str, facts: Facts | None) ->
     return said
 
 
-def answer_of_plain(
-    rows: Sequence[tuple[Json, bool | None]], payload: Json, name: str, caller: str
-) -> Callable[[], None]:
-    """Asks the hooks, answers and ends the process, once it is called. Until then nothing has happened.
-
-    `rows` are the hooks of the copy at this point, each with whether its `match` fits; those whose does are plain.
-    """
-    runner = _runner(rows)
-    context = context_of({**payload, "hook_event_name": name}, as_=caller)
-    hooks = [_live(row, bool(fits), context.facts.point, runner) for row, fits in rows]
+def answer_of_copy(rows: Sequence[Json], payload: Json, name: str, caller: str) -> Callable[[], None] | None:
+    """Asks the hooks of a compiled copy, answers and ends the process, once it is called; until then nothing has
+    happened. None where a hook is concerned and not all that fit are plain."""
+    event = ForeignEvent(name, caller, payload, context_of({**payload, "hook_event_name": name}, as_=caller))
+    point = event.context.facts.point
+    standing = [row for row in rows if point in row["points"] and row["mode"] != "off"]
+    fitting = [row for row in standing if _fits(row, event.context.facts)]
+    asked = fitting if any(_is_concerned(row, event.context) for row in fitting) else []
+    if not all(row["plain"] for row in asked):
+        return None
+    runner = _runner(asked)
+    hooks = [_live(row, row in fitting, row in asked, point, runner) for row in standing]
 
     def answer_and_exit() -> None:
-        code = tell(_said(hooks, runner, ForeignEvent(name, caller, payload, context)))
-        if any(fits and row["kind"] == "python" and not _is_own(row) for row, fits in rows):
+        code = tell(_said(hooks, runner, event))
+        if any(row["kind"] == "python" and not _is_own(row) for row in asked):
             # Somebody else's code may want to hear of the end.
             sys.exit(code)
         sys.stderr.flush()
@@ -138,6 +140,28 @@ def answer_of_plain(
         os._exit(code)
 
     return answer_and_exit
+
+
+def _fits(row: Json, facts: Facts) -> bool:
+    """True if the hook is for this event and tool."""
+    if row["event"] is not None:
+        from hookline.claude.matchers import selector
+
+        match = row["match"][0] if row["match"] else None
+        return selector(cast("HookDeclaration", SimpleNamespace(params=row, match=match)))(facts)
+    if row["match"] is None:
+        return True
+    from hookline.matcher import matcher
+
+    return any(matcher(each)(facts) for each in row["match"])
+
+
+def _is_concerned(row: Json, context: HookContext) -> bool:
+    if row["when"] is None:
+        return True
+    from hookline.hookfile.condition import condition
+
+    return condition(row["when"])(context)
 
 
 def _is_own(row: Json) -> bool:
@@ -185,21 +209,20 @@ class _SyncJournal:
         self._journal.note(record)
 
 
-def _runner(rows: Sequence[tuple[Json, bool | None]]) -> Runner | None:
-    if all(row["kind"] == "python" for row, fits in rows if fits):
+def _runner(rows: Sequence[Json]) -> Runner | None:
+    if all(row["kind"] == "python" for row in rows):
         return None
     from hookline.runners.sync import SyncRunner  # slow to load, and not for guards
 
     return SyncRunner()
 
 
-def _live(row: Json, fits: bool, point: str, runner: Runner | None) -> Hook:
-    kind = row["kind"] if fits else "not concerned"
-    handler = _asked_when(row["when"] if fits else None, _KINDS[kind](row, cast("Runner", runner)))
+def _live(row: Json, fits: bool, asked: bool, point: str, runner: Runner | None) -> Hook:
+    kind = row["kind"] if asked else "not concerned"
     return Hook(
         name=row["name"],
         points=frozenset(row["points"]),
-        handler=handler,
+        handler=_asked_when(row["when"] if asked else None, _KINDS[kind](row, cast("Runner", runner))),
         kind=row["kind"],
         match=None if row["match"] is None and row["event"] is None else lambda _: fits,
         timeout=row["timeout"],
@@ -259,7 +282,7 @@ def _in_thread(function: Callable[..., Any], timeout: float | None) -> Handler:
 
 
 def _never(_row: Json, _runner: Runner) -> Handler:
-    """It stands at the point, and its `match` keeps it from being asked."""
+    """It stands at the point, and its `match` or `when` keeps it from being asked."""
     return lambda _ctx, _context: CONTINUE
 
 
