@@ -174,11 +174,19 @@ async def serve(
     controllers: Controllers,
     *,
     lease_namespace: str = "",
+    lease_seconds: int = 15,
     port: int | None = None,
     journal: Journal | None = None,
 ) -> None:
     """Waits for the lease and runs the controllers while it is held, until cancelled."""
-    lease = Lease(cluster, lease_namespace or cluster.namespace or "default", LEASE, every=5.0)
+    lease = Lease(
+        cluster,
+        lease_namespace or cluster.namespace or "default",
+        LEASE,
+        duration=lease_seconds,
+        every=lease_seconds / 3,
+        patience=lease_seconds * 2 / 3,
+    )
     acting: list[Controller] = []
 
     async def act() -> None:

@@ -1,5 +1,6 @@
 """What goes wrong around a run on a real cluster, each told as what it is, and the end that it comes to."""
 
+import json
 import time
 from contextlib import contextmanager
 
@@ -67,6 +68,8 @@ def runs():
     ref = {"valueFrom": {"secretKeyRef": {"name": "some", "key": "absent"}}}
     keyed = hook("keyed", "true", env=[{"name": "KEY", **ref}])
     pulled = {"name": "pulled", "image": "localhost/no-such-image:1"}
+    turn = json.dumps([{"tools": [{"name": "read_file", "arguments": {"path": "large"}}]}, "read"])
+    large = f"truncate -s 3G /workspace/large; printf %s '{turn}' > /workspace/script.json"
     huge = """(printf '["'; head -c 1000000 /dev/zero | tr '\\0' x; printf '"]') > /workspace/script.json"""
     return [
         run("in-vain", agentRef="nobody", lifecycle={"postRun": [CLEAN]}),
@@ -77,13 +80,8 @@ def runs():
         run("no-image-after", lifecycle={"postRun": [pulled, CLEAN]}),
         run("huge", **scripted(lifecycle={"preRun": [hook("write", huge)], "postRun": [CLEAN]})),
         run("greedy", lifecycle={"preRun": [GREEDY], "postRun": [CLEAN]}),
-        # Its whole script has to be in memory before it says anything.
-        run(
-            "greedy-agent",
-            **scripted(
-                lifecycle={"preRun": [hook("write", "truncate -s 3G /workspace/script.json")], "postRun": [CLEAN]}
-            ),
-        ),
+        # Its agent reads a file that has to be in memory as a whole.
+        run("greedy-agent", **scripted(lifecycle={"preRun": [hook("write", large)], "postRun": [CLEAN]})),
         *(run(name, lifecycle={"preRun": [hook("a", "true")], "postRun": [CLEAN]}) for name in FOREIGN),
     ]  # fmt: skip
 
