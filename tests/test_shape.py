@@ -10,7 +10,7 @@ FIGURES = figures(Path(__file__).parents[1] / "src/hookline")
 
 # A change that needs more raises the total here, in a commit that says why.
 TOTALS = {
-    "lines": 50_800,
+    "lines": 50_700,
     "files": 221,
     "modules and packages at the root": 30,
 }
