@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from hookline.agent.file import Loaded
 from hookline.engine.hook import Hook
 from hookline.errors import UsageError
 from hookline.options import (
@@ -22,6 +21,9 @@ from hookline.options import (
     refuse_foreign,
 )
 from hookline.terminal import Explained, Problems
+
+if TYPE_CHECKING:
+    from hookline.agent.file import Loaded
 
 
 class System(Protocol):

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from hookline.engine.context import Facts
 from hookline.engine.hook import Hook
-from hookline.engine.lifecycle import OpenScope, Run
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Scope, Status
 from hookline.engine.record import THERE, Begun, Ended, Journal, Owed, Owner, Record, RunRow, owed
@@ -137,6 +136,9 @@ async def _ended(recorder: Recorder, item: Owed, hooks: tuple[Hook, ...]) -> int
     if not hooks:
         await recorder.write(lost_end(begun, LOST))
         return 0
+    # Commands that only ask who owns a run need no event loop, and should start quickly.
+    from hookline.engine.lifecycle import OpenScope, Run
+
     about = begun.about
     facts = Facts(
         workflow_id=about.get("workflow_id") or begun.name,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from hookline.agent.file import Loaded
 from hookline.engine.hook import Hook
 from hookline.errors import FileError
 from hookline.options import AGENT, KUBERNETES, CheckOptions
 from hookline.source import SUFFIXES, file_and_name, text_of
 from hookline.terminal import Problems
+
+if TYPE_CHECKING:
+    from hookline.agent.file import Loaded
 
 NAME = AGENT
 NOT_ON = {

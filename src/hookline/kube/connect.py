@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hookline.errors import HooklineError, UsageError
-from hookline.kube.objects import AGENT_RUN, AlreadyThere, ApiRefused, NotThere, Object
 from hookline.options import KUBERNETES, ClusterOptions, RunOptions, refuse_given
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
+    from hookline.kube.objects import Object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +68,8 @@ async def connected(target: Target) -> AsyncGenerator[Cluster]:
 
 async def found_run(cluster: Cluster, name: str, namespace: str) -> Object:
     """The one AgentRun that starts so; `last` is the newest."""
+    from hookline.kube.objects import AGENT_RUN  # `hookline runs` without a cluster should start quickly
+
     runs, _ = await cluster.list(AGENT_RUN, namespace)
     exact = [each for each in runs if each["metadata"]["name"] == name]
     if name == "last" and not exact:
@@ -83,6 +85,8 @@ async def found_run(cluster: Cluster, name: str, namespace: str) -> Object:
 
 @contextmanager
 def _told(cluster: Cluster, namespace: str) -> Generator[None]:
+    from hookline.kube.objects import AlreadyThere, ApiRefused, NotThere
+
     try:
         yield
     except NotThere as exc:

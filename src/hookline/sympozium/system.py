@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hookline.engine.hook import Hook
 from hookline.errors import FileError
 from hookline.options import AGENTRUN, CheckOptions, ExplainOptions, RunOptions, ServeOptions, TryOptions
 from hookline.source import SUFFIXES, text_of
-from hookline.sympozium.types import RunManifests
 from hookline.terminal import Explained, Problems
+
+if TYPE_CHECKING:
+    from hookline.sympozium.types import RunManifests
 
 NAME = AGENTRUN
 _NO_AGENT = (
