@@ -107,8 +107,9 @@ class Mask:
         entry = _rule(told) if isinstance(told, str) else None
         for key, item in value.items():
             name = key if isinstance(key, str) else _key(key)
-            rule = entry if entry is not None and name == "value" else _rule(name)
             masked = self._string(name)
+            # By the name as it is stored, too: a part that made it look like a count may be hidden now.
+            rule = entry if entry is not None and name == "value" else _rule(masked) or _rule(name)
             while masked in shown:
                 masked += "*"
             shown[masked] = self._walked(item, trail) if rule is None else self._hidden(item, rule, trail)

@@ -421,7 +421,10 @@ async def test_the_tracker_of_an_attempt_stays_open_when_the_file_names_another(
         board.write("A-1", "wait")
         await board.until(lambda: board.agent.open_now == 1)
         board.file.write_text(
-            board.file.read_text().replace("kind: folder\n", "kind: folder\n  required_labels: [x]\n")
+            # The issue stays wanted, so that its attempt goes on.
+            board.file.read_text().replace(
+                "kind: folder\n", "kind: folder\n  terminal_states: [Done, Dropped]\n"
+            )
         )
         await board.until(lambda: len(made) == 2)
         assert not made[0].closed
