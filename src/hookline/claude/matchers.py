@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
@@ -82,6 +81,8 @@ def meant_tool(name: str) -> str | None:
     if name.lower() in lower:
         return f"did you mean {lower[name.lower()]!r}?"
     begun = [known for known in tools if known.startswith(name)]
+    from difflib import get_close_matches  # only for a message
+
     near = begun or get_close_matches(name, tools, n=1, cutoff=0.8)
     return f"did you mean {near[0]!r}?" if near else None
 

@@ -6,7 +6,6 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from hookline.errors import FileError, HooklineError, JournalError, RunEnded, UsageError
@@ -110,6 +109,8 @@ def _named(words: Sequence[str]) -> tuple[str, Sequence[str]]:
         )
     if first.startswith("-"):
         raise UsageError(f"there is no option {first} before a command (hookline --help)")
+    from difflib import get_close_matches
+
     near = get_close_matches(first, [*COMMANDS, "answer"], 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise UsageError(f"there is no command {first!r}{hint} (hookline --help)")

@@ -36,12 +36,12 @@ def _more_hooks(files: tuple[str, ...], found: list[str]) -> list[Hook]:
     if not files:
         return []
     from hookline.hookfile.attach import load_hooks
-    from hookline.runners.local import LocalRunner
+    from hookline.runners.sync import SyncRunner  # nothing is run, and it starts faster
 
     more: list[Hook] = []
     for each in files:
         try:
-            attached = load_hooks(each, LocalRunner())
+            attached = load_hooks(each, SyncRunner())
         except HooklineError as exc:
             found.append(str(exc))
             continue

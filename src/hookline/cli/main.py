@@ -20,4 +20,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(answering(words[1:], stdin))
     from hookline.cli import app
 
-    sys.exit(app.main(words))
+    code = app.main(words)
+    # At its end the interpreter looks for cycles in all that was imported, for longer than some commands take.
+    gc.freeze()
+    sys.exit(code)

@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -43,6 +42,8 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         unknown = message.removeprefix("unrecognized arguments: ")
         if unknown != message:
+            from difflib import get_close_matches
+
             word = unknown.split(" ")[0].partition("=")[0]
             near = get_close_matches(
                 word, [each for each in self._option_string_actions if each[:2] == "--"], 1

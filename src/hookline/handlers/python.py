@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
@@ -10,7 +9,6 @@ from typing import Any, cast
 
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import Handler, Hook, HookOptions, check_signature, name_of, options_of, source_of
-from hookline.engine.limit import GRACE
 from hookline.engine.point import Point, Scope
 from hookline.engine.result import HookResult
 from hookline.engine.threads import Threads
@@ -78,6 +76,10 @@ def _in_thread(function: Callable[..., Any], timeout: float | None) -> Handler:
 
 async def in_time(answer: Awaitable[HookResult], timeout: float | None) -> HookResult:
     """Awaited in a task of its own: nothing of it has begun here, and if it will not end, it can be left."""
+    import asyncio  # not loaded where hooks are only looked at
+
+    from hookline.engine.limit import GRACE
+
     task = asyncio.ensure_future(answer)
     try:
         await asyncio.wait({task}, timeout=timeout)

@@ -1,4 +1,7 @@
-"""Hook files made live: what a file declares, with the handler of each kind and the runner its processes need."""
+"""Hook files made live: what a file declares, with the handler of each kind and the runner its processes need.
+
+`hookline check` loads this to look at a file, so what only some kinds of hooks need is imported where it is used.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,14 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from hookline.claude import settings
 from hookline.claude.host import asked_when, command_of, read, shell_of, written
 from hookline.claude.matchers import applies, selector
 from hookline.engine.context import HookContext
 from hookline.engine.hook import Handler, Hook, HookDeclaration, Matcher, Mode, OnError, options_of
 from hookline.engine.point import Point
 from hookline.errors import FileError, UsageError
-from hookline.handlers.background import Background
 from hookline.handlers.process import container_handler
 from hookline.handlers.python import python_hook
 from hookline.hookfile import read as native
@@ -26,10 +27,12 @@ from hookline.hookfile.importer import function_of, imported
 from hookline.matcher import matcher
 from hookline.runners import Runner
 from hookline.runners.child import missing_script
-from hookline.runners.local import LocalRunner
-from hookline.runners.warm import WarmRunner
 from hookline.source import SUFFIXES, text_of
 from hookline.terminal import err, refuse_mistakes
+
+if TYPE_CHECKING:
+    from hookline.claude.settings import Declared
+    from hookline.handlers.background import Background
 
 _API_VERSION = re.compile(r"""^\s*["']?apiVersion["']?:\s*["']?([^\s/"']*)""", re.MULTILINE)
 _SPEC = re.compile(r"^spec:", re.MULTILINE)
@@ -108,9 +111,11 @@ def attached(
     file: Path, runner: Runner, function: Callable[[HookDeclaration], Callable[..., Any]]
 ) -> Attached:
     """The hooks of a `hookline.yaml` or a `.claude/settings.json`. `function` finds the one that `python:` names."""
-    found: native.HookFile | settings.Declared
+    found: native.HookFile | Declared
     notes: list[str] = []
     if file.suffix == ".json":
+        from hookline.claude import settings
+
         found = settings.declared(text_of(file), file)
         declared, repeated = settings.once(found.hooks)
         notes = [*found.declaration.notes, *repeated]
@@ -120,7 +125,7 @@ def attached(
     hooks: list[Hook] = []
     doubts: list[str] = []
     problems = list(found.problems)
-    background = Background(runner) if any(each.params.get("async") for each in declared) else None
+    background = _background(runner) if any(each.params.get("async") for each in declared) else None
     for each in declared:
         try:
             made = _live(each, runner, function)
@@ -137,7 +142,7 @@ def attached(
 
 
 def _cold(declared: HookDeclaration, runner: Runner) -> Iterator[str]:
-    if declared.params.get("warm") == "fork" and not isinstance(runner, LocalRunner):
+    if declared.params.get("warm") == "fork" and runner.capabilities.isolates:
         yield (
             f"{declared.source}: hook {declared.name}: warm: fork is for processes of this machine;"
             f" in the {runner.capabilities.name} each call starts cold"
@@ -208,6 +213,12 @@ def _async(made: Hook, declared: HookDeclaration, runner: Runner, background: Ba
     return replace(made, handler=asked_when(conditions, handler), timeout=None, mode=Mode.OBSERVE)
 
 
+def _background(runner: Runner) -> Background:
+    from hookline.handlers.background import Background
+
+    return Background(runner)
+
+
 def _end_of_async(file: Path, background: Background) -> Hook:
     return Hook(
         name=f"the end of async hooks ({file.name})",
@@ -222,8 +233,12 @@ def _end_of_async(file: Path, background: Background) -> Hook:
 
 def _command(declared: HookDeclaration, runner: Runner) -> Handler:
     params = declared.params
-    if params.get("warm") == "fork" and isinstance(runner, LocalRunner):
-        runner = WarmRunner(runner, preload=params.get("preload", ()))
+    if params.get("warm") == "fork":
+        from hookline.runners.local import LocalRunner
+        from hookline.runners.warm import WarmRunner
+
+        if isinstance(runner, LocalRunner):
+            runner = WarmRunner(runner, preload=params.get("preload", ()))
     return command_of(params, declared.timeout, runner)
 
 
@@ -232,7 +247,7 @@ def _shell(declared: HookDeclaration, runner: Runner) -> Handler:
 
 
 def _http(declared: HookDeclaration, _runner: Runner) -> Handler:
-    from hookline.handlers.http import http_handler  # slow to load, and few files need it
+    from hookline.handlers.http import http_handler
 
     params = declared.params
     return http_handler(
@@ -260,7 +275,8 @@ def _image(declared: HookDeclaration, runner: Runner) -> Handler:
 
 
 def _containers(runner: Runner) -> Runner:
-    from hookline.runners.container import ContainerRunner, NoContainers  # few files need them
+    from hookline.runners.container import ContainerRunner, NoContainers
+    from hookline.runners.local import LocalRunner
     from hookline.runners.places import EnclosedRunner
     from hookline.runners.sandbox import SandboxRunner
 

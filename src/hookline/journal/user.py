@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from hookline.engine.point import Point, Scope
 from hookline.engine.record import Begun
 from hookline.journal.masking import storable
-from hookline.journal.sqlite import SqliteJournal
 from hookline.secret_names import secrets_in
 
 if TYPE_CHECKING:
     from hookline.engine.context import Facts
+    from hookline.journal.sqlite import SqliteJournal
 
 
 def default_path(environ: Mapping[str, str]) -> Path:
@@ -40,6 +40,8 @@ def xdg_folder(environ: Mapping[str, str], variable: str, default: str) -> Path:
 
 def opened_journal(secrets: Iterable[str] = ()) -> SqliteJournal:
     """The user's journal. `HOOKLINE_PAYLOADS=off` keeps inputs and outputs out of it."""
+    from hookline.journal.sqlite import SqliteJournal  # not for who only asks where it is
+
     return SqliteJournal(
         default_path(os.environ),
         secrets=[*secrets_in(os.environ), *secrets],

@@ -5,7 +5,6 @@ Live progress and `hookline runs RUN` are the same lines, made of the same recor
 
 from __future__ import annotations
 
-import textwrap
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
@@ -131,6 +130,8 @@ class Tree:
         return " ".join(text.split())
 
     def _wrapped(self, depth: int, text: str, style: str) -> Iterator[Line]:
+        import textwrap  # slow to load, and only for a long line
+
         indent = "  " * depth
         for line in textwrap.wrap(
             text,

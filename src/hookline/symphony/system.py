@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,6 +52,8 @@ def problems(target: str, _options: CheckOptions, _hooks: Sequence[Hook]) -> Pro
 
 
 def _not_shell(workflow: Workflow) -> Generator[str]:
+    import subprocess
+
     from hookline.symphony.types import declaration
 
     for declared in declaration(workflow).hooks:
