@@ -12,14 +12,11 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from hookline.claude.events import CALLERS
 from hookline.hookfile.compiler import copy_of
 from hookline.hookfile.trust import distrusted, nearest
-
-if TYPE_CHECKING:
-    pass
 
 LONG = "HOOKLINE_ANSWER_LONG"
 """The variable that has every call take the long way; for tests, which compare the two."""

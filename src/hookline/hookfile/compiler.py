@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hookline import files
 from hookline.errors import FileError
-from hookline.hookfile.digest import digest
-from hookline.hookfile.trust import digest_of
+from hookline.hookfile.trust import digest, digest_of
 from hookline.journal.user import default_path
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline import files
 from hookline.errors import FileError, UsageError
-from hookline.hookfile.digest import digest
 from hookline.journal.user import default_path
 
 if TYPE_CHECKING:
@@ -150,3 +150,27 @@ def digest_of(file: str | Path) -> str | None:
             return digest(iter(lambda: opened.read(_CHUNK), b""))
     except OSError as exc:
         raise FileError(f"cannot be read: {exc.strerror}", file=file) from exc
+
+
+def digest(parts: Iterable[bytes]) -> str:
+    """The SHA-256 of all the parts as one content."""
+    found = _sha256()
+    for part in parts:
+        found.update(part)
+    return found.hexdigest()
+
+
+def _own_sha256() -> Any:
+    """Python's own and not OpenSSL's, which takes a tenth of `hookline answer` to load.
+
+    The first name is from 3.12 on, the second before; one built without it has only `hashlib`.
+    """
+    for name in ("_sha2", "_sha256"):
+        try:
+            return import_module(name).sha256
+        except ImportError:
+            continue
+    return import_module("hashlib").sha256
+
+
+_sha256 = _own_sha256()
