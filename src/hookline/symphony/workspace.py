@@ -21,7 +21,7 @@ import socket
 import stat
 import time
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -33,6 +33,7 @@ OWN = ".hookline~"
 """The folder of the notes, the lock and what is being deleted; the sign at its end is in no key."""
 LONGEST = 255
 _STATES = ("making", "ready", "ending")
+_NOTED = ("identifier", "issue_id", "title", "run_id", "created")
 _TRASH = "trash"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _KEY = re.compile(r"[A-Za-z0-9._-]+")
@@ -88,7 +89,7 @@ def workspace_key(identifier: str | None) -> str:
     return key
 
 
-class WorkspaceRoot:
+class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
     """The folder that holds the workspaces, opened, and locked unless it is only looked at."""
 
     def __init__(self, path: str, *, holder: str = "hookline", lock: bool = True) -> None:
@@ -97,17 +98,16 @@ class WorkspaceRoot:
         self._open = ExitStack()
         self._busy: set[str] = set()
         try:
-            if lock:
-                os.makedirs(self.path, exist_ok=True)
-            self._fd = self._open.enter_context(files.opened_folder(self.path))
-            self._own = self._folder(self._fd, OWN, make=lock)
-            self._notes = {state: self._folder(self._own, state, make=lock) for state in _STATES}
-            self._trash = self._folder(self._own, _TRASH, make=lock)
-            if lock:
-                self._lock(holder)
-        except OSError as exc:
-            self.close()
-            raise _unusable(path, exc) from exc
+            with _told(f"workspace.root {path!r} cannot be used"):
+                if lock:
+                    with suppress(FileExistsError):  # where that is no folder, it cannot be opened
+                        os.makedirs(self.path)
+                self._fd = self._open.enter_context(files.opened_folder(self.path))
+                self._own = self._folder(self._fd, OWN, make=lock)
+                self._notes = {state: self._folder(self._own, state, make=lock) for state in _STATES}
+                self._trash = self._folder(self._own, _TRASH, make=lock)
+                if lock:
+                    self._lock(holder)
         except BaseException:
             self.close()
             raise
@@ -115,9 +115,6 @@ class WorkspaceRoot:
     def close(self) -> None:
         """Give the root free for another service."""
         self._open.close()
-
-    def __enter__(self) -> WorkspaceRoot:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -141,9 +138,7 @@ class WorkspaceRoot:
             note = self._note(state, key)
             if note is not None:
                 return self._described(key, state, note)
-        if self._kind(key) is None:
-            return None
-        return self._described(key, "ready", {})
+        return None if self._kind(key) is None else self._described(key, "ready", {})
 
     def listed(self) -> list[Workspace]:
         """Every workspace, by key; those that somebody else made too."""
@@ -167,7 +162,7 @@ class WorkspaceRoot:
             )
         made = Workspace(
             key=key,
-            path=os.path.join(self.path, key),
+            path=self._path(key),
             identifier=identifier,
             issue_id=issue_id,
             title=title,
@@ -197,10 +192,10 @@ class WorkspaceRoot:
     def to_be_removed(self, workspace: Workspace) -> Workspace:
         """From now on it is not used again; what is left to do is done also after a crash."""
         with _told(f"the workspace {workspace.path} cannot be removed"):
-            if self._note("ready", workspace.key) is None and self._note("ending", workspace.key) is None:
-                self._write_note("ready", workspace)
             if self._note("ready", workspace.key) is not None:
                 self._move_note(workspace.key, "ready", "ending")
+            elif self._note("ending", workspace.key) is None:
+                self._write_note("ending", workspace)
         return replace(workspace, state="ending")
 
     def exists(self, workspace: Workspace) -> bool:
@@ -223,34 +218,44 @@ class WorkspaceRoot:
     def opened(self, workspace: Workspace) -> Generator[str]:
         """A path to the very folder that was checked, good while this is open, whatever its name leads to by then."""
         with ExitStack() as stack:
-            yield f"/proc/self/fd/{self._entered(workspace, stack)}"
+            try:
+                fd = stack.enter_context(files.opened_folder(workspace.key, self._fd))
+            except OSError as exc:
+                there = self.exists(workspace)
+                how = f"cannot be entered: {exc.strerror}" if there else "is not there any more"
+                raise WorkspaceError(f"the workspace {workspace.path} {how}") from exc
+            folder = f"/proc/self/fd/{fd}"
+            if not os.access(folder, os.X_OK):
+                raise WorkspaceError(
+                    f"the workspace {workspace.path} may not be entered; give its folder back its permissions"
+                )
+            yield folder
 
     def checked(self, workspace: Workspace) -> str:
         """Its path, looked at once more right before an agent is started in it."""
         try:
-            with ExitStack() as stack:
-                opened = os.fstat(self._entered(workspace, stack))
+            with self.opened(workspace) as folder:
                 there = os.stat(workspace.path, follow_symlinks=False)
-        except WorkspaceError as exc:
-            raise WorkspaceError(f"no agent is started: {exc}", kind="invalid_workspace_cwd") from exc
-        except OSError as exc:
-            why = f"no agent is started: {workspace.path}: {exc.strerror}"
-            raise WorkspaceError(why, kind="invalid_workspace_cwd") from exc
-        if not os.path.samestat(there, opened):
-            # Somebody moved the root away and put another in its place.
-            raise WorkspaceError(
-                f"no agent is started: {workspace.path} is not the workspace any more",
-                kind="invalid_workspace_cwd",
-            )
+                if not os.path.samestat(there, os.stat(folder)):
+                    # Somebody moved the root away and put another in its place.
+                    raise WorkspaceError(f"{workspace.path} is not the workspace any more")
+        except (WorkspaceError, OSError) as exc:
+            why = f"{workspace.path}: {exc.strerror}" if isinstance(exc, OSError) else exc
+            raise WorkspaceError(f"no agent is started: {why}", kind="invalid_workspace_cwd") from exc
         return workspace.path
 
     async def discard(self, workspace: Workspace) -> None:
         """Delete it, whole or half. What is not there is deleted already."""
         with _told(f"the workspace {workspace.path} cannot be removed"):
-            name = self._moved_away(workspace.key)
+            name = secrets.token_hex(8)
+            there = self._kind(workspace.key) is not None
+            if there:
+                # Out of its place in one step, so that nobody ever sees half of it.
+                files.make_ours(workspace.key, self._fd)
+                os.rename(workspace.key, name, src_dir_fd=self._fd, dst_dir_fd=self._trash)
             for state in _STATES:
                 self._drop_note(state, workspace.key)
-        if name is not None:
+        if there:
             await self._deleted([name], workspace.path)
 
     async def empty_trash(self) -> None:
@@ -271,15 +276,6 @@ class WorkspaceRoot:
                 kind="workspace_not_deleted",
             )
 
-    def _moved_away(self, key: str) -> str | None:
-        """Out of its place in one step, so that nobody ever sees half of it; its new name, or None for no folder."""
-        if self._kind(key) is None:
-            return None
-        name = secrets.token_hex(8)
-        files.make_ours(key, self._fd)
-        os.rename(key, name, src_dir_fd=self._fd, dst_dir_fd=self._trash)
-        return name
-
     def _reused(self, known: Workspace, wanted: Workspace) -> Workspace:
         if known.run_id:
             if known.identifier != wanted.identifier:
@@ -294,41 +290,20 @@ class WorkspaceRoot:
             self._write_note("ready", adopted)
         return adopted
 
-    def _entered(self, workspace: Workspace, stack: ExitStack) -> int:
-        """Its folder, opened until the stack is closed."""
-        try:
-            fd = stack.enter_context(files.opened_folder(workspace.key, self._fd))
-        except OSError as exc:
-            if not self.exists(workspace):
-                raise WorkspaceError(f"the workspace {workspace.path} is not there any more") from exc
-            raise WorkspaceError(f"the workspace {workspace.path} cannot be entered: {exc.strerror}") from exc
-        if not os.access(f"/proc/self/fd/{fd}", os.X_OK):
-            raise WorkspaceError(
-                f"the workspace {workspace.path} may not be entered; give its folder back its permissions"
-            )
-        return fd
-
     def _kind(self, key: str) -> int | None:
         try:
             return stat.S_IFMT(os.stat(key, dir_fd=self._fd, follow_symlinks=False).st_mode)
         except FileNotFoundError:
             return None
         except OSError as exc:
-            raise WorkspaceError(
-                f"{os.path.join(self.path, key)} cannot be looked at: {exc.strerror}"
-            ) from exc
+            raise WorkspaceError(f"{self._path(key)} cannot be looked at: {exc.strerror}") from exc
 
     def _described(self, key: str, state: str, note: dict[str, Any]) -> Workspace:
-        return Workspace(
-            key=key,
-            path=os.path.join(self.path, key),
-            identifier=str(note.get("identifier", key)),
-            issue_id=str(note.get("issue_id", "")),
-            title=str(note.get("title", "")),
-            run_id=str(note.get("run_id", "")),
-            created=float(note.get("created", 0.0)),
-            state=state,
-        )
+        known: dict[str, Any] = {name: note[name] for name in _NOTED if name in note}
+        return Workspace(**{"identifier": key, **known}, key=key, path=self._path(key), state=state)
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self.path, key)
 
     def _note(self, state: str, key: str) -> dict[str, Any] | None:
         if self._notes[state] < 0:
@@ -350,33 +325,23 @@ class WorkspaceRoot:
 
     def _write_note(self, state: str, workspace: Workspace) -> None:
         """Whole or not at all, and in the kernel before anything is done that it speaks of."""
-        note = {
-            "identifier": workspace.identifier,
-            "issue_id": workspace.issue_id,
-            "title": workspace.title[:200],
-            "run_id": workspace.run_id,
-            "created": workspace.created,
-        }
+        note = {**{name: getattr(workspace, name) for name in _NOTED}, "title": workspace.title[:200]}
         files.write_whole(workspace.key, json.dumps(note).encode(), mode=0o600, dir_fd=self._notes[state])
 
     def _move_note(self, key: str, old: str, new: str) -> None:
         os.rename(key, key, src_dir_fd=self._notes[old], dst_dir_fd=self._notes[new])
 
     def _drop_note(self, state: str, key: str) -> None:
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(key, dir_fd=self._notes[state])
-        except FileNotFoundError:
-            pass
 
     def _folder(self, parent: int, name: str, *, make: bool) -> int:
         """A folder of ours, opened; -1 where there is none and none is to be made."""
         if parent < 0:
             return -1
         if make:
-            try:
+            with suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=parent)
-            except FileExistsError:
-                pass
         try:
             return self._open.enter_context(files.opened_folder(name, parent))
         except FileNotFoundError:
@@ -407,20 +372,13 @@ _REASONS = {
     errno.EACCES: "you may not write there; change its permissions, or give another workspace.root",
     errno.EPERM: "you may not write there; change its permissions, or give another workspace.root",
     errno.EFBIG: "a file may not grow any more here; raise the limit",
+    errno.ENOTDIR: "it is not a folder, or something above it is not",
     errno.EMFILE: "too many files are open; raise the limit (ulimit -n)",
 }
 
 
 def _why(exc: OSError) -> str:
     return _REASONS.get(exc.errno or 0) or exc.strerror or str(exc)
-
-
-def _unusable(path: str, exc: OSError) -> WorkspaceError:
-    if exc.errno in (errno.ENOTDIR, errno.EEXIST):
-        return WorkspaceError(
-            f"workspace.root {path!r} is not a folder, or something above it is not", kind="root_unusable"
-        )
-    return WorkspaceError(f"workspace.root {path!r} cannot be used: {_why(exc)}", kind="root_unusable")
 
 
 @contextmanager
