@@ -3,13 +3,12 @@
 import pytest
 
 from hookline.kube.jobs import JobEnd
-from hookline.kube.pod_state import EndReason
 from hookline.symphony.cluster import workflow_id
 from hookline.symphony.job import Over
 from hookline.symphony.read import read
 
 EVICTED = "Evicted: The node was low on resource: ephemeral-storage."
-KILLED = JobEnd(why="its pod was deleted", reason=EndReason.KILLED)
+KILLED = JobEnd(why="its pod was deleted")
 
 
 @pytest.mark.parametrize(
@@ -25,9 +24,9 @@ KILLED = JobEnd(why="its pod was deleted", reason=EndReason.KILLED)
         # It had the time for its end hooks.
         (Over(ending=KILLED, said={"outcome": "cancelled"}), "cancelled", "its pod was deleted"),
         (Over(ending=KILLED, said={"outcome": "cancelled"}, stopped=True), "cancelled", None),
-        (Over(ending=JobEnd(why=EVICTED, reason=EndReason.KILLED)), "failed", EVICTED),
+        (Over(ending=JobEnd(why=EVICTED)), "failed", EVICTED),
         (
-            Over(ending=JobEnd(why="OOMKilled: it passed its memory limit", reason=EndReason.KILLED)),
+            Over(ending=JobEnd(why="OOMKilled: it passed its memory limit")),
             "failed",
             "OOMKilled: it passed its memory limit",
         ),
