@@ -239,6 +239,13 @@ class SiteWorker:
     def path(self, identifier: str) -> str:
         return os.path.join(self._site.root.path, workspace_key(identifier))
 
+    async def recover(self, workflow: Workflow, tracker: Tracker) -> None:
+        for line in await recovered(self._site):
+            logger.warning("what a killed service left could not be finished: %s", line)
+
+    async def close(self) -> None:
+        await self._site.runner.close()
+
 
 async def recovered(site: AttemptSite) -> list[str]:
     """Finish what a service that was killed left at this root; what could not be finished is told.

@@ -157,7 +157,7 @@ class ClusterWorker:
     def path(self, identifier: str) -> str:
         return f"{self._terms.namespace}/{self._name(identifier)}:{MOUNT}/{workspace_key(identifier)}"
 
-    async def recovered(self, workflow: Workflow, tracker: Tracker) -> None:
+    async def recover(self, workflow: Workflow, tracker: Tracker) -> None:
         """Take up what a service before us left: what is over is read; what is at work and not wanted any more is
         ended, with its hooks."""
         jobs, _ = await self._cluster.list(JOB, self._terms.namespace, self._labels)

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import cache, partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,12 +27,11 @@ from hookline.runners.local import LocalRunner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.symphony.agents import CodingAgent
-from hookline.symphony.agents.guard import Once, guard_of
-from hookline.symphony.attempt import SiteWorker, recovered
-from hookline.symphony.hooks import AttemptSite
+from hookline.symphony.agents.guard import guard_of
+from hookline.symphony.attempt import SiteWorker
 from hookline.symphony.read import WatchedWorkflow, workflow_file
 from hookline.symphony.run import agent_of, log_masked, site_of, tracker_of
-from hookline.symphony.service import Service
+from hookline.symphony.service import IssueWorker, Service
 from hookline.symphony.trackers import TrackerError
 from hookline.symphony.types import Workflow, WorkflowError
 from hookline.symphony.view import LastLines, Picture, api, serving
@@ -42,6 +42,8 @@ from hookline.terminal import err, print_json
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
     from hookline.symphony.cluster import ClusterWorker
+
+logger = logging.getLogger(__name__)
 
 REFRESH = 0.5
 """Seconds between two pictures of the state."""
@@ -73,30 +75,33 @@ def serve_workflow(options: ServeOptions) -> int:
         check=_checked,
     )
     show = Picture(last, path) if live else print_json if options.json else None
+    served = partial(_served, watched, mask, options.port, show)
     if terms is not None:
         target = Target(namespace=options.namespace, context=options.context, kubeconfig=options.kubeconfig)
-        return asyncio.run(_served_there(watched, target, terms, mask, options.port, show))
+        return asyncio.run(_served_there(watched, target, terms, mask, served))
     with open_journal() as journal, WorkspaceRoot(watched.workflow.root) as root:
         runner = LocalRunner(cap=_processes(watched))
         hooks = tuple(hooks_of(options.hooks, runner))
         site = site_of(lambda: watched.workflow, root, runner, Recorder(journal), mask, hooks=hooks)
         guard = guard_of(options.hooks, hooks, os.environ)
-        warn = Once(logging.getLogger(__name__).warning)
+        warn_once = cache(logger.warning)
 
         def agent(workflow: Workflow) -> CodingAgent:
-            warn(guard.blind(workflow.agent) if guard else ())
+            for line in guard.blind(workflow.agent) if guard else ():
+                warn_once(line)
             return agent_of(workflow, site, guard)
 
         agent(watched.workflow)
-        return asyncio.run(_served(watched, site, SiteWorker(site, agent), options.port, show))
+        return asyncio.run(served(SiteWorker(site, agent)))
 
 
 async def _served(
     watched: WatchedWorkflow,
-    site: AttemptSite,
-    worker: SiteWorker,
+    mask: Mask,
     port: int | None,
     show: Callable[[dict[str, Any]], None] | None,
+    worker: IssueWorker,
+    work: Callable[[Service], Awaitable[None]] = Service.run,
 ) -> int:
     changed = asyncio.Event()
     service = Service(
@@ -104,16 +109,19 @@ async def _served(
         lambda workflow: tracker_of(workflow, os.environ),
         worker,
         changed=changed.set,
-        mask=site.mask.text,
+        mask=mask.text,
     )
     on_signals(lambda _number: service.stop())
     try:
-        for line in await recovered(site):
-            logging.getLogger(__name__).warning("what a killed service left could not be finished: %s", line)
+        tracker = tracker_of(watched.workflow, os.environ)
+        try:
+            await worker.recover(watched.workflow, tracker)
+        finally:
+            await tracker.close()
         async with _api(watched, service, port), _shown(service, changed, show):
-            await service.run()
+            await work(service)
     finally:
-        await site.runner.close()
+        await worker.close()
     return 0
 
 
@@ -122,19 +130,17 @@ async def _served_there(
     target: Target,
     terms: dict[str, Any],
     mask: Mask,
-    port: int | None,
-    show: Callable[[dict[str, Any]], None] | None,
+    served: Callable[[IssueWorker, Callable[[Service], Awaitable[None]]], Awaitable[int]],
 ) -> int:
     from hookline.symphony.cluster import NEAR, ClusterWorker, Terms, workflow_id
 
-    log, workflow = logging.getLogger(__name__), watched.workflow
+    workflow = watched.workflow
     if workflow.tracker.kind in NEAR:
-        log.warning(
+        logger.warning(
             "pods do not see the issues of the tracker %s: each attempt is one turn, and after it the issue is looked"
             " at here",
             workflow.tracker.kind,
         )
-    changed = asyncio.Event()
     home = default_path(os.environ).parent
     with open_journal() as journal:
         async with connected(target) as cluster:
@@ -149,21 +155,7 @@ async def _served_there(
                     me=owner(),
                     mask=mask,
                 )
-                service = Service(
-                    watched,
-                    lambda found: tracker_of(found, os.environ),
-                    worker,
-                    changed=changed.set,
-                    mask=mask.text,
-                )
-                on_signals(lambda _number: service.stop())
-                try:
-                    await _taken_up(worker, workflow)
-                    async with _api(watched, service, port), _shown(service, changed, show):
-                        await _until_lost(service, worker, lease)
-                finally:
-                    await worker.close()
-    return 0
+                return await served(worker, lambda service: _until_lost(service, worker, lease))
 
 
 @asynccontextmanager
@@ -183,14 +175,6 @@ async def _sole_service(
             f"{exc.holder} works on this in the namespace {namespace!r} already; end it, or give this one another"
             " workspace.root or another namespace"
         ) from exc
-
-
-async def _taken_up(worker: ClusterWorker, workflow: Workflow) -> None:
-    tracker = tracker_of(workflow, os.environ)
-    try:
-        await worker.recovered(workflow, tracker)
-    finally:
-        await tracker.close()
 
 
 async def _until_lost(service: Service, worker: ClusterWorker, lease: asyncio.Task[None]) -> None:

@@ -76,6 +76,12 @@ class IssueWorker(Protocol):
 
     def path(self, identifier: str) -> str: ...
 
+    async def recover(self, workflow: Workflow, tracker: Tracker) -> None:
+        """Finish or take up what a service before left."""
+        ...
+
+    async def close(self) -> None: ...
+
 
 class Service:
     """Works on issues until it is stopped. `changed` is called after every event, for whoever shows the state.

@@ -12,7 +12,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,20 +94,6 @@ class Guard:
         if point is not None and point.is_start:
             words = ["sh", "-c", _OR_REFUSED, "hookline", *words]
         return shlex.join(words)
-
-
-class Once:
-    """Tells each thing once, however often it comes up."""
-
-    def __init__(self, tell: Callable[[str], object]) -> None:
-        self._tell = tell
-        self._told: set[str] = set()
-
-    def __call__(self, texts: Iterable[str]) -> None:
-        for text in texts:
-            if text not in self._told:
-                self._told.add(text)
-                self._tell(text)
 
 
 def guard_of(files: Sequence[str] | None, hooks: Iterable[Hook], environ: Mapping[str, str]) -> Guard | None:
