@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -88,51 +89,42 @@ class AgentPlace:
     issue: Mapping[str, Any] | None = None
 
 
-class AgentSession(Protocol):
-    """One live conversation with an agent. Whatever it does, `close` leaves none of its processes behind."""
-
-    @property
-    def id(self) -> str: ...
-
-    async def turn(self, prompt: str) -> str:
-        """Take one turn, and return the agent's last message. A turn that did not end well is a TurnFailed."""
-        ...
-
-    async def close(self) -> None:
-        """Interrupt what is going on and end the agent, in order: interrupt, close its input, TERM, KILL."""
-        ...
-
-
-class CodingAgent(Protocol):
-    """One kind of agent with its settings."""
-
-    async def open(self, place: AgentPlace) -> AgentSession: ...
-
-
-class TurnSession:
-    """A session whose turns are tasks of their own, each of which has to give a sign of life now and then."""
+class AgentSession(ABC):
+    """One live conversation with an agent. Its turns are tasks of their own, each of which has to give a sign of life
+    now and then. Whatever it does, `close` leaves none of its processes behind."""
 
     def __init__(self, place: AgentPlace, silence: float) -> None:
         self.id = secrets.token_hex(6)
         self._place = place
         self._silence = silence
+        self._heard_at = 0.0
         self._going: asyncio.Task[str] | None = None
         self._tokens = Tokens()
 
+    @abstractmethod
+    async def turn(self, prompt: str) -> str:
+        """Take one turn, and return the agent's last message. A turn that did not end well is a TurnFailed."""
+
     async def close(self) -> None:
+        """Interrupt what is going on and end the agent, in order: interrupt, close its input, TERM, KILL."""
         if self._going is not None and not self._going.done():
             await cancel_and_wait(self._going, insist=True)
 
-    async def _taken(self, work: Coroutine[Any, Any, str], heard: Callable[[], float]) -> str:
+    def _alive(self) -> None:
+        """The agent gave a sign of life."""
+        self._heard_at = asyncio.get_running_loop().time()
+
+    async def _taken(self, work: Coroutine[Any, Any, str]) -> str:
         """The answer of a turn; past the limit of silence it is cancelled, waited for, and a TurnFailed.
 
-        `heard` is when it last gave a sign, in the loop's time. Cancelled ourselves, we end it first as well.
+        Cancelled ourselves, we end it first as well.
         """
         loop = asyncio.get_running_loop()
+        self._alive()
         self._going = turn = loop.create_task(work)
         try:
             while not turn.done():
-                left = heard() + self._silence - loop.time()
+                left = self._heard_at + self._silence - loop.time()
                 if left <= 0:
                     why = f"nothing was heard of the agent for {self._silence:g} s"
                     raise TurnFailed(why, kind="turn_timeout")
@@ -148,6 +140,12 @@ class TurnSession:
         told = Told(kind="turn_completed", text=said[-500:], tokens=self._tokens, session_id=self.id)
         self._place.tell(told)
         return said
+
+
+class CodingAgent(Protocol):
+    """One kind of agent with its settings."""
+
+    async def open(self, place: AgentPlace) -> AgentSession: ...
 
 
 class LineBuffer:

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from hookline.runners import Order
 from hookline.runners.local import piped
-from hookline.symphony.agents import AgentPlace, Conversation, Message, Tokens, Told, TurnFailed
+from hookline.symphony.agents import AgentPlace, AgentSession, Conversation, Message, Tokens, Told, TurnFailed
 from hookline.symphony.agents.guard import commands_in, in_force, trusted
 
 INTERRUPT = 2.0
@@ -66,26 +66,21 @@ class CodexAgent:
         return f"unset {names}; {self.command}" if names else self.command
 
 
-class CodexSession:
+class CodexSession(AgentSession):
     """One thread. It is closed by whoever opened it."""
 
     talk: Conversation
 
     def __init__(self, agent: CodexAgent, place: AgentPlace, stack: AsyncExitStack) -> None:
+        super().__init__(place, agent.turn_timeout)
         self._agent = agent
-        self._place = place
         self._stack = stack
         self._thread = ""
         self._turn = ""
         self._done: asyncio.Future[Message] | None = None
-        self._sign = asyncio.Event()
-        self._wanted: str | None = None
+        self._wanted: asyncio.Future[str] | None = None
         self._said = ""
         self._busy = False
-
-    @property
-    def id(self) -> str:
-        return f"{self._thread}-{self._turn}" if self._turn else self._thread
 
     async def begin(self) -> None:
         agent = self._agent
@@ -96,7 +91,7 @@ class CodexSession:
         config = {**await self._trust(), **agent.config}
         if agent.hooks:
             config["hooks"] = await self._guard(config)
-        self._thread = await self._opened(config)
+        self.id = self._thread = await self._opened(config)
         if agent.hooks and not in_force(await self._hooks(threadId=self._thread), commands_in(agent.hooks)):
             raise _unguarded()
 
@@ -153,9 +148,16 @@ class CodexSession:
             raise _unguarded(str(exc)) if exc.kind == "response_error" else exc from exc
 
     async def turn(self, prompt: str) -> str:
+        loop = asyncio.get_running_loop()
+        self._done, self._wanted = loop.create_future(), loop.create_future()
+        self._said = ""
+        try:
+            return await self._taken(self._run(prompt, self._done, self._wanted))
+        finally:
+            self._done = None
+
+    async def _run(self, prompt: str, done: asyncio.Future[Message], wanted: asyncio.Future[str]) -> str:
         agent = self._agent
-        self._done = asyncio.get_running_loop().create_future()
-        self._turn, self._wanted, self._said = "", None, ""
         given: Message = {
             "threadId": self._thread,
             "input": [{"type": "text", "text": prompt}],
@@ -164,17 +166,26 @@ class CodexSession:
         }
         if agent.turn_sandbox_policy is not None:
             given["sandboxPolicy"] = agent.turn_sandbox_policy
-        try:
-            started = await self.talk.request("turn/start", given, agent.read_timeout)
-            self._turn = _id_of(started, "turn")
-            self._busy = not self._done.done()
-            self._tell("session_started", session_id=self.id)
-            return self._ended(await self._end_of_turn(self._done))
-        except TurnFailed as exc:
-            self._place.tell(exc.told())
-            raise
-        finally:
-            self._done = None
+        started = await self.talk.request("turn/start", given, agent.read_timeout)
+        self._turn = _id_of(started, "turn")
+        self.id = f"{self._thread}-{self._turn}"
+        self._busy = not done.done()
+        self._tell("session_started", session_id=self.id)
+        await asyncio.wait({done, wanted, self.talk.ended}, return_when=asyncio.FIRST_COMPLETED)
+        if wanted.done():
+            if not done.done():
+                await self._interrupt()
+            raise TurnFailed(wanted.result(), kind="turn_input_required")
+        if not done.done():
+            raise self.talk.gone()
+        turn = done.result()
+        status, error = turn.get("status"), turn.get("error")
+        if status == "completed":
+            return self._said
+        if status == "interrupted":
+            raise TurnFailed("the turn was interrupted", kind="turn_cancelled")
+        said = cast("Message", error).get("message") if isinstance(error, dict) else None
+        raise TurnFailed(f"the turn failed: {said or status}", kind="turn_failed")
 
     async def close(self) -> None:
         """Interrupt, close its input, TERM, KILL: each only where the one before was not enough."""
@@ -192,42 +203,8 @@ class CodexSession:
             # It will be ended anyway.
             pass
 
-    async def _end_of_turn(self, done: asyncio.Future[Message]) -> Message:
-        """Waits as long as anything is heard; `turn_timeout` is a limit on silence."""
-        limit = self._agent.turn_timeout
-        while not done.done():
-            if self._wanted is not None:
-                await self._interrupt()
-                raise TurnFailed(self._wanted, kind="turn_input_required")
-            if self.talk.ended.done():
-                raise self.talk.gone()
-            self._sign.clear()
-            heard = asyncio.ensure_future(self._sign.wait())
-            try:
-                happened, _ = await asyncio.wait(
-                    {done, self.talk.ended, heard}, timeout=limit, return_when=asyncio.FIRST_COMPLETED
-                )
-            finally:
-                heard.cancel()
-            if not happened:
-                raise TurnFailed(f"nothing was heard in the turn for {limit:g} s", kind="turn_timeout")
-        return done.result()
-
-    def _ended(self, turn: Message) -> str:
-        status = turn.get("status")
-        if self._wanted is not None:
-            raise TurnFailed(self._wanted, kind="turn_input_required")
-        if status == "completed":
-            self._tell("turn_completed", self._said)
-            return self._said
-        if status == "interrupted":
-            raise TurnFailed("the turn was interrupted", kind="turn_cancelled")
-        error = turn.get("error")
-        said = cast("Message", error).get("message") if isinstance(error, dict) else None
-        raise TurnFailed(f"the turn failed: {said or status}", kind="turn_failed")
-
     def heard(self, method: str, params: Message) -> None:
-        self._sign.set()
+        self._alive()
         if method == "turn/completed":
             self._busy = False
             turn = params.get("turn")
@@ -240,7 +217,7 @@ class CodexSession:
 
     def asked(self, method: str, params: Message) -> Message:
         """The answer to what Codex wants of us; there always is one."""
-        self._sign.set()
+        self._alive()
         grant, deny = _ANSWERS.get(method, (None, None))
         if method == "item/tool/call":
             name = str(params.get("tool"))
@@ -251,13 +228,14 @@ class CodexSession:
             self._tell("approval_auto_approved", _shown(method, params))
             return {"result": grant(params)}
         if deny is not None:
-            self._wanted = f"the agent asks for a person: {_shown(method, params)}"
+            if self._wanted is not None and not self._wanted.done():
+                self._wanted.set_result(f"the agent asks for a person: {_shown(method, params)}")
             return {"result": deny}
         self._tell("other_message", f"{method} is not answered here")
         return {"error": {"code": -32601, "message": f"{method} is not supported by this client"}}
 
     def odd(self, text: str) -> None:
-        self._sign.set()
+        self._alive()
         self._tell("malformed", text)
 
     def _keep_answer(self, params: Message) -> None:

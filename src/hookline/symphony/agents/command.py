@@ -19,7 +19,7 @@ from hookline.errors import UsageError
 from hookline.runners import Ending, Order, Output
 from hookline.runners.child import Child, PopenChild, StandardFiles
 from hookline.runners.local import LocalRunner
-from hookline.symphony.agents import AgentPlace, LineBuffer, Tokens, Told, TurnFailed, TurnSession, read_part
+from hookline.symphony.agents import AgentPlace, AgentSession, LineBuffer, Tokens, Told, TurnFailed, read_part
 
 PROMPT = "{prompt}"
 KEPT = 256 * 1024
@@ -55,7 +55,7 @@ class CommandAgent:
         return CommandSession(self, place)
 
 
-class CommandSession(TurnSession):
+class CommandSession(AgentSession):
     """The turns of one attempt. What a turn started is gone when the turn is."""
 
     def __init__(self, agent: CommandAgent, place: AgentPlace) -> None:
@@ -68,9 +68,9 @@ class CommandSession(TurnSession):
     async def turn(self, prompt: str) -> str:
         whole = prompt if self._first is None else f"{self._first}\n\n{prompt}"
         self._first = self._first or prompt
-        output = _AgentOutput(self._place.tell)
+        output = _AgentOutput(self._place.tell, self._alive)
         try:
-            return await self._taken(self._run(whole, output), output.heard)
+            return await self._taken(self._run(whole, output))
         finally:
             output.close()
 
@@ -121,12 +121,13 @@ def _trouble(program: str, ending: Ending, output: _AgentOutput) -> TurnFailed |
 
 
 class _AgentOutput:
-    """The output of a process while it runs, and when it last printed. Its pipes are ours, the rest is the runner's."""
+    """The output of a process while it runs; `alive` is called whenever it prints. Its pipes are ours, the rest is the
+    runner's."""
 
-    def __init__(self, tell: Callable[[Told], None]) -> None:
+    def __init__(self, tell: Callable[[Told], None], alive: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._tell = tell
-        self._last = self._told = self._loop.time()
+        self._tell, self._alive = tell, alive
+        self._told = self._loop.time()
         self._kept: dict[int, bytearray] = {}
         self._open: set[int] = set()
         self._lines = LineBuffer()
@@ -135,9 +136,6 @@ class _AgentOutput:
         self.failed = False
         self._out, self._err = self._pipe(), self._pipe()
         self._reading = self._out[0], self._err[0]
-
-    def heard(self) -> float:
-        return self._last
 
     def start(self, order: Order, files: StandardFiles) -> Child:
         try:
@@ -163,7 +161,9 @@ class _AgentOutput:
 
     def answer(self) -> str:
         """Its own last word where it speaks JSON, else all that it printed."""
-        return self._said if self._said is not None else self._text(self._reading[0]).strip()
+        if self._said is not None:
+            return self._said
+        return bytes(self._kept.get(self._reading[0], b"")).decode("utf-8", "replace").strip()
 
     def last_lines(self) -> str:
         for fd in reversed(self._reading):
@@ -172,9 +172,6 @@ class _AgentOutput:
             if lines:
                 return lines
         return ""
-
-    def _text(self, fd: int) -> str:
-        return bytes(self._kept.get(fd, b"")).decode("utf-8", "replace")
 
     def _read(self, fd: int) -> bool:
         """True if there may be more."""
@@ -188,12 +185,13 @@ class _AgentOutput:
         kept += part
         if len(kept) > 2 * KEPT:
             del kept[:-KEPT]
-        self._last = self._loop.time()
+        self._alive()
         if fd == self._reading[0]:
             for line in self._lines.add(part):
                 self._heed(line)
-        if self._last - self._told >= _OFTEN:
-            self._told = self._last
+        now = self._loop.time()
+        if now - self._told >= _OFTEN:
+            self._told = now
             self._tell(Told(kind="notification", text=_end_of(part)))
         return True
 
