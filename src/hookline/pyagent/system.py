@@ -29,11 +29,9 @@ from hookline.options import (
     CheckOptions,
     ExplainOptions,
     RunOptions,
-    ServeOptions,
-    TryOptions,
     refuse_given,
 )
-from hookline.pyagent.run import AGENT_HERE, Loader, refuse_unsound, run_agent, serve_agent
+from hookline.pyagent.run import AGENT_HERE, Loader, refuse_unsound, run_agent, serve_agent, try_agent
 from hookline.runners.child import missing_script
 from hookline.runners.local import LocalRunner
 from hookline.runners.places import Place, known_place, runs_in
@@ -118,12 +116,6 @@ def explain(options: ExplainOptions, load: Loader) -> Explained:
     )
 
 
-def try_(options: TryOptions, load: Loader) -> int:
-    from hookline.pyagent.try_ import try_agent
-
-    return try_agent(load(options.file), options)
-
-
 def run(options: RunOptions, load: Loader) -> int:
     from hookline.kube.connect import target_of
 
@@ -138,8 +130,7 @@ def run(options: RunOptions, load: Loader) -> int:
     return run_agent(options, load)
 
 
-def serve(options: ServeOptions, load: Loader) -> int:
-    return serve_agent(options, load)
+serve, try_ = serve_agent, try_agent
 
 
 def _problems(loaded: Loaded, hooks: Sequence[Hook]) -> list[str]:

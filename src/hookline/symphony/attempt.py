@@ -61,7 +61,7 @@ class Halt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnd:
-    """The end of an attempt, for the service. Outcomes are those of `state.Finish`."""
+    """The end of an attempt, for the service. Outcomes are those of `scheduler.finished`."""
 
     outcome: str
     error: str | None = None

@@ -12,32 +12,23 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from hookline.errors import HooklineError
+from hookline.symphony import scheduler
 from hookline.symphony.agents import Told
 from hookline.symphony.attempt import AttemptEnd, Halt
 from hookline.symphony.hooks import fields
 from hookline.symphony.read import WatchedWorkflow
-from hookline.symphony.scheduler import next_due, step, waits
 from hookline.symphony.state import (
     Action,
     AskTracker,
-    Cleaned,
-    Event,
-    Finish,
-    Heard,
-    Looked,
-    Polled,
-    Refreshed,
     RemoveWorkspace,
     Rules,
     StartAttempt,
     State,
     StopAttempt,
-    Stopped,
-    Swept,
-    Ticked,
     rules_of,
 )
 from hookline.symphony.trackers import Tracker, TrackerError
@@ -130,7 +121,7 @@ class Service:
                     each.result()
         finally:
             await cancel_and_wait(*loops, stopped)
-            self._tell(Stopped())
+            self._tell(scheduler.stopped)
             await self._drained()
             await self._trackers.close()
 
@@ -175,8 +166,8 @@ class Service:
             for line in tracker.omitted:
                 logger.warning("an issue was left out: %s", line)
             self.problem = None
-            self._tell(Polled(issues=tuple(found)))
-            self._left_waiting = waits(self.state, found, self._rules())
+            self._tell(partial(scheduler.polled, issues=found))
+            self._left_waiting = scheduler.waits(self.state, found, self._rules())
         finally:
             self._polling = False
 
@@ -192,7 +183,8 @@ class Service:
         except TrackerError as exc:
             logger.warning("%s old workspaces were not looked for: %s", fields(kind=exc.kind), exc)
             return
-        self._tell(Swept(issues=tuple(issue for issue in found if issue.identifier in kept)))
+        left = [issue for issue in found if issue.identifier in kept]
+        self._tell(partial(scheduler.swept, issues=left))
 
     async def _polls(self) -> None:
         await self.sweep()
@@ -213,12 +205,12 @@ class Service:
 
     async def _ticks(self) -> None:
         while True:
-            due = next_due(self.state, self._rules())
+            due = scheduler.next_due(self.state, self._rules())
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if due is None else max(due - time.monotonic(), 0.0)):
                     await self._wake.wait()
             self._wake.clear()
-            self._tell(Ticked(), wake=False)
+            self._tell(scheduler.ticked, wake=False)
 
     async def _reconciled(self, tracker: Tracker) -> None:
         ids = (*self.state.running, *self.state.parked)
@@ -226,13 +218,13 @@ class Service:
             return
         found = await tracker.by_ids(ids)
         by_id = {issue.id: issue for issue in found}
-        self._tell(Refreshed(asked=ids, found=by_id))
+        self._tell(partial(scheduler.refreshed, asked=ids, found=by_id))
 
     def _rules(self) -> Rules:
         return rules_of(self._watched.workflow, dispatch=self._watched.problem is None)
 
-    def _tell(self, event: Event, *, wake: bool = True) -> None:
-        self.state, actions = step(self.state, event, self._rules(), time.monotonic())
+    def _tell(self, step: scheduler.Step, *, wake: bool = True) -> None:
+        self.state, actions = step(self.state, self._rules(), time.monotonic())
         for action in actions:
             self._do(action)
         if wake:
@@ -263,7 +255,7 @@ class Service:
 
         def tell(told: Told) -> None:
             shown = replace(told, text=self._mask(told.text))
-            self._tell(Heard(id=issue.id, generation=action.generation, told=shown))
+            self._tell(partial(scheduler.heard, id=issue.id, generation=action.generation, told=shown))
 
         ended = AttemptEnd(outcome="failed", error="it was cut short")
         try:
@@ -277,7 +269,8 @@ class Service:
         finally:
             logger.info("%s %s an attempt ended", about, fields(outcome=ended.outcome, error=ended.error))
             self._tell(
-                Finish(
+                partial(
+                    scheduler.finished,
                     id=issue.id,
                     generation=action.generation,
                     outcome=ended.outcome,
@@ -309,7 +302,7 @@ class Service:
             logger.warning("%s the tracker could not be asked: %s", fields(kind=exc.kind), exc)
         except asyncio.CancelledError:
             error = "the service is stopping"
-        self._tell(Looked(asked=action.ids, found=found, error=error))
+        self._tell(partial(scheduler.looked, asked=action.ids, found=found, error=error))
 
     async def _cleaned(self, action: RemoveWorkspace) -> None:
         about = fields(issue_id=action.issue.id, issue_identifier=action.issue.identifier)
@@ -323,7 +316,7 @@ class Service:
         except Exception:
             logger.exception("%s a workspace was not removed", about)
         finally:
-            self._tell(Cleaned(id=action.issue.id))
+            self._tell(partial(scheduler.cleaned, id=action.issue.id))
 
     def _aside(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
