@@ -26,7 +26,7 @@ from hookline.engine.threads import Threads
 from hookline.errors import HookBroke
 from hookline.handlers.process import context_json, environment
 from hookline.journal.masking import SHORTEST, Mask
-from hookline.runners import Ending, Order, Runner
+from hookline.runners import Ending, Order, Output, Runner
 from hookline.symphony.types import DEFAULTS, POINTS, Issue, Script, Workflow
 from hookline.symphony.workspace import Workspace, WorkspaceError, WorkspaceRoot
 
@@ -273,12 +273,9 @@ def shortened(text: str, cap: int = LOGGED) -> str:
     content = text.strip().encode("utf-8", "backslashreplace")
     if len(content) <= cap:
         return content.decode()
-    head, tail = (
-        content[: cap // 2].decode("utf-8", "ignore"),
-        content[-(cap - cap // 2) :].decode("utf-8", "ignore"),
-    )
-    missing = len(content) - len(head.encode()) - len(tail.encode())
-    return f"{head}\n... {missing} bytes left out ...\n{tail}"
+    ends = content[: cap // 2], content[-(cap - cap // 2) :]
+    head, tail = (part.decode("utf-8", "ignore").encode() for part in ends)
+    return Output(head=head, tail=tail, total=len(content)).text
 
 
 def fields(**values: Any) -> str:

@@ -11,6 +11,7 @@ from hookline.source import Wrong, without_lines
 from hookline.symphony.types import (
     AGENTS,
     DEFAULT_TIMEOUT,
+    POINTS,
     TRACKERS,
     AgentSettings,
     CodexSettings,
@@ -114,10 +115,6 @@ def _script(node: Node) -> Script:
     return Script(text=value, line=node.location().line or 1) if value.strip() else UNSET
 
 
-def _text(node: Node) -> str:
-    return _text_such_as("give a text")(node)
-
-
 def _text_such_as(wanted: str) -> Callable[[Node], str]:
     def read_text(node: Node) -> str:
         if not isinstance(node.value, str) or not node.value.strip():
@@ -125,6 +122,9 @@ def _text_such_as(wanted: str) -> Callable[[Node], str]:
         return node.value
 
     return read_text
+
+
+_text = _text_such_as("give a text")
 
 
 def _folder(node: Node) -> str:
@@ -234,11 +234,7 @@ def _anything(node: Node) -> Any:
 
 
 _PLACED = {
-    "after_create": "; did you mean hooks.after_create?",
-    "before_run": "; did you mean hooks.before_run?",
-    "after_run": "; did you mean hooks.after_run?",
-    "before_remove": "; did you mean hooks.before_remove?",
-    "timeout_ms": "; did you mean hooks.timeout_ms?",
+    **{key: f"; did you mean hooks.{key}?" for key in (*POINTS, "timeout_ms")},
     "max_turns": "; did you mean agent.max_turns?",
 }
 """Keys that stand in another section, wherever they are written instead."""

@@ -299,8 +299,8 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
             raise WorkspaceError(f"{self._path(key)} cannot be looked at: {exc.strerror}") from exc
 
     def _described(self, key: str, state: str, note: dict[str, Any]) -> Workspace:
-        known: dict[str, Any] = {name: note[name] for name in _NOTED if name in note}
-        return Workspace(**{"identifier": key, **known}, key=key, path=self._path(key), state=state)
+        known: dict[str, Any] = {"identifier": key, **{name: note[name] for name in _NOTED if name in note}}
+        return Workspace(**known, key=key, path=self._path(key), state=state)
 
     def _path(self, key: str) -> str:
         return os.path.join(self.path, key)

@@ -1,4 +1,8 @@
-"""The protocol of trackers: where issues come from. Two reads, nothing else."""
+"""The protocol of trackers: where issues come from. Two reads, nothing else.
+
+A request that failed is not retried here: the service asks again at its next poll, at the earliest after
+`TrackerError.retry_after`.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +128,7 @@ class Api:
                 ) from None
         if 200 <= status < 300 or status in fine:
             return Answer(status, body, headers)
-        wait = seconds_until(headers)
+        wait = retry_seconds(headers)
         if status == 429 or (status == 403 and wait is not None):
             raise TrackerError(
                 f"{self.name} has had too many requests (HTTP {status})",
@@ -164,8 +168,8 @@ def secret(
     return value, names
 
 
-def seconds_until(headers: Mapping[str, str]) -> float | None:
-    """Seconds that a server asks us to wait; None where it does not say."""
+def retry_seconds(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait before a retry, as the server asks for; None where it does not say."""
     asked = retry_after(headers.get)
     if asked is not None or headers.get("retry-after") is not None:
         return asked

@@ -160,9 +160,10 @@ def _issue(file: Path, status: os.stat_result) -> Issue:
 
 
 def _text(node: Node) -> str:
-    if isinstance(node.value, dict | list | bool):
-        raise Wrong(f"{node.value!r} is not a text")
-    return str(node.value).strip() or UNSET
+    value: Any = node.value
+    if isinstance(value, dict | list | bool):
+        raise Wrong(f"{value!r} is not a text")
+    return str(value).strip() or UNSET
 
 
 def _priority(node: Node) -> int:
