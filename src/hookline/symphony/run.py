@@ -1,6 +1,6 @@
 """`hookline run WORKFLOW.md --issue` and `hookline try`: one attempt at one issue, or one hook, without a service.
 
-And what every command works with: the tracker and the agent that a file names, its site, and the log.
+Also what every command needs: the tracker and the agent of a file, its site, and the log.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def watchers(mask: Mask, *, json: bool, quiet: bool) -> list[Callable[[Record], 
 async def run_issue(
     site: AttemptSite, tracker: Tracker, agent: CodingAgent, identifier: str
 ) -> Attempted | None:
-    """One attempt at one issue, whoever would be next. An issue that is over has its workspace removed: None."""
+    """One attempt at one issue, whatever its priority. Of an issue in a terminal state the workspace is removed: None."""
     rules = rules_of(site.current())
     issue = await issue_named(tracker, site.current(), identifier)
     if is_terminal(issue, rules):
@@ -150,7 +150,7 @@ async def run_issue(
 
 
 async def issue_named(tracker: Tracker, workflow: Workflow, identifier: str) -> Issue:
-    """The issue of that name, in whatever state it is."""
+    """The issue of that identifier or id, in any state."""
     states = (*workflow.tracker.active_states, *workflow.tracker.terminal_states)
     found = await tracker.by_states(states)
     for issue in found:
@@ -167,7 +167,7 @@ async def issue_named(tracker: Tracker, workflow: Workflow, identifier: str) -> 
 
 
 def try_hook(workflow: Workflow, options: TryOptions) -> int:
-    """Run the hook of a point, and say what it printed and decided; 1 where it refused."""
+    """Run the hook of a point, and print its output and decision; 1 if it refused."""
     workflow = workflow.checked()
     mask = Mask(secrets_in(os.environ))
     watch = watchers(mask, json=options.json, quiet=False)
@@ -188,7 +188,7 @@ def try_hook(workflow: Workflow, options: TryOptions) -> int:
 async def _tried(
     workflow: Workflow, point: Point, mask: Mask, watch: list[Callable[[Record], None]]
 ) -> tuple[Outcome, str]:
-    """Run the hook of a point in a scratch workspace that is gone afterwards; its decision, and what it printed."""
+    """Run the hook of a point in a temporary workspace; its decision and its output."""
     name = next((name for name, where in POINTS.items() if where is point), None)
     if name is None or getattr(workflow.hooks, name) is None:
         has = [f"{where} ({name})" for name, where in POINTS.items() if getattr(workflow.hooks, name)]
@@ -239,7 +239,7 @@ def tracker_of(workflow: Workflow, env: Mapping[str, str]) -> Tracker:
 
 
 def secret_names(workflow: Workflow, env: Mapping[str, str]) -> frozenset[str]:
-    """The variables with the tracker's secrets; where it cannot be made, those that its settings refer to."""
+    """The variables with the tracker's secrets; if it cannot be made, those that its settings refer to."""
     try:
         return tracker_of(workflow, env).secret_names
     except TrackerError:
@@ -247,8 +247,7 @@ def secret_names(workflow: Workflow, env: Mapping[str, str]) -> frozenset[str]:
 
 
 def agent_of(workflow: Workflow, site: AttemptSite | None = None, guard: Guard | None = None) -> CodingAgent:
-    """The agent that a workflow names. The hooks of a site stand around what the built-in one does; others get the
-    `guard`."""
+    """The agent that a workflow names. The built-in one runs the hooks of the site itself; others get the `guard`."""
     agent, codex = workflow.agent, workflow.codex
     if agent.kind == "command":
         argv = guard.argv(agent.command) if guard else agent.command
@@ -283,7 +282,7 @@ def site_of(
     hooks: tuple[Hook, ...] = (),
     keep_bytes: int = KEEP_BYTES,
 ) -> AttemptSite:
-    """The site of a command: with its environment, and outputs that are kept beside its journal."""
+    """The site of a command: with the environment of this process, and outputs beside the journal."""
     return AttemptSite(
         current=current,
         root=root,
@@ -299,7 +298,7 @@ def site_of(
 
 
 def log_masked(mask: Mask, *handlers: logging.Handler) -> None:
-    """Hand the log of hookline, masked, to these handlers."""
+    """Send the log of hookline, masked, to these handlers."""
 
     def masked(record: logging.LogRecord) -> bool:
         record.msg, record.args = mask.text(record.getMessage()), None

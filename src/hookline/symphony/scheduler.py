@@ -1,8 +1,8 @@
-"""Scheduling: every event gives a new state and what is to be done about it.
+"""Scheduling: a function for each event, which gives a new state and the actions to take.
 
-Nothing here reads a clock, a tracker or a disk. The service calls the function of what happened (`polled`, `finished`),
-does what comes back (`Action`), and tells how that went. A run has a generation, so that what is told late of an old
-one changes nothing.
+Nothing here reads a clock, a tracker or a disk. The service calls the function of an event (`polled`, `finished`), takes
+the actions, and calls the function of their results. An attempt has a generation, so that a late event of an old one
+changes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from hookline import tasks
-from hookline.symphony.agents import Tokens, Told
+from hookline.symphony.agents import AgentEvent, Tokens
 from hookline.symphony.state import (
     Action,
     AskTracker,
@@ -36,9 +36,9 @@ _REMEMBERED = 200
 NO_SLOT = "no available orchestrator slots"
 
 Next = tuple[State, list[Action]]
-"""The next state, and what is to be done."""
+"""The next state, and the actions to take."""
 Step = Callable[[State, Rules, float], Next]
-"""Something that happened, with all that is known of it: what it makes of a state at a moment."""
+"""An event with its arguments: from the state, the rules and the time to what is next."""
 
 
 def order(issue: Issue) -> tuple[int, float, str]:
@@ -54,7 +54,7 @@ def backoff(attempt: int, longest: float) -> float:
 
 
 def eligible(issue: Issue, rules: Rules) -> bool:
-    """True if the issue itself wants an agent, whatever else is going on."""
+    """True if the issue is active, complete and ours, whether or not a slot is free."""
     whole = all(text.strip() for text in (issue.id, issue.identifier, issue.title, issue.state))
     return whole and _is_active(issue, rules) and routable(issue, rules)
 
@@ -65,7 +65,7 @@ def routable(issue: Issue, rules: Rules) -> bool:
 
 
 def free_slots(state: State, rules: Rules, issue: Issue) -> int:
-    """Places left for an issue in this state. An attempt counts where its issue stands now, not where it began."""
+    """Slots left for an issue in this state. An attempt counts in the state that its issue has now."""
     name = _word(issue.state)
     taken = sum(_word(each.issue.state) == name for each in state.running.values())
     left = rules.slots - len(state.running)
@@ -73,7 +73,7 @@ def free_slots(state: State, rules: Rules, issue: Issue) -> int:
 
 
 def next_due(state: State, rules: Rules) -> float | None:
-    """When a `Ticked` will next have something to do, if nothing else happens."""
+    """When `ticked` will next have something to do, if nothing else happens."""
     due = [each.due for each in state.retries.values() if not each.asked]
     if rules.stall_after is not None:
         due += [each.heard + rules.stall_after for each in state.running.values() if each.ending is None]
@@ -81,7 +81,7 @@ def next_due(state: State, rules: Rules) -> float | None:
 
 
 def waits(state: State, issues: Iterable[Issue], rules: Rules) -> bool:
-    """True if one of these wants an agent and has none, for want of a slot."""
+    """True if one of these is eligible and has no agent, for lack of a slot."""
     return any(eligible(issue, rules) and not _is_busy(state, issue.id) for issue in issues)
 
 
@@ -118,7 +118,7 @@ def looked(
     found: Mapping[str, Issue],
     error: str | None = None,
 ) -> Next:
-    """The tracker was asked about issues that are to start: `found` by id, or why it could not be asked."""
+    """The tracker was asked about issues that are to start: `found` by id, or the `error` that it raised."""
     actions: list[Action] = []
     for id in asked:
         if id in state.claimed:
@@ -132,7 +132,7 @@ def looked(
 
 
 def _first(state: State, rules: Rules, now: float, id: str, issue: Issue | None) -> Next:
-    """A first attempt. What is not wanted any more is dropped; the next poll finds it again if it is."""
+    """Begin a first attempt. An issue that is not eligible any more is dropped; a later poll may find it again."""
     state = replace(state, claimed=_without(state.claimed, id))
     if issue is None or not eligible(issue, rules) or not _may_start(state, rules, issue):
         return state, []
@@ -219,25 +219,25 @@ def ticked(state: State, rules: Rules, now: float) -> Next:
     return replace(state, running=running, retries=retries), actions
 
 
-def heard(state: State, _rules: Rules, now: float, *, id: str, generation: int, told: Told) -> Next:
-    """An agent gave a sign of life."""
+def heard(state: State, _rules: Rules, now: float, *, id: str, generation: int, event: AgentEvent) -> Next:
+    """An agent at work reported an event."""
     each = state.running.get(id)
     if each is None or each.generation != generation:
         return state, []
-    tokens = _larger(each.tokens, told.tokens or Tokens())
+    tokens = _larger(each.tokens, event.tokens or Tokens())
     renewed = replace(
         each,
         heard=now,
-        said=told.text or each.said,
-        session_id=told.session_id or each.session_id,
-        turns=each.turns + (told.kind == "turn_completed"),
+        said=event.text or each.said,
+        session_id=event.session_id or each.session_id,
+        turns=each.turns + (event.kind == "turn_completed"),
         tokens=tokens,
     )
     return replace(
         state,
         running={**state.running, id: renewed},
         tokens=state.tokens + tokens - each.tokens,
-        rate_limits=told.rate_limits or state.rate_limits,
+        rate_limits=event.rate_limits or state.rate_limits,
     ), []
 
 
@@ -328,7 +328,7 @@ def _requeued(state: State, rules: Rules, now: float, retry: Retry, error: str) 
 
 
 def _unparked(state: State, issues: Iterable[Issue]) -> State:
-    """Without the parked issues that somebody has touched since."""
+    """The state without the parked issues that have changed since."""
     now = {issue.id: issue for issue in issues}
     kept = {id: each for id, each in state.parked.items() if now.get(id, each.issue) == each.issue}
     return replace(state, parked=kept)
@@ -344,7 +344,7 @@ def _may_start(state: State, rules: Rules, issue: Issue) -> bool:
 
 
 def _is_busy(state: State, id: str, *, waiting: bool = True) -> bool:
-    """True if the issue is in hand already."""
+    """True if something is done about the issue already."""
     at_work = id in state.running or id in state.cleaning
     return at_work or (waiting and (id in state.claimed or id in state.retries or id in state.parked))
 
@@ -366,7 +366,7 @@ def _once(issues: Iterable[Issue]) -> Iterable[Issue]:
 
 
 def _larger(before: Tokens, now: Tokens) -> Tokens:
-    """A session tells its whole use each time; told twice, or less than before, adds nothing."""
+    """A session reports its total each time, so a report that comes twice or late adds nothing."""
     return Tokens(
         input=max(before.input, now.input),
         output=max(before.output, now.output),

@@ -1,4 +1,4 @@
-"""`hookline serve WORKFLOW.md`: works on the issues of a tracker until it is stopped, and shows what goes on."""
+"""`hookline serve WORKFLOW.md`: works on the issues of a tracker until it is stopped, and shows its state."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ async def _sole_service(
 
 
 async def _until_lost(service: Service, worker: ClusterWorker, lease: asyncio.Task[None]) -> None:
-    """Until the service is stopped. Where the lease is lost it leaves at once, and what is at work goes on."""
+    """Run the service until it is stopped. If the lease is lost it leaves at once, and its Jobs go on."""
     running = asyncio.ensure_future(service.run())
     await asyncio.wait({running, lease}, return_when=asyncio.FIRST_COMPLETED)
     if not running.done():
@@ -207,7 +207,7 @@ async def _api(watched: WatchedWorkflow, service: Service, port: int | None) -> 
 async def _shown(
     service: Service, changed: asyncio.Event, show: Callable[[dict[str, Any]], None] | None
 ) -> AsyncGenerator[None, None]:
-    """A picture after every change, not more often than people can look, and one at the end."""
+    """Shows the state after every change, at most every `REFRESH` seconds, and at the end."""
     if show is None:
         yield
         return
@@ -247,7 +247,7 @@ def _log(mask: Mask, last: LastLines, *, live: bool, quiet: bool) -> None:
 
 
 def _terms(options: ServeOptions) -> dict[str, Any] | None:
-    """Settings of pods and volumes, from the options; None where the work is done here."""
+    """Settings of pods and volumes, from the options; None if the work is done here."""
     if options.on not in ("", KUBERNETES):
         raise UsageError(
             f"--on is {options.on!r}; known: {KUBERNETES}, or nothing, then the work is done here"
@@ -273,7 +273,7 @@ def _terms(options: ServeOptions) -> dict[str, Any] | None:
 
 
 def _checked(workflow: Workflow) -> None:
-    """Check that the tracker and the agent of a workflow can be made, which a service needs at once."""
+    """Check that the tracker and the agent of a workflow can be made."""
     try:
         tracker_of(workflow, os.environ)
     except TrackerError as exc:
@@ -282,5 +282,5 @@ def _checked(workflow: Workflow) -> None:
 
 
 def _processes(watched: WatchedWorkflow) -> int:
-    """Hooks are limited by the attempts that there may be; a cap below that would let a hook that hangs hold others."""
+    """The cap on processes: more than attempts at once, so that a hook that hangs does not hold up others."""
     return max(64, 2 * watched.workflow.agent.max_concurrent_agents)

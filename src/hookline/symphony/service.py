@@ -1,7 +1,7 @@
-"""The service: tells the state what happened, and does what the state says. Nothing here decides.
+"""The service: reports events to the scheduler and takes the actions that come back. Nothing is decided here.
 
-One event loop, one state. Attempts, removals and questions to the tracker are tasks of their own, so that a hook
-that hangs holds up nobody but its issue.
+One event loop, one state. Attempts, removals and requests to the tracker are tasks of their own, so that a hook that
+hangs holds up its own issue only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from hookline.errors import HooklineError
 from hookline.symphony import scheduler
-from hookline.symphony.agents import Told
+from hookline.symphony.agents import AgentEvent
 from hookline.symphony.attempt import AttemptEnd, Halt
 from hookline.symphony.hooks import fields
 from hookline.symphony.read import WatchedWorkflow
@@ -45,7 +45,7 @@ SOONEST = 1.0
 
 
 class IssueWorker(Protocol):
-    """Does the work on one issue. Cancelled, an attempt runs its end hooks and then says how it ended."""
+    """Works on issues. An attempt that is cancelled runs its end hooks, and then raises."""
 
     async def attempt(
         self,
@@ -53,31 +53,31 @@ class IssueWorker(Protocol):
         tracker: Tracker,
         issue: Issue,
         number: int | None,
-        tell: Callable[[Told], None],
+        tell: Callable[[AgentEvent], None],
         halt: Halt,
     ) -> AttemptEnd: ...
 
     async def remove(self, workflow: Workflow, issue: Issue) -> None:
-        """Remove the issue's workspace, with its hook; nothing where there is none."""
+        """Remove the issue's workspace, if there is one, with its hook."""
         ...
 
     async def workspaces(self) -> frozenset[str]:
-        """The identifiers of the issues that have one."""
+        """The identifiers of the issues that have a workspace."""
         ...
 
     def path(self, identifier: str) -> str: ...
 
     async def recover(self, workflow: Workflow, tracker: Tracker) -> None:
-        """Finish or take up what a service before left."""
+        """Finish or take up the work that a service before us left."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Service:
-    """Works on issues until it is stopped. `changed` is called after every event, for whoever shows the state.
+    """Works on issues until it is stopped. `changed` is called after every event.
 
-    `mask` hides secrets in what agents say, before it is part of the state that others see.
+    `mask` hides secrets in the messages of agents and errors, before they are part of the state.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Service:
         """Why the tracker could not be read the last time."""
 
     async def run(self) -> None:
-        """Until `stop`; attempts that are under way are cancelled then, and their end hooks run."""
+        """Work until `stop`; then cancel the attempts, whose end hooks run."""
         loops = [
             asyncio.ensure_future(each)
             for each in (self._polls(), self._ticks(), self._watched.watch(self._look_now.set))
@@ -126,14 +126,14 @@ class Service:
             await self._trackers.close()
 
     def stop(self) -> None:
-        """The first time everything comes to its end; the second time end hooks are cut short."""
+        """Stop: the first time with end hooks, the second time without."""
         if self._stopping.is_set():
             for task in (*(task for task, _ in self._attempts.values()), *self._others):
                 task.cancel()
         self._stopping.set()
 
     def refresh(self) -> dict[str, Any]:
-        """Look at the tracker now; a wish that is waiting already takes this one along."""
+        """Poll the tracker now; a request that is waiting already covers this one."""
         waiting = self._look_now.is_set()
         self._look_now.set()
         return {
@@ -172,7 +172,7 @@ class Service:
             self._polling = False
 
     async def sweep(self) -> None:
-        """Remove the workspaces of issues that came to their end while nobody looked."""
+        """Remove the workspaces of issues that reached a terminal state while no service ran."""
         workflow = self._watched.workflow
         kept = await self._worker.workspaces()
         if not kept:
@@ -253,9 +253,9 @@ class Service:
         about = fields(issue_id=issue.id, issue_identifier=issue.identifier, attempt=action.attempt)
         logger.info("%s an attempt begins", about)
 
-        def tell(told: Told) -> None:
-            shown = replace(told, text=self._mask(told.text))
-            self._tell(partial(scheduler.heard, id=issue.id, generation=action.generation, told=shown))
+        def tell(event: AgentEvent) -> None:
+            shown = replace(event, text=self._mask(event.text))
+            self._tell(partial(scheduler.heard, id=issue.id, generation=action.generation, event=shown))
 
         ended = AttemptEnd(outcome="failed", error="it was cut short")
         try:
@@ -281,7 +281,7 @@ class Service:
                 self._look_soon()
 
     def _look_soon(self) -> None:
-        """There is a place now for an issue that had none; ask the tracker, but not for each place anew."""
+        """Poll for an issue that had no slot until now, but not again for every slot that becomes free."""
         self._left_waiting = False
         wait = max(self._looked_at + SOONEST - time.monotonic(), 0.0)
         asyncio.get_running_loop().call_later(wait, self._look_now.set)
@@ -329,7 +329,7 @@ class Service:
 
 
 class _Trackers:
-    """The tracker of the present configuration; one of an earlier one stays open while an attempt uses it."""
+    """The tracker of the current configuration; an earlier one stays open while an attempt uses it."""
 
     def __init__(self, make: Callable[[Workflow], Tracker]) -> None:
         self._make = make

@@ -12,7 +12,7 @@ from hookline.symphony.types import Issue, Workflow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The configuration of scheduling. Names of states and labels are in small letters."""
+    """The configuration of scheduling. Names of states and labels are in lower case."""
 
     active: frozenset[str]
     terminal: frozenset[str]
@@ -71,7 +71,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parked:
-    """An issue whose agent wants a person, or that a hook skipped. It holds no slot; any change in the tracker frees it."""
+    """An issue whose agent needs a person, or that a hook skipped. It holds no slot, until it changes in the tracker."""
 
     issue: Issue
     why: str
@@ -91,7 +91,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """All of it. `claimed` are issues that the tracker is asked about once more before their first attempt."""
+    """The whole schedule. `claimed` are issues that are read once more before their first attempt."""
 
     running: Mapping[str, Running] = field(default_factory=dict[str, Running])
     claimed: Mapping[str, Issue] = field(default_factory=dict[str, Issue])
@@ -108,14 +108,14 @@ class State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskTracker:
-    """Ask the tracker about these ids, and tell the answer to `looked`."""
+    """Ask the tracker about these ids, and pass the answer to `looked`."""
 
     ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartAttempt:
-    """Begin an attempt; its end is told to `finished` with the same generation."""
+    """Begin an attempt; its end goes to `finished` with the same generation."""
 
     issue: Issue
     attempt: int | None
@@ -124,7 +124,7 @@ class StartAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopAttempt:
-    """Cancel the attempt of this generation; its end hooks run, then its end is told to `finished`."""
+    """Cancel the attempt of this generation; its end hooks run, then its end goes to `finished`."""
 
     id: str
     generation: int
@@ -134,7 +134,7 @@ class StopAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveWorkspace:
-    """Remove the issue's workspace, with its hook, and tell that to `cleaned`."""
+    """Remove the issue's workspace, with its hook, and report that to `cleaned`."""
 
     issue: Issue
 

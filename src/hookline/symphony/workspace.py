@@ -1,11 +1,11 @@
 """Workspaces: one folder for each issue below a root that only one service holds.
 
-Nothing is done by a path that somebody could have swapped. The root is opened once, a workspace is opened in it
-without following a link, and what is done there is done through those two handles.
+No path is used that somebody could have swapped. The root is opened once, a workspace is opened in it without
+following a link, and everything is done through those two handles.
 
-What a workspace is stands beside the workspaces, in `.hookline~`, a name that no issue can have: a note in `making`
-before its folder is made, in `ready` once `after_create` went well, in `ending` before `before_remove` is run. A note
-moves by rename, so after a crash at any moment it says whether the folder is whole. A folder without a note was made
+The state of a workspace is kept beside the workspaces, in `.hookline~`, a name that no issue can have: a note in
+`making` before its folder is made, in `ready` once `after_create` went well, in `ending` before `before_remove` runs. A
+note moves by rename, so after a crash at any moment it shows if the folder is whole. A folder without a note was made
 by somebody else, and is used as it is.
 """
 
@@ -41,7 +41,7 @@ _threads = Threads(cap=8)
 
 
 class WorkspaceError(HooklineError):
-    """A workspace cannot be had. `kind` is one word for the record, and mostly says that the path is unreadable.
+    """A workspace cannot be used. `kind` is one word for the record.
 
     Kinds: workspace_equals_root, workspace_outside_root, workspace_symlink_escape, workspace_path_unreadable,
     workspace_not_a_folder, workspace_taken, workspace_busy, workspace_not_deleted, invalid_workspace_cwd,
@@ -69,7 +69,7 @@ class Workspace:
 
 
 def workspace_key(identifier: str | None) -> str:
-    """The name of an issue's folder: the identifier itself, or a tamed one with a digest of the real one."""
+    """The name of an issue's folder: the identifier, or a safe form of it with a digest of the real one."""
     if identifier is None:
         return "issue"
     key = _UNSAFE.sub("_", identifier)
@@ -90,7 +90,7 @@ def workspace_key(identifier: str | None) -> str:
 
 
 class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
-    """The folder that holds the workspaces, opened, and locked unless it is only looked at."""
+    """The folder that holds the workspaces, opened, and locked unless it is only read."""
 
     def __init__(self, path: str, *, holder: str = "hookline", lock: bool = True) -> None:
         self.path = os.path.realpath(path)
@@ -98,7 +98,7 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
         self._open = ExitStack()
         self._busy: set[str] = set()
         try:
-            with _told(f"workspace.root {path!r} cannot be used"):
+            with _as_unusable(f"workspace.root {path!r} cannot be used"):
                 if lock:
                     with suppress(FileExistsError):  # where that is no folder, it cannot be opened
                         os.makedirs(self.path)
@@ -113,7 +113,7 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
             raise
 
     def close(self) -> None:
-        """Give the root free for another service."""
+        """Release the root for another service."""
         self._open.close()
 
     def __exit__(self, *_: object) -> None:
@@ -121,7 +121,7 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
 
     @contextmanager
     def held(self, key: str) -> Generator[None]:
-        """Nobody else here works on this workspace or removes it meanwhile."""
+        """Locks a workspace within this process, against a second attempt or removal."""
         if key in self._busy:
             raise WorkspaceError(f"the workspace {key} is being worked on already", kind="workspace_busy")
         self._busy.add(key)
@@ -131,7 +131,7 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
             self._busy.discard(key)
 
     def find(self, key: str) -> Workspace | None:
-        """A workspace by its note or its folder; None where there is neither a note nor a folder."""
+        """A workspace by its note or its folder; None if there is neither."""
         if not _KEY.fullmatch(key) or key in (".", ".."):
             raise WorkspaceError(f"{key!r} is no key of a workspace", kind="workspace_outside_root")
         for state in _STATES:
@@ -141,7 +141,7 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
         return None if self._kind(key) is None else self._described(key, "ready", {})
 
     def listed(self) -> list[Workspace]:
-        """Every workspace, by key; those that somebody else made too."""
+        """Every workspace, by key, including folders that somebody else made."""
         keys = {name for fd in self._notes.values() if fd >= 0 for name in os.listdir(fd)}
         with os.scandir(self._fd) as entries:
             keys.update(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -149,9 +149,9 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
         return [each for each in found if each is not None]
 
     def begin(self, identifier: str, *, issue_id: str = "", title: str = "", run_id: str = "") -> Workspace:
-        """The issue's workspace: the one that is there, or a new one, which is not whole before `finish`.
+        """The issue's workspace: the existing one, or a new one, which is not whole before `finish`.
 
-        One that a crash left half-made must be out of the way by then (`discard`).
+        One that a crash left half-made must be discarded before.
         """
         key = workspace_key(identifier)
         known = self.find(key)
@@ -173,7 +173,7 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
         )
         if known is not None and self.exists(known):
             return self._reused(known, made)
-        with _told(f"the workspace {made.path} cannot be made"):
+        with _as_unusable(f"the workspace {made.path} cannot be made"):
             self._drop_note("ready", key)  # of a folder that was deleted by hand
             self._write_note("making", made)
             try:
@@ -184,14 +184,14 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
         return made
 
     def finish(self, workspace: Workspace) -> Workspace:
-        """It is whole from now on."""
-        with _told(f"the workspace {workspace.path} cannot be made"):
+        """Mark the workspace as whole."""
+        with _as_unusable(f"the workspace {workspace.path} cannot be made"):
             self._move_note(workspace.key, "making", "ready")
         return replace(workspace, state="ready")
 
     def to_be_removed(self, workspace: Workspace) -> Workspace:
-        """From now on it is not used again; what is left to do is done also after a crash."""
-        with _told(f"the workspace {workspace.path} cannot be removed"):
+        """Mark the workspace as being removed, which a recovery completes after a crash."""
+        with _as_unusable(f"the workspace {workspace.path} cannot be removed"):
             if self._note("ready", workspace.key) is not None:
                 self._move_note(workspace.key, "ready", "ending")
             elif self._note("ending", workspace.key) is None:
@@ -199,7 +199,7 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
         return replace(workspace, state="ending")
 
     def exists(self, workspace: Workspace) -> bool:
-        """True if its folder is there; what stands there instead of one is an error."""
+        """True if its folder is there; anything else in its place is an error."""
         kind = self._kind(workspace.key)
         if kind == stat.S_IFLNK:
             leads = os.readlink(workspace.key, dir_fd=self._fd)
@@ -216,7 +216,7 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
 
     @contextmanager
     def opened(self, workspace: Workspace) -> Generator[str]:
-        """A path to the very folder that was checked, good while this is open, whatever its name leads to by then."""
+        """A path to the very folder that was checked, valid while this is open, whatever its name leads to by then."""
         with ExitStack() as stack:
             try:
                 fd = stack.enter_context(files.opened_folder(workspace.key, self._fd))
@@ -232,7 +232,7 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
             yield folder
 
     def checked(self, workspace: Workspace) -> str:
-        """Its path, looked at once more right before an agent is started in it."""
+        """Its path, checked once more right before an agent is started in it."""
         try:
             with self.opened(workspace) as folder:
                 there = os.stat(workspace.path, follow_symlinks=False)
@@ -245,8 +245,8 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
         return workspace.path
 
     async def discard(self, workspace: Workspace) -> None:
-        """Delete it, whole or half. What is not there is deleted already."""
-        with _told(f"the workspace {workspace.path} cannot be removed"):
+        """Delete the workspace, whole or half-made, if it is there."""
+        with _as_unusable(f"the workspace {workspace.path} cannot be removed"):
             name = secrets.token_hex(8)
             there = self._kind(workspace.key) is not None
             if there:
@@ -259,7 +259,7 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
             await self._deleted([name], workspace.path)
 
     async def empty_trash(self) -> None:
-        """Delete what an earlier service had no time for."""
+        """Delete what an earlier service did not get to."""
         names = os.listdir(self._trash)
         if names:
             await self._deleted(names, self.path)
@@ -286,7 +286,7 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
                 )
             return known
         adopted = replace(wanted, created=known.created, state="ready", created_now=False)
-        with _told(f"the workspace {known.path} cannot be taken over"):
+        with _as_unusable(f"the workspace {known.path} cannot be taken over"):
             self._write_note("ready", adopted)
         return adopted
 
@@ -324,7 +324,7 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
         return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
     def _write_note(self, state: str, workspace: Workspace) -> None:
-        """Whole or not at all, and in the kernel before anything is done that it speaks of."""
+        """Write a note atomically, before the step that it announces."""
         note = {**{name: getattr(workspace, name) for name in _NOTED}, "title": workspace.title[:200]}
         files.write_whole(workspace.key, json.dumps(note).encode(), mode=0o600, dir_fd=self._notes[state])
 
@@ -336,7 +336,7 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
             os.unlink(key, dir_fd=self._notes[state])
 
     def _folder(self, parent: int, name: str, *, make: bool) -> int:
-        """A folder of ours, opened; -1 where there is none and none is to be made."""
+        """A folder of ours, opened; -1 if there is none and `make` is False."""
         if parent < 0:
             return -1
         if make:
@@ -382,8 +382,8 @@ def _why(exc: OSError) -> str:
 
 
 @contextmanager
-def _told(what: str) -> Generator[None]:
-    """The system's error as what it is, not as a fault of the issue."""
+def _as_unusable(what: str) -> Generator[None]:
+    """Raises an error of the system as a WorkspaceError with advice."""
     try:
         yield
     except OSError as exc:
@@ -391,7 +391,7 @@ def _told(what: str) -> Generator[None]:
 
 
 def _delete_all(trash: int, names: list[str]) -> list[str]:
-    """Delete these folders of the trash; what could not be, and why. Closes the handle."""
+    """Delete these folders of the trash; returns what could not be deleted, and why. Closes the handle."""
     try:
         left = [each for name in names for each in files.remove_tree(name, trash)]
     finally:

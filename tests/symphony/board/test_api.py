@@ -7,7 +7,7 @@ import pytest
 
 from hookline.errors import UsageError
 from hookline.symphony import scheduler
-from hookline.symphony.agents import Tokens, Told
+from hookline.symphony.agents import AgentEvent, Tokens
 from hookline.symphony.state import Rules, State
 from hookline.symphony.view import StateView, api, serving
 from tests.symphony.board.test_state import issue
@@ -22,8 +22,8 @@ def busy():
     found = {each.id: each for each in issues}
     state, _ = scheduler.looked(state, RULES, 10, asked=look.ids, found=found)
     tokens = Tokens(input=10, output=8, total=18)
-    told = Told(kind="notification", text="hello", session_id="s-1", tokens=tokens)
-    state, _ = scheduler.heard(state, RULES, 20, id="id-A-1", generation=1, told=told)
+    told = AgentEvent(kind="notification", text="hello", session_id="s-1", tokens=tokens)
+    state, _ = scheduler.heard(state, RULES, 20, id="id-A-1", generation=1, event=told)
     failed = {"id": "id-B-1", "generation": 2, "outcome": "failed", "error": "boom"}
     state, _ = scheduler.finished(state, RULES, 30, **failed)
     asked = {"id": "id-C-1", "generation": 3, "outcome": "input_required", "error": "which?"}

@@ -3,7 +3,7 @@
 import pytest
 
 from hookline.symphony import scheduler
-from hookline.symphony.agents import Told
+from hookline.symphony.agents import AgentEvent
 from hookline.symphony.state import rules_of
 from tests.symphony.board.test_service import Board
 
@@ -66,12 +66,12 @@ async def test_what_an_agent_says_is_shown_and_changes_nothing_that_is_done(tmp_
         await board.until(lambda: board.agent.open_now == 1)
         service = board.service
         [running] = service.state.running.values()
-        told = Told(kind="notification", text=text)
+        told = AgentEvent(kind="notification", text=text)
         rules, known = (
             rules_of(board.watched.workflow),
             {"id": running.issue.id, "generation": running.generation},
         )
-        state, actions = scheduler.heard(service.state, rules, running.heard, **known, told=told)
+        state, actions = scheduler.heard(service.state, rules, running.heard, **known, event=told)
         assert actions == []
         [after] = state.running.values()
         assert (after.issue, after.attempt, after.ending, after.clean) == (

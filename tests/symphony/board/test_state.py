@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hookline.symphony import scheduler
-from hookline.symphony.agents import Tokens, Told
+from hookline.symphony.agents import AgentEvent, Tokens
 from hookline.symphony.scheduler import backoff, eligible, free_slots, next_due, order
 from hookline.symphony.state import AskTracker, RemoveWorkspace, Rules, StartAttempt, State, StopAttempt
 from hookline.symphony.types import Issue
@@ -250,7 +250,9 @@ def test_a_retry_is_asked_about_once():
 @pytest.mark.rule("O11", "M51")
 def test_a_silent_agent_is_stopped_and_tried_again_with_backoff():
     state, _ = started(issue())
-    state, _ = scheduler.heard(state, RULES, 100, id="id-A-1", generation=1, told=Told(kind="notification"))
+    state, _ = scheduler.heard(
+        state, RULES, 100, id="id-A-1", generation=1, event=AgentEvent(kind="notification")
+    )
     state, actions = scheduler.ticked(state, RULES, 400)
     assert actions == []
     state, [stop] = scheduler.ticked(state, RULES, 401)
@@ -369,8 +371,8 @@ def test_tokens_told_twice_are_counted_once_and_add_up_over_sessions():
         ("id-B-1", 2, 10),
         ("id-B-1", 1, 1000),
     ):
-        told = Told(kind="notification", tokens=Tokens(input=total - 8, output=8, total=total))
-        state, _ = scheduler.heard(state, RULES, 1, id=id, generation=generation, told=told)
+        told = AgentEvent(kind="notification", tokens=Tokens(input=total - 8, output=8, total=total))
+        state, _ = scheduler.heard(state, RULES, 1, id=id, generation=generation, event=told)
     assert state.tokens == Tokens(input=48, output=16, total=64)
 
 
@@ -386,7 +388,9 @@ def test_what_is_told_of_an_old_generation_changes_nothing():
     state, _ = started(issue())
     late = partial(scheduler.finished, id="id-A-1", generation=7, outcome="failed")
     assert late(state, RULES, 1) == (state, [])
-    assert scheduler.heard(state, RULES, 99, id="id-A-1", generation=7, told=Told(kind="notification")) == (
+    assert scheduler.heard(
+        state, RULES, 99, id="id-A-1", generation=7, event=AgentEvent(kind="notification")
+    ) == (
         state,
         [],
     )
@@ -487,7 +491,9 @@ class Scheduler(RuleBasedStateMachine):
     @rule(data=st.data())
     def an_agent_is_heard(self, data):
         id = data.draw(st.sampled_from(sorted(self.alive)))
-        self.told(partial(scheduler.heard, id=id, generation=self.alive[id], told=Told(kind="notification")))
+        self.told(
+            partial(scheduler.heard, id=id, generation=self.alive[id], event=AgentEvent(kind="notification"))
+        )
 
     @precondition(lambda self: self.cleans)
     @rule()

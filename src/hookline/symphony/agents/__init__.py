@@ -1,7 +1,6 @@
-"""The protocol of coding agents: what works on an issue in its workspace, one turn after another.
+"""The protocol of coding agents, which work on an issue in its workspace, turn after turn.
 
-And what they share: a session whose turns may not be silent for too long, and a conversation with a process in lines
-of JSON.
+Also what they share: a session whose turns have a limit on silence, and a conversation with a process in lines of JSON.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ class TurnFailed(AgentFailed):
         super().__init__(message)
         self.kind = kind
 
-    def told(self) -> Told:
+    def event(self) -> AgentEvent:
         """The event of a turn that ended so."""
         known = self.kind in ("turn_failed", "turn_cancelled", "turn_input_required")
-        return Told(kind=self.kind if known else "turn_ended_with_error", text=str(self))
+        return AgentEvent(kind=self.kind if known else "turn_ended_with_error", text=str(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +64,8 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """Something an agent said of itself while it works; that it said anything shows that it lives.
+class AgentEvent:
+    """One event of an agent at work; any event shows that it is alive.
 
     Kinds: session_started, startup_failed, turn_completed, turn_failed, turn_cancelled, turn_ended_with_error,
     turn_input_required, approval_auto_approved, unsupported_tool_call, notification, other_message, malformed.
@@ -81,11 +80,11 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPlace:
-    """The workspace that an agent works in, its whole environment, and a callback for what it does."""
+    """The workspace that an agent works in, its whole environment, and a callback for its events."""
 
     workspace: str
     env: Mapping[str, str]
-    tell: Callable[[Told], None]
+    tell: Callable[[AgentEvent], None]
     issue: Mapping[str, Any] | None = None
 
 
@@ -135,10 +134,10 @@ class AgentSession(ABC):
         except BaseException as exc:
             await cancel_and_wait(turn, insist=True)
             if isinstance(exc, TurnFailed):
-                self._place.tell(exc.told())
+                self._place.tell(exc.event())
             raise
-        told = Told(kind="turn_completed", text=said[-500:], tokens=self._tokens, session_id=self.id)
-        self._place.tell(told)
+        event = AgentEvent(kind="turn_completed", text=said[-500:], tokens=self._tokens, session_id=self.id)
+        self._place.tell(event)
         return said
 
 
@@ -149,7 +148,7 @@ class CodingAgent(Protocol):
 
 
 class LineBuffer:
-    """Bytes as lines, in whatever parts they come. A line of more than ten megabytes is None."""
+    """Splits a stream of bytes into lines. A line of more than ten megabytes is None."""
 
     def __init__(self) -> None:
         self._line = bytearray()
@@ -164,7 +163,7 @@ class LineBuffer:
         self._grow(rest)
 
     def take(self) -> bytes | None:
-        """The line as far as it has come; the next one begins."""
+        """The current line, whole or not; the next one begins."""
         line = None if self._too_long else bytes(self._line)
         self._line.clear()
         self._too_long = False
@@ -179,9 +178,9 @@ class LineBuffer:
 
 
 class Conversation:
-    """One process at the other end. `heard` gets its notes; `asked` gives the answer to its requests.
+    """JSON-RPC with a process over its pipes. `heard` gets its notifications; `asked` answers its requests.
 
-    A line longer than ten megabytes is left out, and one that is no JSON object too; `odd` is told of either.
+    A line that is longer than ten megabytes or no JSON object is skipped; `odd` gets a text about it.
     """
 
     def __init__(
@@ -205,7 +204,7 @@ class Conversation:
         self._loop.add_reader(process.stderr, self._read_errors)
 
     async def request(self, method: str, params: Mapping[str, Any], timeout: float) -> Message:
-        """Its answer within `timeout` seconds, whatever else it says meanwhile."""
+        """The result of a request; a TurnFailed if it is refused or not there within `timeout` seconds."""
         number = next(self._ids)
         answer: asyncio.Future[Message] = self._loop.create_future()
         self._waiting[number] = answer
@@ -221,7 +220,7 @@ class Conversation:
             del self._waiting[number]
 
     def note(self, method: str) -> None:
-        """Send a message that has no answer."""
+        """Send a notification."""
         self._send({"method": method})
 
     def gone(self) -> TurnFailed:
@@ -252,7 +251,7 @@ class Conversation:
             self._loop.add_writer(self._process.stdin, self._write)
             return
         except OSError:
-            # It does not read any more; that it has ended is seen where we read.
+            # It has closed its input; its end is noticed where its output is read.
             self._unsent.clear()
         self._loop.remove_writer(self._process.stdin)
 
@@ -307,7 +306,7 @@ class Conversation:
 
 
 def read_part(fd: int) -> bytes | None:
-    """The bytes that can be read now: None where there are none yet, empty at the end."""
+    """The bytes that can be read now: None if there are none yet, empty at the end."""
     try:
         return os.read(fd, _CHUNK)
     except BlockingIOError:

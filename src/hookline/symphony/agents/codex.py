@@ -17,7 +17,15 @@ from typing import Any, cast
 
 from hookline.runners import Order
 from hookline.runners.local import piped
-from hookline.symphony.agents import AgentPlace, AgentSession, Conversation, Message, Tokens, Told, TurnFailed
+from hookline.symphony.agents import (
+    AgentEvent,
+    AgentPlace,
+    AgentSession,
+    Conversation,
+    Message,
+    Tokens,
+    TurnFailed,
+)
 from hookline.symphony.agents.guard import commands_in, in_force, trusted
 
 INTERRUPT = 2.0
@@ -55,7 +63,7 @@ class CodexAgent:
         except BaseException as exc:
             await stack.aclose()
             if isinstance(exc, TurnFailed):
-                place.tell(Told(kind="startup_failed", text=str(exc)))
+                place.tell(AgentEvent(kind="startup_failed", text=str(exc)))
                 raise _not_found(exc, self.command) from exc
             raise
         return session
@@ -213,7 +221,7 @@ class CodexSession(AgentSession):
             return
         if method == "item/completed":
             self._keep_answer(params)
-        self._place.tell(_told(method, params))
+        self._place.tell(_event_of(method, params))
 
     def asked(self, method: str, params: Message) -> Message:
         """The answer to what Codex wants of us; there always is one."""
@@ -245,7 +253,7 @@ class CodexSession(AgentSession):
             self._said = known["text"]
 
     def _tell(self, kind: str, text: str = "", session_id: str | None = None) -> None:
-        self._place.tell(Told(kind=kind, text=text, session_id=session_id))
+        self._place.tell(AgentEvent(kind=kind, text=text, session_id=session_id))
 
 
 Grant = Callable[[Message], Message]
@@ -279,7 +287,7 @@ def _unguarded(why: str = "are hooks switched off in its configuration?") -> Tur
     )
 
 
-def _told(method: str, params: Message) -> Told:
+def _event_of(method: str, params: Message) -> AgentEvent:
     if method == "thread/tokenUsage/updated":
         usage = cast("Message", params.get("tokenUsage") or {})
         total = cast("Message", usage.get("total") or {})
@@ -288,13 +296,13 @@ def _told(method: str, params: Message) -> Told:
             output=_count(total, "outputTokens"),
             total=_count(total, "totalTokens"),
         )
-        return Told(kind="notification", tokens=tokens)
+        return AgentEvent(kind="notification", tokens=tokens)
     if method == "account/rateLimits/updated":
         limits = params.get("rateLimits")
-        return Told(
+        return AgentEvent(
             kind="notification", rate_limits=cast("Message", limits) if isinstance(limits, dict) else None
         )
-    return Told(kind="notification", text=_shown(method, params))
+    return AgentEvent(kind="notification", text=_shown(method, params))
 
 
 def _shown(method: str, params: Message) -> str:
