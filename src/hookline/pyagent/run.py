@@ -53,10 +53,10 @@ from hookline.terminal import (
 PORT = 8080
 AGENT_HERE = "the agent, its tools and hooks in Python run here"
 RESULT = "result"
-"""The word under which a run that was sent elsewhere tells its answer."""
+"""The message with the answer of a run in a pod."""
 
 Loader = Callable[[str], Loaded]
-"""Finds the agent of a file, also of a run that broke off, by its source."""
+"""Loads the agent of a file, or of the source of a run on record."""
 
 
 def run_agent(options: RunOptions, load: Loader) -> int:
@@ -200,7 +200,7 @@ def asked(options: RunOptions) -> str:
 
 
 def refuse_unsound(loaded: Loaded, *, quiet: bool = False, model: bool = True) -> None:
-    """Print what is wrong with a file, and raise where nothing may be run."""
+    """Print the problems and warnings of a file, and raise if it has problems."""
     for text in (*map(str, loaded.problems), *map(str, loaded.warnings), *(() if quiet else loaded.notes)):
         warn(text)
     refuse_mistakes(loaded.source, len(loaded.problems))
@@ -212,7 +212,7 @@ def refuse_unsound(loaded: Loaded, *, quiet: bool = False, model: bool = True) -
 async def live(
     loaded: Loaded, runner: Runner, sources: Mapping[str, str], *, quiet: bool
 ) -> AsyncGenerator[None]:
-    """Makes all hooks of the agent live, and tells how far their images are; at the end the runner is closed."""
+    """Makes all hooks of the agent live, with the progress of their images on standard error; closes the runner."""
 
     def told(text: str) -> None:
         if not quiet:
@@ -240,17 +240,19 @@ def _loaded(options: RunOptions | ServeOptions, load: Loader) -> Loaded:
 async def _recover_others(
     journal: Journal, watchers: Sequence[Callable[[Record], None]], loader: Loader, *, quiet: bool
 ) -> None:
-    """Run the end hooks that runs owe which broke off with their program."""
+    """Run the end hooks of runs whose process died."""
     found = await recover(journal, owner(), lambda source: loader(source).agent.hooks(), watchers)
     for each in found:
         if each.problem:
-            warn(f"run {each.run_id} ({each.name}) broke off and still owes its end: {each.problem}")
+            warn(
+                f"run {each.run_id} ({each.name}) was interrupted, and its end hooks could not run: {each.problem}"
+            )
         elif not quiet:
-            warn(f"run {each.run_id} ({each.name}) had broken off: {each.ran} end hooks were run")
+            warn(f"run {each.run_id} ({each.name}) was interrupted: {each.ran} end hooks were run now")
 
 
 def _recording(sender: Sender, mask: Mask) -> Callable[[Record], None]:
-    """Sends what the journal here keeps, and no more."""
+    """Sends records as the journal here keeps them, without payloads if those are off."""
     if os.environ.get("HOOKLINE_PAYLOADS", "on") != "off":
         return sender.record
     bare = Encoding(mask, payloads=False)
@@ -330,7 +332,7 @@ def _event(loaded: Loaded, point: Point, options: TryOptions) -> HookContext:
 
 
 def _past_events(records: Iterable[Record], loaded: Loaded) -> Iterable[HookContext]:
-    """The points that a recorded run went through, with what was given there."""
+    """The points of a recorded run, with their payloads."""
     begun: dict[str, Begun] = {}
     raw: dict[str, Any] = {}
     for record in records:

@@ -73,7 +73,6 @@ class Attempted:
     stop."""
 
     run_id: str
-    workspace: Workspace
     issue: Issue | None
     turns: int
     why: str
@@ -163,12 +162,7 @@ class Attempt:
                 why = _why_over(found, rules) if self.tracker is not None else None
                 if why is not None or turn == most:
                     return Attempted(
-                        run_id=run_id,
-                        workspace=workspace,
-                        issue=found,
-                        turns=turn,
-                        why=why or "max_turns",
-                        text=said,
+                        run_id=run_id, issue=found, turns=turn, why=why or "max_turns", text=said
                     )
                 turn += 1
         finally:
@@ -242,7 +236,7 @@ class SiteWorker:
 
     async def recover(self, workflow: Workflow, tracker: Tracker) -> None:
         for line in await recovered(self._site):
-            logger.warning("what a killed service left could not be finished: %s", line)
+            logger.warning("the work of a killed service could not be finished: %s", line)
 
     async def close(self) -> None:
         await self._site.runner.close()

@@ -27,7 +27,7 @@ from hookline.kube.pod_state import is_over
 from hookline.symphony.agents import AgentEvent
 from hookline.symphony.attempt import AttemptEnd, Halt
 from hookline.symphony.hooks import fields
-from hookline.symphony.job import UNREAD_NOTE, AttemptJob, AttemptStream, Over
+from hookline.symphony.job import UNREAD_NOTE, AttemptJob, AttemptJobEnd, AttemptStream
 from hookline.symphony.pod import NEAR
 from hookline.symphony.scheduler import eligible
 from hookline.symphony.state import rules_of
@@ -148,7 +148,7 @@ class ClusterWorker:
         try:
             found, _ = await self._cluster.list(CLAIM, self._terms.namespace, self._labels)
         except Unreachable as exc:
-            logger.warning("old workspaces were not looked for: %s", exc)
+            logger.warning("old workspaces could not be listed: %s", exc)
             return frozenset()
         kept = [each["metadata"] for each in found if not each["metadata"].get("deletionTimestamp")]
         notes = [within(each, "annotations") for each in kept]
@@ -210,11 +210,15 @@ class ClusterWorker:
         task.add_done_callback(self._removals.discard)
         return job, task
 
-    def _left_over(self, at: tuple[str, str], job: AttemptJob, task: asyncio.Task[Over]) -> None:
+    def _left_over(self, at: tuple[str, str], job: AttemptJob, task: asyncio.Task[AttemptJobEnd]) -> None:
         if self._left.get(at) is job:
             del self._left[at]
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.warning("%s could not be read to its end: %s", fields(issue_identifier=at[0]), error)
+            logger.warning(
+                "%s the Job of an earlier service could not be read to its end: %s",
+                fields(issue_identifier=at[0]),
+                error,
+            )
 
     async def _finished(self, job: AttemptJob, identifier: str) -> None:
         """Finish a removal that a service before us began, also if it is not requested again."""
@@ -231,13 +235,18 @@ class ClusterWorker:
         try:
             found = {each.id: each for each in await tracker.by_ids(list(ids))}
         except TrackerError as exc:
-            logger.warning("%s it is not known which issues are still wanted: %s", fields(kind=exc.kind), exc)
+            logger.warning(
+                "%s the issues of earlier Jobs could not be read from the tracker: %s",
+                fields(kind=exc.kind),
+                exc,
+            )
             return
         rules = rules_of(workflow)
         for id, job in ids.items():
             if id not in found or not eligible(found[id], rules):
                 logger.info(
-                    "%s an attempt of a service before is ended: not wanted any more", fields(issue_id=id)
+                    "%s the attempt of an earlier service is stopped: its issue is not eligible any more",
+                    fields(issue_id=id),
                 )
                 job.stop()
 
@@ -260,7 +269,7 @@ class ClusterWorker:
         if job is not None:
             await asyncio.wait({job.task})
 
-    async def _waited(self, job: AttemptJob, tell: Callable[[AgentEvent], None]) -> Over:
+    async def _waited(self, job: AttemptJob, tell: Callable[[AgentEvent], None]) -> AttemptJobEnd:
         job.stream.tell = tell
         self._at_work.add(job)
         cancelled: asyncio.CancelledError | None = None
@@ -279,7 +288,7 @@ class ClusterWorker:
         if cancelled is None:
             return job.task.result()
         if not job.task.cancelled() and job.task.exception() is None and job.task.result().is_unsaid:
-            logger.warning("%s it was ended, and did not say how its end hooks went", job.about)
+            logger.warning("%s the attempt was stopped, and did not report how its end hooks went", job.about)
         raise cancelled
 
     async def _removed(self, job: AttemptJob, identifier: str) -> None:

@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -175,7 +175,7 @@ class AttemptSite:
         self, script: Script, timeout: float, folder: str, scene: Scene, name: str, context: HookContext
     ) -> Order:
         return Order(
-            argv=("sh", "-lc", self._without_secrets(script.text)),
+            argv=("sh", "-lc", without_secrets(script.text, self.withheld_names)),
             cwd=folder,
             env=self.script_environment(name, scene, context),
             stdin=context_json(context),
@@ -183,12 +183,6 @@ class AttemptSite:
             output_cap=KEPT,
             merge_stderr=True,
         )
-
-    def _without_secrets(self, script: str) -> str:
-        """The script with the secrets unset, as a login profile may export them again; on its first line, so that line
-        numbers in errors stay right."""
-        names = " ".join(sorted(name for name in self.withheld_names if _VARIABLE.fullmatch(name)))
-        return f"command unset {names} 2>/dev/null; {script}" if names else script
 
     async def _judged(
         self, ending: Ending, name: str, timeout: float, about: str, hook_context: HookContext
@@ -266,6 +260,15 @@ def withheld(environ: Mapping[str, str], secret_names: frozenset[str]) -> dict[s
     return {
         name: value for name, value in environ.items() if name not in secret_names and value not in values
     }
+
+
+def without_secrets(script: str, names: Iterable[str]) -> str:
+    """A script that first unsets these variables, as a login profile may export them again.
+
+    It does so on its first line, so that line numbers in errors stay right.
+    """
+    known = " ".join(sorted(name for name in names if _VARIABLE.fullmatch(name)))
+    return f"command unset {known} 2>/dev/null; {script}" if known else script
 
 
 def shortened(text: str, cap: int = LOGGED) -> str:

@@ -1,7 +1,7 @@
 """One Job of a workflow on a cluster, an attempt or a removal, from its making to its end, and the stream of its pod.
 
-That a log has not been read to its end stands on the volume's claim from before the Job is made; the next pod then sends
-again what the journal on the volume has.
+Before the Job is made, its volume's claim gets a note that the log is unread, which goes when it has been read to its
+end. If the note is still there, the next pod sends the records of the journal on the volume again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class AttemptStream:
         return " / ".join(self._last)
 
     def flush(self) -> None:
-        """Before the Job with its log is forgotten."""
+        """Write the journal to disk, before the Job is removed with its log."""
         self._journal.flush()
 
     async def printed(self, line: str) -> None:
@@ -90,7 +90,7 @@ class AttemptStream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Over:
+class AttemptJobEnd:
     """The end of a Job: as the cluster has it, and as its program `said`, if it came to that.
 
     `last` are the last lines it printed; `stopped` is True if we ended it."""
@@ -110,12 +110,12 @@ class Over:
         return self.said is None and self.ending.began
 
     def outcome(self, claim: str) -> AttemptEnd:
-        """The same for the service; `claim` is that of the workspace's volume."""
+        """The end for the service; `claim` is that of the workspace's volume."""
         if self.said is None:
             return AttemptEnd(outcome="failed", error=self._words())
         outcome, error = str(self.said.get("outcome")), self.said.get("error")
         if outcome == "cancelled" and not self.stopped:
-            error = self.ending.why or "its pod was asked to end, and not by us"
+            error = self.ending.why or "its pod was terminated, and not by this service"
         if self.said.get("full"):
             full = f"the workspace's volume is full (claim {claim}); free some space or make it larger"
             error = f"{error}; {full}" if error else full
@@ -146,13 +146,13 @@ class AttemptJob:
         self.task = asyncio.ensure_future(self._over())
 
     def stop(self) -> None:
-        """The first time its end hooks run; the next time its pod is ended as it is."""
+        """End the Job: the first time with its end hooks, the second time without."""
         self._asked += 1
         self._ending.set()
         if self._job is not None:
             self._end(self._job)
 
-    async def _over(self) -> Over:
+    async def _over(self) -> AttemptJobEnd:
         self._job = job = await self._make()
         if self._asked:
             self._end(job)
@@ -169,10 +169,10 @@ class AttemptJob:
         whole = stream.ended is not None and not stream.missing
         if not whole and ending.began:
             logger.warning(
-                "%s the log of its pod is not whole; what is missing comes with the next pod", self.about
+                "%s the log of its pod is incomplete; the next pod sends the missing records", self.about
             )
         await patiently(lambda: self._put_away(job, whole=whole))
-        return Over(ending=ending, said=stream.ended, last=stream.last, stopped=bool(self._asked))
+        return AttemptJobEnd(ending=ending, said=stream.ended, last=stream.last, stopped=bool(self._asked))
 
     async def _put_away(self, job: Object, *, whole: bool) -> None:
         """Remove the Job: its log is in the journal, or the next pod sends it again."""
@@ -196,7 +196,7 @@ class AttemptJob:
         try:
             await patiently(lambda: end(self._cluster, job, at_once=at_once))
         except ClusterError as exc:
-            logger.warning("%s it cannot be ended, and goes on: %s", self.about, exc)
+            logger.warning("%s the Job cannot be stopped, and goes on: %s", self.about, exc)
 
     def _waits(self, why: str) -> None:
         logger.warning("%s its pod does not start: %s", self.about, why)
@@ -212,7 +212,7 @@ async def patiently(work: Callable[[], Awaitable[None]]) -> None:
         except ClusterError as exc:
             if not isinstance(exc, Conflict | Unreachable):
                 raise
-            logger.warning("the cluster does not answer, and is asked again: %s", exc)
+            logger.warning("the cluster does not answer; retrying: %s", exc)
         await asyncio.sleep(_PAUSE)
 
 

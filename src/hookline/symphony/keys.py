@@ -1,4 +1,4 @@
-"""The keys of WORKFLOW.md: what each says, what reads it, and the section that it stands in."""
+"""The keys of WORKFLOW.md, by section: their meaning and their readers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Section(InMapping):
 
 
 class _TrackerSection(_Section):
-    """The tracker, whose own settings once stood beside `kind`; they go where they belong today."""
+    """The tracker. Its own settings used to be beside `kind`, and are moved below `provider`."""
 
     def __call__(self, node: Node) -> Any:
         values = dict(node.of_mapping)
@@ -179,7 +179,7 @@ def _settings(node: Node) -> dict[str, Any]:
 
 
 def _by_state(node: Node) -> dict[str, int]:
-    """Limits by state in small letters. A bad entry costs only itself: the overall limit holds there."""
+    """Limits by state in lower case. A wrong entry is skipped: the overall limit holds there."""
     _needs(node, Mapping, "give a number for each state, as in `In Progress: 3`")
     found: dict[str, int] = {}
     for state in node.of_mapping:

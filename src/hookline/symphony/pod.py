@@ -1,7 +1,7 @@
 """`hookline attempt`: one attempt at an issue, or the removal of its workspace, as the program of a pod.
 
-All that lasts is on the volume of the workspace: its folder, the note on that, and a journal. So what holds on one
-machine holds over several pods. Records, events of the agent and the end of the attempt go to standard output, where
+Everything that lasts is on the volume of the workspace: its folder, the note on that, and a journal. So several pods
+behave like one machine. Records, events of the agent and the end of the attempt go to standard output, where
 the service reads them.
 """
 
@@ -123,7 +123,7 @@ class SentJournal(SqliteJournal):
         self._sender.record(record)
 
     def send_again(self, since: float | None) -> None:
-        """Send the records that the reader may not have: of runs that did not come to their end, and of all since then."""
+        """Send the records that the service may lack: of unfinished runs, and of all runs since then."""
         late = [] if since is None else self.runs(limit=10_000)
         rows = [*self.unfinished(), *(row for row in late if _is_since(row, since))]
         for run_id in dict.fromkeys(row.run_id for row in rows):
@@ -152,7 +152,7 @@ class _EventSender:
 
 
 class _PodWork:
-    """The one thing that is done in this pod: an attempt at an issue, or the removal of its workspace."""
+    """The work of this pod: an attempt at an issue, or the removal of its workspace."""
 
     def __init__(self, options: AttemptOptions, sender: Sender, mask: Mask) -> None:
         self._options, self._sender, self._mask = options, sender, mask
@@ -216,7 +216,7 @@ class _PodWork:
                     keep_bytes=KEPT,
                 )
                 for line in await recovered(site):
-                    logger.warning("what an earlier pod left could not be finished: %s", line)
+                    logger.warning("the work of an earlier pod could not be finished: %s", line)
                 if options.remove:
                     await remove_workspace(site, self._issue)
                     return {}
@@ -249,7 +249,7 @@ class _PodWork:
 
 
 async def _rooted(path: str, patience: float) -> WorkspaceRoot:
-    """The root, once an earlier pod that is still ending has let it go."""
+    """The root, once an earlier pod that is still ending has released it."""
     until = time.monotonic() + patience
     told = False
     while True:
@@ -274,7 +274,7 @@ def _tracker(workflow: Workflow) -> Tracker:
 
 
 def _begin_once(mark: str) -> None:
-    """Refuse an attempt that a lost pod had begun: the cluster may put another pod in its place."""
+    """Refuse an attempt that a lost pod had begun: the cluster may replace a pod."""
     if not mark:
         return
     file = default_path(os.environ).parent / "begun"

@@ -87,7 +87,7 @@ async def _attempted(site: AttemptSite, identifier: str, guard: Guard | None, *,
     try:
         await usable(site.runner)
         for line in await recovered(site):
-            warn(f"what a killed process left could not be finished: {line}")
+            warn(f"the work of a killed process could not be finished: {line}")
         done = await run_issue(site, tracker, agent_of(workflow, site, guard), identifier)
     except Skipped as exc:
         shown: dict[str, Any] = {"run_id": exc.run_id, "skipped": exc.reason}

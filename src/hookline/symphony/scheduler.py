@@ -64,12 +64,15 @@ def routable(issue: Issue, rules: Rules) -> bool:
     return issue.dispatchable and all(label and label in labels for label in rules.required_labels)
 
 
-def free_slots(state: State, rules: Rules, issue: Issue) -> int:
-    """Slots left for an issue in this state. An attempt counts in the state that its issue has now."""
+def free_slots(state: State, rules: Rules, issue: Issue, *, claimed: bool = False) -> int:
+    """Slots left for an issue in this state, also without those that are `claimed` for a first attempt.
+
+    An attempt counts in the state that its issue has now.
+    """
+    issues = [each.issue for each in state.running.values()] + [*(state.claimed.values() if claimed else ())]
     name = _word(issue.state)
-    taken = sum(_word(each.issue.state) == name for each in state.running.values())
-    left = rules.slots - len(state.running)
-    return max(min(left, rules.slots_by_state.get(name, rules.slots) - taken), 0)
+    taken = sum(_word(each.state) == name for each in issues)
+    return max(min(rules.slots - len(issues), rules.slots_by_state.get(name, rules.slots) - taken), 0)
 
 
 def next_due(state: State, rules: Rules) -> float | None:
@@ -90,23 +93,16 @@ def polled(state: State, rules: Rules, _now: float, *, issues: Sequence[Issue]) 
     if state.stopping or not rules.dispatch:
         return state, []
     state = _unparked(state, issues)
-    room = max(rules.slots - len(state.running) - len(state.claimed), 0)
-    taken = dict(state.claimed)
-    counted: dict[str, int] = {}
-    for each in (*(running.issue for running in state.running.values()), *taken.values()):
-        counted[_word(each.state)] = counted.get(_word(each.state), 0) + 1
     fresh: list[str] = []
-    for issue in sorted(_once(issues), key=order):
-        if len(fresh) >= room:
+    for issue in sorted(issues, key=order):
+        if len(state.running) + len(state.claimed) >= rules.slots:
             break
-        name = _word(issue.state)
-        limit = rules.slots_by_state.get(name, rules.slots)
-        if _is_busy(state, issue.id) or not eligible(issue, rules) or counted.get(name, 0) >= limit:
-            continue
-        counted[name] = counted.get(name, 0) + 1
-        taken[issue.id] = issue
-        fresh.append(issue.id)
-    return replace(state, claimed=taken), [AskTracker(ids=tuple(fresh))] if fresh else []
+        # A tracker may send an issue twice; the second time it is busy.
+        wanted = not _is_busy(state, issue.id) and eligible(issue, rules)
+        if wanted and free_slots(state, rules, issue, claimed=True):
+            state = replace(state, claimed={**state.claimed, issue.id: issue})
+            fresh.append(issue.id)
+    return state, [AskTracker(ids=tuple(fresh))] if fresh else []
 
 
 def looked(
@@ -355,14 +351,6 @@ def _is_active(issue: Issue, rules: Rules) -> bool:
 
 def is_terminal(issue: Issue, rules: Rules) -> bool:
     return _word(issue.state) in rules.terminal
-
-
-def _once(issues: Iterable[Issue]) -> Iterable[Issue]:
-    """A tracker may send an issue twice; the first counts."""
-    seen: dict[str, Issue] = {}
-    for issue in issues:
-        seen.setdefault(issue.id, issue)
-    return seen.values()
 
 
 def _larger(before: Tokens, now: Tokens) -> Tokens:

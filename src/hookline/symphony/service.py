@@ -164,7 +164,7 @@ class Service:
                 return
             found = await tracker.by_states(workflow.tracker.active_states)
             for line in tracker.omitted:
-                logger.warning("an issue was left out: %s", line)
+                logger.warning("an issue was skipped: %s", line)
             self.problem = None
             self._tell(partial(scheduler.polled, issues=found))
             self._left_waiting = scheduler.waits(self.state, found, self._rules())
@@ -181,7 +181,7 @@ class Service:
             tracker = await self._trackers.of(workflow)
             found = await tracker.by_states(workflow.tracker.terminal_states)
         except TrackerError as exc:
-            logger.warning("%s old workspaces were not looked for: %s", fields(kind=exc.kind), exc)
+            logger.warning("%s old workspaces could not be listed: %s", fields(kind=exc.kind), exc)
             return
         left = [issue for issue in found if issue.identifier in kept]
         self._tell(partial(scheduler.swept, issues=left))

@@ -157,7 +157,7 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
         known = self.find(key)
         if known is not None and known.state != "ready":
             raise WorkspaceError(
-                f"{known.path} was left in the middle ({known.state}) and is not put in order yet",
+                f"{known.path} was left half-done ({known.state}) and is not cleaned up yet",
                 kind="workspace_busy",
             )
         made = Workspace(

@@ -1,14 +1,13 @@
 """Codex as a coding agent, through `codex app-server`: one process and one thread a session, one turn after another.
 
-Whatever Codex asks is answered at once. Where its policy is `never`, what it wants to do is granted; under any other
-policy a person was to decide, and nobody is there: it is declined, the turn ends, and the issue waits for a person.
+Every request of Codex is answered at once. With the policy `never` it is granted; any other policy leaves the decision
+to a person, who is not there: the request is declined, the turn ends, and the issue waits for a person.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from hookline.symphony.agents import (
     TurnFailed,
 )
 from hookline.symphony.agents.guard import commands_in, in_force, trusted
+from hookline.symphony.hooks import without_secrets
 
 INTERRUPT = 2.0
 """Seconds that an interrupted turn has to say that it ended."""
@@ -34,9 +34,9 @@ INTERRUPT = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodexAgent:
-    """Codex: its command, and what it may do. Times are in seconds; `config` goes to Codex as it is.
+    """Codex: its command, and its permissions. Times are in seconds.
 
-    `hooks` are more hooks of its own kind, by event; without them in force nothing is begun.
+    `hooks` are hooks in Codex's own form, by event; no turn begins unless they are in force.
     """
 
     command: str = "codex app-server"
@@ -46,7 +46,6 @@ class CodexAgent:
     turn_timeout: float = 3600.0
     read_timeout: float = 5.0
     secret_names: frozenset[str] = frozenset()
-    config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     hooks: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     async def open(self, place: AgentPlace) -> CodexSession:
@@ -54,7 +53,11 @@ class CodexAgent:
         env = {name: value for name, value in place.env.items() if name not in self.secret_names}
         stack = AsyncExitStack()
         try:
-            order = Order(argv=("bash", "-lc", self._script()), cwd=place.workspace, env=env)
+            order = Order(
+                argv=("bash", "-lc", without_secrets(self.command, self.secret_names)),
+                cwd=place.workspace,
+                env=env,
+            )
             process = await stack.enter_async_context(piped(order))
             session = CodexSession(self, place, stack)
             session.talk = Conversation(process, heard=session.heard, asked=session.asked, odd=session.odd)
@@ -68,14 +71,9 @@ class CodexAgent:
             raise
         return session
 
-    def _script(self) -> str:
-        # A login profile can export again what was taken out of the environment.
-        names = " ".join(shlex.quote(name) for name in sorted(self.secret_names))
-        return f"unset {names}; {self.command}" if names else self.command
-
 
 class CodexSession(AgentSession):
-    """One thread. It is closed by whoever opened it."""
+    """One thread of Codex."""
 
     talk: Conversation
 
@@ -96,7 +94,7 @@ class CodexSession(AgentSession):
         given: Message = {"clientInfo": about, "capabilities": {"experimentalApi": True}}
         await self.talk.request("initialize", given, agent.read_timeout)
         self.talk.note("initialized")
-        config = {**await self._trust(), **agent.config}
+        config = await self._trust()
         if agent.hooks:
             config["hooks"] = await self._guard(config)
         self.id = self._thread = await self._opened(config)
@@ -104,10 +102,10 @@ class CodexSession(AgentSession):
             raise _unguarded()
 
     async def _trust(self) -> Message:
-        """The configuration that leaves the workspace untrusted, unless the user has said something about it.
+        """The configuration that leaves the workspace untrusted, unless the user's own configuration has it.
 
-        Else Codex would write into the user's configuration that it is trusted, and from then on start the programs that a
-        repository names in its `.codex` folder.
+        Otherwise Codex would write into the user's configuration that it is trusted, and from then on start the programs
+        that a repository names in its `.codex` folder.
         """
         workspace = self._place.workspace
         try:
@@ -121,10 +119,10 @@ class CodexSession(AgentSession):
         return {} if said else {"projects": {workspace: {"trust_level": "untrusted"}}}
 
     async def _guard(self, config: Message) -> Message:
-        """Our hooks, with Codex's own word that it trusts them, and them alone.
+        """Our hooks with the hashes by which Codex trusts them, and no others.
 
-        What that word is, only Codex can say: so it is shown them first, in a thread in which nothing ever happens,
-        and in which the user's own hooks are off.
+        Only Codex can compute those hashes: so they are listed first in a thread without a turn, in which the user's own
+        hooks are off.
         """
         hooks = self._agent.hooks
         theirs = await self._hooks(cwds=[self._place.workspace])
@@ -196,7 +194,7 @@ class CodexSession(AgentSession):
         raise TurnFailed(f"the turn failed: {said or status}", kind="turn_failed")
 
     async def close(self) -> None:
-        """Interrupt, close its input, TERM, KILL: each only where the one before was not enough."""
+        """Interrupt, close its input, TERM, KILL: each only if the one before was not enough."""
         try:
             if self._busy and not self.talk.ended.done():
                 await self._interrupt()
@@ -224,7 +222,7 @@ class CodexSession(AgentSession):
         self._place.tell(_event_of(method, params))
 
     def asked(self, method: str, params: Message) -> Message:
-        """The answer to what Codex wants of us; there always is one."""
+        """The answer to a request of Codex; there always is one."""
         self._alive()
         grant, deny = _ANSWERS.get(method, (None, None))
         if method == "item/tool/call":
@@ -306,7 +304,7 @@ def _event_of(method: str, params: Message) -> AgentEvent:
 
 
 def _shown(method: str, params: Message) -> str:
-    """One line of it for people."""
+    """One line of a message, for people."""
     item = params.get("item")
     known = {**params, **cast("Message", item)} if isinstance(item, dict) else params
     for key in ("command", "text", "delta", "reason", "message"):

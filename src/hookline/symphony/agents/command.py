@@ -1,8 +1,8 @@
 """Any command-line agent, such as `claude -p` or `codex exec`: one process a turn.
 
 The prompt is one argument, where the command has `{prompt}`, else it is on standard input. A process knows nothing
-of the one before it, so later turns are told the first prompt again. Where the agent prints JSON lines, its answer
-and its tokens are read from them.
+of the one before it, so later turns get the first prompt again. If the agent prints JSON lines, its answer and its
+tokens are read from them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class CommandAgent:
 
 
 class CommandSession(AgentSession):
-    """The turns of one attempt. What a turn started is gone when the turn is."""
+    """The turns of one attempt. No process outlives its turn."""
 
     def __init__(self, agent: CommandAgent, place: AgentPlace) -> None:
         super().__init__(place, agent.silence)
@@ -102,7 +102,7 @@ class CommandSession(AgentSession):
 
 
 def _filled(argv: tuple[str, ...], prompt: str) -> tuple[tuple[str, ...], bytes]:
-    """The arguments and what is on standard input; the prompt is never given to a shell as its text."""
+    """The arguments and standard input with the prompt, which is never part of a shell's script."""
     text = prompt.replace("\0", "")
     content = text.encode("utf-8", "backslashreplace")
     if not any(PROMPT in word for word in argv):
@@ -168,7 +168,7 @@ class _AgentOutput:
         self._close(*list(self._open))
 
     def answer(self) -> str:
-        """Its own last word where it speaks JSON, else all that it printed."""
+        """The last message in its JSON lines, else its whole output."""
         if self._said is not None:
             return self._said
         return bytes(self._kept.get(self._reading[0], b"")).decode("utf-8", "replace").strip()
@@ -204,7 +204,7 @@ class _AgentOutput:
         return True
 
     def _heed(self, line: bytes | None) -> None:
-        """Take from a line of JSON what Claude Code and Codex say of themselves there."""
+        """Read answer, failure and tokens from a JSON line of Claude Code or Codex."""
         if line is None or not line.startswith(b"{"):
             return
         try:

@@ -62,7 +62,7 @@ LARGEST = 32 * 1024 * 1024
 
 
 class Answer(NamedTuple):
-    """A body that is JSON, with what came around it."""
+    """A response with its body, parsed as JSON."""
 
     status: int
     body: Any
@@ -70,7 +70,7 @@ class Answer(NamedTuple):
 
 
 class Api:
-    """One host, with the headers that every request carries. `name` is how messages call it."""
+    """An HTTP client for one host, with the headers of every request. `name` is for messages."""
 
     def __init__(self, name: str, base: str, headers: Mapping[str, str], *, timeout: float = TIMEOUT) -> None:
         self.name = name
@@ -80,7 +80,7 @@ class Api:
         self._client: Any = None
 
     async def ask(self, method: str, path: str, *, given: Any = None, fine: tuple[int, ...] = ()) -> Answer:
-        """The answer of a 2xx, or of a status in `fine`; a TrackerError otherwise."""
+        """The response, if its status is 2xx or in `fine`; a TrackerError otherwise."""
         import httpx2
 
         url = path if path.startswith(("http://", "https://")) else f"{self.base}{path}"
@@ -144,7 +144,7 @@ class Api:
 def setting(
     provider: Mapping[str, Any], key: str, env: Mapping[str, str], *, fallback: str = ""
 ) -> tuple[str | None, frozenset[str]]:
-    """A text of the tracker's settings and the variables it may have come from: `$NAME` is looked up, nothing else is."""
+    """A text of the tracker's settings, with `$NAME` looked up, and the variables it may have come from."""
     given = provider.get(key)
     names = frozenset({fallback} if fallback else ())
     if given is None:
@@ -160,7 +160,7 @@ def setting(
 def secret(
     provider: Mapping[str, Any], key: str, env: Mapping[str, str], *, fallback: str, called: str
 ) -> tuple[str, frozenset[str]]:
-    """The secret of a tracker and the variables it may have come from; a TrackerError where there is none."""
+    """The secret of a tracker and the variables it may have come from; a TrackerError if there is none."""
     value, names = setting(provider, key, env, fallback=fallback)
     if value is None:
         known = " or ".join(f"${name}" for name in sorted(names))
@@ -169,7 +169,7 @@ def secret(
 
 
 def retry_seconds(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait before a retry, as the server asks for; None where it does not say."""
+    """Seconds to wait before a retry, from Retry-After or the reset of a rate limit; None if the server does not say."""
     asked = retry_after(headers.get)
     if asked is not None or headers.get("retry-after") is not None:
         return asked
@@ -184,7 +184,7 @@ def text_or_none(value: Any) -> str | None:
 
 
 def time_or_none(value: Any) -> datetime | None:
-    """A time that cannot be read is no time; it only decides an order."""
+    """The time, None if it cannot be read: it only decides an order."""
     if not isinstance(value, str):
         return None
     try:

@@ -27,7 +27,7 @@ FIRST_STATE = "Todo"
 class FolderTracker:
     """A folder of issues. A file is read again when it has changed.
 
-    An issue waits while one that it names in `blocked_by` is here and in none of the `terminal` states.
+    An issue waits while another in its `blocked_by` is in this folder and in none of the `terminal` states.
     """
 
     secret_names: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ class FolderTracker:
         pass
 
     def _issues(self) -> tuple[list[Issue], dict[str, str]]:
-        """Every issue by the name of its file, and what is wrong with the others, by what they were last read as."""
+        """Every issue by the name of its file, and the problems of the others, by the id they last had."""
         try:
             files = _files(self.folder)
         except OSError as exc:
@@ -120,7 +120,7 @@ def _once(read: Iterable[_Read]) -> tuple[dict[str, Issue], dict[str, str]]:
 
 
 def _waiting(issue: Issue, found: Mapping[str, Issue], terminal: frozenset[str]) -> Issue:
-    """The issue with the states of those it waits for."""
+    """The issue with the states of its blockers."""
     if not issue.blocked_by:
         return issue
     by_name = {each.identifier: each for each in found.values()}
