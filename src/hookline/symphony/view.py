@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,7 +16,6 @@ from hookline.engine.plain import utc_text
 from hookline.errors import UsageError
 from hookline.symphony.agents import Tokens
 from hookline.symphony.state import Finished, Parked, Retry, Running, State
-from hookline.symphony.types import Issue
 from hookline.tasks import cancel_and_wait
 
 _SHOWN = 8
@@ -53,38 +52,42 @@ class StateView:
 
     def issue(self, identifier: str) -> dict[str, Any] | None:
         """One issue, for `GET /api/v1/ABC-123`; None if it is neither running, waiting nor blocked."""
-        state = self.state
-        places: tuple[tuple[str, str, Mapping[str, Any], Callable[[Any], dict[str, Any]]], ...] = (
-            ("running", "running", state.running, self._running),
-            ("retrying", "retry", state.retries, self._retry),
-            ("blocked", "blocked", state.parked, self._parked),
-        )
-        for status, key, found, shown in places:
-            for each in found.values():
-                if each.issue.identifier == identifier:
-                    return self._issue(each.issue, status, key, shown(each))
+        for each in self.state.running.values():
+            if each.issue.identifier == identifier:
+                return self._issue(each, "running", each.attempt, running=self._running(each))
+        for each in self.state.retries.values():
+            if each.issue.identifier == identifier:
+                return self._issue(each, "retrying", each.attempt, each.error, retry=self._retry(each))
+        for each in self.state.parked.values():
+            if each.issue.identifier == identifier:
+                return self._issue(each, "blocked", None, each.why, blocked=self._parked(each))
         return None
 
     def time(self, at: float) -> str:
         """A moment of the state as ISO 8601."""
         return utc_text(datetime.fromtimestamp(self.clock(at), UTC))
 
-    def _issue(self, issue: Issue, status: str, key: str, shown: dict[str, Any]) -> dict[str, Any]:
-        last = [item for item in self.state.finished if item.issue.id == issue.id]
-        attempt = shown.get("attempt") or 0
+    def _issue(
+        self,
+        each: Running | Retry | Parked,
+        status: str,
+        attempt: int | None,
+        error: str | None = None,
+        **shown: Any,
+    ) -> dict[str, Any]:
+        last = [item for item in self.state.finished if item.issue.id == each.issue.id]
         return {
-            "issue_identifier": issue.identifier,
-            "issue_id": issue.id,
+            "issue_identifier": each.issue.identifier,
+            "issue_id": each.issue.id,
             "status": status,
-            "workspace": {"path": self.workspace(issue.identifier)},
-            "attempts": {"restart_count": max(attempt - 1, 0), "current_retry_attempt": attempt},
+            "workspace": {"path": self.workspace(each.issue.identifier)},
+            "attempts": {"restart_count": max((attempt or 0) - 1, 0), "current_retry_attempt": attempt or 0},
             "running": None,
             "retry": None,
             "blocked": None,
-            key: shown,
+            **shown,
             "recent_events": [self._finished(item) for item in last[-10:]],
-            "last_error": shown.get("error")
-            or next((item.error for item in reversed(last) if item.error), None),
+            "last_error": error or next((item.error for item in reversed(last) if item.error), None),
         }
 
     def _running(self, each: Running) -> dict[str, Any]:

@@ -87,6 +87,10 @@ class AgentPlace:
     tell: Callable[[AgentEvent], None]
     issue: Mapping[str, Any] | None = None
 
+    def report(self, kind: str, text: str = "", **more: Any) -> None:
+        """Tell an event of this kind."""
+        self.tell(AgentEvent(kind=kind, text=text, **more))
+
 
 class AgentSession(ABC):
     """One live conversation with an agent. Its turns are tasks of their own, each of which has to give a sign of life
@@ -136,8 +140,7 @@ class AgentSession(ABC):
             if isinstance(exc, TurnFailed):
                 self._place.tell(exc.event())
             raise
-        event = AgentEvent(kind="turn_completed", text=said[-500:], tokens=self._tokens, session_id=self.id)
-        self._place.tell(event)
+        self._place.report("turn_completed", said[-500:], tokens=self._tokens, session_id=self.id)
         return said
 
 

@@ -12,7 +12,7 @@ from hookline.engine.plain import as_text, plain
 from hookline.engine.record import Journal, Record
 from hookline.errors import RunEnded
 from hookline.runners.local import LocalRunner
-from hookline.symphony.agents import AgentEvent, AgentPlace, AgentSession, Tokens, TurnFailed
+from hookline.symphony.agents import AgentPlace, AgentSession, Tokens, TurnFailed
 from hookline.symphony.agents.guard import inner_points
 
 SYSTEM = (
@@ -37,9 +37,9 @@ class BuiltinAgent:
             session.agent.live_model()
         except BaseException as exc:
             await session.close()
-            place.tell(AgentEvent(kind="startup_failed", text=str(exc)))
+            place.report("startup_failed", str(exc))
             raise
-        place.tell(AgentEvent(kind="session_started", session_id=session.id))
+        place.report("session_started", session_id=session.id)
         return session
 
 
@@ -89,7 +89,7 @@ class BuiltinSession(AgentSession):
 
     def _heard(self, record: Record) -> None:
         self._alive()
-        self._place.tell(AgentEvent(kind="notification", text=type(record).__name__.lower()))
+        self._place.report("notification", type(record).__name__.lower())
 
 
 def _tools(names: tuple[str, ...] | None, runner: LocalRunner, env: Mapping[str, str]) -> list[Tool]:

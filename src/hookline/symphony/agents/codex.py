@@ -66,7 +66,7 @@ class CodexAgent:
         except BaseException as exc:
             await stack.aclose()
             if isinstance(exc, TurnFailed):
-                place.tell(AgentEvent(kind="startup_failed", text=str(exc)))
+                place.report("startup_failed", str(exc))
                 raise _not_found(exc, self.command) from exc
             raise
         return session
@@ -176,7 +176,7 @@ class CodexSession(AgentSession):
         self._turn = _id_of(started, "turn")
         self.id = f"{self._thread}-{self._turn}"
         self._busy = not done.done()
-        self._tell("session_started", session_id=self.id)
+        self._place.report("session_started", session_id=self.id)
         await asyncio.wait({done, wanted, self.talk.ended}, return_when=asyncio.FIRST_COMPLETED)
         if wanted.done():
             if not done.done():
@@ -227,31 +227,28 @@ class CodexSession(AgentSession):
         grant, deny = _ANSWERS.get(method, (None, None))
         if method == "item/tool/call":
             name = str(params.get("tool"))
-            self._tell("unsupported_tool_call", name)
+            self._place.report("unsupported_tool_call", name)
             text = f"there is no tool {name!r} here"
             return {"result": {"success": False, "contentItems": [{"type": "inputText", "text": text}]}}
         if grant is not None and self._agent.approval_policy == "never":
-            self._tell("approval_auto_approved", _shown(method, params))
+            self._place.report("approval_auto_approved", _shown(method, params))
             return {"result": grant(params)}
         if deny is not None:
             if self._wanted is not None and not self._wanted.done():
                 self._wanted.set_result(f"the agent asks for a person: {_shown(method, params)}")
             return {"result": deny}
-        self._tell("other_message", f"{method} is not answered here")
+        self._place.report("other_message", f"{method} is not answered here")
         return {"error": {"code": -32601, "message": f"{method} is not supported by this client"}}
 
     def odd(self, text: str) -> None:
         self._alive()
-        self._tell("malformed", text)
+        self._place.report("malformed", text)
 
     def _keep_answer(self, params: Message) -> None:
         item = params.get("item")
         known = cast("Message", item) if isinstance(item, dict) else {}
         if known.get("type") == "agentMessage" and isinstance(known.get("text"), str):
             self._said = known["text"]
-
-    def _tell(self, kind: str, text: str = "", session_id: str | None = None) -> None:
-        self._place.tell(AgentEvent(kind=kind, text=text, session_id=session_id))
 
 
 Grant = Callable[[Message], Message]

@@ -19,15 +19,7 @@ from hookline.errors import UsageError
 from hookline.runners import Ending, Order, Output
 from hookline.runners.child import Child, PopenChild, StandardFiles
 from hookline.runners.local import LocalRunner
-from hookline.symphony.agents import (
-    AgentEvent,
-    AgentPlace,
-    AgentSession,
-    LineBuffer,
-    Tokens,
-    TurnFailed,
-    read_part,
-)
+from hookline.symphony.agents import AgentPlace, AgentSession, LineBuffer, Tokens, TurnFailed, read_part
 
 PROMPT = "{prompt}"
 KEPT = 256 * 1024
@@ -58,7 +50,7 @@ class CommandAgent:
             error = TurnFailed(
                 f"the agent {program!r} was not found; is it installed and on PATH?", kind="codex_not_found"
             )
-            place.tell(AgentEvent(kind="startup_failed", text=str(error)))
+            place.report("startup_failed", str(error))
             raise error
         return CommandSession(self, place)
 
@@ -71,12 +63,12 @@ class CommandSession(AgentSession):
         self._agent = agent
         self._runner = LocalRunner(cap=1)
         self._first: str | None = None
-        place.tell(AgentEvent(kind="session_started", session_id=self.id))
+        place.report("session_started", session_id=self.id)
 
     async def turn(self, prompt: str) -> str:
         whole = prompt if self._first is None else f"{self._first}\n\n{prompt}"
         self._first = self._first or prompt
-        output = _AgentOutput(self._place.tell, self._alive)
+        output = _AgentOutput(self._place, self._alive)
         try:
             return await self._taken(self._run(whole, output))
         finally:
@@ -132,9 +124,9 @@ class _AgentOutput:
     """The output of a process while it runs; `alive` is called whenever it prints. Its pipes are ours, the rest is the
     runner's."""
 
-    def __init__(self, tell: Callable[[AgentEvent], None], alive: Callable[[], None]) -> None:
+    def __init__(self, place: AgentPlace, alive: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._tell, self._alive = tell, alive
+        self._place, self._alive = place, alive
         self._told = self._loop.time()
         self._kept: dict[int, bytearray] = {}
         self._open: set[int] = set()
@@ -200,7 +192,7 @@ class _AgentOutput:
         now = self._loop.time()
         if now - self._told >= _OFTEN:
             self._told = now
-            self._tell(AgentEvent(kind="notification", text=_end_of(part)))
+            self._place.report("notification", _end_of(part))
         return True
 
     def _heed(self, line: bytes | None) -> None:
