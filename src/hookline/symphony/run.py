@@ -51,7 +51,7 @@ from hookline.symphony.trackers.linear import LinearTracker
 from hookline.symphony.types import AGENT_HERE, POINTS, TRACKERS, Issue, Workflow
 from hookline.symphony.workspace import WorkspaceRoot
 from hookline.symphony.workspace_run import remove_workspace
-from hookline.terminal import interruptible, out, print_json, print_line, warn, watcher
+from hookline.terminal import interruptible, out, print_json, print_result, warn, watcher
 
 
 def run_one_issue(options: RunOptions) -> int:
@@ -102,10 +102,7 @@ async def _attempted(site: AttemptSite, identifier: str, guard: Guard | None, *,
     finally:
         await tracker.close()
         await site.runner.close()
-    if json:
-        print_json(shown)
-    else:
-        print_line(text)
+    print_result(shown, text, json=json)
     return 0
 
 
