@@ -8,7 +8,7 @@ from hookline.engine.record import Begun, Ended
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.journal.stream import LineReader, Message, Sender
 from hookline.kube.jobs import JobEnd
-from hookline.pyagent.cluster import RunStream, _Sent  # pyright: ignore[reportPrivateUsage]
+from hookline.pyagent.cluster import RunFiles, RunStream
 
 KUBERNETES = ("--on", "kubernetes")
 IMAGE = ("--image", "registry/agent:1")
@@ -81,7 +81,9 @@ def test_a_file_is_sent_with_the_modules_beside_it_that_it_imports_and_no_others
     (tmp_path / "more.yaml").write_text("hooks: []\n")
     script = tmp_path / "script.json"
     script.write_text('["hi"]')
-    sent = _Sent(f"{tmp_path}/agent.py:agent", [str(tmp_path / "more.yaml"), "guards"], f"scripted/{script}")
+    sent = RunFiles(
+        f"{tmp_path}/agent.py:agent", [str(tmp_path / "more.yaml"), "guards"], f"scripted/{script}"
+    )
     assert sorted(sent.files) == [
         *(
             "agent/agent.py",
@@ -100,13 +102,13 @@ def test_a_file_is_sent_with_the_modules_beside_it_that_it_imports_and_no_others
 def test_more_than_a_secret_holds_is_refused(tmp_path):
     (tmp_path / "agent.py").write_text(f"TEXT = '{'x' * 1_000_000}'\n")
     with pytest.raises(UsageError, match="put them into the image"):
-        _Sent(str(tmp_path / "agent.py"), [], "")
+        RunFiles(str(tmp_path / "agent.py"), [], "")
 
 
 def test_a_file_that_is_no_python_is_told_with_its_line(tmp_path):
     (tmp_path / "agent.py").write_text("import os\nimport (\n")
     with pytest.raises(FileError, match=r"agent\.py:2: this is not Python"):
-        _Sent(str(tmp_path / "agent.py"), [], "")
+        RunFiles(str(tmp_path / "agent.py"), [], "")
 
 
 async def test_nothing_of_a_run_that_works_on_a_cluster_is_ended_here(tmp_path):

@@ -3,46 +3,47 @@
 import pytest
 
 from hookline.kube.jobs import JobEnd
-from hookline.kube.pod_state import EndReason
 from hookline.symphony.cluster import workflow_id
-from hookline.symphony.job import Over
+from hookline.symphony.job import AttemptJobEnd
 from hookline.symphony.read import read
 
 EVICTED = "Evicted: The node was low on resource: ephemeral-storage."
-KILLED = JobEnd(why="its pod was deleted", reason=EndReason.KILLED)
+KILLED = JobEnd(why="its pod was deleted")
 
 
 @pytest.mark.parametrize(
     ("over", "outcome", "error"),
     [
-        (Over(ending=JobEnd(exit_code=0), said={"outcome": "ok"}), "ok", None),
+        (AttemptJobEnd(ending=JobEnd(exit_code=0), said={"outcome": "ok"}), "ok", None),
         (
-            Over(ending=JobEnd(exit_code=1), said={"outcome": "timed_out", "error": "late"}),
+            AttemptJobEnd(ending=JobEnd(exit_code=1), said={"outcome": "timed_out", "error": "late"}),
             "timed_out",
             "late",
         ),
-        (Over(ending=KILLED), "failed", "its pod was deleted"),
+        (AttemptJobEnd(ending=KILLED), "failed", "its pod was deleted"),
         # It had the time for its end hooks.
-        (Over(ending=KILLED, said={"outcome": "cancelled"}), "cancelled", "its pod was deleted"),
-        (Over(ending=KILLED, said={"outcome": "cancelled"}, stopped=True), "cancelled", None),
-        (Over(ending=JobEnd(why=EVICTED, reason=EndReason.KILLED)), "failed", EVICTED),
+        (AttemptJobEnd(ending=KILLED, said={"outcome": "cancelled"}), "cancelled", "its pod was deleted"),
+        (AttemptJobEnd(ending=KILLED, said={"outcome": "cancelled"}, stopped=True), "cancelled", None),
+        (AttemptJobEnd(ending=JobEnd(why=EVICTED)), "failed", EVICTED),
         (
-            Over(ending=JobEnd(why="OOMKilled: it passed its memory limit", reason=EndReason.KILLED)),
+            AttemptJobEnd(ending=JobEnd(why="OOMKilled: it passed its memory limit")),
             "failed",
             "OOMKilled: it passed its memory limit",
         ),
         (
-            Over(ending=JobEnd(why="the image 'x' cannot be had: gone", began=False)),
+            AttemptJobEnd(ending=JobEnd(why="the image 'x' cannot be had: gone", began=False)),
             "failed",
             "its pod never began: the image 'x' cannot be had: gone",
         ),
         (
-            Over(ending=JobEnd(exit_code=2), last="No such command 'attempt'."),
+            AttemptJobEnd(ending=JobEnd(exit_code=2), last="No such command 'attempt'."),
             "failed",
             "its program ended with 2 and did not say how: No such command 'attempt'.",
         ),
         (
-            Over(ending=JobEnd(exit_code=1), said={"outcome": "failed", "error": "no", "full": True}),
+            AttemptJobEnd(
+                ending=JobEnd(exit_code=1), said={"outcome": "failed", "error": "no", "full": True}
+            ),
             "failed",
             "no; the workspace's volume is full (claim c); free some space or make it larger",
         ),

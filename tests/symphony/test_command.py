@@ -139,7 +139,8 @@ def test_a_wrong_file_runs_nothing(project):
 def test_json_is_for_programs(project):
     done = project.call("run", "WORKFLOW.md", "--issue", "ABC-123", "--json")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {"text": "I did it", "turns": 1, "why": "max_turns"}.items() <= lines[-1].items()
+    wanted = {"record": "result", "text": "I did it", "turns": 1, "why": "max_turns"}
+    assert wanted.items() <= lines[-1].items()
     assert "called" in {line.get("record") for line in lines}
 
 

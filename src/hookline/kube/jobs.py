@@ -66,12 +66,10 @@ class Task:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     secrets: tuple[str, ...] = ()
-    pull_secrets: tuple[str, ...] = ()
     claim: str = ""
     timeout: float | None = None
     grace: float = 60.0
     """Seconds that its end hooks have when it is asked to end."""
-    account: str = ""
     mark: str = ""
     """Tells this task's Secret from that of an earlier one of the same name, which goes a moment after its Job."""
     kept: int | None = None
@@ -89,7 +87,6 @@ class JobEnd:
 
     exit_code: int | None = None
     why: str = ""
-    reason: EndReason = EndReason.EXITED
     began: bool = True
     log_lost: bool = False
     """The log could not be read to its end."""
@@ -142,9 +139,9 @@ def claim_of(
     namespace: str,
     *,
     size: str,
-    storage_class: str = "",
-    labels: Mapping[str, str] | None = None,
-    notes: Mapping[str, str] | None = None,
+    storage_class: str,
+    labels: Mapping[str, str],
+    notes: Mapping[str, str],
 ) -> Object:
     """A volume that outlives the Jobs that use it."""
     return {
@@ -152,8 +149,8 @@ def claim_of(
         "metadata": {
             "name": name,
             "namespace": namespace,
-            "labels": {**MANAGED, **(labels or {})},
-            "annotations": dict(notes or {}),
+            "labels": {**MANAGED, **labels},
+            "annotations": dict(notes),
         },
         "spec": claim_spec(size, storage_class),
     }
@@ -318,7 +315,6 @@ class _Tending:
         return JobEnd(
             exit_code=found.exit_code if by_itself else None,
             why="" if by_itself else found.detail or self._state.why or str(found.reason),
-            reason=found.reason,
             began=found.started is not None,
             log_lost=found.started is not None and not complete,
         )
@@ -331,8 +327,6 @@ def _pod(task: Task) -> Object:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": objects.USER,
-        **({"serviceAccountName": task.account} if task.account else {}),
-        **({"imagePullSecrets": [{"name": each} for each in task.pull_secrets]} if task.pull_secrets else {}),
         **({"initContainers": [_opening(task)]} if task.claim and task.open_claim_as_root else {}),
         "containers": [_container(task)],
         "volumes": _volumes(task),

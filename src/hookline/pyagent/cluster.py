@@ -1,4 +1,4 @@
-"""`hookline run agent.py "question" --on kubernetes`: the agent works in a Job, and its records come back here."""
+"""`hookline run agent.py "question" --on kubernetes`: the agent runs in a Job, and its records come back here."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run_there(options: RunOptions, target: Target) -> int:
     """Run an agent in Python as a Job."""
     if options.ask not in ("", "refuse"):
         raise UsageError(f"--ask {options.ask}: nobody can be asked from a pod; there a question is refused")
-    sent = _Sent(options.file, options.hooks, options.model)
+    sent = RunFiles(options.file, options.hooks, options.model)
     question = asked(options)
     size = len(question.encode())
     if size > LONGEST_INPUT:
@@ -77,8 +77,8 @@ def run_there(options: RunOptions, target: Target) -> int:
     return asyncio.run(_sent(task, target, json=options.json, quiet=options.quiet))
 
 
-class _Sent:
-    """The files of a run, as they are there: the agent's with the modules beside it, and those with hooks."""
+class RunFiles:
+    """The files of a run, with their paths in the pod: the agent's with the modules beside it, and those with hooks."""
 
     def __init__(self, file: str, hooks: Sequence[str], model: str) -> None:
         self.files: dict[str, str] = {}
@@ -186,9 +186,9 @@ async def _interrupts(cluster: Cluster, job: Object, interrupted: asyncio.Event)
 
 
 class RunStream:
-    """The stream of a Job's pod, as it comes: records go to the journal and to whoever watches, the rest is shown.
+    """The stream of a Job's pod: records go to the journal and to `watch`, other lines to standard error.
 
-    `runs` are those of earlier that it is known to have begun."""
+    `runs` are those that an earlier reader of the stream has begun."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ class RunStream:
         self.interrupted = asyncio.Event()
 
     async def printed(self, line: str) -> None:
-        """A line of the log; the next is read when this one is taken in."""
+        """Take in a line of the log; the next one is read afterwards."""
         message, others = await self._intake.take(line)
         if others:
             self._last.append(others)
@@ -225,7 +225,7 @@ class RunStream:
         warn(f"the pod does not start yet: {why}")
 
     async def closed(self, ending: JobEnd) -> None:
-        """End what the Job has left open, and say what is missing."""
+        """End the scopes that the Job left open, and warn of missing records."""
         cut = _CUT if ending.exit_code == 0 else f"its program ended with {ending.exit_code} before it"
         why = ending.why or cut
         for run_id in self._runs:
@@ -238,7 +238,7 @@ class RunStream:
             warn("the end of the pod's log could not be read, and is not in the journal")
 
     def over(self, ending: JobEnd, *, json: bool) -> int:
-        """Tell how it ended; the exit code."""
+        """Print the answer, or raise the failure; returns the exit code."""
         if self._result is not None:
             print_result(self._result["value"], self._result["text"], json=json)
         if self.interrupted.is_set():
@@ -257,7 +257,7 @@ class RunStream:
         return f" (hookline runs {self._run_id})" if self._run_id else ""
 
     def _own(self, record: Record) -> Record:
-        """The record of a run that is held here, and whose place is found again by its source."""
+        """The record with this process as the owner of its run, and the Job as its source."""
         self._runs[record.run_id] = None
         if isinstance(record, Begun) and record.parent_id is None:
             self._run_id = record.run_id
@@ -272,7 +272,7 @@ class RunStream:
 
 
 async def _ended_others(cluster: Cluster, journal: Journal, namespace: str) -> None:
-    """Bring in what Jobs of commands that were killed have come to since, and remove them."""
+    """Read the Jobs of killed commands that are over into the journal, and remove them."""
     found, _ = await cluster.list(JOB, namespace, {"hookline.dev/component": _COMPONENT})
     left = {_source(job, cluster): job for job in found if _is_left(job)}
     rows = {
@@ -283,7 +283,7 @@ async def _ended_others(cluster: Cluster, journal: Journal, namespace: str) -> N
     for source in dict.fromkeys([*left, *rows]):
         job, row = left.get(source), rows.get(source)
         if job is not None and not is_over(job):
-            warn(f"a run goes on as Job {job['metadata']['name']} in {namespace}")
+            warn(f"an earlier run is still running as Job {job['metadata']['name']} in {namespace}")
             continue
         if row is not None and not journal.claim(row.run_id, cast("Owner", row.owner), owner()):
             continue
@@ -298,7 +298,7 @@ async def _ended_others(cluster: Cluster, journal: Journal, namespace: str) -> N
 
 
 def _is_left(job: Object) -> bool:
-    """True if a command of this machine made it that had the same journal and is dead."""
+    """True if it was made by a command of this machine with the same journal that is dead."""
     try:
         journal, *said = jsonlib.loads(job["metadata"].get("annotations", {}).get(_OWNER, ""))
         made_by = Owner(*said)

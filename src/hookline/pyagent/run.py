@@ -1,22 +1,28 @@
-"""`hookline run` and `hookline serve` of an agent: once to its answer, or over A2A until it is stopped, with all its hooks."""
+"""`hookline run`, `hookline serve` and `hookline try` of an agent: once to its answer, over A2A until it is stopped, or
+only the hooks of one event."""
 
 from __future__ import annotations
 
 import asyncio
-import json as json_
+import json
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from hookline.agent.file import Loaded, image_sources
+from hookline.engine.context import Facts, HookContext, WorkflowContext
+from hookline.engine.hook import Hook
+from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.plain import as_text, plain
-from hookline.engine.record import Journal, Record
+from hookline.engine.point import Point, Scope, Status, point_named
+from hookline.engine.record import Begun, Called, Ended, Journal, Record
+from hookline.engine.result import HookAction, Outcome
 from hookline.errors import Skipped, UsageError
 from hookline.hookfile.attach import hooks_of
 from hookline.journal.encoding import Encoding, decoded
@@ -24,17 +30,22 @@ from hookline.journal.masking import Mask
 from hookline.journal.recovery import owner, recover
 from hookline.journal.stream import SERVING, Sender
 from hookline.journal.user import open_journal
-from hookline.options import RunOptions, ServeOptions
+from hookline.journal.view import Tree
+from hookline.options import RunOptions, ServeOptions, TryOptions
 from hookline.runners import Runner
+from hookline.runners.local import LocalRunner
 from hookline.runners.places import place_of, usable
 from hookline.secret_names import secrets_in
 from hookline.terminal import (
     approver_of,
     err,
+    found_run,
     interruptible,
+    out,
     print_json,
     print_result,
     refuse_mistakes,
+    show,
     warn,
     watcher,
 )
@@ -42,10 +53,10 @@ from hookline.terminal import (
 PORT = 8080
 AGENT_HERE = "the agent, its tools and hooks in Python run here"
 RESULT = "result"
-"""The word under which a run that was sent elsewhere tells its answer."""
+"""The message with the answer of a run in a pod."""
 
 Loader = Callable[[str], Loaded]
-"""Finds the agent of a file, also of a run that broke off, by its source."""
+"""Loads the agent of a file, or of the source of a run on record."""
 
 
 def run_agent(options: RunOptions, load: Loader) -> int:
@@ -161,6 +172,25 @@ def serve_agent(options: ServeOptions, load: Loader) -> int:
         return interruptible(main)
 
 
+def try_agent(options: TryOptions, load: Loader) -> int:
+    """Fire one made-up event, or those of a past run, without running the agent; 1 if any of them is refused."""
+    loaded = load(options.file)
+    refuse_unsound(loaded, quiet=options.json, model=False)
+    sources = image_sources(loaded, options.image)
+    runner = LocalRunner()
+    more = hooks_of(options.hooks, runner)
+    events = _wanted_events(loaded, options)
+    mask = Mask(secrets_in(os.environ))
+
+    async def main() -> list[Outcome]:
+        async with live(loaded, runner, sources, quiet=True):
+            return await _fired([*more, *loaded.agent.hooks()], events, mask, as_json=options.json)
+
+    outcomes = asyncio.run(main())
+    refused = any(each.action in (HookAction.FAIL, HookAction.BLOCK) for each in outcomes)
+    return 1 if refused else 0
+
+
 def asked(options: RunOptions) -> str:
     """The question of the command line, or of standard input."""
     given = sys.stdin.read() if options.input == "-" else options.input
@@ -170,7 +200,7 @@ def asked(options: RunOptions) -> str:
 
 
 def refuse_unsound(loaded: Loaded, *, quiet: bool = False, model: bool = True) -> None:
-    """Print what is wrong with a file, and raise where nothing may be run."""
+    """Print the problems and warnings of a file, and raise if it has problems."""
     for text in (*map(str, loaded.problems), *map(str, loaded.warnings), *(() if quiet else loaded.notes)):
         warn(text)
     refuse_mistakes(loaded.source, len(loaded.problems))
@@ -182,7 +212,7 @@ def refuse_unsound(loaded: Loaded, *, quiet: bool = False, model: bool = True) -
 async def live(
     loaded: Loaded, runner: Runner, sources: Mapping[str, str], *, quiet: bool
 ) -> AsyncGenerator[None]:
-    """Makes all hooks of the agent live, and tells how far their images are; at the end the runner is closed."""
+    """Makes all hooks of the agent live, with the progress of their images on standard error; closes the runner."""
 
     def told(text: str) -> None:
         if not quiet:
@@ -210,23 +240,143 @@ def _loaded(options: RunOptions | ServeOptions, load: Loader) -> Loaded:
 async def _recover_others(
     journal: Journal, watchers: Sequence[Callable[[Record], None]], loader: Loader, *, quiet: bool
 ) -> None:
-    """Run the end hooks that runs owe which broke off with their program."""
+    """Run the end hooks of runs whose process died."""
     found = await recover(journal, owner(), lambda source: loader(source).agent.hooks(), watchers)
     for each in found:
         if each.problem:
-            warn(f"run {each.run_id} ({each.name}) broke off and still owes its end: {each.problem}")
+            warn(
+                f"run {each.run_id} ({each.name}) was interrupted, and its end hooks could not run: {each.problem}"
+            )
         elif not quiet:
-            warn(f"run {each.run_id} ({each.name}) had broken off: {each.ran} end hooks were run")
+            warn(f"run {each.run_id} ({each.name}) was interrupted: {each.ran} end hooks were run now")
 
 
 def _recording(sender: Sender, mask: Mask) -> Callable[[Record], None]:
-    """Sends what the journal here keeps, and no more."""
+    """Sends records as the journal here keeps them, without payloads if those are off."""
     if os.environ.get("HOOKLINE_PAYLOADS", "on") != "off":
         return sender.record
     bare = Encoding(mask, payloads=False)
-    return lambda record: sender.record(decoded(record.run_id, json_.loads(bare.record(record))))
+    return lambda record: sender.record(decoded(record.run_id, json.loads(bare.record(record))))
 
 
 def _write(stream: TextIO, text: str) -> None:
     stream.write(text)
     stream.flush()
+
+
+def _wanted_events(loaded: Loaded, options: TryOptions) -> list[HookContext]:
+    point = None if options.point == "all" else point_named(options.point)
+    if options.past_run:
+        with open_journal() as journal:
+            records = journal.records(found_run(journal, options.past_run))
+        events = [event for event in _past_events(records, loaded) if point is None or event.point == point]
+        if not events:
+            raise UsageError(f"that run has no event at {options.point}")
+        return events
+    if point is None:
+        raise UsageError("`all` goes with --from RUN")
+    return [_event(loaded, point, options)]
+
+
+async def _fired(hooks: list[Hook], events: list[HookContext], mask: Mask, *, as_json: bool) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    for event in events:
+        calls: list[Record] = []
+        tree = Tree(mask, width=max(out.width, 60))
+        recorder = Recorder(None, [calls.append])
+        outcome = await Pipeline(hooks, recorder).fire(event)
+        outcomes.append(outcome)
+        heading = f"{event.point}{f' {event.current_tool}' if event.current_tool else ''}"
+        if as_json:
+            text = mask.json(
+                {
+                    "point": event.point,
+                    "tool": event.current_tool,
+                    "calls": [call._asdict() for call in calls if isinstance(call, Called)],
+                    "outcome": {**outcome._asdict(), "reason": outcome.reason},
+                }
+            )
+            print_json(json.loads(text))
+            continue
+        out.print(heading, style="bold")
+        for call in calls:
+            for line in tree.lines(call):
+                show(line, out)
+        out.print(f"  = {_sentence(outcome, mask)}")
+    return outcomes
+
+
+def _sentence(outcome: Outcome, mask: Mask) -> str:
+    if outcome.action is HookAction.CONTINUE:
+        value = outcome.payload if outcome.output is None else outcome.output
+        return f"goes on with {mask.json(value)}" if outcome.changed else "goes on unchanged"
+    reason = f": {mask.text(outcome.reason)}" if outcome.reason else ""
+    return f"{outcome.action}{reason}"
+
+
+def _event(loaded: Loaded, point: Point, options: TryOptions) -> HookContext:
+    if point.scope is Scope.TOOL and not options.tool:
+        known = ", ".join(each.id for each in loaded.agent.tools) or "none"
+        raise UsageError(f"which tool? --tool NAME; tools of {loaded.agent.id}: {known}")
+    if options.status not in tuple(Status):
+        raise UsageError(f"--status is {options.status!r}; known: {', '.join(Status)}")
+    given: Any = _value(options.input) if options.input else {}
+    if point.scope in (Scope.AGENT, Scope.RUN) and not isinstance(given, dict):
+        given = {"input": given}
+    if point.scope is Scope.AGENT and isinstance(given, dict) and "input" in given:
+        known = cast("dict[str, Any]", given)
+        given = {"prompt": known["input"], **known}
+    ended = None if point.is_start else Status(options.status)
+    output = _value(options.output) if options.output else None
+    return _context(loaded, point, options.tool or None, given, output, ended)
+
+
+def _past_events(records: Iterable[Record], loaded: Loaded) -> Iterable[HookContext]:
+    """The points of a recorded run, with their payloads."""
+    begun: dict[str, Begun] = {}
+    raw: dict[str, Any] = {}
+    for record in records:
+        if isinstance(record, Begun):
+            begun[record.scope_id] = record
+            point = Point.start_of(record.scope)
+            yield _context(loaded, point, record.about.get("tool"), record.payload, None, None)
+        elif isinstance(record, Called) and str(record.point).endswith(".end") and record.given is not None:
+            raw.setdefault(record.scope_id, record.given)
+        elif isinstance(record, Ended) and record.scope_id in begun and record.status is not Status.BLOCKED:
+            start = begun[record.scope_id]
+            output = raw.get(record.scope_id, record.output)
+            tool = start.about.get("tool")
+            yield _context(loaded, Point.end_of(record.scope), tool, start.payload, output, record.status)
+
+
+def _context(
+    loaded: Loaded, point: Point, tool: str | None, payload: Any, output: Any, status: Status | None
+) -> HookContext:
+    agent = loaded.agent
+    kinds = {each.id: each.kind for each in agent.tools}
+    if tool is not None and agent.servers:
+        # A name that is none of its own tools can only be one of a server's.
+        kinds.setdefault(tool, agent.servers[0].kind)
+    facts = Facts(
+        workflow_id=agent.id,
+        point=point,
+        run_id="try",
+        scope_id="1",
+        agent=agent.id,
+        session_id="try",
+        current_tool=tool,
+        tool_kind=kinds.get(tool or ""),
+        status=status,
+        workflow=WorkflowContext(workflow_id=agent.id, execution_id="try"),
+        aliases={"prompt": "input"} if point is Point.AGENT_START else None,
+    )
+    return HookContext.of(facts, payload, output)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as exc:
+        if text.lstrip().startswith(("{", "[")):
+            raise UsageError(f"this is not JSON: {exc}: {text!r}") from None
+        return text

@@ -1,6 +1,6 @@
 """agent.py as a system: it is loaded, checked, explained, tried, run and served.
 
-Agents of other formats that load as an agent are explained, tried, run and served here too: `load` finds them.
+Agents of other formats are explained, tried, run and served here too, with a `load` that finds them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,9 @@ from hookline.options import (
     CheckOptions,
     ExplainOptions,
     RunOptions,
-    ServeOptions,
-    TryOptions,
     refuse_given,
 )
-from hookline.pyagent.run import AGENT_HERE, Loader, refuse_unsound, run_agent, serve_agent
+from hookline.pyagent.run import AGENT_HERE, Loader, refuse_unsound, run_agent, serve_agent, try_agent
 from hookline.runners.child import missing_script
 from hookline.runners.local import LocalRunner
 from hookline.runners.places import Place, known_place, runs_in
@@ -79,7 +77,7 @@ def agent_problems(loaded: Loaded, options: CheckOptions, hooks: Sequence[Hook])
 
 
 def explain(options: ExplainOptions, load: Loader) -> Explained:
-    """The agent's hooks by point, with limits, sources, and what should be known of them."""
+    """The agent's hooks by point, with limits, sources and notes."""
     loaded = load(options.file)
     refuse_unsound(loaded, model=False)
     place = Place(on=known_place(options.on or "local"))
@@ -118,12 +116,6 @@ def explain(options: ExplainOptions, load: Loader) -> Explained:
     )
 
 
-def try_(options: TryOptions, load: Loader) -> int:
-    from hookline.pyagent.try_ import try_agent
-
-    return try_agent(load(options.file), options)
-
-
 def run(options: RunOptions, load: Loader) -> int:
     from hookline.kube.connect import target_of
 
@@ -138,12 +130,11 @@ def run(options: RunOptions, load: Loader) -> int:
     return run_agent(options, load)
 
 
-def serve(options: ServeOptions, load: Loader) -> int:
-    return serve_agent(options, load)
+serve, try_ = serve_agent, try_agent
 
 
 def _problems(loaded: Loaded, hooks: Sequence[Hook]) -> list[str]:
-    """Everything that would go wrong, or would be without effect, although the file loads."""
+    """The mistakes of a file that loads, and the hooks without effect."""
     agent = loaded.agent
     tools = _known_tools(loaded)
     known = ", ".join(str(each.current_tool) for each in tools or ()) or "none"
@@ -173,7 +164,7 @@ def _problems(loaded: Loaded, hooks: Sequence[Hook]) -> list[str]:
 
 
 def _wrong_with(server: McpServer) -> Iterable[str]:
-    """Why its tools could not be had, as far as can be seen without starting it."""
+    """Reasons why the server cannot be used, as far as they show without starting it."""
     if find_spec("mcp") is None:
         yield "needs the mcp package: pip install 'hookline[mcp]'"
     if server.command is None:
@@ -187,7 +178,7 @@ def _wrong_with(server: McpServer) -> Iterable[str]:
 
 
 def _known_tools(loaded: Loaded) -> list[Facts] | None:
-    """The calls that an agent's tools would have; None where only a server or the command line will tell."""
+    """A call of each of the agent's tools; None if only a server or the command line knows them all."""
     agent = loaded.agent
     if not loaded.is_whole or any(each.taken is None for each in agent.servers):
         return None

@@ -20,7 +20,7 @@ from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Begun, Record, RunRow, owed
 from hookline.errors import HooklineError, JournalError, RunEnded, RunTimedOut, Skipped
 from hookline.journal.recovery import claim_abandoned
-from hookline.symphony.agents import AgentPlace, CodingAgent, Told, TurnFailed
+from hookline.symphony.agents import AgentEvent, AgentPlace, CodingAgent, TurnFailed
 from hookline.symphony.hooks import AttemptSite, Scene, fields
 from hookline.symphony.prompt import guidance, rendered
 from hookline.symphony.scheduler import eligible
@@ -46,7 +46,7 @@ _TIMEOUTS = frozenset({"turn_timeout", "response_timeout"})
 
 
 class Halt:
-    """Ends an attempt from outside, and says as what: cancelled or stalled."""
+    """Ends an attempt from outside, as cancelled or stalled."""
 
     __slots__ = ("outcome",)
 
@@ -54,14 +54,14 @@ class Halt:
         self.outcome: str | None = None
 
     def now(self, task: asyncio.Task[Any], outcome: str = "cancelled") -> None:
-        """The first time its end hooks still run, within their limits; the next time they are ended too."""
+        """Cancel the attempt: the first time its end hooks still run, within their limits; the second time they do not."""
         self.outcome = self.outcome or outcome
         task.cancel()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnd:
-    """The end of an attempt, for the service. Outcomes are those of `state.Finish`."""
+    """The end of an attempt, for the service. Outcomes are those of `scheduler.finished`."""
 
     outcome: str
     error: str | None = None
@@ -69,10 +69,10 @@ class AttemptEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempted:
-    """An attempt that ended well. `issue` is as it was last seen, None where it is gone; `why` it went no further."""
+    """An attempt that ended well. `issue` is as last read from the tracker, None if it is gone; `why` is the reason to
+    stop."""
 
     run_id: str
-    workspace: Workspace
     issue: Issue | None
     turns: int
     why: str
@@ -83,7 +83,7 @@ class Attempted:
 class Attempt:
     """One attempt at an issue. `number` is the retry's, None at first; `halt` ends it from outside.
 
-    `tracker` is asked after each turn whether the issue wants another; without one it always does.
+    After each turn `tracker` shows if the issue needs another one; without a tracker it always does.
     """
 
     site: AttemptSite
@@ -91,14 +91,14 @@ class Attempt:
     agent: CodingAgent
     tracker: Tracker | None
     number: int | None = None
-    tell: Callable[[Told], None] = lambda _: None
+    tell: Callable[[AgentEvent], None] = lambda _: None
     halt: Halt = field(default_factory=Halt)
 
     async def run(self) -> Attempted:
         """Work on the issue until it is not eligible any more or has had its turns.
 
-        However it ends, `after_run` has run when this does, unless the workspace could not even be made; and no
-        process is left. What went wrong is raised; `outcome_of` has one word for it.
+        However it ends, `after_run` has run then, unless the workspace could not be made; and no process is left. A
+        failure is raised; `outcome_of` gives its outcome.
         """
         workflow = self.site.current()
         with self.site.root.held(workspace_key(self.issue.identifier)):
@@ -162,12 +162,7 @@ class Attempt:
                 why = _why_over(found, rules) if self.tracker is not None else None
                 if why is not None or turn == most:
                     return Attempted(
-                        run_id=run_id,
-                        workspace=workspace,
-                        issue=found,
-                        turns=turn,
-                        why=why or "max_turns",
-                        text=said,
+                        run_id=run_id, issue=found, turns=turn, why=why or "max_turns", text=said
                     )
                 turn += 1
         finally:
@@ -205,7 +200,7 @@ def outcome_of(exc: BaseException, halt: Halt | None = None) -> str:
 
 
 class SiteWorker:
-    """Works at one site. `agent` makes the agent of a workflow."""
+    """Works on issues on this machine. `agent` makes the agent of a workflow."""
 
     def __init__(self, site: AttemptSite, agent: Callable[[Workflow], CodingAgent]) -> None:
         self._site = site
@@ -217,7 +212,7 @@ class SiteWorker:
         tracker: Tracker,
         issue: Issue,
         number: int | None,
-        tell: Callable[[Told], None],
+        tell: Callable[[AgentEvent], None],
         halt: Halt,
     ) -> AttemptEnd:
         agent = self._agent(workflow)
@@ -239,11 +234,18 @@ class SiteWorker:
     def path(self, identifier: str) -> str:
         return os.path.join(self._site.root.path, workspace_key(identifier))
 
+    async def recover(self, workflow: Workflow, tracker: Tracker) -> None:
+        for line in await recovered(self._site):
+            logger.warning("the work of a killed service could not be finished: %s", line)
+
+    async def close(self) -> None:
+        await self._site.runner.close()
+
 
 async def recovered(site: AttemptSite) -> list[str]:
-    """Finish what a service that was killed left at this root; what could not be finished is told.
+    """Finish what a killed service left at this root; returns a text for each thing that could not be finished.
 
-    Attempts first, for their `after_run` stands in a workspace that may be due for removal.
+    Attempts come first: their `after_run` runs in a workspace that may be due for removal.
     """
     told: list[str] = []
     journal = site.recorder.journal
@@ -321,7 +323,7 @@ def _status(exc: BaseException, scope: OpenScope | None = None) -> Status:
 
 
 async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> list[str]:
-    """Do them together; what went wrong, as texts."""
+    """Do them all at once; returns the errors as texts."""
     ended = await asyncio.gather(*works, return_exceptions=True)
     for each in ended:
         if isinstance(each, BaseException) and not isinstance(each, HooklineError):

@@ -1,7 +1,7 @@
 """`hookline serve WORKFLOW.md --on kubernetes`: a volume for each workspace, and a Job for each attempt at its issue.
 
-The service makes the Job, and reads what its pod prints. A Job is found again by its name: whoever comes after a
-service that was killed reads the same log from its beginning, and the journal takes each record once.
+The service makes the Job and reads the log of its pod. A Job is found again by its name: the service after one that
+was killed reads the same log from its beginning, and the journal takes each record once.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from hookline.journal.recovery import end_as_lost
 from hookline.kube.jobs import GIVEN, MOUNT, Task, claim_of, started
 from hookline.kube.objects import CLAIM, JOB, AlreadyThere, Unreachable, within
 from hookline.kube.pod_state import is_over
-from hookline.symphony.agents import Told
+from hookline.symphony.agents import AgentEvent
 from hookline.symphony.attempt import AttemptEnd, Halt
 from hookline.symphony.hooks import fields
-from hookline.symphony.job import UNREAD_NOTE, AttemptJob, AttemptStream, Over
+from hookline.symphony.job import UNREAD_NOTE, AttemptJob, AttemptJobEnd, AttemptStream
 from hookline.symphony.pod import NEAR
 from hookline.symphony.scheduler import eligible
 from hookline.symphony.state import rules_of
@@ -82,7 +82,7 @@ def workflow_id(workflow: Workflow) -> str:
 
 
 class ClusterWorker:
-    """Does the work of a service in pods. `text` gives the WORKFLOW.md of this moment."""
+    """Works on issues in pods. `text` gives the current WORKFLOW.md."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class ClusterWorker:
         tracker: Tracker,
         issue: Issue,
         number: int | None,
-        tell: Callable[[Told], None],
+        tell: Callable[[AgentEvent], None],
         halt: Halt,
     ) -> AttemptEnd:
         text = self._text()
@@ -148,7 +148,7 @@ class ClusterWorker:
         try:
             found, _ = await self._cluster.list(CLAIM, self._terms.namespace, self._labels)
         except Unreachable as exc:
-            logger.warning("old workspaces were not looked for: %s", exc)
+            logger.warning("old workspaces could not be listed: %s", exc)
             return frozenset()
         kept = [each["metadata"] for each in found if not each["metadata"].get("deletionTimestamp")]
         notes = [within(each, "annotations") for each in kept]
@@ -157,9 +157,9 @@ class ClusterWorker:
     def path(self, identifier: str) -> str:
         return f"{self._terms.namespace}/{self._name(identifier)}:{MOUNT}/{workspace_key(identifier)}"
 
-    async def recovered(self, workflow: Workflow, tracker: Tracker) -> None:
-        """Take up what a service before us left: what is over is read; what is at work and not wanted any more is
-        ended, with its hooks."""
+    async def recover(self, workflow: Workflow, tracker: Tracker) -> None:
+        """Take up the Jobs that a service before us left: read those that are over, and end those whose issue is not
+        eligible any more, with their hooks."""
         jobs, _ = await self._cluster.list(JOB, self._terms.namespace, self._labels)
         over: list[asyncio.Task[Any]] = []
         ids: dict[str, AttemptJob] = {}
@@ -175,7 +175,7 @@ class ClusterWorker:
         await self._unwanted_ended(workflow, tracker, ids)
 
     async def close(self) -> None:
-        """End what nobody waits for, as the service ends its attempts."""
+        """End the Jobs that no attempt waits for, as the service ends its attempts."""
         for job in self._left.values() if not self._leaving else ():
             job.stop()
         left = [job.task for job in self._left.values()]
@@ -187,7 +187,7 @@ class ClusterWorker:
         await asyncio.gather(*left, *self._removals, return_exceptions=True)
 
     def leave(self) -> None:
-        """From now on nothing is ended: another service has what is at work here, or will."""
+        """End no Job from now on: another service takes them up."""
         self._leaving = True
 
     def _taken_up(self, found: Object) -> tuple[AttemptJob, asyncio.Task[None] | None]:
@@ -210,14 +210,18 @@ class ClusterWorker:
         task.add_done_callback(self._removals.discard)
         return job, task
 
-    def _left_over(self, at: tuple[str, str], job: AttemptJob, task: asyncio.Task[Over]) -> None:
+    def _left_over(self, at: tuple[str, str], job: AttemptJob, task: asyncio.Task[AttemptJobEnd]) -> None:
         if self._left.get(at) is job:
             del self._left[at]
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.warning("%s could not be read to its end: %s", fields(issue_identifier=at[0]), error)
+            logger.warning(
+                "%s the Job of an earlier service could not be read to its end: %s",
+                fields(issue_identifier=at[0]),
+                error,
+            )
 
     async def _finished(self, job: AttemptJob, identifier: str) -> None:
-        """The removal of a service before us, also where nobody asks for it again."""
+        """Finish a removal that a service before us began, also if it is not requested again."""
         try:
             await self._removed(job, identifier)
         except HooklineError as exc:
@@ -231,22 +235,27 @@ class ClusterWorker:
         try:
             found = {each.id: each for each in await tracker.by_ids(list(ids))}
         except TrackerError as exc:
-            logger.warning("%s it is not known which issues are still wanted: %s", fields(kind=exc.kind), exc)
+            logger.warning(
+                "%s the issues of earlier Jobs could not be read from the tracker: %s",
+                fields(kind=exc.kind),
+                exc,
+            )
             return
         rules = rules_of(workflow)
         for id, job in ids.items():
             if id not in found or not eligible(found[id], rules):
                 logger.info(
-                    "%s an attempt of a service before is ended: not wanted any more", fields(issue_id=id)
+                    "%s the attempt of an earlier service is stopped: its issue is not eligible any more",
+                    fields(issue_id=id),
                 )
                 job.stop()
 
-    async def _place(self, workflow: Workflow, tell: Callable[[Told], None]) -> None:
-        """Wait while attempts that a service before us left take the places."""
+    async def _place(self, workflow: Workflow, tell: Callable[[AgentEvent], None]) -> None:
+        """Wait while attempts of a service before us take up the slots."""
         while left := [job.task for (_, what), job in self._left.items() if what == ATTEMPT]:
             if len(left) + len(self._at_work) < workflow.agent.max_concurrent_agents:
                 return
-            tell(Told(kind="other_message", text="waits for an attempt that an earlier service began"))
+            tell(AgentEvent(kind="other_message", text="waits for an attempt that an earlier service began"))
             await asyncio.wait(left, timeout=_LIFE, return_when=asyncio.FIRST_COMPLETED)
 
     async def _ended_before(self, key: str) -> None:
@@ -260,7 +269,7 @@ class ClusterWorker:
         if job is not None:
             await asyncio.wait({job.task})
 
-    async def _waited(self, job: AttemptJob, tell: Callable[[Told], None]) -> Over:
+    async def _waited(self, job: AttemptJob, tell: Callable[[AgentEvent], None]) -> AttemptJobEnd:
         job.stream.tell = tell
         self._at_work.add(job)
         cancelled: asyncio.CancelledError | None = None
@@ -273,13 +282,13 @@ class ClusterWorker:
                     job.task.cancel() if self._leaving else job.stop()
                 if not job.stream.began:
                     # Nothing is heard of an agent that has no pod yet; that is no stall.
-                    tell(Told(kind="other_message"))
+                    tell(AgentEvent(kind="other_message"))
         finally:
             self._at_work.discard(job)
         if cancelled is None:
             return job.task.result()
         if not job.task.cancelled() and job.task.exception() is None and job.task.result().is_unsaid:
-            logger.warning("%s it was ended, and did not say how its end hooks went", job.about)
+            logger.warning("%s the attempt was stopped, and did not report how its end hooks went", job.about)
         raise cancelled
 
     async def _removed(self, job: AttemptJob, identifier: str) -> None:
@@ -362,7 +371,7 @@ class ClusterWorker:
             await asyncio.sleep(_PAUSE)
 
     async def _told_gone(self, identifier: str, claim: str) -> None:
-        """End what was open on a volume that somebody deleted: nobody else will."""
+        """End on record the runs on a volume that somebody deleted: no pod will."""
 
         def was_there(row: RunRow) -> bool:
             records = self._journal.records(row.run_id)
@@ -376,8 +385,8 @@ class ClusterWorker:
             )
 
     async def _since(self, claim: Object) -> tuple[str, ...]:
-        """From when on the next pod sends records again, where a log was not read to its end; noted before there is
-        a log, so that it holds also if we are killed."""
+        """The option that makes the next pod send its records again, if a log was not read to its end. The moment is
+        noted on the claim before there is a log, so that it also holds if we are killed."""
         known = within(claim["metadata"], "annotations").get(UNREAD_NOTE)
         if known:
             return ("--since", known)

@@ -1,7 +1,6 @@
-"""The four hooks of WORKFLOW.md as hooks of the engine: shell scripts in the workspace, told of the issue.
+"""The four hooks of WORKFLOW.md as hooks of the engine: shell scripts in the workspace, with the issue in variables.
 
-Script and limit are taken when a hook starts, so a changed file counts from the next one on, and one that runs ends
-with what it started with.
+A hook takes its script and limit when it starts: a changed file counts from the next hook on.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from hookline.engine.threads import Threads
 from hookline.errors import HookBroke
 from hookline.handlers.process import context_json, environment
 from hookline.journal.masking import SHORTEST, Mask
-from hookline.runners import Ending, Order, Runner
+from hookline.runners import Ending, Order, Output, Runner
 from hookline.symphony.types import DEFAULTS, POINTS, Issue, Script, Workflow
 from hookline.symphony.workspace import Workspace, WorkspaceError, WorkspaceRoot
 
@@ -47,10 +46,10 @@ _threads = Threads(cap=8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """The issue and workspace that a hook runs for, in which attempt, and how that ended.
+    """The issue, workspace and attempt that a hook runs for.
 
-    `attempt` is the prompt's: None the first time, then the number of the retry. `outcome` is for endings that the
-    engine has no word of its own for.
+    `attempt` is None the first time, then the number of the retry. `outcome` is for endings that are no status of the
+    engine.
     """
 
     issue: Issue
@@ -60,7 +59,7 @@ class Scene:
 
 
 class Outputs:
-    """Whole outputs, a file for each hook that said something, kept beside the journal for a while."""
+    """The whole outputs of hooks, one file each, kept beside the journal for a while."""
 
     def __init__(self, folder: str | Path, *, keep_bytes: int = KEEP_BYTES) -> None:
         self.folder = Path(folder)
@@ -68,7 +67,7 @@ class Outputs:
         self._tidied = 0.0
 
     def keep(self, name: str, text: str) -> Path:
-        """Keep it, and return its file; OSError where it cannot be kept."""
+        """Write the file and return its path; OSError if it cannot be written."""
         files.private_folder(self.folder)
         now = time.time()
         if now - self._tidied > _TIDY:
@@ -79,7 +78,7 @@ class Outputs:
         return path
 
     def _tidy(self, oldest: float) -> None:
-        """Drop what is too old, and the oldest of what is too much."""
+        """Remove files that are too old, and the oldest above the limit of size."""
         with os.scandir(self.folder) as entries:
             found = [(entry.stat(follow_symlinks=False), entry.path) for entry in entries if entry.is_file()]
         size = 0
@@ -93,8 +92,8 @@ class Outputs:
 class AttemptSite:
     """Everything that the attempts of a service share; it also runs their hooks.
 
-    `current` gives the workflow of this moment; `hooks` are further ones. `secret_names` are variables that neither
-    hooks nor agents see, nor any other variable that holds the same value.
+    `current` gives the current workflow; `hooks` are those of other files. `secret_names` are variables that neither
+    hooks nor agents get, nor any other variable with the same value.
     """
 
     current: Callable[[], Workflow]
@@ -119,11 +118,11 @@ class AttemptSite:
         return withheld(self.environ, self.withheld_names)
 
     def pipeline(self, scene: Scene) -> Pipeline:
-        """All hooks around one workspace: the further ones, then the four of the file."""
+        """All hooks around one workspace: those of other files, then the four of WORKFLOW.md."""
         return Pipeline((*self.hooks, *workspace_hooks(self, scene)), self.recorder)
 
     async def run_script(self, name: str, scene: Scene, hook_context: HookContext) -> HookResult:
-        """Run a hook's script of this moment; nothing where there is none."""
+        """Run the current script of a hook, if there is one."""
         hooks = self.current().hooks
         script: Script | None = getattr(hooks, name)
         if script is None:
@@ -143,7 +142,7 @@ class AttemptSite:
         return await self._judged(ending, name, hooks.timeout, about, hook_context)
 
     def script_environment(self, name: str, scene: Scene, hook_context: HookContext) -> dict[str, str]:
-        """The environment of a script: the service's own, with what is known of the issue."""
+        """The environment of a script: the service's own, with the issue in variables."""
         issue, workspace = scene.issue, scene.workspace
         ended = None if POINTS[name].is_start else scene.outcome() or hook_context.status
         told: Mapping[str, Any] = {
@@ -176,7 +175,7 @@ class AttemptSite:
         self, script: Script, timeout: float, folder: str, scene: Scene, name: str, context: HookContext
     ) -> Order:
         return Order(
-            argv=("sh", "-lc", self._without_secrets(script.text)),
+            argv=("sh", "-lc", without_secrets(script.text, self.withheld_names)),
             cwd=folder,
             env=self.script_environment(name, scene, context),
             stdin=context_json(context),
@@ -184,11 +183,6 @@ class AttemptSite:
             output_cap=KEPT,
             merge_stderr=True,
         )
-
-    def _without_secrets(self, script: str) -> str:
-        """A profile that the login shell reads may export them again. In the same line: errors tell lines."""
-        names = " ".join(sorted(name for name in self.withheld_names if _VARIABLE.fullmatch(name)))
-        return f"command unset {names} 2>/dev/null; {script}" if names else script
 
     async def _judged(
         self, ending: Ending, name: str, timeout: float, about: str, hook_context: HookContext
@@ -220,7 +214,7 @@ class AttemptSite:
         raise HookBroke("\n".join(part for part in parts if part), kind=kind)
 
     async def _masked(self, ending: Ending) -> str:
-        """Masked before anything is cut; a long one away from the loop."""
+        """The output, masked before it is cut; a long one in a thread."""
         text = ending.stdout.text
         if len(text) < _BIG:
             return self.mask.text(text)
@@ -237,7 +231,7 @@ class AttemptSite:
 
 
 def workspace_hooks(site: AttemptSite, scene: Scene) -> tuple[Hook, ...]:
-    """The four hooks for one workspace. One that has no script when its point comes is not called."""
+    """The four hooks for one workspace. One without a script when its point comes is not called."""
     return tuple(_hook(site, scene, name, point) for name, point in POINTS.items())
 
 
@@ -268,21 +262,27 @@ def withheld(environ: Mapping[str, str], secret_names: frozenset[str]) -> dict[s
     }
 
 
+def without_secrets(script: str, names: Iterable[str]) -> str:
+    """A script that first unsets these variables, as a login profile may export them again.
+
+    It does so on its first line, so that line numbers in errors stay right.
+    """
+    known = " ".join(sorted(name for name in names if _VARIABLE.fullmatch(name)))
+    return f"command unset {known} 2>/dev/null; {script}" if known else script
+
+
 def shortened(text: str, cap: int = LOGGED) -> str:
-    """At most `cap` bytes of a text, of its beginning and its end, never half a character, and what is missing."""
+    """The beginning and the end of a text, at most `cap` bytes and no half characters, with the number left out."""
     content = text.strip().encode("utf-8", "backslashreplace")
     if len(content) <= cap:
         return content.decode()
-    head, tail = (
-        content[: cap // 2].decode("utf-8", "ignore"),
-        content[-(cap - cap // 2) :].decode("utf-8", "ignore"),
-    )
-    missing = len(content) - len(head.encode()) - len(tail.encode())
-    return f"{head}\n... {missing} bytes left out ...\n{tail}"
+    ends = content[: cap // 2], content[-(cap - cap // 2) :]
+    head, tail = (part.decode("utf-8", "ignore").encode() for part in ends)
+    return Output(head=head, tail=tail, total=len(content)).text
 
 
 def fields(**values: Any) -> str:
-    """`key=value` for a log line; a value that is more than a plain word stands in quotes, on one line."""
+    """`key=value` for a log line; a value that is not a plain word is quoted, on one line."""
     return " ".join(f"{key}={_quoted(str(value))}" for key, value in values.items() if value is not None)
 
 

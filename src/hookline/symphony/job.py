@@ -1,7 +1,7 @@
 """One Job of a workflow on a cluster, an attempt or a removal, from its making to its end, and the stream of its pod.
 
-That a log has not been read to its end stands on the volume's claim from before the Job is made; the next pod then sends
-again what the journal on the volume has.
+Before the Job is made, its volume's claim gets a note that the log is unread, which goes when it has been read to its
+end. If the note is still there, the next pod sends the records of the journal on the volume again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hookline.engine.record import Begun, Journal, Owner, Record
 from hookline.journal.intake import Intake, OnceJournal
 from hookline.kube.jobs import JobEnd, end, tended
 from hookline.kube.objects import CLAIM, ClusterError, Conflict, NotThere, Unreachable
-from hookline.symphony.agents import Tokens, Told
+from hookline.symphony.agents import AgentEvent, Tokens
 from hookline.symphony.attempt import AttemptEnd
 from hookline.symphony.pod import ENDED, TOLD
 
@@ -34,14 +34,14 @@ _PAUSE = 1.0
 
 
 class AttemptStream:
-    """The stream of one Job's pod: records go to the journal, what the agent tells to whoever waits."""
+    """The stream of one Job's pod: records go to the journal, events of the agent to `tell`."""
 
     def __init__(self, journal: Journal, me: Owner, claim: str) -> None:
         self._journal, self._me, self._claim = journal, me, claim
         self._once = OnceJournal(journal)
         self._intake = Intake(self._write, self._own)
         self._last: deque[str] = deque(maxlen=3)
-        self.tell: Callable[[Told], None] = lambda _: None
+        self.tell: Callable[[AgentEvent], None] = lambda _: None
         self.began = False
         self.ended: Mapping[str, Any] | None = None
 
@@ -55,7 +55,7 @@ class AttemptStream:
         return " / ".join(self._last)
 
     def flush(self) -> None:
-        """Before the Job with its log is forgotten."""
+        """Write the journal to disk, before the Job is removed with its log."""
         self._journal.flush()
 
     async def printed(self, line: str) -> None:
@@ -65,12 +65,12 @@ class AttemptStream:
             self._last.append(others.strip())
             logger.info("%s", others)
         if message is not None and message.word == TOLD:
-            self.tell(_told(message.value))
+            self.tell(_event_of(message.value))
         elif message is not None and message.word == ENDED:
             self.ended = message.value
 
     def _own(self, record: Record) -> Record:
-        """The record of a run that is held here: whether its process lives is for its reader to say."""
+        """The record with this process as the owner of its run, which is as alive as the reader of its log."""
         if isinstance(record, Begun) and record.parent_id is None:
             held = self._me if record.owner is not None else None
             return record._replace(about={**record.about, "claim": self._claim}, owner=held)
@@ -83,17 +83,17 @@ class AttemptStream:
         return new
 
     def _take_over(self, record: Begun) -> None:
-        """A service that is gone had begun to read this run."""
+        """Claim a run that a service before us, which is gone, had begun to read."""
         row = next((each for each in self._journal.unfinished() if each.run_id == record.run_id), None)
         if row is not None and row.owner is not None and record.owner is not None and row.owner != self._me:
             self._journal.claim(row.run_id, row.owner, self._me)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Over:
-    """The end of a Job: what the cluster says of its pod, and what its program `said` of itself, if it came to that.
+class AttemptJobEnd:
+    """The end of a Job: as the cluster has it, and as its program `said`, if it came to that.
 
-    `last` is what was printed last; `stopped` says that we asked it to end."""
+    `last` are the last lines it printed; `stopped` is True if we ended it."""
 
     ending: JobEnd
     said: Mapping[str, Any] | None = None
@@ -106,16 +106,16 @@ class Over:
 
     @property
     def is_unsaid(self) -> bool:
-        """True if it began, and nobody knows how far it came."""
+        """True if it began and did not report its end."""
         return self.said is None and self.ending.began
 
     def outcome(self, claim: str) -> AttemptEnd:
-        """The same for the service; `claim` is that of the workspace's volume."""
+        """The end for the service; `claim` is that of the workspace's volume."""
         if self.said is None:
             return AttemptEnd(outcome="failed", error=self._words())
         outcome, error = str(self.said.get("outcome")), self.said.get("error")
         if outcome == "cancelled" and not self.stopped:
-            error = self.ending.why or "its pod was asked to end, and not by us"
+            error = self.ending.why or "its pod was terminated, and not by this service"
         if self.said.get("full"):
             full = f"the workspace's volume is full (claim {claim}); free some space or make it larger"
             error = f"{error}; {full}" if error else full
@@ -146,13 +146,13 @@ class AttemptJob:
         self.task = asyncio.ensure_future(self._over())
 
     def stop(self) -> None:
-        """The first time its end hooks run; the next time its pod is ended as it is."""
+        """End the Job: the first time with its end hooks, the second time without."""
         self._asked += 1
         self._ending.set()
         if self._job is not None:
             self._end(self._job)
 
-    async def _over(self) -> Over:
+    async def _over(self) -> AttemptJobEnd:
         self._job = job = await self._make()
         if self._asked:
             self._end(job)
@@ -169,13 +169,13 @@ class AttemptJob:
         whole = stream.ended is not None and not stream.missing
         if not whole and ending.began:
             logger.warning(
-                "%s the log of its pod is not whole; what is missing comes with the next pod", self.about
+                "%s the log of its pod is incomplete; the next pod sends the missing records", self.about
             )
         await patiently(lambda: self._put_away(job, whole=whole))
-        return Over(ending=ending, said=stream.ended, last=stream.last, stopped=bool(self._asked))
+        return AttemptJobEnd(ending=ending, said=stream.ended, last=stream.last, stopped=bool(self._asked))
 
     async def _put_away(self, job: Object, *, whole: bool) -> None:
-        """All of it is in the journal, or will be sent once more."""
+        """Remove the Job: its log is in the journal, or the next pod sends it again."""
         if whole:
             metadata, spec = job["metadata"], job["spec"]["template"]["spec"]
             claim = next(
@@ -196,15 +196,15 @@ class AttemptJob:
         try:
             await patiently(lambda: end(self._cluster, job, at_once=at_once))
         except ClusterError as exc:
-            logger.warning("%s it cannot be ended, and goes on: %s", self.about, exc)
+            logger.warning("%s the Job cannot be stopped, and goes on: %s", self.about, exc)
 
     def _waits(self, why: str) -> None:
         logger.warning("%s its pod does not start: %s", self.about, why)
-        self.stream.tell(Told(kind="other_message", text=f"its pod does not start: {why}"))
+        self.stream.tell(AgentEvent(kind="other_message", text=f"its pod does not start: {why}"))
 
 
 async def patiently(work: Callable[[], Awaitable[None]]) -> None:
-    """Until the cluster has answered; what it refuses is not asked again."""
+    """Retry until the cluster answers; a refusal is raised."""
     while True:
         try:
             await work()
@@ -212,13 +212,13 @@ async def patiently(work: Callable[[], Awaitable[None]]) -> None:
         except ClusterError as exc:
             if not isinstance(exc, Conflict | Unreachable):
                 raise
-            logger.warning("the cluster does not answer, and is asked again: %s", exc)
+            logger.warning("the cluster does not answer; retrying: %s", exc)
         await asyncio.sleep(_PAUSE)
 
 
-def _told(value: Mapping[str, Any]) -> Told:
+def _event_of(value: Mapping[str, Any]) -> AgentEvent:
     tokens = value.get("tokens")
-    return Told(
+    return AgentEvent(
         kind=str(value.get("kind")),
         text=str(value.get("text") or ""),
         tokens=Tokens(**tokens) if tokens else None,

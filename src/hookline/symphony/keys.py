@@ -1,4 +1,4 @@
-"""The keys of WORKFLOW.md: what each says, what reads it, and the section that it stands in."""
+"""The keys of WORKFLOW.md, by section: their meaning and their readers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hookline.source import Wrong, without_lines
 from hookline.symphony.types import (
     AGENTS,
     DEFAULT_TIMEOUT,
+    POINTS,
     TRACKERS,
     AgentSettings,
     CodexSettings,
@@ -37,7 +38,7 @@ class _Section(InMapping):
 
 
 class _TrackerSection(_Section):
-    """The tracker, whose own settings once stood beside `kind`; they go where they belong today."""
+    """The tracker. Its own settings used to be beside `kind`, and are moved below `provider`."""
 
     def __call__(self, node: Node) -> Any:
         values = dict(node.of_mapping)
@@ -114,10 +115,6 @@ def _script(node: Node) -> Script:
     return Script(text=value, line=node.location().line or 1) if value.strip() else UNSET
 
 
-def _text(node: Node) -> str:
-    return _text_such_as("give a text")(node)
-
-
 def _text_such_as(wanted: str) -> Callable[[Node], str]:
     def read_text(node: Node) -> str:
         if not isinstance(node.value, str) or not node.value.strip():
@@ -125,6 +122,9 @@ def _text_such_as(wanted: str) -> Callable[[Node], str]:
         return node.value
 
     return read_text
+
+
+_text = _text_such_as("give a text")
 
 
 def _folder(node: Node) -> str:
@@ -179,7 +179,7 @@ def _settings(node: Node) -> dict[str, Any]:
 
 
 def _by_state(node: Node) -> dict[str, int]:
-    """Limits by state in small letters. A bad entry costs only itself: the overall limit holds there."""
+    """Limits by state in lower case. A wrong entry is skipped: the overall limit holds there."""
     _needs(node, Mapping, "give a number for each state, as in `In Progress: 3`")
     found: dict[str, int] = {}
     for state in node.of_mapping:
@@ -234,11 +234,7 @@ def _anything(node: Node) -> Any:
 
 
 _PLACED = {
-    "after_create": "; did you mean hooks.after_create?",
-    "before_run": "; did you mean hooks.before_run?",
-    "after_run": "; did you mean hooks.after_run?",
-    "before_remove": "; did you mean hooks.before_remove?",
-    "timeout_ms": "; did you mean hooks.timeout_ms?",
+    **{key: f"; did you mean hooks.{key}?" for key in (*POINTS, "timeout_ms")},
     "max_turns": "; did you mean agent.max_turns?",
 }
 """Keys that stand in another section, wherever they are written instead."""

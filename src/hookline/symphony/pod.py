@@ -1,8 +1,8 @@
 """`hookline attempt`: one attempt at an issue, or the removal of its workspace, as the program of a pod.
 
-All that lasts is on the volume of the workspace: its folder, the note on that, and a journal. So what holds on one
-machine holds over several pods. Who started the pod reads the records, what the agent tells, and the ending on
-standard output.
+Everything that lasts is on the volume of the workspace: its folder, the note on that, and a journal. So several pods
+behave like one machine. Records, events of the agent and the end of the attempt go to standard output, where
+the service reads them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hookline.options import flag, option
 from hookline.runners.local import LocalRunner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
-from hookline.symphony.agents import Told
+from hookline.symphony.agents import AgentEvent
 from hookline.symphony.agents.guard import guard_of
 from hookline.symphony.attempt import Attempt, Halt, outcome_of, recovered
 from hookline.symphony.hooks import AttemptSite
@@ -44,9 +44,9 @@ from hookline.tasks import on_signals
 
 TOLD = "told"
 ENDED = "ended"
-"""The words of what is sent besides records: what the agent tells of itself, and how it ended."""
+"""The messages that are sent besides records: an event of the agent, and the end of the attempt."""
 NEAR = frozenset({"folder", "memory"})
-"""Trackers that are on the machine of the service, and not to be had from a pod."""
+"""Trackers on the machine of the service, which a pod cannot reach."""
 KEPT = 64 * 1024 * 1024
 """Bytes of journal and of outputs that stay on the volume, which is the workspace's first of all."""
 _FULL = 64 * 1024
@@ -79,8 +79,8 @@ def attempt(options: AttemptOptions) -> int:
     # Standard error is a part of the pod's log, which others may read.
     log_masked(mask, logging.StreamHandler(sys.stderr))
     sender = Sender(_line, mask)
-    code, told = asyncio.run(_PodWork(options, sender, mask).ended())
-    sender.say(ENDED, told)
+    code, ended = asyncio.run(_PodWork(options, sender, mask).ended())
+    sender.say(ENDED, ended)
     return code
 
 
@@ -103,7 +103,7 @@ def _issue(file: str) -> Issue:
 
 
 class SentJournal(SqliteJournal):
-    """Keeps each record on the volume and sends it; what a hook said may be sent a moment before it is kept."""
+    """Keeps each record on the volume and sends it; a hook's answer may be sent a moment before it is kept."""
 
     def __init__(self, sender: Sender) -> None:
         super().__init__(
@@ -123,7 +123,7 @@ class SentJournal(SqliteJournal):
         self._sender.record(record)
 
     def send_again(self, since: float | None) -> None:
-        """Send the records that the reader may not have: of runs that did not come to their end, and of all since then."""
+        """Send the records that the service may lack: of unfinished runs, and of all runs since then."""
         late = [] if since is None else self.runs(limit=10_000)
         rows = [*self.unfinished(), *(row for row in late if _is_since(row, since))]
         for run_id in dict.fromkeys(row.run_id for row in rows):
@@ -135,34 +135,34 @@ def _is_since(row: RunRow, since: float | None) -> bool:
     return since is not None and (row.ended is None or row.ended >= since - _AN_HOUR)
 
 
-class _Telling:
-    """Hands on what the agent tells; of its chatter only so much that one sees that it lives."""
+class _EventSender:
+    """Sends the events of the agent; of its chatter only enough to show that it is alive."""
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
-        self._said = 0.0
-        self.heard = time.monotonic()
+        self._sent_at = 0.0
+        self.last = time.monotonic()
 
-    def __call__(self, told: Told) -> None:
-        self.heard = now = time.monotonic()
-        if told.kind in _CHATTER and told.tokens is None and now - self._said < _OFTEN:
+    def __call__(self, event: AgentEvent) -> None:
+        self.last = now = time.monotonic()
+        if event.kind in _CHATTER and event.tokens is None and now - self._sent_at < _OFTEN:
             return
-        self._said = now
-        self._sender.say(TOLD, asdict(told))
+        self._sent_at = now
+        self._sender.say(TOLD, asdict(event))
 
 
 class _PodWork:
-    """The one thing that is done in this pod: an attempt at an issue, or the removal of its workspace."""
+    """The work of this pod: an attempt at an issue, or the removal of its workspace."""
 
     def __init__(self, options: AttemptOptions, sender: Sender, mask: Mask) -> None:
         self._options, self._sender, self._mask = options, sender, mask
         self._workflow = _workflow(options.file, options.source or options.file, options.root)
         self._issue = _issue(options.issue)
-        self._telling = _Telling(sender)
+        self._events = _EventSender(sender)
         self._halt = Halt()
 
     async def ended(self) -> tuple[int, dict[str, Any]]:
-        """The exit code, and how it ended, in words for the one who reads."""
+        """The exit code, and the end as the service reads it."""
         halt = self._halt
         task = asyncio.ensure_future(self._done())
         stalling = asyncio.ensure_future(self._stalled(task))
@@ -186,10 +186,10 @@ class _PodWork:
             stalling.cancel()
 
     async def _stalled(self, task: asyncio.Task[Any]) -> None:
-        """End an agent that is silent, as the service would: here its end hooks can be told why."""
+        """End a silent agent, as the service would; here its end hooks learn the reason."""
         limit = self._workflow.codex.stall_timeout
         while limit is not None:
-            silent = time.monotonic() - self._telling.heard
+            silent = time.monotonic() - self._events.last
             if silent > limit:
                 logger.warning("nothing was heard of the agent for %.0f s", silent)
                 self._halt.now(task, "stalled")
@@ -216,7 +216,7 @@ class _PodWork:
                     keep_bytes=KEPT,
                 )
                 for line in await recovered(site):
-                    logger.warning("what an earlier pod left could not be finished: %s", line)
+                    logger.warning("the work of an earlier pod could not be finished: %s", line)
                 if options.remove:
                     await remove_workspace(site, self._issue)
                     return {}
@@ -235,7 +235,7 @@ class _PodWork:
                 agent=agent_of(workflow, site, guard_of(options.hooks, site.hooks, os.environ)),
                 tracker=tracker,
                 number=options.number or None,
-                tell=self._telling,
+                tell=self._events,
                 halt=self._halt,
             ).run()
         finally:
@@ -249,7 +249,7 @@ class _PodWork:
 
 
 async def _rooted(path: str, patience: float) -> WorkspaceRoot:
-    """The root, once an earlier pod that is still ending has let it go."""
+    """The root, once an earlier pod that is still ending has released it."""
     until = time.monotonic() + patience
     told = False
     while True:
@@ -274,7 +274,7 @@ def _tracker(workflow: Workflow) -> Tracker:
 
 
 def _begin_once(mark: str) -> None:
-    """Refuse an attempt that a lost pod had begun: the cluster may put another pod in its place."""
+    """Refuse an attempt that a lost pod had begun: the cluster may replace a pod."""
     if not mark:
         return
     file = default_path(os.environ).parent / "begun"

@@ -21,7 +21,7 @@ _OUTPUT = 4_000_000
 
 
 def rendered(workflow: Workflow, issue: Issue, attempt: int | None) -> str:
-    """The prompt for an issue. `attempt` is null the first time. A template that cannot be filled is an error."""
+    """The prompt for an issue; `attempt` is None the first time. A template that cannot be filled is a WorkflowError."""
     # Imported here: whoever only schedules does not need a template engine.
     from liquid.exceptions import LiquidError
 
@@ -40,7 +40,7 @@ def rendered(workflow: Workflow, issue: Issue, attempt: int | None) -> str:
 
 
 def fault_of(workflow: Workflow) -> WorkflowError | None:
-    """The mistake in the prompt, as far as an issue with every field filled shows it."""
+    """The mistake in the prompt, if rendering it for an issue with every field shows one."""
     now = datetime.now(UTC)
     issue = Issue(
         id="1",

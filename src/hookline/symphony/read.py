@@ -2,8 +2,8 @@
 
 It has YAML front matter for a service that works on issues, and its prompt in Markdown.
 
-Nothing here starts, watches or asks anything. What is wrong is a problem with its line and key, and the field then has
-its default; what is only odd is a warning.
+A mistake is a problem with its line and key, and the field then has its default; something that is only odd is a
+warning.
 
 `agent` has keys of our own beside Symphony's: `kind` (codex, command or builtin; codex if not given), `command` for
 a command-line agent (`{prompt}` is where the prompt goes, else it is on standard input), and `model` and `tools` for
@@ -54,7 +54,7 @@ def read_file(file: str | PathLike[str], env: Mapping[str, str], *, strict: bool
 def read(
     text: str | bytes, file: str | PathLike[str], env: Mapping[str, str], *, strict: bool = False
 ) -> Workflow:
-    """A text's content. With `strict` the first problem is raised, and what is only tolerated is one."""
+    """A text's content. With `strict` a doubt is a problem too, and the first problem is raised."""
     findings = Findings(strict=strict)
     parts = _split(text, file, findings)
     value: Any = parts.document.value
@@ -85,7 +85,7 @@ def read(
 
 
 def _split(text: str | bytes, file: str | PathLike[str], findings: Findings) -> FrontMatter:
-    """Front matter and body. Where the first has no end all of it is front matter, as Symphony reads it."""
+    """Front matter and body. Without an end all of the file is front matter, as Symphony reads it."""
 
     def unclosed(no_end: FileError) -> None:
         told = f"{no_end.message}; all of the file is taken for it, and there is no prompt"
@@ -131,7 +131,7 @@ Stamp = tuple[int, int, int]
 
 
 class WatchedWorkflow:
-    """The last good workflow of a file, and what is wrong with the one on disk. The first one must be good."""
+    """The last good workflow of a file, and the problem of the one on disk. The first one must be good."""
 
     def __init__(
         self,
@@ -158,14 +158,14 @@ class WatchedWorkflow:
             told(str(warning))
 
     async def watch(self, changed: Callable[[], None]) -> None:
-        """Look again and again; `changed` is called after each change, good or not."""
+        """Look at the file every second; `changed` is called after each change, good or not."""
         while True:
             await asyncio.sleep(EVERY)
             if await asyncio.to_thread(self.look):
                 changed()
 
     def look(self) -> bool:
-        """Read the file if it has changed and rests; True if anything is different now."""
+        """Read the file if it has changed and nobody is writing it; True if anything is different now."""
         stamp = _stamp(self.file)
         if stamp == self._stamp:
             return False
@@ -190,7 +190,7 @@ class WatchedWorkflow:
     def _keep(self, problem: str) -> bool:
         if problem != self.problem:
             self.problem = problem
-            self._told(f"{problem}; revision {self.revision} stays in force, and nothing new is begun")
+            self._told(f"{problem}; revision {self.revision} stays in force, and no new attempt begins")
         return True
 
     def _read(self) -> Workflow:

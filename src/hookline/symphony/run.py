@@ -1,6 +1,6 @@
 """`hookline run WORKFLOW.md --issue` and `hookline try`: one attempt at one issue, or one hook, without a service.
 
-And what every command works with: the tracker and the agent that a file names, its site, and the log.
+Also what every command needs: the tracker and the agent of a file, its site, and the log.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from hookline.symphony.trackers.linear import LinearTracker
 from hookline.symphony.types import AGENT_HERE, POINTS, TRACKERS, Issue, Workflow
 from hookline.symphony.workspace import WorkspaceRoot
 from hookline.symphony.workspace_run import remove_workspace
-from hookline.terminal import interruptible, out, print_json, print_line, warn, watcher
+from hookline.terminal import interruptible, out, print_json, print_result, warn, watcher
 
 
 def run_one_issue(options: RunOptions) -> int:
@@ -87,7 +87,7 @@ async def _attempted(site: AttemptSite, identifier: str, guard: Guard | None, *,
     try:
         await usable(site.runner)
         for line in await recovered(site):
-            warn(f"what a killed process left could not be finished: {line}")
+            warn(f"the work of a killed process could not be finished: {line}")
         done = await run_issue(site, tracker, agent_of(workflow, site, guard), identifier)
     except Skipped as exc:
         shown: dict[str, Any] = {"run_id": exc.run_id, "skipped": exc.reason}
@@ -102,10 +102,7 @@ async def _attempted(site: AttemptSite, identifier: str, guard: Guard | None, *,
     finally:
         await tracker.close()
         await site.runner.close()
-    if json:
-        print_json(shown)
-    else:
-        print_line(text)
+    print_result(shown, text, json=json)
     return 0
 
 
@@ -137,7 +134,7 @@ def watchers(mask: Mask, *, json: bool, quiet: bool) -> list[Callable[[Record], 
 async def run_issue(
     site: AttemptSite, tracker: Tracker, agent: CodingAgent, identifier: str
 ) -> Attempted | None:
-    """One attempt at one issue, whoever would be next. An issue that is over has its workspace removed: None."""
+    """One attempt at one issue, whatever its priority. Of an issue in a terminal state the workspace is removed: None."""
     rules = rules_of(site.current())
     issue = await issue_named(tracker, site.current(), identifier)
     if is_terminal(issue, rules):
@@ -150,7 +147,7 @@ async def run_issue(
 
 
 async def issue_named(tracker: Tracker, workflow: Workflow, identifier: str) -> Issue:
-    """The issue of that name, in whatever state it is."""
+    """The issue of that identifier or id, in any state."""
     states = (*workflow.tracker.active_states, *workflow.tracker.terminal_states)
     found = await tracker.by_states(states)
     for issue in found:
@@ -167,7 +164,7 @@ async def issue_named(tracker: Tracker, workflow: Workflow, identifier: str) -> 
 
 
 def try_hook(workflow: Workflow, options: TryOptions) -> int:
-    """Run the hook of a point, and say what it printed and decided; 1 where it refused."""
+    """Run the hook of a point, and print its output and decision; 1 if it refused."""
     workflow = workflow.checked()
     mask = Mask(secrets_in(os.environ))
     watch = watchers(mask, json=options.json, quiet=False)
@@ -188,7 +185,7 @@ def try_hook(workflow: Workflow, options: TryOptions) -> int:
 async def _tried(
     workflow: Workflow, point: Point, mask: Mask, watch: list[Callable[[Record], None]]
 ) -> tuple[Outcome, str]:
-    """Run the hook of a point in a scratch workspace that is gone afterwards; its decision, and what it printed."""
+    """Run the hook of a point in a temporary workspace; its decision and its output."""
     name = next((name for name, where in POINTS.items() if where is point), None)
     if name is None or getattr(workflow.hooks, name) is None:
         has = [f"{where} ({name})" for name, where in POINTS.items() if getattr(workflow.hooks, name)]
@@ -239,7 +236,7 @@ def tracker_of(workflow: Workflow, env: Mapping[str, str]) -> Tracker:
 
 
 def secret_names(workflow: Workflow, env: Mapping[str, str]) -> frozenset[str]:
-    """The variables with the tracker's secrets; where it cannot be made, those that its settings refer to."""
+    """The variables with the tracker's secrets; if it cannot be made, those that its settings refer to."""
     try:
         return tracker_of(workflow, env).secret_names
     except TrackerError:
@@ -247,8 +244,7 @@ def secret_names(workflow: Workflow, env: Mapping[str, str]) -> frozenset[str]:
 
 
 def agent_of(workflow: Workflow, site: AttemptSite | None = None, guard: Guard | None = None) -> CodingAgent:
-    """The agent that a workflow names. The hooks of a site stand around what the built-in one does; others get the
-    `guard`."""
+    """The agent that a workflow names. The built-in one runs the hooks of the site itself; others get the `guard`."""
     agent, codex = workflow.agent, workflow.codex
     if agent.kind == "command":
         argv = guard.argv(agent.command) if guard else agent.command
@@ -283,7 +279,7 @@ def site_of(
     hooks: tuple[Hook, ...] = (),
     keep_bytes: int = KEEP_BYTES,
 ) -> AttemptSite:
-    """The site of a command: with its environment, and outputs that are kept beside its journal."""
+    """The site of a command: with the environment of this process, and outputs beside the journal."""
     return AttemptSite(
         current=current,
         root=root,
@@ -299,7 +295,7 @@ def site_of(
 
 
 def log_masked(mask: Mask, *handlers: logging.Handler) -> None:
-    """Hand the log of hookline, masked, to these handlers."""
+    """Send the log of hookline, masked, to these handlers."""
 
     def masked(record: logging.LogRecord) -> bool:
         record.msg, record.args = mask.text(record.getMessage()), None

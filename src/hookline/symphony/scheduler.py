@@ -1,29 +1,23 @@
-"""Scheduling: every event gives a new state and what is to be done about it.
+"""Scheduling: a function for each event, which gives a new state and the actions to take.
 
-Nothing here reads a clock, a tracker or a disk. The service tells what happened (`Event`), does what comes back
-(`Action`), and tells how that went. A run has a generation, so that what is told late of an old one changes nothing.
+Nothing here reads a clock, a tracker or a disk. The service calls the function of an event (`polled`, `finished`), takes
+the actions, and calls the function of their results. An attempt has a generation, so that a late event of an old one
+changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from hookline import tasks
-from hookline.symphony.agents import Tokens
+from hookline.symphony.agents import AgentEvent, Tokens
 from hookline.symphony.state import (
     Action,
     AskTracker,
-    Cleaned,
-    Event,
-    Finish,
     Finished,
-    Heard,
-    Looked,
     Parked,
-    Polled,
-    Refreshed,
     RemoveWorkspace,
     Retry,
     Rules,
@@ -31,9 +25,6 @@ from hookline.symphony.state import (
     StartAttempt,
     State,
     StopAttempt,
-    Stopped,
-    Swept,
-    Ticked,
 )
 from hookline.symphony.types import Issue
 
@@ -45,11 +36,9 @@ _REMEMBERED = 200
 NO_SLOT = "no available orchestrator slots"
 
 Next = tuple[State, list[Action]]
-
-
-def step(state: State, event: Event, rules: Rules, now: float) -> Next:
-    """The next state, and what is to be done."""
-    return _STEPS[type(event)](state, event, rules, now)
+"""The next state, and the actions to take."""
+Step = Callable[[State, Rules, float], Next]
+"""An event with its arguments: from the state, the rules and the time to what is next."""
 
 
 def order(issue: Issue) -> tuple[int, float, str]:
@@ -65,7 +54,7 @@ def backoff(attempt: int, longest: float) -> float:
 
 
 def eligible(issue: Issue, rules: Rules) -> bool:
-    """True if the issue itself wants an agent, whatever else is going on."""
+    """True if the issue is active, complete and ours, whether or not a slot is free."""
     whole = all(text.strip() for text in (issue.id, issue.identifier, issue.title, issue.state))
     return whole and _is_active(issue, rules) and routable(issue, rules)
 
@@ -75,16 +64,19 @@ def routable(issue: Issue, rules: Rules) -> bool:
     return issue.dispatchable and all(label and label in labels for label in rules.required_labels)
 
 
-def free_slots(state: State, rules: Rules, issue: Issue) -> int:
-    """Places left for an issue in this state. An attempt counts where its issue stands now, not where it began."""
+def free_slots(state: State, rules: Rules, issue: Issue, *, claimed: bool = False) -> int:
+    """Slots left for an issue in this state, also without those that are `claimed` for a first attempt.
+
+    An attempt counts in the state that its issue has now.
+    """
+    issues = [each.issue for each in state.running.values()] + [*(state.claimed.values() if claimed else ())]
     name = _word(issue.state)
-    taken = sum(_word(each.issue.state) == name for each in state.running.values())
-    left = rules.slots - len(state.running)
-    return max(min(left, rules.slots_by_state.get(name, rules.slots) - taken), 0)
+    taken = sum(_word(each.state) == name for each in issues)
+    return max(min(rules.slots - len(issues), rules.slots_by_state.get(name, rules.slots) - taken), 0)
 
 
 def next_due(state: State, rules: Rules) -> float | None:
-    """When a `Ticked` will next have something to do, if nothing else happens."""
+    """When `ticked` will next have something to do, if nothing else happens."""
     due = [each.due for each in state.retries.values() if not each.asked]
     if rules.stall_after is not None:
         due += [each.heard + rules.stall_after for each in state.running.values() if each.ending is None]
@@ -92,63 +84,63 @@ def next_due(state: State, rules: Rules) -> float | None:
 
 
 def waits(state: State, issues: Iterable[Issue], rules: Rules) -> bool:
-    """True if one of these wants an agent and has none, for want of a slot."""
+    """True if one of these is eligible and has no agent, for lack of a slot."""
     return any(eligible(issue, rules) and not _is_busy(state, issue.id) for issue in issues)
 
 
-def _polled(state: State, event: Polled, rules: Rules, _now: float) -> Next:
+def polled(state: State, rules: Rules, _now: float, *, issues: Sequence[Issue]) -> Next:
+    """The tracker was asked for the issues in active states."""
     if state.stopping or not rules.dispatch:
         return state, []
-    state = _unparked(state, event.issues)
-    room = max(rules.slots - len(state.running) - len(state.claimed), 0)
-    taken = dict(state.claimed)
-    counted: dict[str, int] = {}
-    for each in (*(running.issue for running in state.running.values()), *taken.values()):
-        counted[_word(each.state)] = counted.get(_word(each.state), 0) + 1
+    state = _unparked(state, issues)
     fresh: list[str] = []
-    for issue in sorted(_once(event.issues), key=order):
-        if len(fresh) >= room:
+    for issue in sorted(issues, key=order):
+        if len(state.running) + len(state.claimed) >= rules.slots:
             break
-        name = _word(issue.state)
-        limit = rules.slots_by_state.get(name, rules.slots)
-        if _is_busy(state, issue.id) or not eligible(issue, rules) or counted.get(name, 0) >= limit:
-            continue
-        counted[name] = counted.get(name, 0) + 1
-        taken[issue.id] = issue
-        fresh.append(issue.id)
-    return replace(state, claimed=taken), [AskTracker(ids=tuple(fresh))] if fresh else []
+        # A tracker may send an issue twice; the second time it is busy.
+        wanted = not _is_busy(state, issue.id) and eligible(issue, rules)
+        if wanted and free_slots(state, rules, issue, claimed=True):
+            state = replace(state, claimed={**state.claimed, issue.id: issue})
+            fresh.append(issue.id)
+    return state, [AskTracker(ids=tuple(fresh))] if fresh else []
 
 
-def _looked(state: State, event: Looked, rules: Rules, now: float) -> Next:
+def looked(
+    state: State,
+    rules: Rules,
+    now: float,
+    *,
+    asked: Sequence[str],
+    found: Mapping[str, Issue],
+    error: str | None = None,
+) -> Next:
+    """The tracker was asked about issues that are to start: `found` by id, or the `error` that it raised."""
     actions: list[Action] = []
-    for id in event.asked:
+    for id in asked:
         if id in state.claimed:
-            state, done = _first(state, event, rules, now, id)
+            state, done = _first(state, rules, now, id, None if error else found.get(id))
         elif id in state.retries and state.retries[id].asked:
-            state, done = _again(state, event, rules, now, id)
+            state, done = _again(state, rules, now, id, found.get(id), error)
         else:
             continue
         actions += done
     return state, actions
 
 
-def _first(state: State, event: Looked, rules: Rules, now: float, id: str) -> Next:
-    """A first attempt. What is not wanted any more is dropped; the next poll finds it again if it is."""
-    issue = event.found.get(id)
+def _first(state: State, rules: Rules, now: float, id: str, issue: Issue | None) -> Next:
+    """Begin a first attempt. An issue that is not eligible any more is dropped; a later poll may find it again."""
     state = replace(state, claimed=_without(state.claimed, id))
-    startable = issue is not None and event.error is None and eligible(issue, rules)
-    if not startable or issue is None or not _may_start(state, rules, issue):
+    if issue is None or not eligible(issue, rules) or not _may_start(state, rules, issue):
         return state, []
     return _started(state, issue, None, now)
 
 
-def _again(state: State, event: Looked, rules: Rules, now: float, id: str) -> Next:
+def _again(state: State, rules: Rules, now: float, id: str, issue: Issue | None, error: str | None) -> Next:
     retry = state.retries[id]
-    issue = event.found.get(id)
     if state.stopping:
         return replace(state, retries=_without(state.retries, id)), []
-    if event.error is not None:
-        return _requeued(state, rules, now, retry, f"retry refresh failed: {event.error}"), []
+    if error is not None:
+        return _requeued(state, rules, now, retry, f"retry refresh failed: {error}"), []
     if issue is None:
         return replace(state, retries=_without(state.retries, id)), []
     if is_terminal(issue, rules):
@@ -163,11 +155,14 @@ def _again(state: State, event: Looked, rules: Rules, now: float, id: str) -> Ne
     return _started(replace(state, retries=_without(state.retries, id)), issue, retry.attempt, now)
 
 
-def _refreshed(state: State, event: Refreshed, rules: Rules, _now: float) -> Next:
+def refreshed(
+    state: State, rules: Rules, _now: float, *, asked: Sequence[str], found: Mapping[str, Issue]
+) -> Next:
+    """The tracker was asked about what is running or parked. A tracker that did not answer is no event."""
     actions: list[Action] = []
     running = dict(state.running)
-    for id in event.asked:
-        each, issue = running.get(id), event.found.get(id)
+    for id in asked:
+        each, issue = running.get(id), found.get(id)
         if each is None:
             continue
         if issue is None:
@@ -187,22 +182,20 @@ def _refreshed(state: State, event: Refreshed, rules: Rules, _now: float) -> Nex
         if each.ending is None:
             actions.append(StopAttempt(id=id, generation=each.generation, why=why))
     state = replace(state, running=running)
-    gone = [id for id in event.asked if id in state.parked and id not in event.found]
+    gone = [id for id in asked if id in state.parked and id not in found]
     state = replace(state, parked={id: each for id, each in state.parked.items() if id not in gone})
-    return _parked_cleaned(_unparked(state, event.found.values()), event, rules, actions)
-
-
-def _parked_cleaned(state: State, event: Refreshed, rules: Rules, actions: list[Action]) -> Next:
-    """A parked issue that was closed meanwhile has a workspace that nobody else would remove."""
-    for id in event.asked:
-        issue = event.found.get(id)
+    state = _unparked(state, found.values())
+    for id in asked:
+        issue = found.get(id)
+        # A parked issue that was closed meanwhile has a workspace that nobody else would remove.
         if issue is not None and is_terminal(issue, rules) and not _is_busy(state, id):
             state, done = _cleaning(state, issue)
             actions += done
     return state, actions
 
 
-def _ticked(state: State, event: Ticked, rules: Rules, now: float) -> Next:
+def ticked(state: State, rules: Rules, now: float) -> Next:
+    """Time went by."""
     actions: list[Action] = []
     running = dict(state.running)
     for id, each in state.running.items():
@@ -222,39 +215,50 @@ def _ticked(state: State, event: Ticked, rules: Rules, now: float) -> Next:
     return replace(state, running=running, retries=retries), actions
 
 
-def _heard(state: State, event: Heard, _rules: Rules, now: float) -> Next:
-    each = state.running.get(event.id)
-    if each is None or each.generation != event.generation:
+def heard(state: State, _rules: Rules, now: float, *, id: str, generation: int, event: AgentEvent) -> Next:
+    """An agent at work reported an event."""
+    each = state.running.get(id)
+    if each is None or each.generation != generation:
         return state, []
-    told = event.told
-    tokens = _larger(each.tokens, told.tokens or Tokens())
+    tokens = _larger(each.tokens, event.tokens or Tokens())
     renewed = replace(
         each,
         heard=now,
-        said=told.text or each.said,
-        session_id=told.session_id or each.session_id,
-        turns=each.turns + (told.kind == "turn_completed"),
+        said=event.text or each.said,
+        session_id=event.session_id or each.session_id,
+        turns=each.turns + (event.kind == "turn_completed"),
         tokens=tokens,
     )
     return replace(
         state,
-        running={**state.running, event.id: renewed},
+        running={**state.running, id: renewed},
         tokens=state.tokens + tokens - each.tokens,
-        rate_limits=told.rate_limits or state.rate_limits,
+        rate_limits=event.rate_limits or state.rate_limits,
     ), []
 
 
-def _finish(state: State, event: Finish, rules: Rules, now: float) -> Next:
-    each = state.running.get(event.id)
-    if each is None or each.generation != event.generation:
+def finished(
+    state: State,
+    rules: Rules,
+    now: float,
+    *,
+    id: str,
+    generation: int,
+    outcome: str,
+    error: str | None = None,
+) -> Next:
+    """An attempt has ended, its hooks included. Outcomes: ok, failed, timed_out, cancelled, stalled, skipped,
+    input_required."""
+    each = state.running.get(id)
+    if each is None or each.generation != generation:
         return state, []
-    outcome = "stalled" if each.stalled else event.outcome
-    error = each.ending if each.stalled else event.error
+    if each.stalled:
+        outcome, error = "stalled", each.ending
     seconds = max(now - each.since, 0.0)
     ended = Finished(issue=each.issue, outcome=outcome, error=error, at=now, seconds=seconds)
     state = replace(
         state,
-        running=_without(state.running, event.id),
+        running=_without(state.running, id),
         finished=(*state.finished, ended)[-_REMEMBERED:],
         seconds=state.seconds + seconds,
     )
@@ -264,30 +268,33 @@ def _finish(state: State, event: Finish, rules: Rules, now: float) -> Next:
         return state, []
     if outcome in ("input_required", "skipped"):
         parked = Parked(issue=each.issue, why=error or outcome, since=now)
-        return replace(state, parked={**state.parked, event.id: parked}), []
+        return replace(state, parked={**state.parked, id: parked}), []
     if outcome == "ok":
         retry = Retry(issue=each.issue, attempt=1, due=now + CONTINUE_AFTER)
     else:
         number = (each.attempt or 0) + 1
         due = now + backoff(number, rules.max_backoff)
         retry = Retry(issue=each.issue, attempt=number, due=due, error=error or outcome)
-    return replace(state, retries={**state.retries, event.id: retry}), []
+    return replace(state, retries={**state.retries, id: retry}), []
 
 
-def _swept(state: State, event: Swept, _rules: Rules, _now: float) -> Next:
+def swept(state: State, _rules: Rules, _now: float, *, issues: Sequence[Issue]) -> Next:
+    """At the start: issues in terminal states that still have a workspace."""
     actions: list[Action] = []
-    for issue in event.issues:
+    for issue in issues:
         if not _is_busy(state, issue.id):
             state, done = _cleaning(state, issue)
             actions += done
     return state, actions
 
 
-def _cleaned(state: State, event: Cleaned, _rules: Rules, _now: float) -> Next:
-    return replace(state, cleaning=_without(state.cleaning, event.id)), []
+def cleaned(state: State, _rules: Rules, _now: float, *, id: str) -> Next:
+    """A workspace is gone, or could not be removed; either way nobody works on that now."""
+    return replace(state, cleaning=_without(state.cleaning, id)), []
 
 
-def _stopped(state: State, _event: Stopped, _rules: Rules, _now: float) -> Next:
+def stopped(state: State, _rules: Rules, _now: float) -> Next:
+    """The service is to end: attempts are cancelled, nothing new begins."""
     why = "the service is stopping"
     running = {id: replace(each, ending=each.ending or why) for id, each in state.running.items()}
     actions: list[Action] = [
@@ -296,19 +303,6 @@ def _stopped(state: State, _event: Stopped, _rules: Rules, _now: float) -> Next:
         if each.ending is None
     ]
     return replace(state, running=running, claimed={}, retries={}, stopping=True), actions
-
-
-_STEPS: Mapping[type, Callable[[State, Any, Rules, float], Next]] = {
-    Polled: _polled,
-    Looked: _looked,
-    Refreshed: _refreshed,
-    Ticked: _ticked,
-    Heard: _heard,
-    Finish: _finish,
-    Swept: _swept,
-    Cleaned: _cleaned,
-    Stopped: _stopped,
-}
 
 
 def _started(state: State, issue: Issue, attempt: int | None, now: float) -> Next:
@@ -330,7 +324,7 @@ def _requeued(state: State, rules: Rules, now: float, retry: Retry, error: str) 
 
 
 def _unparked(state: State, issues: Iterable[Issue]) -> State:
-    """Without the parked issues that somebody has touched since."""
+    """The state without the parked issues that have changed since."""
     now = {issue.id: issue for issue in issues}
     kept = {id: each for id, each in state.parked.items() if now.get(id, each.issue) == each.issue}
     return replace(state, parked=kept)
@@ -346,7 +340,7 @@ def _may_start(state: State, rules: Rules, issue: Issue) -> bool:
 
 
 def _is_busy(state: State, id: str, *, waiting: bool = True) -> bool:
-    """True if the issue is in hand already."""
+    """True if something is done about the issue already."""
     at_work = id in state.running or id in state.cleaning
     return at_work or (waiting and (id in state.claimed or id in state.retries or id in state.parked))
 
@@ -359,16 +353,8 @@ def is_terminal(issue: Issue, rules: Rules) -> bool:
     return _word(issue.state) in rules.terminal
 
 
-def _once(issues: Iterable[Issue]) -> Iterable[Issue]:
-    """A tracker may send an issue twice; the first counts."""
-    seen: dict[str, Issue] = {}
-    for issue in issues:
-        seen.setdefault(issue.id, issue)
-    return seen.values()
-
-
 def _larger(before: Tokens, now: Tokens) -> Tokens:
-    """A session tells its whole use each time; told twice, or less than before, adds nothing."""
+    """A session reports its total each time, so a report that comes twice or late adds nothing."""
     return Tokens(
         input=max(before.input, now.input),
         output=max(before.output, now.output),

@@ -1,4 +1,4 @@
-"""`hookline serve WORKFLOW.md`: works on the issues of a tracker until it is stopped, and shows what goes on."""
+"""`hookline serve WORKFLOW.md`: works on the issues of a tracker until it is stopped, and shows its state."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import cache, partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,12 +27,11 @@ from hookline.runners.local import LocalRunner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.symphony.agents import CodingAgent
-from hookline.symphony.agents.guard import Once, guard_of
-from hookline.symphony.attempt import SiteWorker, recovered
-from hookline.symphony.hooks import AttemptSite
+from hookline.symphony.agents.guard import guard_of
+from hookline.symphony.attempt import SiteWorker
 from hookline.symphony.read import WatchedWorkflow, workflow_file
 from hookline.symphony.run import agent_of, log_masked, site_of, tracker_of
-from hookline.symphony.service import Service
+from hookline.symphony.service import IssueWorker, Service
 from hookline.symphony.trackers import TrackerError
 from hookline.symphony.types import Workflow, WorkflowError
 from hookline.symphony.view import LastLines, Picture, api, serving
@@ -42,6 +42,8 @@ from hookline.terminal import err, print_json
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
     from hookline.symphony.cluster import ClusterWorker
+
+logger = logging.getLogger(__name__)
 
 REFRESH = 0.5
 """Seconds between two pictures of the state."""
@@ -73,30 +75,33 @@ def serve_workflow(options: ServeOptions) -> int:
         check=_checked,
     )
     show = Picture(last, path) if live else print_json if options.json else None
+    served = partial(_served, watched, mask, options.port, show)
     if terms is not None:
         target = Target(namespace=options.namespace, context=options.context, kubeconfig=options.kubeconfig)
-        return asyncio.run(_served_there(watched, target, terms, mask, options.port, show))
+        return asyncio.run(_served_there(watched, target, terms, mask, served))
     with open_journal() as journal, WorkspaceRoot(watched.workflow.root) as root:
         runner = LocalRunner(cap=_processes(watched))
         hooks = tuple(hooks_of(options.hooks, runner))
         site = site_of(lambda: watched.workflow, root, runner, Recorder(journal), mask, hooks=hooks)
         guard = guard_of(options.hooks, hooks, os.environ)
-        warn = Once(logging.getLogger(__name__).warning)
+        warn_once = cache(logger.warning)
 
         def agent(workflow: Workflow) -> CodingAgent:
-            warn(guard.blind(workflow.agent) if guard else ())
+            for line in guard.blind(workflow.agent) if guard else ():
+                warn_once(line)
             return agent_of(workflow, site, guard)
 
         agent(watched.workflow)
-        return asyncio.run(_served(watched, site, SiteWorker(site, agent), options.port, show))
+        return asyncio.run(served(SiteWorker(site, agent)))
 
 
 async def _served(
     watched: WatchedWorkflow,
-    site: AttemptSite,
-    worker: SiteWorker,
+    mask: Mask,
     port: int | None,
     show: Callable[[dict[str, Any]], None] | None,
+    worker: IssueWorker,
+    work: Callable[[Service], Awaitable[None]] = Service.run,
 ) -> int:
     changed = asyncio.Event()
     service = Service(
@@ -104,16 +109,19 @@ async def _served(
         lambda workflow: tracker_of(workflow, os.environ),
         worker,
         changed=changed.set,
-        mask=site.mask.text,
+        mask=mask.text,
     )
     on_signals(lambda _number: service.stop())
     try:
-        for line in await recovered(site):
-            logging.getLogger(__name__).warning("what a killed service left could not be finished: %s", line)
+        tracker = tracker_of(watched.workflow, os.environ)
+        try:
+            await worker.recover(watched.workflow, tracker)
+        finally:
+            await tracker.close()
         async with _api(watched, service, port), _shown(service, changed, show):
-            await service.run()
+            await work(service)
     finally:
-        await site.runner.close()
+        await worker.close()
     return 0
 
 
@@ -122,19 +130,17 @@ async def _served_there(
     target: Target,
     terms: dict[str, Any],
     mask: Mask,
-    port: int | None,
-    show: Callable[[dict[str, Any]], None] | None,
+    served: Callable[[IssueWorker, Callable[[Service], Awaitable[None]]], Awaitable[int]],
 ) -> int:
     from hookline.symphony.cluster import NEAR, ClusterWorker, Terms, workflow_id
 
-    log, workflow = logging.getLogger(__name__), watched.workflow
+    workflow = watched.workflow
     if workflow.tracker.kind in NEAR:
-        log.warning(
+        logger.warning(
             "pods do not see the issues of the tracker %s: each attempt is one turn, and after it the issue is looked"
             " at here",
             workflow.tracker.kind,
         )
-    changed = asyncio.Event()
     home = default_path(os.environ).parent
     with open_journal() as journal:
         async with connected(target) as cluster:
@@ -149,21 +155,7 @@ async def _served_there(
                     me=owner(),
                     mask=mask,
                 )
-                service = Service(
-                    watched,
-                    lambda found: tracker_of(found, os.environ),
-                    worker,
-                    changed=changed.set,
-                    mask=mask.text,
-                )
-                on_signals(lambda _number: service.stop())
-                try:
-                    await _taken_up(worker, workflow)
-                    async with _api(watched, service, port), _shown(service, changed, show):
-                        await _until_lost(service, worker, lease)
-                finally:
-                    await worker.close()
-    return 0
+                return await served(worker, lambda service: _until_lost(service, worker, lease))
 
 
 @asynccontextmanager
@@ -185,16 +177,8 @@ async def _sole_service(
         ) from exc
 
 
-async def _taken_up(worker: ClusterWorker, workflow: Workflow) -> None:
-    tracker = tracker_of(workflow, os.environ)
-    try:
-        await worker.recovered(workflow, tracker)
-    finally:
-        await tracker.close()
-
-
 async def _until_lost(service: Service, worker: ClusterWorker, lease: asyncio.Task[None]) -> None:
-    """Until the service is stopped. Where the lease is lost it leaves at once, and what is at work goes on."""
+    """Run the service until it is stopped. If the lease is lost it leaves at once, and its Jobs go on."""
     running = asyncio.ensure_future(service.run())
     await asyncio.wait({running, lease}, return_when=asyncio.FIRST_COMPLETED)
     if not running.done():
@@ -223,7 +207,7 @@ async def _api(watched: WatchedWorkflow, service: Service, port: int | None) -> 
 async def _shown(
     service: Service, changed: asyncio.Event, show: Callable[[dict[str, Any]], None] | None
 ) -> AsyncGenerator[None, None]:
-    """A picture after every change, not more often than people can look, and one at the end."""
+    """Shows the state after every change, at most every `REFRESH` seconds, and at the end."""
     if show is None:
         yield
         return
@@ -263,7 +247,7 @@ def _log(mask: Mask, last: LastLines, *, live: bool, quiet: bool) -> None:
 
 
 def _terms(options: ServeOptions) -> dict[str, Any] | None:
-    """Settings of pods and volumes, from the options; None where the work is done here."""
+    """Settings of pods and volumes, from the options; None if the work is done here."""
     if options.on not in ("", KUBERNETES):
         raise UsageError(
             f"--on is {options.on!r}; known: {KUBERNETES}, or nothing, then the work is done here"
@@ -289,7 +273,7 @@ def _terms(options: ServeOptions) -> dict[str, Any] | None:
 
 
 def _checked(workflow: Workflow) -> None:
-    """Check that the tracker and the agent of a workflow can be made, which a service needs at once."""
+    """Check that the tracker and the agent of a workflow can be made."""
     try:
         tracker_of(workflow, os.environ)
     except TrackerError as exc:
@@ -298,5 +282,5 @@ def _checked(workflow: Workflow) -> None:
 
 
 def _processes(watched: WatchedWorkflow) -> int:
-    """Hooks are limited by the attempts that there may be; a cap below that would let a hook that hangs hold others."""
+    """The cap on processes: more than attempts at once, so that a hook that hangs does not hold up others."""
     return max(64, 2 * watched.workflow.agent.max_concurrent_agents)

@@ -1,7 +1,7 @@
-"""The service: tells the state what happened, and does what the state says. Nothing here decides.
+"""The service: reports events to the scheduler and takes the actions that come back. Nothing is decided here.
 
-One event loop, one state. Attempts, removals and questions to the tracker are tasks of their own, so that a hook
-that hangs holds up nobody but its issue.
+One event loop, one state. Attempts, removals and requests to the tracker are tasks of their own, so that a hook that
+hangs holds up its own issue only.
 """
 
 from __future__ import annotations
@@ -12,32 +12,23 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from hookline.errors import HooklineError
-from hookline.symphony.agents import Told
+from hookline.symphony import scheduler
+from hookline.symphony.agents import AgentEvent
 from hookline.symphony.attempt import AttemptEnd, Halt
 from hookline.symphony.hooks import fields
 from hookline.symphony.read import WatchedWorkflow
-from hookline.symphony.scheduler import next_due, step, waits
 from hookline.symphony.state import (
     Action,
     AskTracker,
-    Cleaned,
-    Event,
-    Finish,
-    Heard,
-    Looked,
-    Polled,
-    Refreshed,
     RemoveWorkspace,
     Rules,
     StartAttempt,
     State,
     StopAttempt,
-    Stopped,
-    Swept,
-    Ticked,
     rules_of,
 )
 from hookline.symphony.trackers import Tracker, TrackerError
@@ -54,7 +45,7 @@ SOONEST = 1.0
 
 
 class IssueWorker(Protocol):
-    """Does the work on one issue. Cancelled, an attempt runs its end hooks and then says how it ended."""
+    """Works on issues. An attempt that is cancelled runs its end hooks, and then raises."""
 
     async def attempt(
         self,
@@ -62,25 +53,31 @@ class IssueWorker(Protocol):
         tracker: Tracker,
         issue: Issue,
         number: int | None,
-        tell: Callable[[Told], None],
+        tell: Callable[[AgentEvent], None],
         halt: Halt,
     ) -> AttemptEnd: ...
 
     async def remove(self, workflow: Workflow, issue: Issue) -> None:
-        """Remove the issue's workspace, with its hook; nothing where there is none."""
+        """Remove the issue's workspace, if there is one, with its hook."""
         ...
 
     async def workspaces(self) -> frozenset[str]:
-        """The identifiers of the issues that have one."""
+        """The identifiers of the issues that have a workspace."""
         ...
 
     def path(self, identifier: str) -> str: ...
 
+    async def recover(self, workflow: Workflow, tracker: Tracker) -> None:
+        """Finish or take up the work that a service before us left."""
+        ...
+
+    async def close(self) -> None: ...
+
 
 class Service:
-    """Works on issues until it is stopped. `changed` is called after every event, for whoever shows the state.
+    """Works on issues until it is stopped. `changed` is called after every event.
 
-    `mask` hides secrets in what agents say, before it is part of the state that others see.
+    `mask` hides secrets in the messages of agents and errors, before they are part of the state.
     """
 
     def __init__(
@@ -111,7 +108,7 @@ class Service:
         """Why the tracker could not be read the last time."""
 
     async def run(self) -> None:
-        """Until `stop`; attempts that are under way are cancelled then, and their end hooks run."""
+        """Work until `stop`; then cancel the attempts, whose end hooks run."""
         loops = [
             asyncio.ensure_future(each)
             for each in (self._polls(), self._ticks(), self._watched.watch(self._look_now.set))
@@ -124,19 +121,19 @@ class Service:
                     each.result()
         finally:
             await cancel_and_wait(*loops, stopped)
-            self._tell(Stopped())
+            self._tell(scheduler.stopped)
             await self._drained()
             await self._trackers.close()
 
     def stop(self) -> None:
-        """The first time everything comes to its end; the second time end hooks are cut short."""
+        """Stop: the first time with end hooks, the second time without."""
         if self._stopping.is_set():
             for task in (*(task for task, _ in self._attempts.values()), *self._others):
                 task.cancel()
         self._stopping.set()
 
     def refresh(self) -> dict[str, Any]:
-        """Look at the tracker now; a wish that is waiting already takes this one along."""
+        """Poll the tracker now; a request that is waiting already covers this one."""
         waiting = self._look_now.is_set()
         self._look_now.set()
         return {
@@ -167,15 +164,15 @@ class Service:
                 return
             found = await tracker.by_states(workflow.tracker.active_states)
             for line in tracker.omitted:
-                logger.warning("an issue was left out: %s", line)
+                logger.warning("an issue was skipped: %s", line)
             self.problem = None
-            self._tell(Polled(issues=tuple(found)))
-            self._left_waiting = waits(self.state, found, self._rules())
+            self._tell(partial(scheduler.polled, issues=found))
+            self._left_waiting = scheduler.waits(self.state, found, self._rules())
         finally:
             self._polling = False
 
     async def sweep(self) -> None:
-        """Remove the workspaces of issues that came to their end while nobody looked."""
+        """Remove the workspaces of issues that reached a terminal state while no service ran."""
         workflow = self._watched.workflow
         kept = await self._worker.workspaces()
         if not kept:
@@ -184,9 +181,10 @@ class Service:
             tracker = await self._trackers.of(workflow)
             found = await tracker.by_states(workflow.tracker.terminal_states)
         except TrackerError as exc:
-            logger.warning("%s old workspaces were not looked for: %s", fields(kind=exc.kind), exc)
+            logger.warning("%s old workspaces could not be listed: %s", fields(kind=exc.kind), exc)
             return
-        self._tell(Swept(issues=tuple(issue for issue in found if issue.identifier in kept)))
+        left = [issue for issue in found if issue.identifier in kept]
+        self._tell(partial(scheduler.swept, issues=left))
 
     async def _polls(self) -> None:
         await self.sweep()
@@ -207,12 +205,12 @@ class Service:
 
     async def _ticks(self) -> None:
         while True:
-            due = next_due(self.state, self._rules())
+            due = scheduler.next_due(self.state, self._rules())
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if due is None else max(due - time.monotonic(), 0.0)):
                     await self._wake.wait()
             self._wake.clear()
-            self._tell(Ticked(), wake=False)
+            self._tell(scheduler.ticked, wake=False)
 
     async def _reconciled(self, tracker: Tracker) -> None:
         ids = (*self.state.running, *self.state.parked)
@@ -220,13 +218,13 @@ class Service:
             return
         found = await tracker.by_ids(ids)
         by_id = {issue.id: issue for issue in found}
-        self._tell(Refreshed(asked=ids, found=by_id))
+        self._tell(partial(scheduler.refreshed, asked=ids, found=by_id))
 
     def _rules(self) -> Rules:
         return rules_of(self._watched.workflow, dispatch=self._watched.problem is None)
 
-    def _tell(self, event: Event, *, wake: bool = True) -> None:
-        self.state, actions = step(self.state, event, self._rules(), time.monotonic())
+    def _tell(self, step: scheduler.Step, *, wake: bool = True) -> None:
+        self.state, actions = step(self.state, self._rules(), time.monotonic())
         for action in actions:
             self._do(action)
         if wake:
@@ -255,9 +253,9 @@ class Service:
         about = fields(issue_id=issue.id, issue_identifier=issue.identifier, attempt=action.attempt)
         logger.info("%s an attempt begins", about)
 
-        def tell(told: Told) -> None:
-            shown = replace(told, text=self._mask(told.text))
-            self._tell(Heard(id=issue.id, generation=action.generation, told=shown))
+        def tell(event: AgentEvent) -> None:
+            shown = replace(event, text=self._mask(event.text))
+            self._tell(partial(scheduler.heard, id=issue.id, generation=action.generation, event=shown))
 
         ended = AttemptEnd(outcome="failed", error="it was cut short")
         try:
@@ -271,7 +269,8 @@ class Service:
         finally:
             logger.info("%s %s an attempt ended", about, fields(outcome=ended.outcome, error=ended.error))
             self._tell(
-                Finish(
+                partial(
+                    scheduler.finished,
                     id=issue.id,
                     generation=action.generation,
                     outcome=ended.outcome,
@@ -282,7 +281,7 @@ class Service:
                 self._look_soon()
 
     def _look_soon(self) -> None:
-        """There is a place now for an issue that had none; ask the tracker, but not for each place anew."""
+        """Poll for an issue that had no slot until now, but not again for every slot that becomes free."""
         self._left_waiting = False
         wait = max(self._looked_at + SOONEST - time.monotonic(), 0.0)
         asyncio.get_running_loop().call_later(wait, self._look_now.set)
@@ -303,7 +302,7 @@ class Service:
             logger.warning("%s the tracker could not be asked: %s", fields(kind=exc.kind), exc)
         except asyncio.CancelledError:
             error = "the service is stopping"
-        self._tell(Looked(asked=action.ids, found=found, error=error))
+        self._tell(partial(scheduler.looked, asked=action.ids, found=found, error=error))
 
     async def _cleaned(self, action: RemoveWorkspace) -> None:
         about = fields(issue_id=action.issue.id, issue_identifier=action.issue.identifier)
@@ -317,7 +316,7 @@ class Service:
         except Exception:
             logger.exception("%s a workspace was not removed", about)
         finally:
-            self._tell(Cleaned(id=action.issue.id))
+            self._tell(partial(scheduler.cleaned, id=action.issue.id))
 
     def _aside(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -330,7 +329,7 @@ class Service:
 
 
 class _Trackers:
-    """The tracker of the present configuration; one of an earlier one stays open while an attempt uses it."""
+    """The tracker of the current configuration; an earlier one stays open while an attempt uses it."""
 
     def __init__(self, make: Callable[[Workflow], Tracker]) -> None:
         self._make = make

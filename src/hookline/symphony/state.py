@@ -1,4 +1,4 @@
-"""The schedule as values: the state, the events that change it, and the actions that follow."""
+"""The schedule as values: its rules, its state, and the actions that follow from an event."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hookline.symphony.agents import Tokens, Told
+from hookline.symphony.agents import Tokens
 from hookline.symphony.types import Issue, Workflow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The configuration of scheduling. Names of states and labels are in small letters."""
+    """The configuration of scheduling. Names of states and labels are in lower case."""
 
     active: frozenset[str]
     terminal: frozenset[str]
@@ -71,7 +71,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parked:
-    """An issue whose agent wants a person, or that a hook skipped. It holds no slot; any change in the tracker frees it."""
+    """An issue whose agent needs a person, or that a hook skipped. It holds no slot, until it changes in the tracker."""
 
     issue: Issue
     why: str
@@ -91,7 +91,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """All of it. `claimed` are issues that the tracker is asked about once more before their first attempt."""
+    """The whole schedule. `claimed` are issues that are read once more before their first attempt."""
 
     running: Mapping[str, Running] = field(default_factory=dict[str, Running])
     claimed: Mapping[str, Issue] = field(default_factory=dict[str, Issue])
@@ -107,86 +107,15 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Polled:
-    """The tracker was asked for the issues in active states."""
-
-    issues: tuple[Issue, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
-    """The tracker was asked about issues that are to start: `found` by id, or why it could not be asked."""
-
-    asked: tuple[str, ...]
-    found: Mapping[str, Issue]
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refreshed:
-    """The tracker was asked about what is running or parked. A tracker that did not answer is no event."""
-
-    asked: tuple[str, ...]
-    found: Mapping[str, Issue]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ticked:
-    """Time went by."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
-    """An agent gave a sign of life."""
-
-    id: str
-    generation: int
-    told: Told = Told(kind="notification")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
-    """An attempt has ended, its hooks included. Outcomes: ok, failed, timed_out, cancelled, stalled, skipped,
-    input_required."""
-
-    id: str
-    generation: int
-    outcome: str
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
-    """At the start: issues in terminal states that still have a workspace."""
-
-    issues: tuple[Issue, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cleaned:
-    """A workspace is gone, or could not be removed; either way nobody works on that now."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
-    """The service is to end: attempts are cancelled, nothing new begins."""
-
-
-Event = Polled | Looked | Refreshed | Ticked | Heard | Finish | Swept | Cleaned | Stopped
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AskTracker:
-    """Ask the tracker about these ids, and tell it as `Looked`."""
+    """Ask the tracker about these ids, and pass the answer to `looked`."""
 
     ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartAttempt:
-    """Begin an attempt; its end is told as `Finish` with the same generation."""
+    """Begin an attempt; its end goes to `finished` with the same generation."""
 
     issue: Issue
     attempt: int | None
@@ -195,7 +124,7 @@ class StartAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopAttempt:
-    """Cancel the attempt of this generation; its end hooks run, then it is told as `Finish`."""
+    """Cancel the attempt of this generation; its end hooks run, then its end goes to `finished`."""
 
     id: str
     generation: int
@@ -205,7 +134,7 @@ class StopAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveWorkspace:
-    """Remove the issue's workspace, with its hook, and tell it as `Cleaned`."""
+    """Remove the issue's workspace, with its hook, and report that to `cleaned`."""
 
     issue: Issue
 

@@ -28,7 +28,7 @@ DEFAULTS: Mapping[Point, OnError] = {
 """The consequence of a broken hook of this file, by point."""
 AGENTS = ("codex", "command", "builtin")
 AGENT_HERE = "the agent runs here, as do hooks in Python"
-"""Told where hooks are to run elsewhere."""
+"""A note where hooks are to run elsewhere."""
 DEFAULT_TIMEOUT = 60.0
 """Seconds for a hook where the file does not say, or says zero or less."""
 
@@ -37,7 +37,7 @@ _NAME = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerKind:
-    """One kind of tracker, as its users have to know it."""
+    """The profile of a kind of tracker, for its users."""
 
     about: str
     identifier: str
@@ -153,7 +153,7 @@ class AgentSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodexSettings:
-    """Settings that are handed on to Codex, and its limits in seconds. No `stall_timeout` means that a stall is not looked for."""
+    """Settings that are passed to Codex, and its limits in seconds. Without `stall_timeout` no attempt counts as stalled."""
 
     command: str = "codex app-server"
     approval_policy: Any = None
@@ -166,7 +166,7 @@ class CodexSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """The address of the service's API; no port, no listener. 0 is any free port."""
+    """The address of the service's API; without a port there is none, and 0 is any free one."""
 
     port: int | None = None
     host: str = "127.0.0.1"
@@ -194,7 +194,7 @@ class Workflow:
         return os.path.dirname(self.file)
 
     def checked(self) -> Workflow:
-        """Itself, where nothing is wrong with it; else the first problem is raised."""
+        """The workflow itself; raises its first problem, if it has one."""
         if not self.problems:
             return self
         first, *rest = self.problems
@@ -203,7 +203,7 @@ class Workflow:
 
 
 def missing_for_dispatch(workflow: Workflow) -> tuple[WorkflowError, ...]:
-    """Settings that a service cannot begin without, although everything that is written is right."""
+    """Errors for the settings that a service needs and the file leaves out."""
     found: list[tuple[str, str]] = []
     if workflow.tracker.kind is None:
         found.append(("tracker.kind", f"is missing; give one of {', '.join(TRACKERS)}"))
@@ -271,7 +271,7 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issue:
-    """One issue, whole. `identifier` is what people call it (ABC-123), `id` what the tracker does."""
+    """One issue. `identifier` is for people (ABC-123), `id` is the tracker's own."""
 
     id: str
     identifier: str
@@ -299,7 +299,7 @@ def issue_values(issue: Issue) -> dict[str, Any]:
 
 
 def issue_from(text: str) -> Issue:
-    """The issue of these values, as JSON; a ValueError, TypeError or KeyError where it is none."""
+    """The issue of these values, as JSON; a ValueError, TypeError or KeyError if they are none."""
     told: dict[str, Any] = json.loads(text)
     times = {name: datetime.fromisoformat(told[name]) for name in _TIMES if told.get(name)}
     blockers = tuple(Blocker(**each) for each in told.get("blocked_by") or ())

@@ -51,7 +51,7 @@ class StateView:
         }
 
     def issue(self, identifier: str) -> dict[str, Any] | None:
-        """One issue, for `GET /api/v1/ABC-123`; None where it is neither running, waiting nor blocked."""
+        """One issue, for `GET /api/v1/ABC-123`; None if it is neither running, waiting nor blocked."""
         for each in self.state.running.values():
             if each.issue.identifier == identifier:
                 return self._issue(each, "running", each.attempt, running=self._running(each))
@@ -136,7 +136,7 @@ def _tokens(tokens: Tokens) -> dict[str, int]:
 
 @asynccontextmanager
 async def serving(app: Any, host: str, port: int) -> AsyncGenerator[int, None]:
-    """Serves while the block runs; the port that it is, where 0 was asked for."""
+    """Serves while the block runs; yields the port."""
     import uvicorn
 
     listener = _listener(host, port)
@@ -173,7 +173,7 @@ def api(
     issue: Callable[[str], dict[str, Any] | None],
     refresh: Callable[[], dict[str, Any]],
 ) -> Any:
-    """The service as an ASGI application: its state, one issue, and a wish to look now."""
+    """The service as an ASGI application: its state, one issue, and a poll on request."""
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.requests import Request
@@ -229,7 +229,7 @@ class LastLines(logging.Handler):
 
 
 class Picture:
-    """The state on a terminal, drawn over the last one."""
+    """The state on a terminal, drawn in place."""
 
     def __init__(self, last: LastLines, file: str) -> None:
         from rich.console import Console

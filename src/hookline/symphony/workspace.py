@@ -1,11 +1,11 @@
 """Workspaces: one folder for each issue below a root that only one service holds.
 
-Nothing is done by a path that somebody could have swapped. The root is opened once, a workspace is opened in it
-without following a link, and what is done there is done through those two handles.
+No path is used that somebody could have swapped. The root is opened once, a workspace is opened in it without
+following a link, and everything is done through those two handles.
 
-What a workspace is stands beside the workspaces, in `.hookline~`, a name that no issue can have: a note in `making`
-before its folder is made, in `ready` once `after_create` went well, in `ending` before `before_remove` is run. A note
-moves by rename, so after a crash at any moment it says whether the folder is whole. A folder without a note was made
+The state of a workspace is kept beside the workspaces, in `.hookline~`, a name that no issue can have: a note in
+`making` before its folder is made, in `ready` once `after_create` went well, in `ending` before `before_remove` runs. A
+note moves by rename, so after a crash at any moment it shows if the folder is whole. A folder without a note was made
 by somebody else, and is used as it is.
 """
 
@@ -21,7 +21,7 @@ import socket
 import stat
 import time
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -33,6 +33,7 @@ OWN = ".hookline~"
 """The folder of the notes, the lock and what is being deleted; the sign at its end is in no key."""
 LONGEST = 255
 _STATES = ("making", "ready", "ending")
+_NOTED = ("identifier", "issue_id", "title", "run_id", "created")
 _TRASH = "trash"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _KEY = re.compile(r"[A-Za-z0-9._-]+")
@@ -40,7 +41,7 @@ _threads = Threads(cap=8)
 
 
 class WorkspaceError(HooklineError):
-    """A workspace cannot be had. `kind` is one word for the record, and mostly says that the path is unreadable.
+    """A workspace cannot be used. `kind` is one word for the record.
 
     Kinds: workspace_equals_root, workspace_outside_root, workspace_symlink_escape, workspace_path_unreadable,
     workspace_not_a_folder, workspace_taken, workspace_busy, workspace_not_deleted, invalid_workspace_cwd,
@@ -68,7 +69,7 @@ class Workspace:
 
 
 def workspace_key(identifier: str | None) -> str:
-    """The name of an issue's folder: the identifier itself, or a tamed one with a digest of the real one."""
+    """The name of an issue's folder: the identifier, or a safe form of it with a digest of the real one."""
     if identifier is None:
         return "issue"
     key = _UNSAFE.sub("_", identifier)
@@ -88,8 +89,8 @@ def workspace_key(identifier: str | None) -> str:
     return key
 
 
-class WorkspaceRoot:
-    """The folder that holds the workspaces, opened, and locked unless it is only looked at."""
+class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
+    """The folder that holds the workspaces, opened, and locked unless it is only read."""
 
     def __init__(self, path: str, *, holder: str = "hookline", lock: bool = True) -> None:
         self.path = os.path.realpath(path)
@@ -97,34 +98,30 @@ class WorkspaceRoot:
         self._open = ExitStack()
         self._busy: set[str] = set()
         try:
-            if lock:
-                os.makedirs(self.path, exist_ok=True)
-            self._fd = self._open.enter_context(files.opened_folder(self.path))
-            self._own = self._folder(self._fd, OWN, make=lock)
-            self._notes = {state: self._folder(self._own, state, make=lock) for state in _STATES}
-            self._trash = self._folder(self._own, _TRASH, make=lock)
-            if lock:
-                self._lock(holder)
-        except OSError as exc:
-            self.close()
-            raise _unusable(path, exc) from exc
+            with _as_unusable(f"workspace.root {path!r} cannot be used"):
+                if lock:
+                    with suppress(FileExistsError):  # where that is no folder, it cannot be opened
+                        os.makedirs(self.path)
+                self._fd = self._open.enter_context(files.opened_folder(self.path))
+                self._own = self._folder(self._fd, OWN, make=lock)
+                self._notes = {state: self._folder(self._own, state, make=lock) for state in _STATES}
+                self._trash = self._folder(self._own, _TRASH, make=lock)
+                if lock:
+                    self._lock(holder)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Give the root free for another service."""
+        """Release the root for another service."""
         self._open.close()
-
-    def __enter__(self) -> WorkspaceRoot:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     @contextmanager
     def held(self, key: str) -> Generator[None]:
-        """Nobody else here works on this workspace or removes it meanwhile."""
+        """Locks a workspace within this process, against a second attempt or removal."""
         if key in self._busy:
             raise WorkspaceError(f"the workspace {key} is being worked on already", kind="workspace_busy")
         self._busy.add(key)
@@ -134,19 +131,17 @@ class WorkspaceRoot:
             self._busy.discard(key)
 
     def find(self, key: str) -> Workspace | None:
-        """A workspace by its note or its folder; None where there is neither a note nor a folder."""
+        """A workspace by its note or its folder; None if there is neither."""
         if not _KEY.fullmatch(key) or key in (".", ".."):
             raise WorkspaceError(f"{key!r} is no key of a workspace", kind="workspace_outside_root")
         for state in _STATES:
             note = self._note(state, key)
             if note is not None:
                 return self._described(key, state, note)
-        if self._kind(key) is None:
-            return None
-        return self._described(key, "ready", {})
+        return None if self._kind(key) is None else self._described(key, "ready", {})
 
     def listed(self) -> list[Workspace]:
-        """Every workspace, by key; those that somebody else made too."""
+        """Every workspace, by key, including folders that somebody else made."""
         keys = {name for fd in self._notes.values() if fd >= 0 for name in os.listdir(fd)}
         with os.scandir(self._fd) as entries:
             keys.update(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -154,20 +149,20 @@ class WorkspaceRoot:
         return [each for each in found if each is not None]
 
     def begin(self, identifier: str, *, issue_id: str = "", title: str = "", run_id: str = "") -> Workspace:
-        """The issue's workspace: the one that is there, or a new one, which is not whole before `finish`.
+        """The issue's workspace: the existing one, or a new one, which is not whole before `finish`.
 
-        One that a crash left half-made must be out of the way by then (`discard`).
+        One that a crash left half-made must be discarded before.
         """
         key = workspace_key(identifier)
         known = self.find(key)
         if known is not None and known.state != "ready":
             raise WorkspaceError(
-                f"{known.path} was left in the middle ({known.state}) and is not put in order yet",
+                f"{known.path} was left half-done ({known.state}) and is not cleaned up yet",
                 kind="workspace_busy",
             )
         made = Workspace(
             key=key,
-            path=os.path.join(self.path, key),
+            path=self._path(key),
             identifier=identifier,
             issue_id=issue_id,
             title=title,
@@ -178,7 +173,7 @@ class WorkspaceRoot:
         )
         if known is not None and self.exists(known):
             return self._reused(known, made)
-        with _told(f"the workspace {made.path} cannot be made"):
+        with _as_unusable(f"the workspace {made.path} cannot be made"):
             self._drop_note("ready", key)  # of a folder that was deleted by hand
             self._write_note("making", made)
             try:
@@ -189,22 +184,22 @@ class WorkspaceRoot:
         return made
 
     def finish(self, workspace: Workspace) -> Workspace:
-        """It is whole from now on."""
-        with _told(f"the workspace {workspace.path} cannot be made"):
+        """Mark the workspace as whole."""
+        with _as_unusable(f"the workspace {workspace.path} cannot be made"):
             self._move_note(workspace.key, "making", "ready")
         return replace(workspace, state="ready")
 
     def to_be_removed(self, workspace: Workspace) -> Workspace:
-        """From now on it is not used again; what is left to do is done also after a crash."""
-        with _told(f"the workspace {workspace.path} cannot be removed"):
-            if self._note("ready", workspace.key) is None and self._note("ending", workspace.key) is None:
-                self._write_note("ready", workspace)
+        """Mark the workspace as being removed, which a recovery completes after a crash."""
+        with _as_unusable(f"the workspace {workspace.path} cannot be removed"):
             if self._note("ready", workspace.key) is not None:
                 self._move_note(workspace.key, "ready", "ending")
+            elif self._note("ending", workspace.key) is None:
+                self._write_note("ending", workspace)
         return replace(workspace, state="ending")
 
     def exists(self, workspace: Workspace) -> bool:
-        """True if its folder is there; what stands there instead of one is an error."""
+        """True if its folder is there; anything else in its place is an error."""
         kind = self._kind(workspace.key)
         if kind == stat.S_IFLNK:
             leads = os.readlink(workspace.key, dir_fd=self._fd)
@@ -221,40 +216,50 @@ class WorkspaceRoot:
 
     @contextmanager
     def opened(self, workspace: Workspace) -> Generator[str]:
-        """A path to the very folder that was checked, good while this is open, whatever its name leads to by then."""
+        """A path to the very folder that was checked, valid while this is open, whatever its name leads to by then."""
         with ExitStack() as stack:
-            yield f"/proc/self/fd/{self._entered(workspace, stack)}"
+            try:
+                fd = stack.enter_context(files.opened_folder(workspace.key, self._fd))
+            except OSError as exc:
+                there = self.exists(workspace)
+                how = f"cannot be entered: {exc.strerror}" if there else "is not there any more"
+                raise WorkspaceError(f"the workspace {workspace.path} {how}") from exc
+            folder = f"/proc/self/fd/{fd}"
+            if not os.access(folder, os.X_OK):
+                raise WorkspaceError(
+                    f"the workspace {workspace.path} may not be entered; give its folder back its permissions"
+                )
+            yield folder
 
     def checked(self, workspace: Workspace) -> str:
-        """Its path, looked at once more right before an agent is started in it."""
+        """Its path, checked once more right before an agent is started in it."""
         try:
-            with ExitStack() as stack:
-                opened = os.fstat(self._entered(workspace, stack))
+            with self.opened(workspace) as folder:
                 there = os.stat(workspace.path, follow_symlinks=False)
-        except WorkspaceError as exc:
-            raise WorkspaceError(f"no agent is started: {exc}", kind="invalid_workspace_cwd") from exc
-        except OSError as exc:
-            why = f"no agent is started: {workspace.path}: {exc.strerror}"
-            raise WorkspaceError(why, kind="invalid_workspace_cwd") from exc
-        if not os.path.samestat(there, opened):
-            # Somebody moved the root away and put another in its place.
-            raise WorkspaceError(
-                f"no agent is started: {workspace.path} is not the workspace any more",
-                kind="invalid_workspace_cwd",
-            )
+                if not os.path.samestat(there, os.stat(folder)):
+                    # Somebody moved the root away and put another in its place.
+                    raise WorkspaceError(f"{workspace.path} is not the workspace any more")
+        except (WorkspaceError, OSError) as exc:
+            why = f"{workspace.path}: {exc.strerror}" if isinstance(exc, OSError) else exc
+            raise WorkspaceError(f"no agent is started: {why}", kind="invalid_workspace_cwd") from exc
         return workspace.path
 
     async def discard(self, workspace: Workspace) -> None:
-        """Delete it, whole or half. What is not there is deleted already."""
-        with _told(f"the workspace {workspace.path} cannot be removed"):
-            name = self._moved_away(workspace.key)
+        """Delete the workspace, whole or half-made, if it is there."""
+        with _as_unusable(f"the workspace {workspace.path} cannot be removed"):
+            name = secrets.token_hex(8)
+            there = self._kind(workspace.key) is not None
+            if there:
+                # Out of its place in one step, so that nobody ever sees half of it.
+                files.make_ours(workspace.key, self._fd)
+                os.rename(workspace.key, name, src_dir_fd=self._fd, dst_dir_fd=self._trash)
             for state in _STATES:
                 self._drop_note(state, workspace.key)
-        if name is not None:
+        if there:
             await self._deleted([name], workspace.path)
 
     async def empty_trash(self) -> None:
-        """Delete what an earlier service had no time for."""
+        """Delete what an earlier service did not get to."""
         names = os.listdir(self._trash)
         if names:
             await self._deleted(names, self.path)
@@ -271,15 +276,6 @@ class WorkspaceRoot:
                 kind="workspace_not_deleted",
             )
 
-    def _moved_away(self, key: str) -> str | None:
-        """Out of its place in one step, so that nobody ever sees half of it; its new name, or None for no folder."""
-        if self._kind(key) is None:
-            return None
-        name = secrets.token_hex(8)
-        files.make_ours(key, self._fd)
-        os.rename(key, name, src_dir_fd=self._fd, dst_dir_fd=self._trash)
-        return name
-
     def _reused(self, known: Workspace, wanted: Workspace) -> Workspace:
         if known.run_id:
             if known.identifier != wanted.identifier:
@@ -290,23 +286,9 @@ class WorkspaceRoot:
                 )
             return known
         adopted = replace(wanted, created=known.created, state="ready", created_now=False)
-        with _told(f"the workspace {known.path} cannot be taken over"):
+        with _as_unusable(f"the workspace {known.path} cannot be taken over"):
             self._write_note("ready", adopted)
         return adopted
-
-    def _entered(self, workspace: Workspace, stack: ExitStack) -> int:
-        """Its folder, opened until the stack is closed."""
-        try:
-            fd = stack.enter_context(files.opened_folder(workspace.key, self._fd))
-        except OSError as exc:
-            if not self.exists(workspace):
-                raise WorkspaceError(f"the workspace {workspace.path} is not there any more") from exc
-            raise WorkspaceError(f"the workspace {workspace.path} cannot be entered: {exc.strerror}") from exc
-        if not os.access(f"/proc/self/fd/{fd}", os.X_OK):
-            raise WorkspaceError(
-                f"the workspace {workspace.path} may not be entered; give its folder back its permissions"
-            )
-        return fd
 
     def _kind(self, key: str) -> int | None:
         try:
@@ -314,21 +296,14 @@ class WorkspaceRoot:
         except FileNotFoundError:
             return None
         except OSError as exc:
-            raise WorkspaceError(
-                f"{os.path.join(self.path, key)} cannot be looked at: {exc.strerror}"
-            ) from exc
+            raise WorkspaceError(f"{self._path(key)} cannot be looked at: {exc.strerror}") from exc
 
     def _described(self, key: str, state: str, note: dict[str, Any]) -> Workspace:
-        return Workspace(
-            key=key,
-            path=os.path.join(self.path, key),
-            identifier=str(note.get("identifier", key)),
-            issue_id=str(note.get("issue_id", "")),
-            title=str(note.get("title", "")),
-            run_id=str(note.get("run_id", "")),
-            created=float(note.get("created", 0.0)),
-            state=state,
-        )
+        known: dict[str, Any] = {"identifier": key, **{name: note[name] for name in _NOTED if name in note}}
+        return Workspace(**known, key=key, path=self._path(key), state=state)
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self.path, key)
 
     def _note(self, state: str, key: str) -> dict[str, Any] | None:
         if self._notes[state] < 0:
@@ -349,34 +324,24 @@ class WorkspaceRoot:
         return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
     def _write_note(self, state: str, workspace: Workspace) -> None:
-        """Whole or not at all, and in the kernel before anything is done that it speaks of."""
-        note = {
-            "identifier": workspace.identifier,
-            "issue_id": workspace.issue_id,
-            "title": workspace.title[:200],
-            "run_id": workspace.run_id,
-            "created": workspace.created,
-        }
+        """Write a note atomically, before the step that it announces."""
+        note = {**{name: getattr(workspace, name) for name in _NOTED}, "title": workspace.title[:200]}
         files.write_whole(workspace.key, json.dumps(note).encode(), mode=0o600, dir_fd=self._notes[state])
 
     def _move_note(self, key: str, old: str, new: str) -> None:
         os.rename(key, key, src_dir_fd=self._notes[old], dst_dir_fd=self._notes[new])
 
     def _drop_note(self, state: str, key: str) -> None:
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(key, dir_fd=self._notes[state])
-        except FileNotFoundError:
-            pass
 
     def _folder(self, parent: int, name: str, *, make: bool) -> int:
-        """A folder of ours, opened; -1 where there is none and none is to be made."""
+        """A folder of ours, opened; -1 if there is none and `make` is False."""
         if parent < 0:
             return -1
         if make:
-            try:
+            with suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=parent)
-            except FileExistsError:
-                pass
         try:
             return self._open.enter_context(files.opened_folder(name, parent))
         except FileNotFoundError:
@@ -407,6 +372,7 @@ _REASONS = {
     errno.EACCES: "you may not write there; change its permissions, or give another workspace.root",
     errno.EPERM: "you may not write there; change its permissions, or give another workspace.root",
     errno.EFBIG: "a file may not grow any more here; raise the limit",
+    errno.ENOTDIR: "it is not a folder, or something above it is not",
     errno.EMFILE: "too many files are open; raise the limit (ulimit -n)",
 }
 
@@ -415,17 +381,9 @@ def _why(exc: OSError) -> str:
     return _REASONS.get(exc.errno or 0) or exc.strerror or str(exc)
 
 
-def _unusable(path: str, exc: OSError) -> WorkspaceError:
-    if exc.errno in (errno.ENOTDIR, errno.EEXIST):
-        return WorkspaceError(
-            f"workspace.root {path!r} is not a folder, or something above it is not", kind="root_unusable"
-        )
-    return WorkspaceError(f"workspace.root {path!r} cannot be used: {_why(exc)}", kind="root_unusable")
-
-
 @contextmanager
-def _told(what: str) -> Generator[None]:
-    """The system's error as what it is, not as a fault of the issue."""
+def _as_unusable(what: str) -> Generator[None]:
+    """Raises an error of the system as a WorkspaceError with advice."""
     try:
         yield
     except OSError as exc:
@@ -433,7 +391,7 @@ def _told(what: str) -> Generator[None]:
 
 
 def _delete_all(trash: int, names: list[str]) -> list[str]:
-    """Delete these folders of the trash; what could not be, and why. Closes the handle."""
+    """Delete these folders of the trash; returns what could not be deleted, and why. Closes the handle."""
     try:
         left = [each for name in names for each in files.remove_tree(name, trash)]
     finally:

@@ -1,8 +1,7 @@
 """A workspace as a run of its own: made, kept and removed, each with its hooks, and on record.
 
 It begins when the workspace is made and ends when that is removed, maybe by another process; it has no owner, because
-it outlives them all. Whether a workspace is whole, its note on the disk says; whether `before_remove` has run, the
-journal does.
+it outlives them all. The note on the disk shows if a workspace is whole; the journal shows if `before_remove` has run.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _OUTERMOST = "1"
 
 
 async def prepared(site: AttemptSite, issue: Issue) -> Workspace:
-    """The issue's workspace: the one that is there, else a new one in which `after_create` went well."""
+    """The issue's workspace: the existing one, or a new one in which `after_create` went well."""
     known = site.root.find(workspace_key(issue.identifier))
     if known is not None and known.state != "ready":
         await _put_away(site, known, issue)
@@ -46,20 +45,20 @@ async def prepared(site: AttemptSite, issue: Issue) -> Workspace:
 
 
 async def remove_workspace(site: AttemptSite, issue: Issue) -> None:
-    """Remove the workspace of an issue, with its hook; nothing where there is none."""
+    """Remove the workspace of an issue, if there is one, with its hook."""
     workspace = site.root.find(workspace_key(issue.identifier))
     if workspace is not None:
         await removed(site, workspace, issue)
 
 
 async def removed(site: AttemptSite, workspace: Workspace, issue: Issue | None = None) -> None:
-    """Run `before_remove` and delete the workspace, however that hook went. One that is gone is removed."""
+    """Run `before_remove`, and delete the workspace even if that hook failed."""
     with site.root.held(workspace.key):
         await _put_away(site, workspace, issue or _issue_of(workspace))
 
 
 async def _made(site: AttemptSite, workspace: Workspace, issue: Issue) -> Workspace:
-    """Run `after_create`; where it does not go well, the folder goes again, so that the next attempt begins afresh."""
+    """Run `after_create`; if it fails, the folder is deleted, so that the next attempt begins afresh."""
     scope = _workspace_scope(site, workspace, issue)
     try:
         outcome = await scope.enter(
@@ -170,7 +169,7 @@ def _issue_of(workspace: Workspace) -> Issue:
 
 
 def run_at(site: AttemptSite, run_id: str) -> Run:
-    """A run whose hooks have their whole limit also where it is cancelled."""
+    """A run whose end hooks have their whole limit even if it is cancelled."""
     # After a cancel a hook still has its own limit; what ends it earlier is a second cancel.
     grace = site.current().hooks.timeout + _MORE_GRACE
     return Run(id=run_id, recorder=site.recorder, end_grace=grace)

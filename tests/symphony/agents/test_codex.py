@@ -141,7 +141,7 @@ async def test_a_request_without_an_answer_passes_its_limit(tmp_path):
 @pytest.mark.rule("M61", "O21")
 async def test_the_turns_limit_is_on_silence_and_not_on_its_length(tmp_path):
     quiet = Codex(tmp_path, "silent", turn_timeout=0.5)
-    with pytest.raises(TurnFailed, match=r"nothing was heard in the turn for 0\.5 s") as caught:
+    with pytest.raises(TurnFailed, match=r"nothing was heard of the agent for 0\.5 s") as caught:
         await quiet.turn()
     assert caught.value.kind == "turn_timeout"
     assert quiet.alive() == []
@@ -238,7 +238,7 @@ HOOKS = {"PreToolUse": [{"hooks": [{"type": "command", "command": "guard it", "t
 
 
 async def test_hooks_are_shown_to_it_first_and_then_trusted_by_its_own_word_and_no_others(tmp_path):
-    codex = Codex(tmp_path, "well_known", hooks=HOOKS, config={"web_search": "disabled"})
+    codex = Codex(tmp_path, "well_known", hooks=HOOKS)
     assert await codex.turn() == "the answer"
     assert [message["method"] for message in codex.sent()] == [
         "initialize",
@@ -257,7 +257,7 @@ async def test_hooks_are_shown_to_it_first_and_then_trusted_by_its_own_word_and_
     assert shown["ephemeral"] is True
     assert shown["config"]["hooks"] == {**HOOKS, "state": {theirs: {"enabled": False}}}
     state = {ours: {"enabled": True, "trusted_hash": "sha256:8"}}
-    assert used["config"] == {"web_search": "disabled", "hooks": {**HOOKS, "state": state}}
+    assert used["config"] == {"hooks": {**HOOKS, "state": state}}
     assert "ephemeral" not in used
     assert codex.sent("thread/unsubscribe")[0]["params"] == {"threadId": "thread-1"}
     assert codex.sent("turn/start")[0]["params"]["threadId"] == "thread-2"

@@ -12,7 +12,7 @@ import pytest
 
 from hookline.hookfile.attach import hooks_of
 from hookline.runners.local import LocalRunner
-from hookline.symphony.agents.guard import Once, commands_in, guard_of, in_force, trusted
+from hookline.symphony.agents.guard import commands_in, guard_of, in_force, trusted
 from hookline.symphony.types import AgentSettings
 
 HOOKS = """
@@ -203,15 +203,6 @@ def test_hooks_that_no_other_process_can_find_are_told(tmp_path, monkeypatch):
     [told] = guard.blind(AgentSettings(kind="codex"))
     assert "only Python" in told
     assert "careful (tool.start)" in told
-
-
-def test_a_thing_is_told_once():
-    told = []
-    once = Once(told.append)
-    once(["a", "b"])
-    once(["a"])
-    once([])
-    assert told == ["a", "b"]
 
 
 LISTED = [

@@ -6,9 +6,9 @@ import httpx2
 import pytest
 
 from hookline.errors import UsageError
-from hookline.symphony.agents import Tokens, Told
-from hookline.symphony.scheduler import step
-from hookline.symphony.state import Finish, Heard, Looked, Polled, Rules, State
+from hookline.symphony import scheduler
+from hookline.symphony.agents import AgentEvent, Tokens
+from hookline.symphony.state import Rules, State
 from hookline.symphony.view import StateView, api, serving
 from tests.symphony.board.test_state import issue
 
@@ -18,17 +18,16 @@ RULES = Rules(active=frozenset({"todo"}), terminal=frozenset({"done"}), slots=3)
 def busy():
     """One running, one waiting, one parked."""
     issues = (issue("A-1"), issue("B-1"), issue("C-1"))
-    state, [look] = step(State(), Polled(issues=issues), RULES, 0)
+    state, [look] = scheduler.polled(State(), RULES, 0, issues=issues)
     found = {each.id: each for each in issues}
-    state, _ = step(state, Looked(asked=look.ids, found=found), RULES, 10)
+    state, _ = scheduler.looked(state, RULES, 10, asked=look.ids, found=found)
     tokens = Tokens(input=10, output=8, total=18)
-    told = Told(kind="notification", text="hello", session_id="s-1", tokens=tokens)
-    heard = Heard(id="id-A-1", generation=1, told=told)
-    state, _ = step(state, heard, RULES, 20)
-    failed = Finish(id="id-B-1", generation=2, outcome="failed", error="boom")
-    state, _ = step(state, failed, RULES, 30)
-    asked = Finish(id="id-C-1", generation=3, outcome="input_required", error="which?")
-    state, _ = step(state, asked, RULES, 30)
+    told = AgentEvent(kind="notification", text="hello", session_id="s-1", tokens=tokens)
+    state, _ = scheduler.heard(state, RULES, 20, id="id-A-1", generation=1, event=told)
+    failed = {"id": "id-B-1", "generation": 2, "outcome": "failed", "error": "boom"}
+    state, _ = scheduler.finished(state, RULES, 30, **failed)
+    asked = {"id": "id-C-1", "generation": 3, "outcome": "input_required", "error": "which?"}
+    state, _ = scheduler.finished(state, RULES, 30, **asked)
     return state
 
 

@@ -112,6 +112,15 @@ def test_abc_123_runs_twice_in_one_workspace_and_is_cleaned_up_when_it_is_done(b
     assert board.issue("ABC-123").count("- [x]") == 2
 
 
+def test_a_hook_that_the_agent_cannot_be_given_is_warned_of_once_in_all_attempts(board):
+    board.only("ABC-123")
+    (board.folder / "more.yaml").write_text("hooks:\n  - {name: look, on: tool.start, command: ['true']}\n")
+    with board.served("WORKFLOW.md", "--hooks", "more.yaml") as service:
+        board.until(lambda: board.over("ABC-123"), service)
+    assert board.story("ABC-123") == LIFECYCLE
+    assert board.said().count("see nothing of it: look (tool.start)") == 1
+
+
 @pytest.mark.statement("SC7", "SC11", "SC17")
 def test_the_whole_board_is_worked_off_with_a_retry_and_one_issue_after_the_other_it_waits_for(board):
     with board.served("WORKFLOW.md", "--json") as service:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from hookline.symphony.agents import Told
-from hookline.symphony.scheduler import step
-from hookline.symphony.state import Finish, Heard, Looked, Ticked, rules_of
+from hookline.symphony import scheduler
+from hookline.symphony.agents import AgentEvent
+from hookline.symphony.state import rules_of
 from tests.symphony.board.test_service import Board
 
 
@@ -37,15 +37,11 @@ async def test_a_fatal_hook_that_fails_has_a_retry_scheduled_with_exponential_ba
     waits = []
     for _ in range(4):
         [retry] = state.retries.values()
-        state, _ = step(state, Ticked(), rules, retry.due)
+        state, _ = scheduler.ticked(state, rules, retry.due)
         found = {retry.issue.id: retry.issue}
-        state, [start] = step(state, Looked(asked=(retry.issue.id,), found=found), rules, retry.due)
-        end = Finish(
-            id=retry.issue.id,
-            generation=start.generation,
-            outcome="failed",
-        )
-        state, _ = step(state, end, rules, retry.due)
+        state, [start] = scheduler.looked(state, rules, retry.due, asked=(retry.issue.id,), found=found)
+        ended = {"id": retry.issue.id, "generation": start.generation, "outcome": "failed"}
+        state, _ = scheduler.finished(state, rules, retry.due, **ended)
         waits.append(state.retries[retry.issue.id].due - retry.due)
     assert waits == pytest.approx([20, 40, 80, 160])
 
@@ -70,9 +66,12 @@ async def test_what_an_agent_says_is_shown_and_changes_nothing_that_is_done(tmp_
         await board.until(lambda: board.agent.open_now == 1)
         service = board.service
         [running] = service.state.running.values()
-        told = Told(kind="notification", text=text)
-        heard = Heard(id=running.issue.id, generation=running.generation, told=told)
-        state, actions = step(service.state, heard, rules_of(board.watched.workflow), running.heard)
+        told = AgentEvent(kind="notification", text=text)
+        rules, known = (
+            rules_of(board.watched.workflow),
+            {"id": running.issue.id, "generation": running.generation},
+        )
+        state, actions = scheduler.heard(service.state, rules, running.heard, **known, event=told)
         assert actions == []
         [after] = state.running.values()
         assert (after.issue, after.attempt, after.ending, after.clean) == (

@@ -13,7 +13,7 @@ from hookline.journal.masking import Mask
 from hookline.journal.recovery import owner
 from hookline.runners.local import LocalRunner
 from hookline.symphony import read as reloading
-from hookline.symphony.agents import Told, TurnFailed
+from hookline.symphony.agents import AgentEvent, TurnFailed
 from hookline.symphony.attempt import SiteWorker
 from hookline.symphony.hooks import AttemptSite
 from hookline.symphony.read import WatchedWorkflow
@@ -50,7 +50,7 @@ class Obedient:
     async def open(self, place):
         self.open_now += 1
         self.most = max(self.most, self.open_now)
-        place.tell(Told(kind="session_started", session_id="s"))
+        place.tell(AgentEvent(kind="session_started", session_id="s"))
         return _Turns(self, place)
 
 
@@ -71,7 +71,7 @@ class _Turns:
         if word == "boom":
             raise ZeroDivisionError("a bug with s3cr3t-of-ours")
         if word == "leak":
-            self.place.tell(Told(kind="notification", text="the key is s3cr3t-of-ours"))
+            self.place.tell(AgentEvent(kind="notification", text="the key is s3cr3t-of-ours"))
             await asyncio.sleep(3600)
         if word == "done":
             self.agent.board.write(self.place.issue["identifier"], rest or "done", state="Done")

@@ -2,30 +2,16 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from hookline.symphony.agents import Tokens, Told
-from hookline.symphony.scheduler import backoff, eligible, free_slots, next_due, order, step
-from hookline.symphony.state import (
-    AskTracker,
-    Cleaned,
-    Finish,
-    Heard,
-    Looked,
-    Polled,
-    Refreshed,
-    RemoveWorkspace,
-    Rules,
-    StartAttempt,
-    State,
-    StopAttempt,
-    Stopped,
-    Swept,
-    Ticked,
-)
+from hookline.symphony import scheduler
+from hookline.symphony.agents import AgentEvent, Tokens
+from hookline.symphony.scheduler import backoff, eligible, free_slots, next_due, order
+from hookline.symphony.state import AskTracker, RemoveWorkspace, Rules, StartAttempt, State, StopAttempt
 from hookline.symphony.types import Issue
 
 RULES = Rules(active=frozenset({"todo", "in progress"}), terminal=frozenset({"done"}), slots=2)
@@ -37,25 +23,25 @@ def issue(name="A-1", state="Todo", **more):
 
 def started(*issues, rules=RULES, now=0.0, state=None):
     """A state in which these issues have been polled, confirmed and begun."""
-    state, actions = step(state or State(), Polled(issues=tuple(issues)), rules, now)
+    state, actions = scheduler.polled(state or State(), rules, now, issues=tuple(issues))
     for look in actions:
         found = {each.id: each for each in issues}
-        state, actions = step(state, Looked(asked=look.ids, found=found), rules, now)
+        state, actions = scheduler.looked(state, rules, now, asked=look.ids, found=found)
     return state, actions
 
 
 def finished(state, id="id-A-1", outcome="ok", now=5.0, rules=RULES, error=None):
     generation = state.running[id].generation
-    return step(state, Finish(id=id, generation=generation, outcome=outcome, error=error), rules, now)
+    return scheduler.finished(state, rules, now, id=id, generation=generation, outcome=outcome, error=error)
 
 
 @pytest.mark.rule("O2", "O7", "M17")
 def test_an_issue_is_asked_about_once_more_before_it_starts():
-    state, actions = step(State(), Polled(issues=(issue(),)), RULES, 0)
+    state, actions = scheduler.polled(State(), RULES, 0, issues=(issue(),))
     assert actions == [AskTracker(ids=("id-A-1",))]
     assert state.running == {}
-    looked = Looked(asked=("id-A-1",), found={"id-A-1": issue(state="In Progress")})
-    state, actions = step(state, looked, RULES, 1)
+    looked = partial(scheduler.looked, asked=("id-A-1",), found={"id-A-1": issue(state="In Progress")})
+    state, actions = looked(state, RULES, 1)
     assert actions == [StartAttempt(issue=issue(state="In Progress"), attempt=None, generation=1)]
     assert state.claimed == {}
     assert list(state.running) == ["id-A-1"]
@@ -68,8 +54,8 @@ def test_an_issue_is_asked_about_once_more_before_it_starts():
     ids=["gone", "closed", "not ours"],
 )
 def test_an_issue_that_went_stale_is_dropped_before_it_starts(found):
-    state, _ = step(State(), Polled(issues=(issue(),)), RULES, 0)
-    state, actions = step(state, Looked(asked=("id-A-1",), found=found), RULES, 1)
+    state, _ = scheduler.polled(State(), RULES, 0, issues=(issue(),))
+    state, actions = scheduler.looked(state, RULES, 1, asked=("id-A-1",), found=found)
     assert (state, actions) == (State(), [])
 
 
@@ -134,25 +120,25 @@ def test_slots_are_counted_over_all_and_by_the_state_an_issue_is_in_now():
     state, actions = started(issue("A-1"), issue("A-2"), issue("A-3", "In Progress"), rules=rules)
     assert [each.issue.identifier for each in actions] == ["A-1", "A-3"]
     assert free_slots(state, rules, issue("A-2")) == 0
-    moved = Refreshed(asked=("id-A-1",), found={"id-A-1": issue("A-1", "In Progress")})
-    state, _ = step(state, moved, rules, 1)
+    moved = partial(scheduler.refreshed, asked=("id-A-1",), found={"id-A-1": issue("A-1", "In Progress")})
+    state, _ = moved(state, rules, 1)
     assert free_slots(state, rules, issue("A-2")) == 1
     assert free_slots(state, replace(rules, slots=1), issue("A-2")) == 0
 
 
 @pytest.mark.rule("O1", "O4")
 def test_an_issue_that_is_claimed_running_or_waiting_is_not_taken_twice():
-    claimed, _ = step(State(), Polled(issues=(issue(),)), RULES, 0)
-    again = Polled(issues=(issue(),))
-    assert step(claimed, again, RULES, 1) == (claimed, [])
+    claimed, _ = scheduler.polled(State(), RULES, 0, issues=(issue(),))
+    again = partial(scheduler.polled, issues=(issue(),))
+    assert again(claimed, RULES, 1) == (claimed, [])
     running, _ = started(issue())
-    assert step(running, again, RULES, 1) == (running, [])
+    assert again(running, RULES, 1) == (running, [])
     waiting, _ = finished(running)
-    assert step(waiting, again, RULES, 1) == (waiting, [])
+    assert again(waiting, RULES, 1) == (waiting, [])
 
 
 def test_an_issue_that_a_tracker_sends_twice_is_one():
-    _, actions = step(State(), Polled(issues=(issue(), issue())), RULES, 0)
+    _, actions = scheduler.polled(State(), RULES, 0, issues=(issue(), issue()))
     assert actions == [AskTracker(ids=("id-A-1",))]
 
 
@@ -176,9 +162,9 @@ def test_failures_wait_longer_each_time_up_to_the_cap():
         retry = state.retries["id-A-1"]
         waits.append((retry.attempt, retry.due - now, retry.error, retry.issue.identifier))
         now = retry.due
-        state, [look] = step(state, Ticked(), RULES, now)
-        looked = Looked(asked=look.ids, found={"id-A-1": issue()})
-        state, [start] = step(state, looked, RULES, now)
+        state, [look] = scheduler.ticked(state, RULES, now)
+        looked = partial(scheduler.looked, asked=look.ids, found={"id-A-1": issue()})
+        state, [start] = looked(state, RULES, now)
         assert start.attempt == retry.attempt
     seconds = (10, 20, 40, 80, 160, 300, 300)
     assert waits == [(n, s, "broken", "A-1") for n, s in enumerate(seconds, 1)]
@@ -195,14 +181,14 @@ def test_the_exponent_is_capped_so_that_a_thousand_failures_are_still_a_number()
 def test_a_new_retry_takes_the_place_of_the_old_one():
     state, _ = started(issue())
     state, _ = finished(state, outcome="failed", now=0)
-    state, [look] = step(state, Ticked(), RULES, 10)
-    state, _ = step(state, Looked(asked=look.ids, found={"id-A-1": issue()}), RULES, 10)
+    state, [look] = scheduler.ticked(state, RULES, 10)
+    state, _ = scheduler.looked(state, RULES, 10, asked=look.ids, found={"id-A-1": issue()})
     state, _ = finished(state, now=11)
     assert [(each.attempt, each.due) for each in state.retries.values()] == [(1, 12.0)]
 
 
 def due(state, now=100.0, rules=RULES):
-    state, actions = step(state, Ticked(), rules, now)
+    state, actions = scheduler.ticked(state, rules, now)
     assert actions == [AskTracker(ids=("id-A-1",))]
     return state
 
@@ -229,8 +215,8 @@ def test_what_a_due_retry_does_depends_on_what_the_tracker_says(case):
     state, _ = started(issue())
     state, _ = finished(state)
     state = due(state)
-    looked = Looked(asked=("id-A-1",), found=found, error=error)
-    state, actions = step(state, looked, RULES, 100)
+    looked = partial(scheduler.looked, asked=("id-A-1",), found=found, error=error)
+    state, actions = looked(state, RULES, 100)
     assert actions == ([] if action is None else [action])
     assert [each.error for each in state.retries.values()] == ([] if queued is None else [queued])
     if queued:
@@ -246,7 +232,7 @@ def test_a_retry_without_a_slot_waits_and_says_so():
     state, [start] = started(issue("B-1"), rules=rules, state=state)
     assert start.issue.identifier == "B-1"
     state = due(state, rules=replace(rules, stall_after=None))
-    state, actions = step(state, Looked(asked=("id-A-1",), found={"id-A-1": issue()}), rules, 100)
+    state, actions = scheduler.looked(state, rules, 100, asked=("id-A-1",), found={"id-A-1": issue()})
     assert actions == []
     retry = state.retries["id-A-1"]
     assert (retry.attempt, retry.error, retry.due) == (2, "no available orchestrator slots", 120.0)
@@ -257,19 +243,21 @@ def test_a_retry_is_asked_about_once():
     state, _ = started(issue())
     state, _ = finished(state)
     state = due(state)
-    assert step(state, Ticked(), RULES, 200) == (state, [])
+    assert scheduler.ticked(state, RULES, 200) == (state, [])
     assert next_due(state, RULES) is None
 
 
 @pytest.mark.rule("O11", "M51")
 def test_a_silent_agent_is_stopped_and_tried_again_with_backoff():
     state, _ = started(issue())
-    state, _ = step(state, Heard(id="id-A-1", generation=1), RULES, 100)
-    state, actions = step(state, Ticked(), RULES, 400)
+    state, _ = scheduler.heard(
+        state, RULES, 100, id="id-A-1", generation=1, event=AgentEvent(kind="notification")
+    )
+    state, actions = scheduler.ticked(state, RULES, 400)
     assert actions == []
-    state, [stop] = step(state, Ticked(), RULES, 401)
+    state, [stop] = scheduler.ticked(state, RULES, 401)
     assert (stop.id, stop.generation) == ("id-A-1", 1)
-    assert step(state, Ticked(), RULES, 500)[1] == [], "it is stopped once"
+    assert scheduler.ticked(state, RULES, 500)[1] == [], "it is stopped once"
     assert list(state.running) == ["id-A-1"], "it keeps its slot until it has ended"
     state, _ = finished(state, outcome="cancelled", now=402)
     assert state.finished[-1].outcome == "stalled"
@@ -279,14 +267,14 @@ def test_a_silent_agent_is_stopped_and_tried_again_with_backoff():
 @pytest.mark.rule("O11")
 def test_without_a_stall_limit_silence_is_no_matter():
     state, _ = started(issue())
-    assert step(state, Ticked(), replace(RULES, stall_after=None), 1e6) == (state, [])
+    assert scheduler.ticked(state, replace(RULES, stall_after=None), 1e6) == (state, [])
 
 
 @pytest.mark.rule("O12", "M43")
 def test_a_running_issue_is_shown_as_the_tracker_has_it_now():
     state, _ = started(issue())
     renewed = issue(state="In Progress")
-    state, actions = step(state, Refreshed(asked=("id-A-1",), found={"id-A-1": renewed}), RULES, 1)
+    state, actions = scheduler.refreshed(state, RULES, 1, asked=("id-A-1",), found={"id-A-1": renewed})
     assert actions == []
     assert state.running["id-A-1"].issue == renewed
 
@@ -304,10 +292,10 @@ STOPS = {
 def test_a_running_issue_that_is_not_wanted_is_stopped_and_cleaned_only_when_terminal(case):
     found, cleaned = STOPS[case]
     state, _ = started(issue())
-    refreshed = Refreshed(asked=("id-A-1",), found=found)
-    state, [stop] = step(state, refreshed, RULES, 1)
+    refreshed = partial(scheduler.refreshed, asked=("id-A-1",), found=found)
+    state, [stop] = refreshed(state, RULES, 1)
     assert isinstance(stop, StopAttempt)
-    assert step(state, refreshed, RULES, 1)[1] == [], "it is stopped once"
+    assert refreshed(state, RULES, 1)[1] == [], "it is stopped once"
     state, actions = finished(state, outcome="cancelled")
     assert [type(action) for action in actions] == ([RemoveWorkspace] if cleaned else [])
     assert state.running == state.retries == {}
@@ -316,21 +304,21 @@ def test_a_running_issue_that_is_not_wanted_is_stopped_and_cleaned_only_when_ter
 
 @pytest.mark.rule("O12", "W21")
 def test_an_issue_whose_workspace_is_being_removed_is_not_begun_again():
-    state, _ = step(State(), Swept(issues=(issue(state="Done"),)), RULES, 0)
-    assert step(state, Polled(issues=(issue(),)), RULES, 0) == (state, [])
-    state, _ = step(state, Cleaned(id="id-A-1"), RULES, 0)
-    assert step(state, Polled(issues=(issue(),)), RULES, 0)[1] == [AskTracker(ids=("id-A-1",))]
+    state, _ = scheduler.swept(State(), RULES, 0, issues=(issue(state="Done"),))
+    assert scheduler.polled(state, RULES, 0, issues=(issue(),)) == (state, [])
+    state, _ = scheduler.cleaned(state, RULES, 0, id="id-A-1")
+    assert scheduler.polled(state, RULES, 0, issues=(issue(),))[1] == [AskTracker(ids=("id-A-1",))]
 
 
 @pytest.mark.rule("M46", "O12")
 def test_with_nothing_running_a_refresh_changes_nothing():
-    assert step(State(), Refreshed(asked=(), found={}), RULES, 0) == (State(), [])
+    assert scheduler.refreshed(State(), RULES, 0, asked=(), found={}) == (State(), [])
 
 
 @pytest.mark.rule("O13")
 def test_at_the_start_every_terminal_issue_with_a_workspace_is_cleaned():
     done = issue(state="Done"), issue("B-1", "Done")
-    _, actions = step(State(), Swept(issues=done), RULES, 0)
+    _, actions = scheduler.swept(State(), RULES, 0, issues=done)
     assert actions == [RemoveWorkspace(issue=each) for each in done]
 
 
@@ -341,9 +329,9 @@ def test_an_agent_that_wants_a_person_parks_its_issue_until_the_tracker_changes(
     assert actions == []
     assert state.parked["id-A-1"].why == "asks: which branch?"
     assert free_slots(state, RULES, issue()) == 2
-    assert step(state, Polled(issues=(issue(),)), RULES, 9) == (state, [])
+    assert scheduler.polled(state, RULES, 9, issues=(issue(),)) == (state, [])
     changed = issue(description="branch main")
-    state, actions = step(state, Polled(issues=(changed,)), RULES, 9)
+    state, actions = scheduler.polled(state, RULES, 9, issues=(changed,))
     assert (state.parked, actions) == ({}, [AskTracker(ids=("id-A-1",))])
 
 
@@ -352,7 +340,7 @@ def test_a_parked_issue_that_is_closed_loses_its_workspace():
     state, _ = started(issue())
     state, _ = finished(state, outcome="input_required")
     closed = issue(state="Done")
-    state, actions = step(state, Refreshed(asked=("id-A-1",), found={"id-A-1": closed}), RULES, 1)
+    state, actions = scheduler.refreshed(state, RULES, 1, asked=("id-A-1",), found={"id-A-1": closed})
     assert actions == [RemoveWorkspace(issue=closed)]
     assert state.parked == {}
 
@@ -360,13 +348,13 @@ def test_a_parked_issue_that_is_closed_loses_its_workspace():
 @pytest.mark.rule("W34")
 def test_with_an_invalid_configuration_nothing_begins_and_what_runs_is_looked_after():
     broken = replace(RULES, dispatch=False)
-    assert step(State(), Polled(issues=(issue(),)), broken, 0) == (State(), [])
+    assert scheduler.polled(State(), broken, 0, issues=(issue(),)) == (State(), [])
     state, _ = started(issue())
-    _, [stop] = step(state, Refreshed(asked=("id-A-1",), found={}), broken, 0)
+    _, [stop] = scheduler.refreshed(state, broken, 0, asked=("id-A-1",), found={})
     assert isinstance(stop, StopAttempt)
     state, _ = finished(state)
     state = due(state, rules=broken)
-    state, actions = step(state, Looked(asked=("id-A-1",), found={"id-A-1": issue()}), broken, 100)
+    state, actions = scheduler.looked(state, broken, 100, asked=("id-A-1",), found={"id-A-1": issue()})
     assert actions == []
     assert state.retries["id-A-1"].attempt == 1, "a wrong file does not count against the issue"
 
@@ -383,8 +371,8 @@ def test_tokens_told_twice_are_counted_once_and_add_up_over_sessions():
         ("id-B-1", 2, 10),
         ("id-B-1", 1, 1000),
     ):
-        told = Told(kind="notification", tokens=Tokens(input=total - 8, output=8, total=total))
-        state, _ = step(state, Heard(id=id, generation=generation, told=told), RULES, 1)
+        told = AgentEvent(kind="notification", tokens=Tokens(input=total - 8, output=8, total=total))
+        state, _ = scheduler.heard(state, RULES, 1, id=id, generation=generation, event=told)
     assert state.tokens == Tokens(input=48, output=16, total=64)
 
 
@@ -398,18 +386,23 @@ def test_seconds_are_added_when_an_attempt_ends():
 
 def test_what_is_told_of_an_old_generation_changes_nothing():
     state, _ = started(issue())
-    late = Finish(id="id-A-1", generation=7, outcome="failed")
-    assert step(state, late, RULES, 1) == (state, [])
-    assert step(state, Heard(id="id-A-1", generation=7), RULES, 99) == (state, [])
+    late = partial(scheduler.finished, id="id-A-1", generation=7, outcome="failed")
+    assert late(state, RULES, 1) == (state, [])
+    assert scheduler.heard(
+        state, RULES, 99, id="id-A-1", generation=7, event=AgentEvent(kind="notification")
+    ) == (
+        state,
+        [],
+    )
 
 
 def test_a_stop_cancels_what_runs_and_begins_nothing():
     state, _ = started(issue(), issue("B-1"))
     state, _ = finished(state, "id-B-1")
-    state, actions = step(state, Stopped(), RULES, 0)
+    state, actions = scheduler.stopped(state, RULES, 0)
     assert [(type(each), each.id) for each in actions] == [(StopAttempt, "id-A-1")]
     assert state.retries == {}
-    assert step(state, Polled(issues=(issue("C-1"),)), RULES, 1) == (state, [])
+    assert scheduler.polled(state, RULES, 1, issues=(issue("C-1"),)) == (state, [])
     state, actions = finished(state, outcome="cancelled")
     assert (state.running, state.retries, actions) == ({}, {}, [])
 
@@ -434,7 +427,7 @@ class Scheduler(RuleBasedStateMachine):
 
     def told(self, event):
         before = self.state
-        self.state, actions = step(before, event, LIMITS, self.now)
+        self.state, actions = event(before, LIMITS, self.now)
         for action in actions:
             self.done(action)
 
@@ -468,42 +461,44 @@ class Scheduler(RuleBasedStateMachine):
 
     @rule()
     def polled(self):
-        self.told(Polled(issues=tuple(self.tracker.values())))
+        self.told(partial(scheduler.polled, issues=tuple(self.tracker.values())))
 
     @rule()
     def refreshed(self):
         ids = (*self.state.running, *self.state.parked)
-        self.told(Refreshed(asked=ids, found=dict(self.tracker)))
+        self.told(partial(scheduler.refreshed, asked=ids, found=dict(self.tracker)))
 
     @rule(seconds=st.sampled_from([0.5, 2.0, 15.0, 60.0]))
     def time_goes_by(self, seconds):
         self.now += seconds
-        self.told(Ticked())
+        self.told(scheduler.ticked)
 
     @precondition(lambda self: self.looks)
     @rule(error=st.sampled_from([None, None, "down"]))
     def looked(self, error):
         ids = self.looks.pop(0)
         found = {} if error else dict(self.tracker)
-        self.told(Looked(asked=ids, found=found, error=error))
+        self.told(partial(scheduler.looked, asked=ids, found=found, error=error))
 
     @precondition(lambda self: self.alive)
     @rule(data=st.data(), outcome=st.sampled_from(["ok", "failed", "cancelled", "input_required"]))
     def an_attempt_ends(self, data, outcome):
         id = data.draw(st.sampled_from(sorted(self.alive)))
         generation = self.alive.pop(id)
-        self.told(Finish(id=id, generation=generation, outcome=outcome))
+        self.told(partial(scheduler.finished, id=id, generation=generation, outcome=outcome))
 
     @precondition(lambda self: self.alive)
     @rule(data=st.data())
     def an_agent_is_heard(self, data):
         id = data.draw(st.sampled_from(sorted(self.alive)))
-        self.told(Heard(id=id, generation=self.alive[id]))
+        self.told(
+            partial(scheduler.heard, id=id, generation=self.alive[id], event=AgentEvent(kind="notification"))
+        )
 
     @precondition(lambda self: self.cleans)
     @rule()
     def a_workspace_is_gone(self):
-        self.told(Cleaned(id=self.cleans.pop(0).id))
+        self.told(partial(scheduler.cleaned, id=self.cleans.pop(0).id))
 
     @invariant()
     def nobody_is_in_two_places(self):

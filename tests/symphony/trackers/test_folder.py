@@ -85,11 +85,11 @@ async def test_a_folder_that_is_not_there_is_a_request_that_failed(tmp_path):
 WRONG = {
     "---\nstate: [Todo\n---\n": "A-1.md:2: this is not YAML",
     "---\n- a\n---\n": "an issue is a mapping",
-    "---\nstat: Todo\n---\n": "A-1.md:2: stat: there is no such field; known: id",
+    "---\nstat: Todo\n---\n": "A-1.md:2: stat: unknown key; did you mean state?",
     "---\npriority: soon\n---\n": "A-1.md:2: priority: 'soon' is not a whole number",
     "---\nlabels: 5\n---\n": "labels: 5 is not a list",
     "---\nblocked_by: A-2\n---\n": "blocked_by: 'A-2' is not a list",
-    "---\ndispatchable: perhaps\n---\n": "dispatchable: 'perhaps' is neither true nor false",
+    "---\ndispatchable: perhaps\n---\n": "dispatchable: is 'perhaps'; give true or false",
     "---\ncreated_at: yesterday\n---\n": "created_at: 'yesterday' is not a time",
     "---\ntitle: [a]\n---\n": "title: ['a'] is not a text",
 }

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from hookline.symphony.run import tracker_of
-from hookline.symphony.trackers import Api, TrackerError, seconds_until
+from hookline.symphony.trackers import Api, TrackerError, retry_seconds
 from hookline.symphony.trackers.github import GithubTracker
 from hookline.symphony.trackers.linear import LinearTracker
 from hookline.symphony.types import TRACKERS, Blocker, TrackerSettings, Workflow
@@ -359,14 +359,14 @@ async def test_the_token_is_not_sent_to_another_host():
 
 @pytest.mark.rule("M39")
 def test_how_long_to_wait_is_read_from_either_header():
-    assert seconds_until({}) is None
-    assert seconds_until({"retry-after": "12"}) == 12
-    assert seconds_until({"retry-after": "soon"}) is None
+    assert retry_seconds({}) is None
+    assert retry_seconds({"retry-after": "12"}) == 12
+    assert retry_seconds({"retry-after": "soon"}) is None
     soon = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 600))
-    assert 300 < (seconds_until({"retry-after": soon}) or 0) < 900
+    assert 300 < (retry_seconds({"retry-after": soon}) or 0) < 900
     reset = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(time.time()) + 600)}
-    assert 300 < (seconds_until(reset) or 0) < 900
-    assert seconds_until({**reset, "x-ratelimit-remaining": "5"}) is None
+    assert 300 < (retry_seconds(reset) or 0) < 900
+    assert retry_seconds({**reset, "x-ratelimit-remaining": "5"}) is None
 
 
 @pytest.mark.rule("M38", "O27")

@@ -1,7 +1,6 @@
-"""The protocol of coding agents: what works on an issue in its workspace, one turn after another.
+"""The protocol of coding agents, which work on an issue in its workspace, turn after turn.
 
-And what they share: a session whose turns may not be silent for too long, and a conversation with a process in lines
-of JSON.
+Also what they share: a session whose turns have a limit on silence, and a conversation with a process in lines of JSON.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import itertools
 import json
 import os
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -38,10 +38,10 @@ class TurnFailed(AgentFailed):
         super().__init__(message)
         self.kind = kind
 
-    def told(self) -> Told:
+    def event(self) -> AgentEvent:
         """The event of a turn that ended so."""
         known = self.kind in ("turn_failed", "turn_cancelled", "turn_input_required")
-        return Told(kind=self.kind if known else "turn_ended_with_error", text=str(self))
+        return AgentEvent(kind=self.kind if known else "turn_ended_with_error", text=str(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +64,8 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """Something an agent said of itself while it works; that it said anything shows that it lives.
+class AgentEvent:
+    """One event of an agent at work; any event shows that it is alive.
 
     Kinds: session_started, startup_failed, turn_completed, turn_failed, turn_cancelled, turn_ended_with_error,
     turn_input_required, approval_auto_approved, unsupported_tool_call, notification, other_message, malformed.
@@ -80,59 +80,54 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPlace:
-    """The workspace that an agent works in, its whole environment, and a callback for what it does."""
+    """The workspace that an agent works in, its whole environment, and a callback for its events."""
 
     workspace: str
     env: Mapping[str, str]
-    tell: Callable[[Told], None]
+    tell: Callable[[AgentEvent], None]
     issue: Mapping[str, Any] | None = None
 
-
-class AgentSession(Protocol):
-    """One live conversation with an agent. Whatever it does, `close` leaves none of its processes behind."""
-
-    @property
-    def id(self) -> str: ...
-
-    async def turn(self, prompt: str) -> str:
-        """Take one turn, and return the agent's last message. A turn that did not end well is a TurnFailed."""
-        ...
-
-    async def close(self) -> None:
-        """Interrupt what is going on and end the agent, in order: interrupt, close its input, TERM, KILL."""
-        ...
+    def report(self, kind: str, text: str = "", **more: Any) -> None:
+        """Tell an event of this kind."""
+        self.tell(AgentEvent(kind=kind, text=text, **more))
 
 
-class CodingAgent(Protocol):
-    """One kind of agent with its settings."""
-
-    async def open(self, place: AgentPlace) -> AgentSession: ...
-
-
-class TurnSession:
-    """A session whose turns are tasks of their own, each of which has to give a sign of life now and then."""
+class AgentSession(ABC):
+    """One live conversation with an agent. Its turns are tasks of their own, each of which has to give a sign of life
+    now and then. Whatever it does, `close` leaves none of its processes behind."""
 
     def __init__(self, place: AgentPlace, silence: float) -> None:
         self.id = secrets.token_hex(6)
         self._place = place
         self._silence = silence
+        self._heard_at = 0.0
         self._going: asyncio.Task[str] | None = None
         self._tokens = Tokens()
 
+    @abstractmethod
+    async def turn(self, prompt: str) -> str:
+        """Take one turn, and return the agent's last message. A turn that did not end well is a TurnFailed."""
+
     async def close(self) -> None:
+        """Interrupt what is going on and end the agent, in order: interrupt, close its input, TERM, KILL."""
         if self._going is not None and not self._going.done():
             await cancel_and_wait(self._going, insist=True)
 
-    async def _taken(self, work: Coroutine[Any, Any, str], heard: Callable[[], float]) -> str:
+    def _alive(self) -> None:
+        """The agent gave a sign of life."""
+        self._heard_at = asyncio.get_running_loop().time()
+
+    async def _taken(self, work: Coroutine[Any, Any, str]) -> str:
         """The answer of a turn; past the limit of silence it is cancelled, waited for, and a TurnFailed.
 
-        `heard` is when it last gave a sign, in the loop's time. Cancelled ourselves, we end it first as well.
+        Cancelled ourselves, we end it first as well.
         """
         loop = asyncio.get_running_loop()
+        self._alive()
         self._going = turn = loop.create_task(work)
         try:
             while not turn.done():
-                left = heard() + self._silence - loop.time()
+                left = self._heard_at + self._silence - loop.time()
                 if left <= 0:
                     why = f"nothing was heard of the agent for {self._silence:g} s"
                     raise TurnFailed(why, kind="turn_timeout")
@@ -143,15 +138,20 @@ class TurnSession:
         except BaseException as exc:
             await cancel_and_wait(turn, insist=True)
             if isinstance(exc, TurnFailed):
-                self._place.tell(exc.told())
+                self._place.tell(exc.event())
             raise
-        told = Told(kind="turn_completed", text=said[-500:], tokens=self._tokens, session_id=self.id)
-        self._place.tell(told)
+        self._place.report("turn_completed", said[-500:], tokens=self._tokens, session_id=self.id)
         return said
 
 
+class CodingAgent(Protocol):
+    """One kind of agent with its settings."""
+
+    async def open(self, place: AgentPlace) -> AgentSession: ...
+
+
 class LineBuffer:
-    """Bytes as lines, in whatever parts they come. A line of more than ten megabytes is None."""
+    """Splits a stream of bytes into lines. A line of more than ten megabytes is None."""
 
     def __init__(self) -> None:
         self._line = bytearray()
@@ -166,7 +166,7 @@ class LineBuffer:
         self._grow(rest)
 
     def take(self) -> bytes | None:
-        """The line as far as it has come; the next one begins."""
+        """The current line, whole or not; the next one begins."""
         line = None if self._too_long else bytes(self._line)
         self._line.clear()
         self._too_long = False
@@ -181,9 +181,9 @@ class LineBuffer:
 
 
 class Conversation:
-    """One process at the other end. `heard` gets its notes; `asked` gives the answer to its requests.
+    """JSON-RPC with a process over its pipes. `heard` gets its notifications; `asked` answers its requests.
 
-    A line longer than ten megabytes is left out, and one that is no JSON object too; `odd` is told of either.
+    A line that is longer than ten megabytes or no JSON object is skipped; `odd` gets a text about it.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class Conversation:
         self._loop.add_reader(process.stderr, self._read_errors)
 
     async def request(self, method: str, params: Mapping[str, Any], timeout: float) -> Message:
-        """Its answer within `timeout` seconds, whatever else it says meanwhile."""
+        """The result of a request; a TurnFailed if it is refused or not there within `timeout` seconds."""
         number = next(self._ids)
         answer: asyncio.Future[Message] = self._loop.create_future()
         self._waiting[number] = answer
@@ -223,7 +223,7 @@ class Conversation:
             del self._waiting[number]
 
     def note(self, method: str) -> None:
-        """Send a message that has no answer."""
+        """Send a notification."""
         self._send({"method": method})
 
     def gone(self) -> TurnFailed:
@@ -254,7 +254,7 @@ class Conversation:
             self._loop.add_writer(self._process.stdin, self._write)
             return
         except OSError:
-            # It does not read any more; that it has ended is seen where we read.
+            # It has closed its input; its end is noticed where its output is read.
             self._unsent.clear()
         self._loop.remove_writer(self._process.stdin)
 
@@ -309,7 +309,7 @@ class Conversation:
 
 
 def read_part(fd: int) -> bytes | None:
-    """The bytes that can be read now: None where there are none yet, empty at the end."""
+    """The bytes that can be read now: None if there are none yet, empty at the end."""
     try:
         return os.read(fd, _CHUNK)
     except BlockingIOError:

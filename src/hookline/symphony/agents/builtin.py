@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -13,7 +12,7 @@ from hookline.engine.plain import as_text, plain
 from hookline.engine.record import Journal, Record
 from hookline.errors import RunEnded
 from hookline.runners.local import LocalRunner
-from hookline.symphony.agents import AgentPlace, Tokens, Told, TurnFailed, TurnSession
+from hookline.symphony.agents import AgentPlace, AgentSession, Tokens, TurnFailed
 from hookline.symphony.agents.guard import inner_points
 
 SYSTEM = (
@@ -38,20 +37,19 @@ class BuiltinAgent:
             session.agent.live_model()
         except BaseException as exc:
             await session.close()
-            place.tell(Told(kind="startup_failed", text=str(exc)))
+            place.report("startup_failed", str(exc))
             raise
-        place.tell(Told(kind="session_started", session_id=session.id))
+        place.report("session_started", session_id=session.id)
         return session
 
 
-class BuiltinSession(TurnSession):
+class BuiltinSession(AgentSession):
     """One conversation of the built-in agent. Its shell has the environment of the place, and no other."""
 
     def __init__(self, settings: BuiltinAgent, place: AgentPlace) -> None:
         super().__init__(place, settings.silence)
         self._settings = settings
         self._runner = LocalRunner()
-        self._last = 0.0
         provider, _, model = settings.model.partition("/")
         self.agent = Agent(
             id="builtin",
@@ -63,8 +61,7 @@ class BuiltinSession(TurnSession):
         )
 
     async def turn(self, prompt: str) -> str:
-        self._last = asyncio.get_running_loop().time()
-        return await self._taken(self._run(prompt), lambda: self._last)
+        return await self._taken(self._run(prompt))
 
     async def close(self) -> None:
         await super().close()
@@ -91,8 +88,8 @@ class BuiltinSession(TurnSession):
         return as_text(plain(result.result))
 
     def _heard(self, record: Record) -> None:
-        self._last = asyncio.get_running_loop().time()
-        self._place.tell(Told(kind="notification", text=type(record).__name__.lower()))
+        self._alive()
+        self._place.report("notification", type(record).__name__.lower())
 
 
 def _tools(names: tuple[str, ...] | None, runner: LocalRunner, env: Mapping[str, str]) -> list[Tool]:

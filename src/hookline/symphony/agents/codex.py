@@ -1,14 +1,13 @@
 """Codex as a coding agent, through `codex app-server`: one process and one thread a session, one turn after another.
 
-Whatever Codex asks is answered at once. Where its policy is `never`, what it wants to do is granted; under any other
-policy a person was to decide, and nobody is there: it is declined, the turn ends, and the issue waits for a person.
+Every request of Codex is answered at once. With the policy `never` it is granted; any other policy leaves the decision
+to a person, who is not there: the request is declined, the turn ends, and the issue waits for a person.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -17,8 +16,17 @@ from typing import Any, cast
 
 from hookline.runners import Order
 from hookline.runners.local import piped
-from hookline.symphony.agents import AgentPlace, Conversation, Message, Tokens, Told, TurnFailed
+from hookline.symphony.agents import (
+    AgentEvent,
+    AgentPlace,
+    AgentSession,
+    Conversation,
+    Message,
+    Tokens,
+    TurnFailed,
+)
 from hookline.symphony.agents.guard import commands_in, in_force, trusted
+from hookline.symphony.hooks import without_secrets
 
 INTERRUPT = 2.0
 """Seconds that an interrupted turn has to say that it ended."""
@@ -26,9 +34,9 @@ INTERRUPT = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodexAgent:
-    """Codex: its command, and what it may do. Times are in seconds; `config` goes to Codex as it is.
+    """Codex: its command, and its permissions. Times are in seconds.
 
-    `hooks` are more hooks of its own kind, by event; without them in force nothing is begun.
+    `hooks` are hooks in Codex's own form, by event; no turn begins unless they are in force.
     """
 
     command: str = "codex app-server"
@@ -38,7 +46,6 @@ class CodexAgent:
     turn_timeout: float = 3600.0
     read_timeout: float = 5.0
     secret_names: frozenset[str] = frozenset()
-    config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     hooks: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     async def open(self, place: AgentPlace) -> CodexSession:
@@ -46,7 +53,11 @@ class CodexAgent:
         env = {name: value for name, value in place.env.items() if name not in self.secret_names}
         stack = AsyncExitStack()
         try:
-            order = Order(argv=("bash", "-lc", self._script()), cwd=place.workspace, env=env)
+            order = Order(
+                argv=("bash", "-lc", without_secrets(self.command, self.secret_names)),
+                cwd=place.workspace,
+                env=env,
+            )
             process = await stack.enter_async_context(piped(order))
             session = CodexSession(self, place, stack)
             session.talk = Conversation(process, heard=session.heard, asked=session.asked, odd=session.odd)
@@ -55,37 +66,27 @@ class CodexAgent:
         except BaseException as exc:
             await stack.aclose()
             if isinstance(exc, TurnFailed):
-                place.tell(Told(kind="startup_failed", text=str(exc)))
+                place.report("startup_failed", str(exc))
                 raise _not_found(exc, self.command) from exc
             raise
         return session
 
-    def _script(self) -> str:
-        # A login profile can export again what was taken out of the environment.
-        names = " ".join(shlex.quote(name) for name in sorted(self.secret_names))
-        return f"unset {names}; {self.command}" if names else self.command
 
-
-class CodexSession:
-    """One thread. It is closed by whoever opened it."""
+class CodexSession(AgentSession):
+    """One thread of Codex."""
 
     talk: Conversation
 
     def __init__(self, agent: CodexAgent, place: AgentPlace, stack: AsyncExitStack) -> None:
+        super().__init__(place, agent.turn_timeout)
         self._agent = agent
-        self._place = place
         self._stack = stack
         self._thread = ""
         self._turn = ""
         self._done: asyncio.Future[Message] | None = None
-        self._sign = asyncio.Event()
-        self._wanted: str | None = None
+        self._wanted: asyncio.Future[str] | None = None
         self._said = ""
         self._busy = False
-
-    @property
-    def id(self) -> str:
-        return f"{self._thread}-{self._turn}" if self._turn else self._thread
 
     async def begin(self) -> None:
         agent = self._agent
@@ -93,18 +94,18 @@ class CodexSession:
         given: Message = {"clientInfo": about, "capabilities": {"experimentalApi": True}}
         await self.talk.request("initialize", given, agent.read_timeout)
         self.talk.note("initialized")
-        config = {**await self._trust(), **agent.config}
+        config = await self._trust()
         if agent.hooks:
             config["hooks"] = await self._guard(config)
-        self._thread = await self._opened(config)
+        self.id = self._thread = await self._opened(config)
         if agent.hooks and not in_force(await self._hooks(threadId=self._thread), commands_in(agent.hooks)):
             raise _unguarded()
 
     async def _trust(self) -> Message:
-        """The configuration that leaves the workspace untrusted, unless the user has said something about it.
+        """The configuration that leaves the workspace untrusted, unless the user's own configuration has it.
 
-        Else Codex would write into the user's configuration that it is trusted, and from then on start the programs that a
-        repository names in its `.codex` folder.
+        Otherwise Codex would write into the user's configuration that it is trusted, and from then on start the programs
+        that a repository names in its `.codex` folder.
         """
         workspace = self._place.workspace
         try:
@@ -118,10 +119,10 @@ class CodexSession:
         return {} if said else {"projects": {workspace: {"trust_level": "untrusted"}}}
 
     async def _guard(self, config: Message) -> Message:
-        """Our hooks, with Codex's own word that it trusts them, and them alone.
+        """Our hooks with the hashes by which Codex trusts them, and no others.
 
-        What that word is, only Codex can say: so it is shown them first, in a thread in which nothing ever happens,
-        and in which the user's own hooks are off.
+        Only Codex can compute those hashes: so they are listed first in a thread without a turn, in which the user's own
+        hooks are off.
         """
         hooks = self._agent.hooks
         theirs = await self._hooks(cwds=[self._place.workspace])
@@ -153,9 +154,16 @@ class CodexSession:
             raise _unguarded(str(exc)) if exc.kind == "response_error" else exc from exc
 
     async def turn(self, prompt: str) -> str:
+        loop = asyncio.get_running_loop()
+        self._done, self._wanted = loop.create_future(), loop.create_future()
+        self._said = ""
+        try:
+            return await self._taken(self._run(prompt, self._done, self._wanted))
+        finally:
+            self._done = None
+
+    async def _run(self, prompt: str, done: asyncio.Future[Message], wanted: asyncio.Future[str]) -> str:
         agent = self._agent
-        self._done = asyncio.get_running_loop().create_future()
-        self._turn, self._wanted, self._said = "", None, ""
         given: Message = {
             "threadId": self._thread,
             "input": [{"type": "text", "text": prompt}],
@@ -164,20 +172,29 @@ class CodexSession:
         }
         if agent.turn_sandbox_policy is not None:
             given["sandboxPolicy"] = agent.turn_sandbox_policy
-        try:
-            started = await self.talk.request("turn/start", given, agent.read_timeout)
-            self._turn = _id_of(started, "turn")
-            self._busy = not self._done.done()
-            self._tell("session_started", session_id=self.id)
-            return self._ended(await self._end_of_turn(self._done))
-        except TurnFailed as exc:
-            self._place.tell(exc.told())
-            raise
-        finally:
-            self._done = None
+        started = await self.talk.request("turn/start", given, agent.read_timeout)
+        self._turn = _id_of(started, "turn")
+        self.id = f"{self._thread}-{self._turn}"
+        self._busy = not done.done()
+        self._place.report("session_started", session_id=self.id)
+        await asyncio.wait({done, wanted, self.talk.ended}, return_when=asyncio.FIRST_COMPLETED)
+        if wanted.done():
+            if not done.done():
+                await self._interrupt()
+            raise TurnFailed(wanted.result(), kind="turn_input_required")
+        if not done.done():
+            raise self.talk.gone()
+        turn = done.result()
+        status, error = turn.get("status"), turn.get("error")
+        if status == "completed":
+            return self._said
+        if status == "interrupted":
+            raise TurnFailed("the turn was interrupted", kind="turn_cancelled")
+        said = cast("Message", error).get("message") if isinstance(error, dict) else None
+        raise TurnFailed(f"the turn failed: {said or status}", kind="turn_failed")
 
     async def close(self) -> None:
-        """Interrupt, close its input, TERM, KILL: each only where the one before was not enough."""
+        """Interrupt, close its input, TERM, KILL: each only if the one before was not enough."""
         try:
             if self._busy and not self.talk.ended.done():
                 await self._interrupt()
@@ -192,42 +209,8 @@ class CodexSession:
             # It will be ended anyway.
             pass
 
-    async def _end_of_turn(self, done: asyncio.Future[Message]) -> Message:
-        """Waits as long as anything is heard; `turn_timeout` is a limit on silence."""
-        limit = self._agent.turn_timeout
-        while not done.done():
-            if self._wanted is not None:
-                await self._interrupt()
-                raise TurnFailed(self._wanted, kind="turn_input_required")
-            if self.talk.ended.done():
-                raise self.talk.gone()
-            self._sign.clear()
-            heard = asyncio.ensure_future(self._sign.wait())
-            try:
-                happened, _ = await asyncio.wait(
-                    {done, self.talk.ended, heard}, timeout=limit, return_when=asyncio.FIRST_COMPLETED
-                )
-            finally:
-                heard.cancel()
-            if not happened:
-                raise TurnFailed(f"nothing was heard in the turn for {limit:g} s", kind="turn_timeout")
-        return done.result()
-
-    def _ended(self, turn: Message) -> str:
-        status = turn.get("status")
-        if self._wanted is not None:
-            raise TurnFailed(self._wanted, kind="turn_input_required")
-        if status == "completed":
-            self._tell("turn_completed", self._said)
-            return self._said
-        if status == "interrupted":
-            raise TurnFailed("the turn was interrupted", kind="turn_cancelled")
-        error = turn.get("error")
-        said = cast("Message", error).get("message") if isinstance(error, dict) else None
-        raise TurnFailed(f"the turn failed: {said or status}", kind="turn_failed")
-
     def heard(self, method: str, params: Message) -> None:
-        self._sign.set()
+        self._alive()
         if method == "turn/completed":
             self._busy = False
             turn = params.get("turn")
@@ -236,38 +219,36 @@ class CodexSession:
             return
         if method == "item/completed":
             self._keep_answer(params)
-        self._place.tell(_told(method, params))
+        self._place.tell(_event_of(method, params))
 
     def asked(self, method: str, params: Message) -> Message:
-        """The answer to what Codex wants of us; there always is one."""
-        self._sign.set()
+        """The answer to a request of Codex; there always is one."""
+        self._alive()
         grant, deny = _ANSWERS.get(method, (None, None))
         if method == "item/tool/call":
             name = str(params.get("tool"))
-            self._tell("unsupported_tool_call", name)
+            self._place.report("unsupported_tool_call", name)
             text = f"there is no tool {name!r} here"
             return {"result": {"success": False, "contentItems": [{"type": "inputText", "text": text}]}}
         if grant is not None and self._agent.approval_policy == "never":
-            self._tell("approval_auto_approved", _shown(method, params))
+            self._place.report("approval_auto_approved", _shown(method, params))
             return {"result": grant(params)}
         if deny is not None:
-            self._wanted = f"the agent asks for a person: {_shown(method, params)}"
+            if self._wanted is not None and not self._wanted.done():
+                self._wanted.set_result(f"the agent asks for a person: {_shown(method, params)}")
             return {"result": deny}
-        self._tell("other_message", f"{method} is not answered here")
+        self._place.report("other_message", f"{method} is not answered here")
         return {"error": {"code": -32601, "message": f"{method} is not supported by this client"}}
 
     def odd(self, text: str) -> None:
-        self._sign.set()
-        self._tell("malformed", text)
+        self._alive()
+        self._place.report("malformed", text)
 
     def _keep_answer(self, params: Message) -> None:
         item = params.get("item")
         known = cast("Message", item) if isinstance(item, dict) else {}
         if known.get("type") == "agentMessage" and isinstance(known.get("text"), str):
             self._said = known["text"]
-
-    def _tell(self, kind: str, text: str = "", session_id: str | None = None) -> None:
-        self._place.tell(Told(kind=kind, text=text, session_id=session_id))
 
 
 Grant = Callable[[Message], Message]
@@ -301,7 +282,7 @@ def _unguarded(why: str = "are hooks switched off in its configuration?") -> Tur
     )
 
 
-def _told(method: str, params: Message) -> Told:
+def _event_of(method: str, params: Message) -> AgentEvent:
     if method == "thread/tokenUsage/updated":
         usage = cast("Message", params.get("tokenUsage") or {})
         total = cast("Message", usage.get("total") or {})
@@ -310,17 +291,17 @@ def _told(method: str, params: Message) -> Told:
             output=_count(total, "outputTokens"),
             total=_count(total, "totalTokens"),
         )
-        return Told(kind="notification", tokens=tokens)
+        return AgentEvent(kind="notification", tokens=tokens)
     if method == "account/rateLimits/updated":
         limits = params.get("rateLimits")
-        return Told(
+        return AgentEvent(
             kind="notification", rate_limits=cast("Message", limits) if isinstance(limits, dict) else None
         )
-    return Told(kind="notification", text=_shown(method, params))
+    return AgentEvent(kind="notification", text=_shown(method, params))
 
 
 def _shown(method: str, params: Message) -> str:
-    """One line of it for people."""
+    """One line of a message, for people."""
     item = params.get("item")
     known = {**params, **cast("Message", item)} if isinstance(item, dict) else params
     for key in ("command", "text", "delta", "reason", "message"):

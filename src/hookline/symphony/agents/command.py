@@ -1,8 +1,8 @@
 """Any command-line agent, such as `claude -p` or `codex exec`: one process a turn.
 
 The prompt is one argument, where the command has `{prompt}`, else it is on standard input. A process knows nothing
-of the one before it, so later turns are told the first prompt again. Where the agent prints JSON lines, its answer
-and its tokens are read from them.
+of the one before it, so later turns get the first prompt again. If the agent prints JSON lines, its answer and its
+tokens are read from them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hookline.errors import UsageError
 from hookline.runners import Ending, Order, Output
 from hookline.runners.child import Child, PopenChild, StandardFiles
 from hookline.runners.local import LocalRunner
-from hookline.symphony.agents import AgentPlace, LineBuffer, Tokens, Told, TurnFailed, TurnSession, read_part
+from hookline.symphony.agents import AgentPlace, AgentSession, LineBuffer, Tokens, TurnFailed, read_part
 
 PROMPT = "{prompt}"
 KEPT = 256 * 1024
@@ -50,27 +50,27 @@ class CommandAgent:
             error = TurnFailed(
                 f"the agent {program!r} was not found; is it installed and on PATH?", kind="codex_not_found"
             )
-            place.tell(Told(kind="startup_failed", text=str(error)))
+            place.report("startup_failed", str(error))
             raise error
         return CommandSession(self, place)
 
 
-class CommandSession(TurnSession):
-    """The turns of one attempt. What a turn started is gone when the turn is."""
+class CommandSession(AgentSession):
+    """The turns of one attempt. No process outlives its turn."""
 
     def __init__(self, agent: CommandAgent, place: AgentPlace) -> None:
         super().__init__(place, agent.silence)
         self._agent = agent
         self._runner = LocalRunner(cap=1)
         self._first: str | None = None
-        place.tell(Told(kind="session_started", session_id=self.id))
+        place.report("session_started", session_id=self.id)
 
     async def turn(self, prompt: str) -> str:
         whole = prompt if self._first is None else f"{self._first}\n\n{prompt}"
         self._first = self._first or prompt
-        output = _AgentOutput(self._place.tell)
+        output = _AgentOutput(self._place, self._alive)
         try:
-            return await self._taken(self._run(whole, output), output.heard)
+            return await self._taken(self._run(whole, output))
         finally:
             output.close()
 
@@ -94,7 +94,7 @@ class CommandSession(TurnSession):
 
 
 def _filled(argv: tuple[str, ...], prompt: str) -> tuple[tuple[str, ...], bytes]:
-    """The arguments and what is on standard input; the prompt is never given to a shell as its text."""
+    """The arguments and standard input with the prompt, which is never part of a shell's script."""
     text = prompt.replace("\0", "")
     content = text.encode("utf-8", "backslashreplace")
     if not any(PROMPT in word for word in argv):
@@ -121,12 +121,13 @@ def _trouble(program: str, ending: Ending, output: _AgentOutput) -> TurnFailed |
 
 
 class _AgentOutput:
-    """The output of a process while it runs, and when it last printed. Its pipes are ours, the rest is the runner's."""
+    """The output of a process while it runs; `alive` is called whenever it prints. Its pipes are ours, the rest is the
+    runner's."""
 
-    def __init__(self, tell: Callable[[Told], None]) -> None:
+    def __init__(self, place: AgentPlace, alive: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._tell = tell
-        self._last = self._told = self._loop.time()
+        self._place, self._alive = place, alive
+        self._told = self._loop.time()
         self._kept: dict[int, bytearray] = {}
         self._open: set[int] = set()
         self._lines = LineBuffer()
@@ -135,9 +136,6 @@ class _AgentOutput:
         self.failed = False
         self._out, self._err = self._pipe(), self._pipe()
         self._reading = self._out[0], self._err[0]
-
-    def heard(self) -> float:
-        return self._last
 
     def start(self, order: Order, files: StandardFiles) -> Child:
         try:
@@ -162,8 +160,10 @@ class _AgentOutput:
         self._close(*list(self._open))
 
     def answer(self) -> str:
-        """Its own last word where it speaks JSON, else all that it printed."""
-        return self._said if self._said is not None else self._text(self._reading[0]).strip()
+        """The last message in its JSON lines, else its whole output."""
+        if self._said is not None:
+            return self._said
+        return bytes(self._kept.get(self._reading[0], b"")).decode("utf-8", "replace").strip()
 
     def last_lines(self) -> str:
         for fd in reversed(self._reading):
@@ -172,9 +172,6 @@ class _AgentOutput:
             if lines:
                 return lines
         return ""
-
-    def _text(self, fd: int) -> str:
-        return bytes(self._kept.get(fd, b"")).decode("utf-8", "replace")
 
     def _read(self, fd: int) -> bool:
         """True if there may be more."""
@@ -188,17 +185,18 @@ class _AgentOutput:
         kept += part
         if len(kept) > 2 * KEPT:
             del kept[:-KEPT]
-        self._last = self._loop.time()
+        self._alive()
         if fd == self._reading[0]:
             for line in self._lines.add(part):
                 self._heed(line)
-        if self._last - self._told >= _OFTEN:
-            self._told = self._last
-            self._tell(Told(kind="notification", text=_end_of(part)))
+        now = self._loop.time()
+        if now - self._told >= _OFTEN:
+            self._told = now
+            self._place.report("notification", _end_of(part))
         return True
 
     def _heed(self, line: bytes | None) -> None:
-        """Take from a line of JSON what Claude Code and Codex say of themselves there."""
+        """Read answer, failure and tokens from a JSON line of Claude Code or Codex."""
         if line is None or not line.startswith(b"{"):
             return
         try:

@@ -1,8 +1,8 @@
-"""The guard of a service in the hands of the coding agent that it starts, so that hooks see what the agent does.
+"""The guard: the hooks of a service as hooks of the coding agent that it starts, so that they see its tool calls.
 
-A foreign agent runs a hook as a command. Here that is `hookline answer`, with the very file the user named and the
-journal of the service. Nothing is written for it: Codex is given its hooks with the thread, Claude Code as an
-argument. So the agent's own configuration stays as it is, and nothing is left after a crash.
+Such an agent runs a hook as a command. Here that is `hookline answer`, with the file the user named and the journal of
+the service. No file is written: Codex gets its hooks with the thread, Claude Code as an argument. So the agent's own
+configuration stays as it is, and nothing is left after a crash.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ Listed = Iterable[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """Hooks by the file they are from; under None those that no other process could find. `home` has the journal."""
+    """Hooks by their file; under None those that another process cannot find. `home` has the journal."""
 
     files: Mapping[str | None, tuple[Hook, ...]]
     home: str
@@ -44,7 +44,7 @@ class Guard:
     def events(self, caller: str) -> dict[str, list[dict[str, Any]]]:
         """The commands for the agent to run, by its own names of events, in the form that Claude Code and Codex share.
 
-        Only events at which a hook stands are there; the others cost nothing.
+        Only events with a hook are there; the others cost nothing.
         """
         found: dict[str, list[dict[str, Any]]] = {}
         for event, point in _points(caller).items():
@@ -58,7 +58,7 @@ class Guard:
         return found
 
     def argv(self, argv: tuple[str, ...]) -> tuple[str, ...]:
-        """The command of a command-line agent, with the guard in its arguments where it takes one."""
+        """The command of a command-line agent, with the guard in its arguments if it takes one."""
         if _why_not(argv) is not None:
             return argv
         # A repository may switch hooks off in the settings that it brings along; an argument counts for more.
@@ -96,22 +96,8 @@ class Guard:
         return shlex.join(words)
 
 
-class Once:
-    """Tells each thing once, however often it comes up."""
-
-    def __init__(self, tell: Callable[[str], object]) -> None:
-        self._tell = tell
-        self._told: set[str] = set()
-
-    def __call__(self, texts: Iterable[str]) -> None:
-        for text in texts:
-            if text not in self._told:
-                self._told.add(text)
-                self._tell(text)
-
-
 def guard_of(files: Sequence[str] | None, hooks: Iterable[Hook], environ: Mapping[str, str]) -> Guard | None:
-    """The guard that hook files make, of which these are the hooks; None where there are none."""
+    """The guard of these hook files and their hooks; None if there are no hooks."""
     names = [os.path.realpath(file) for file in files or () if os.path.isfile(file)]
     found: dict[str | None, list[Hook]] = {name: [] for name in names}
     for hook in hooks:
@@ -124,14 +110,14 @@ def guard_of(files: Sequence[str] | None, hooks: Iterable[Hook], environ: Mappin
 
 
 def commands_in(events: Mapping[str, Any]) -> frozenset[str]:
-    """The commands of what `Guard.events` gives; each is at one event only."""
+    """The commands in the result of `Guard.events`; each is at one event only."""
     return frozenset(
         handler["command"] for groups in events.values() for group in groups for handler in group["hooks"]
     )
 
 
 def trusted(listed: Listed, commands: frozenset[str]) -> dict[str, dict[str, Any]]:
-    """Codex's own words for trusting these commands, and no other hook, from its list of hooks."""
+    """The entries by which Codex trusts these commands and no other hook, from its list of hooks."""
     return {
         str(each["key"]): {"enabled": True, "trusted_hash": each["currentHash"]}
         for each in listed
@@ -160,13 +146,13 @@ def inner_points(hook: Hook) -> frozenset[Point | str]:
 
 
 def _limit(hooks: Iterable[Hook]) -> int:
-    """Long enough for all of them one after another."""
+    """Seconds that are enough for all of them, one after another."""
     limits = [LONGEST_LIMIT if hook.timeout is None else hook.timeout for hook in hooks]
     return min(max(math.ceil(sum(limits) + _MORE), SHORTEST_LIMIT), LONGEST_LIMIT)
 
 
 def _why_not(argv: tuple[str, ...]) -> str | None:
-    """Why a command-line agent cannot be given hooks; None where it can."""
+    """The reason why a command-line agent cannot be given hooks; None if it can."""
     program = os.path.basename(argv[0])
     if program != "claude":
         better = "; agent.kind: codex can" if program == "codex" else ""
@@ -177,7 +163,7 @@ def _why_not(argv: tuple[str, ...]) -> str | None:
 
 
 def _sentence(why: str, hooks: Iterable[Hook], asked: frozenset[Point | str] = frozenset()) -> Iterator[str]:
-    """A warning on the hooks of which not every inner point is `asked` for; none where all are."""
+    """A warning on the hooks with an inner point that is not in `asked`, if there are any."""
     unseen = {hook.name: ", ".join(sorted(map(str, inner_points(hook) - asked))) for hook in hooks}
     named = ", ".join(f"{name} ({points})" for name, points in unseen.items() if points)
     if named:

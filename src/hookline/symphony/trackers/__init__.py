@@ -1,4 +1,8 @@
-"""The protocol of trackers: where issues come from. Two reads, nothing else."""
+"""The protocol of trackers: where issues come from. Two reads, nothing else.
+
+A request that failed is not retried here: the service asks again at its next poll, at the earliest after
+`TrackerError.retry_after`.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +62,7 @@ LARGEST = 32 * 1024 * 1024
 
 
 class Answer(NamedTuple):
-    """A body that is JSON, with what came around it."""
+    """A response with its body, parsed as JSON."""
 
     status: int
     body: Any
@@ -66,7 +70,7 @@ class Answer(NamedTuple):
 
 
 class Api:
-    """One host, with the headers that every request carries. `name` is how messages call it."""
+    """An HTTP client for one host, with the headers of every request. `name` is for messages."""
 
     def __init__(self, name: str, base: str, headers: Mapping[str, str], *, timeout: float = TIMEOUT) -> None:
         self.name = name
@@ -76,7 +80,7 @@ class Api:
         self._client: Any = None
 
     async def ask(self, method: str, path: str, *, given: Any = None, fine: tuple[int, ...] = ()) -> Answer:
-        """The answer of a 2xx, or of a status in `fine`; a TrackerError otherwise."""
+        """The response, if its status is 2xx or in `fine`; a TrackerError otherwise."""
         import httpx2
 
         url = path if path.startswith(("http://", "https://")) else f"{self.base}{path}"
@@ -124,7 +128,7 @@ class Api:
                 ) from None
         if 200 <= status < 300 or status in fine:
             return Answer(status, body, headers)
-        wait = seconds_until(headers)
+        wait = retry_seconds(headers)
         if status == 429 or (status == 403 and wait is not None):
             raise TrackerError(
                 f"{self.name} has had too many requests (HTTP {status})",
@@ -140,7 +144,7 @@ class Api:
 def setting(
     provider: Mapping[str, Any], key: str, env: Mapping[str, str], *, fallback: str = ""
 ) -> tuple[str | None, frozenset[str]]:
-    """A text of the tracker's settings and the variables it may have come from: `$NAME` is looked up, nothing else is."""
+    """A text of the tracker's settings, with `$NAME` looked up, and the variables it may have come from."""
     given = provider.get(key)
     names = frozenset({fallback} if fallback else ())
     if given is None:
@@ -156,7 +160,7 @@ def setting(
 def secret(
     provider: Mapping[str, Any], key: str, env: Mapping[str, str], *, fallback: str, called: str
 ) -> tuple[str, frozenset[str]]:
-    """The secret of a tracker and the variables it may have come from; a TrackerError where there is none."""
+    """The secret of a tracker and the variables it may have come from; a TrackerError if there is none."""
     value, names = setting(provider, key, env, fallback=fallback)
     if value is None:
         known = " or ".join(f"${name}" for name in sorted(names))
@@ -164,8 +168,8 @@ def secret(
     return value, names
 
 
-def seconds_until(headers: Mapping[str, str]) -> float | None:
-    """Seconds that a server asks us to wait; None where it does not say."""
+def retry_seconds(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait before a retry, from Retry-After or the reset of a rate limit; None if the server does not say."""
     asked = retry_after(headers.get)
     if asked is not None or headers.get("retry-after") is not None:
         return asked
@@ -180,7 +184,7 @@ def text_or_none(value: Any) -> str | None:
 
 
 def time_or_none(value: Any) -> datetime | None:
-    """A time that cannot be read is no time; it only decides an order."""
+    """The time, None if it cannot be read: it only decides an order."""
     if not isinstance(value, str):
         return None
     try:

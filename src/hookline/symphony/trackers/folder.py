@@ -11,25 +11,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from hookline.engine.plain import parse_time
 from hookline.errors import FileError
-from hookline.source import Document, front_matter, load, text_of
+from hookline.source import Wrong, front_matter, load, text_of
 from hookline.symphony.trackers import TrackerError
 from hookline.symphony.types import Blocker, Issue
+from hookline.table import UNSET, Findings, Key, Node, Table, flag
 
 SUFFIXES = (".md", ".yaml", ".yml")
 FIRST_STATE = "Todo"
-_TEXTS = ("id", "identifier", "title", "state", "description", "branch_name", "url", "assignee_id")
-_LABELS = ("labels",)
-_KNOWN = (*_TEXTS, *_LABELS, "priority", "blocked_by", "dispatchable", "created_at", "updated_at")
 
 
 class FolderTracker:
     """A folder of issues. A file is read again when it has changed.
 
-    An issue waits while one that it names in `blocked_by` is here and in none of the `terminal` states.
+    An issue waits while another in its `blocked_by` is in this folder and in none of the `terminal` states.
     """
 
     secret_names: frozenset[str] = frozenset()
@@ -62,7 +60,7 @@ class FolderTracker:
         pass
 
     def _issues(self) -> tuple[list[Issue], dict[str, str]]:
-        """Every issue by the name of its file, and what is wrong with the others, by what they were last read as."""
+        """Every issue by the name of its file, and the problems of the others, by the id they last had."""
         try:
             files = _files(self.folder)
         except OSError as exc:
@@ -122,7 +120,7 @@ def _once(read: Iterable[_Read]) -> tuple[dict[str, Issue], dict[str, str]]:
 
 
 def _waiting(issue: Issue, found: Mapping[str, Issue], terminal: frozenset[str]) -> Issue:
-    """The issue with the states of those it waits for."""
+    """The issue with the states of its blockers."""
     if not issue.blocked_by:
         return issue
     by_name = {each.identifier: each for each in found.values()}
@@ -141,92 +139,72 @@ def _issue(file: Path, status: os.stat_result) -> Issue:
         document, body, _ = front_matter(text, file)
     else:
         document = load(text, file)
-    fields = _fields(document)
-    identifier = fields.get("identifier") or file.stem
-    created = _time(document, "created_at") or datetime.fromtimestamp(status.st_ctime, UTC)
-    return Issue(
-        id=fields.get("id") or identifier,
-        identifier=identifier,
-        title=fields.get("title") or _heading(body) or file.stem,
-        state=fields.get("state") or FIRST_STATE,
-        native_ref=str(file),
-        description=fields.get("description") or body.strip() or None,
-        priority=_priority(document),
-        branch_name=fields.get("branch_name"),
-        url=fields.get("url"),
-        assignee_id=fields.get("assignee_id"),
-        labels=_labels(document),
-        blocked_by=_blockers(document),
-        dispatchable=_dispatchable(document),
-        created_at=created,
-        updated_at=_time(document, "updated_at") or datetime.fromtimestamp(status.st_mtime, UTC),
-    )
-
-
-def _fields(document: Document) -> dict[str, str]:
-    given = document.value
-    if given is None:
-        return {}
-    if not isinstance(given, dict):
+    if not isinstance(document.value, dict | None):
         raise document.problem("an issue is a mapping, such as `state: Todo`")
-    found: dict[str, str] = {}
-    for key, value in cast("dict[str, Any]", given).items():
-        if key not in _KNOWN:
-            raise document.problem(f"there is no such field; known: {', '.join(_KNOWN)}", (key,))
-        if key in _TEXTS and value is not None:
-            if isinstance(value, dict | list | bool):
-                raise document.problem(f"{value!r} is not a text", (key,))
-            found[key] = str(value).strip()
-    return found
+    findings = Findings()
+    given = _FIELDS.read(Node.root(document, findings))
+    if findings.problems:
+        raise findings.problems[0]
+    identifier = given.get("identifier", file.stem)
+    known: dict[str, Any] = {
+        "id": identifier,
+        "identifier": identifier,
+        "title": _heading(body) or file.stem,
+        "state": FIRST_STATE,
+        "description": body.strip() or None,
+        "created_at": datetime.fromtimestamp(status.st_ctime, UTC),
+        "updated_at": datetime.fromtimestamp(status.st_mtime, UTC),
+        **given,
+    }
+    return Issue(native_ref=str(file), **known)
 
 
-def _of(document: Document, key: str) -> Any:
-    given = cast("Mapping[str, Any]", document.value or {})
-    return given.get(key)
+def _text(node: Node) -> str:
+    value: Any = node.value
+    if isinstance(value, dict | list | bool):
+        raise Wrong(f"{value!r} is not a text")
+    return str(value).strip() or UNSET
 
 
-def _priority(document: Document) -> int | None:
-    given = _of(document, "priority")
-    if given is None or (isinstance(given, int) and not isinstance(given, bool)):
-        return given
-    raise document.problem(f"{given!r} is not a whole number", ("priority",))
+def _priority(node: Node) -> int:
+    if not isinstance(node.value, int) or isinstance(node.value, bool):
+        raise Wrong(f"{node.value!r} is not a whole number")
+    return node.value
 
 
-def _labels(document: Document) -> tuple[str, ...]:
-    given = _of(document, "labels")
-    if given is None:
-        return ()
-    if isinstance(given, str):
-        return tuple(label.strip().lower() for label in given.split(",") if label.strip())
-    if isinstance(given, list):
-        return tuple(str(label).strip().lower() for label in cast("list[Any]", given))
-    raise document.problem(f"{given!r} is not a list of labels", ("labels",))
+def _labels(node: Node) -> tuple[str, ...]:
+    if isinstance(node.value, str):
+        return tuple(label.strip().lower() for label in node.value.split(",") if label.strip())
+    if isinstance(node.value, list):
+        return tuple(str(label).strip().lower() for label in node.of_list)
+    raise Wrong(f"{node.value!r} is not a list of labels")
 
 
-def _blockers(document: Document) -> tuple[Blocker, ...]:
-    given = _of(document, "blocked_by")
-    if given is None:
-        return ()
-    if not isinstance(given, list):
-        raise document.problem(f"{given!r} is not a list of identifiers", ("blocked_by",))
-    return tuple(Blocker(id=str(each), identifier=str(each)) for each in cast("list[Any]", given))
+def _blockers(node: Node) -> tuple[Blocker, ...]:
+    if not isinstance(node.value, list):
+        raise Wrong(f"{node.value!r} is not a list of identifiers")
+    return tuple(Blocker(id=str(each), identifier=str(each)) for each in node.of_list)
 
 
-def _dispatchable(document: Document) -> bool:
-    given = _of(document, "dispatchable")
-    if given is None or isinstance(given, bool):
-        return given is not False
-    raise document.problem(f"{given!r} is neither true nor false", ("dispatchable",))
-
-
-def _time(document: Document, key: str) -> datetime | None:
-    given = _of(document, key)
-    if given is None:
-        return None
+def _time(node: Node) -> datetime:
     try:
-        return parse_time(given)
+        return parse_time(node.value)
     except ValueError:
-        raise document.problem(f"{given!r} is not a time such as 2026-11-16T09:00:00Z", (key,)) from None
+        raise Wrong(f"{node.value!r} is not a time such as 2026-11-16T09:00:00Z") from None
+
+
+_TEXTS = ("id", "identifier", "title", "state", "description", "branch_name", "url", "assignee_id")
+_FIELDS = Table(
+    {
+        **{name: Key(_text) for name in _TEXTS},
+        "labels": Key(_labels),
+        "priority": Key(_priority),
+        "blocked_by": Key(_blockers),
+        "dispatchable": Key(flag),
+        "created_at": Key(_time),
+        "updated_at": Key(_time),
+    }
+)
 
 
 def _heading(body: str) -> str | None:

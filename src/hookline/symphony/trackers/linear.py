@@ -84,7 +84,7 @@ class LinearTracker:
         await self._api.close()
 
     async def _mine(self) -> str | None:
-        """Whose issues are ours; None where all are."""
+        """The assignee whose issues are ours; None if all are."""
         if self._assignee != "me":
             return self._assignee
         viewer = (await self._asked(_VIEWER, {})).get("viewer")
