@@ -13,6 +13,7 @@ from hookline.claude.events import CALLERS
 from hookline.engine.point import Point
 from hookline.errors import FileError
 from hookline.matcher import pattern
+from hookline.table import Location
 
 FORMAT = "kagent"
 TIMEOUT = 30.0
@@ -47,7 +48,7 @@ class ValueFrom:
     kind: str
     name: str
     key: str
-    asked: FileError
+    asked: Location
 
     @property
     def variable(self) -> str:
@@ -63,7 +64,7 @@ class ToolReference:
     kind: str
     name: str
     namespace: str
-    asked: FileError
+    asked: Location
     tools: tuple[str, ...] = ()
     approval: tuple[str, ...] = ()
     headers: Mapping[str, str | ValueFrom] = field(default_factory=dict[str, "str | ValueFrom"])
@@ -83,7 +84,7 @@ class AgentManifest:
     tools: tuple[ToolReference, ...] = ()
     hooks: tuple[HookEntry, ...] = ()
     env: Mapping[str, str | ValueFrom] = field(default_factory=dict[str, "str | ValueFrom"])
-    asked: FileError
+    asked: Location
     fragment: bool = False
 
 
@@ -100,7 +101,7 @@ class ModelManifest:
     top_p: float | None = None
     max_tokens: int | None = None
     key: ValueFrom | None = None
-    place: FileError
+    place: Location
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,40 +134,6 @@ class AgentManifests(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HookConfig:
-    """One entry as its runtime is configured; its `ref` has become the folder `dir`."""
-
-    event: str
-    command: str
-    dir: str
-    type: str = TYPE
-    matcher: str | None = None
-
-    def to_dict(self) -> dict[str, str]:
-        matcher = {"matcher": self.matcher} if self.matcher else {}
-        return {"event": self.event, "type": self.type, **matcher, "command": self.command, "dir": self.dir}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeConfig:
-    """An agent as its runtime is configured."""
-
-    description: str = ""
-    instruction: str = ""
-    model: Mapping[str, str] = field(default_factory=dict[str, str])
-    hooks: tuple[HookConfig, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        hooks = {"hooks": [each.to_dict() for each in self.hooks]} if self.hooks else {}
-        return {
-            "model": dict(self.model),
-            "description": self.description,
-            "instruction": self.instruction,
-            **hooks,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolServer:
     """An MCP server that an agent has tools of, with the headers it is sent; no `tools` means all of them."""
 
@@ -196,18 +163,11 @@ class AgentPlan:
         return (*self.missing, *(each for inner in self.agents for each in inner.all_missing))
 
 
-def configured(agent: AgentManifest, folder: str = FOLDER) -> tuple[HookConfig, ...]:
-    """One for each entry, in the order of the file; only images are fetched once."""
-    return tuple(
-        HookConfig(
-            event=each.event,
-            type=each.type,
-            matcher=each.matcher or None,
-            command=each.command,
-            dir=f"{folder.rstrip('/')}/{directory(each.ref)}",
-        )
-        for each in agent.hooks
-    )
+def hook_config(hook: HookEntry, folder: str = FOLDER) -> dict[str, str]:
+    """One entry as its runtime is configured; its `ref` has become the folder `dir`."""
+    matcher = {"matcher": hook.matcher} if hook.matcher else {}
+    place = f"{folder.rstrip('/')}/{directory(hook.ref)}"
+    return {"event": hook.event, "type": hook.type, **matcher, "command": hook.command, "dir": place}
 
 
 def directory(ref: str) -> str:
@@ -229,16 +189,18 @@ def planned(manifests: AgentManifests, agent: AgentManifest, environ: Mapping[st
     return _Planning(manifests, environ).plan(agent, ())
 
 
-def runtime(plan: AgentPlan, folder: str = FOLDER) -> RuntimeConfig:
+def runtime_config(plan: AgentPlan) -> dict[str, Any]:
     """The configuration that the agent's runtime would be given."""
     model = plan.model
-    named = {"type": PROVIDERS.get(model.provider, model.provider), "model": model.model} if model else {}
-    return RuntimeConfig(
-        description=plan.agent.description,
-        instruction=plan.system_prompt or "",
-        model=named,
-        hooks=configured(plan.agent, folder),
-    )
+    hooks = [hook_config(each) for each in plan.agent.hooks]
+    return {
+        "model": {"type": PROVIDERS.get(model.provider, model.provider), "model": model.model}
+        if model
+        else {},
+        "description": plan.agent.description,
+        "instruction": plan.system_prompt or "",
+        **({"hooks": hooks} if hooks else {}),
+    }
 
 
 _Named = TypeVar("_Named", AgentManifest, ModelManifest)
@@ -273,13 +235,13 @@ class _Planning:
         model = _named(self._file.models, agent.model_config, agent.namespace)
         if model is None:
             said = f"the ModelConfig {agent.model_config!r} is not in this file"
-            return None, _elsewhere(agent.asked, f"{said}; add it, or give --model provider/name")
+            return None, agent.asked.problem(f"{said}; add it, or give --model provider/name")
         if model.provider not in PROVIDERS:
             said = f"{model.provider} is not spoken to from here; known: {', '.join(PROVIDERS)}"
-            return None, _elsewhere(model.place, f"{said}; give --model provider/name")
+            return None, model.place.problem(f"{said}; give --model provider/name")
         if model.key is not None and self._found(model.key) is None:
             said = _not_found(model.key)
-            return model, _elsewhere(model.key.asked, f"{said}, or --model provider/name")
+            return model, model.key.asked.problem(f"{said}, or --model provider/name")
         return model, None
 
     def _servers(self, agent: AgentManifest, missing: list[FileError]) -> Iterator[ToolServer]:
@@ -288,7 +250,7 @@ class _Planning:
                 continue
             server = self._server(agent, tool)
             if isinstance(server, str):
-                missing.append(_elsewhere(tool.asked, server))
+                missing.append(tool.asked.problem(server))
                 continue
             headers = self._all({**server.headers, **tool.headers}, missing)
             yield ToolServer(manifest=server, headers=headers, tools=tool.tools, approval=tool.approval)
@@ -317,12 +279,12 @@ class _Planning:
             other = _named(self._file.agents, tool.name, tool.namespace or agent.namespace)
             if other is None:
                 said = f"the Agent {tool.name!r} is not in this file, so it is left out; add it"
-                missing.append(_elsewhere(tool.asked, said))
+                missing.append(tool.asked.problem(said))
             elif tool.name in above:
                 chain = " -> ".join([*above, tool.name])
-                missing.append(_elsewhere(tool.asked, f"it would call itself ({chain}), so it is left out"))
+                missing.append(tool.asked.problem(f"it would call itself ({chain}), so it is left out"))
             elif other.type == "BYO":
-                missing.append(_elsewhere(tool.asked, not_declarative(other)))
+                missing.append(tool.asked.problem(not_declarative(other)))
             else:
                 yield self.plan(other, above)
 
@@ -336,7 +298,7 @@ class _Planning:
     def _value(self, wanted: ValueFrom, missing: list[FileError]) -> str | None:
         value = self._found(wanted)
         if value is None:
-            missing.append(_elsewhere(wanted.asked, _not_found(wanted)))
+            missing.append(wanted.asked.problem(_not_found(wanted)))
         return value
 
     def _found(self, wanted: ValueFrom) -> str | None:
@@ -379,7 +341,3 @@ def _not_found(wanted: ValueFrom) -> str:
         f"{wanted.key} of the {wanted.kind} {wanted.name!r} is neither in the environment nor in this file;"
         f" give --env {wanted.key}=..."
     )
-
-
-def _elsewhere(place: FileError, message: str) -> FileError:
-    return FileError(message, file=place.file, line=place.line, key=place.key)

@@ -138,7 +138,7 @@ def _value_from(node: Node, values: dict[str, Any]) -> ValueFrom:
     if not {"name", "key"} <= values.keys():
         return UNSET
     return ValueFrom(
-        kind=values.get("type", "Secret"), name=values["name"], key=values["key"], asked=node.problem("")
+        kind=values.get("type", "Secret"), name=values["name"], key=values["key"], asked=node.location()
     )
 
 
@@ -169,7 +169,7 @@ def _reference(node: Node, source: Node, name: str) -> ValueFrom | None:
         ref = source.mapping(field)
         if ref is not None:
             key = ref.get("key", text, needed="it names the key")
-            asked = node.problem("", "name")
+            asked = node.location("name")
             return ValueFrom(kind=kind, name=ref.get("name", text), key=key, asked=asked)
     node.note(f"{name} comes from the pod, and there is none here", "valueFrom")
     return None
@@ -206,7 +206,7 @@ def _tool(node: Node, values: dict[str, Any]) -> ToolReference | None:
         kind=found.get("kind") or ("MCPServer" if given == "McpServer" else "Agent"),
         name=found["name"],
         namespace=found.get("namespace", ""),
-        asked=ref.problem("", "name"),
+        asked=ref.location("name"),
         tools=tools,
         approval=approval,
         headers=values.get("headersFrom", {}),
@@ -222,7 +222,7 @@ def _declarative(node: Node, values: dict[str, Any]) -> dict[str, Any]:
     return {
         **values,
         "system_message": source if named else message,
-        "asked": node.problem("", "modelConfig"),
+        "asked": node.location("modelConfig"),
     }
 
 

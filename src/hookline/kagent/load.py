@@ -33,8 +33,8 @@ from hookline.kagent.agent import (
     AgentManifest,
     AgentPlan,
     ToolServer,
-    configured,
     directory,
+    hook_config,
     planned,
     searched,
 )
@@ -227,7 +227,7 @@ def declared(agent: AgentManifest, folder: str = FOLDER) -> tuple[HookDeclaratio
     """The hooks as declarations, in the order of the file."""
     found: list[HookDeclaration] = []
     names: dict[str, int] = {}
-    for spec, config in zip(agent.hooks, configured(agent, folder), strict=True):
+    for spec in agent.hooks:
         name = f"{spec.event}: {_short(spec.command)}"
         names[name] = names.get(name, 0) + 1
         count = names[name]
@@ -242,7 +242,7 @@ def declared(agent: AgentManifest, folder: str = FOLDER) -> tuple[HookDeclaratio
                     "event": spec.event,
                     "argv": shlex.split(spec.command),
                     "ref": spec.ref,
-                    "dir": config.dir,
+                    "dir": hook_config(spec, folder)["dir"],
                     **({"broken": spec.broken} if spec.broken and at_tool else {}),
                 },
                 match=spec.matcher or None if at_tool else None,

@@ -22,7 +22,7 @@ from hookline.kagent.agent import (
     ValueFrom,
     directory,
     planned,
-    runtime,
+    runtime_config,
 )
 from hookline.kagent.read import ClusterManifests, Find, parse
 from hookline.kube import objects
@@ -180,7 +180,7 @@ class _Objects:
 
     def _configuration(self) -> dict[str, str]:
         # Without any variables: what stands in other Secrets and in ConfigMaps stays there.
-        config = runtime(planned(self.read, self.agent, {})).to_dict()
+        config = runtime_config(planned(self.read, self.agent, {}))
         card: Object = {
             "name": self.agent.name.replace("-", "_"),
             "description": self.agent.description,

@@ -216,7 +216,7 @@ def _agent(node: Node, name: str, namespace: str) -> AgentManifest | None:
     if spec is None:
         return None
     values = AGENT.read(spec)
-    inner = values.pop("declarative", {"asked": spec.problem("")})
+    inner = values.pop("declarative", {"asked": spec.location()})
     return AgentManifest(name=name, namespace=namespace, source=spec.source, **values, **inner)
 
 
@@ -237,7 +237,7 @@ def _model(node: Node, name: str, namespace: str) -> ModelManifest | None:
         top_p=options.get("topP", number, None),
         max_tokens=int(most) if most is not None else None,
         key=_key(spec, provider),
-        place=spec.problem("", "provider"),
+        place=spec.location("provider"),
     )
 
 
@@ -336,7 +336,7 @@ def _key(spec: Node, provider: str) -> ValueFrom | None:
         spec.wrong("stands without apiKeySecretKey, which names the key in it", "apiKeySecret")
     if not key:
         return None
-    return ValueFrom(kind="Secret", name=secret, key=key, asked=spec.problem("", "apiKeySecretKey"))
+    return ValueFrom(kind="Secret", name=secret, key=key, asked=spec.location("apiKeySecretKey"))
 
 
 _READERS: Mapping[str, Callable[[Node, str, str], AgentManifest | ModelManifest | ServerManifest | None]] = {
