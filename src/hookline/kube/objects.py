@@ -15,14 +15,14 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from os import PathLike
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.source import Document, load_all
-from hookline.table import Node, pairs
+from hookline.table import Findings, Node, pairs, text
 
 # An object as the API server gives and takes it.
 Object: TypeAlias = dict[str, Any]
@@ -225,13 +225,13 @@ def owner_reference(api_version: str, kind: str, name: str, uid: str, *, control
 
 
 def holds_objects(
-    text: str, file: str | PathLike[str], group: str, is_fragment: Callable[[Any], bool]
+    content: str, file: str | PathLike[str], group: str, is_fragment: Callable[[Any], bool]
 ) -> bool:
     """True if a user's file has an object of the group (`kagent.dev/`), or the part of one that has its hooks."""
     try:
-        documents = load_all(text, file)
+        documents = load_all(content, file)
     except FileError:
-        return re.search(rf"^apiVersion:\s*['\"]?{re.escape(group)}", text, re.MULTILINE) is not None
+        return re.search(rf"^apiVersion:\s*['\"]?{re.escape(group)}", content, re.MULTILINE) is not None
     return any(
         api_version(each.value).startswith(group) or is_fragment(each.value) for each in objects_in(documents)
     )
@@ -247,6 +247,64 @@ def objects_in(documents: list[Document]) -> Iterator[Document]:
             continue
         for item in cast("list[Any]", inner):
             yield Document(item, document.file, getattr(item, "line", document.line))
+
+
+def named_objects(
+    documents: list[Document],
+    findings: Findings,
+    *,
+    kinds: Iterable[str],
+    is_apart: Callable[[Any], bool],
+    is_read: Callable[[Node, str], bool],
+    names: Callable[[str, Node], tuple[str, str]] | None = None,
+) -> Iterator[tuple[Node, str, str, str]]:
+    """Each object of a user's file that `is_read`, with its kind, name and namespace; mistakes go to the findings.
+
+    An object that `is_apart`, such as one without its head, comes without them.
+    """
+    seen: dict[tuple[str, str, str], str] = {}
+    for document in objects_in(documents):
+        value: Any = document.value
+        node = Node.root(document, findings)
+        if not isinstance(value, Mapping):
+            if value is not None:
+                node.wrong("is no object; it must have apiVersion and kind")
+            continue
+        if is_apart(value):
+            yield node, "", "", ""
+            continue
+        kind = node.get("kind", text, needed=f"it is one of {', '.join(kinds)}")
+        if not kind or not is_read(node, kind):
+            continue
+        metadata = node.mapping("metadata")
+        if metadata is None:
+            node.wrong("metadata is missing; write metadata: {name: ...}")
+            continue
+        name, namespace = (names or _names)(kind, metadata)
+        first = seen.setdefault((kind, namespace, name), node.source)
+        if first != node.source:
+            node.wrong(f"the {kind} {name!r} is in {first} already", "metadata", "name")
+        elif name:
+            yield node, kind, name, namespace
+
+
+def _names(kind: str, metadata: Node) -> tuple[str, str]:
+    name = metadata.get("name", text, needed="every object has a name")
+    return name, metadata.get("namespace", text) or "default"
+
+
+def spec_of(node: Node, parts: str) -> Node | None:
+    """The mapping `spec` of an object; `parts` says what belongs there, where it is missing."""
+    if "spec" not in node:
+        node.wrong(f"spec is missing; it has {parts}")
+    return node.mapping("spec")
+
+
+def is_foreign(node: Node, kind: str, api: str, group: str) -> bool:
+    """True if an object is not of the group, which is noted."""
+    if api and not api.startswith(group):
+        node.note(f"is a {kind} of {api}, which means nothing here")
+    return not api.startswith(group)
 
 
 def api_version(value: Any) -> str:
