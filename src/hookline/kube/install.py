@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import cast
 
 from hookline.errors import UsageError
 from hookline.kube import objects
 from hookline.kube.objects import LABEL, LONGEST_NAME, SAFE, Kind, Object
+from hookline.options import option_name
 from hookline.source import read, without_lines
 
 NAME = "hookline-operator"
@@ -82,60 +83,55 @@ KAGENT_RULES: tuple[Object, ...] = (
 LEADING = (_rule([objects.LEASE], ("get", "create", "update", "patch")),)
 
 
-OPTIONS: Mapping[str, str] = {
-    "image": "--image",
-    "agent_image": "--agent-image",
-    "watched": "--namespace",
-    "shared_account": "--shared-account",
-    "agent_command": "--agent-command",
-    "storage_class": "--storage-class",
-    "prepare_as_root": "--prepare-as-root",
-    "kagent": "--kagent",
-    "kagent_selector": "--kagent-selector",
-    "plain_registries": "--plain-registry",
-    "workspace_size": "--workspace-size",
-    "max_run_history": "--max-run-history",
-}
-"""The operator's option for each setting: a flag, one for each of several, or none for an empty text."""
 _CRDS = {"sympozium": "sympozium/cluster/crds.yaml", "kagent": "kagent/crds.yaml"}
 """Where each system keeps the definitions of its kinds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """`watched` are the namespaces that the operator works in and has rights in; none given are all."""
+    """The options of `hookline operator manifest`, and the rights that hooks can be granted.
 
-    image: str
+    `watch` are the namespaces that the operator works in and has rights in; none given are all.
+    """
+
     namespace: str = NAMESPACE_NAME
-    watched: tuple[str, ...] = ()
-    agent_image: str = ""
     replicas: int = 2
+    grantable: tuple[Object, ...] = GRANTABLE
+    image: str
+    agent_image: str = ""
+    watch: tuple[str, ...] = ()
     shared_account: bool = False
-    max_run_history: int = 50
     agent_command: str = ""
-    workspace_size: str = "1Gi"
     storage_class: str = ""
     prepare_as_root: bool = False
-    grantable: tuple[Object, ...] = GRANTABLE
     kagent: bool = False
     kagent_selector: str = ""
-    plain_registries: tuple[str, ...] = ()
+    plain_registry: tuple[str, ...] = ()
+    workspace_size: str = "1Gi"
+    max_run_history: int = 50
 
     def __post_init__(self) -> None:
         for what, image in {"image": self.image, "agent image": self.agent_image}.items():
             if any(map(str.isspace, image)) or (what == "image" and not image):
                 raise UsageError(f"the {what} is {image!r}; give one such as registry.example/hookline:1.0")
-        for name in (self.namespace, *self.watched):
+        for name in (self.namespace, *self.watch):
             if not LABEL.fullmatch(name) or len(name) > LONGEST_NAME:
                 raise UsageError(f"{name!r} is no name of a namespace; such as hookline-system")
         if self.replicas < 1:
             raise UsageError(f"replicas is {self.replicas}; at least one has to work")
         if not _SIZE.fullmatch(self.workspace_size):
             raise UsageError(f"the size of a workspace is {self.workspace_size!r}; write it like 1Gi")
-        if self.kagent_selector and not self.kagent:
-            raise UsageError("a selector of kagent's agents is given, and they are not to be kept")
         if self.max_run_history < 0:
             raise UsageError(f"the history is {self.max_run_history} runs; give 0, which keeps none, or more")
+
+
+_OF_THE_DEPLOYMENT = ("namespace", "replicas", "grantable")
+OPTIONS: Mapping[str, str] = {
+    each.name: "--namespace" if each.name == "watch" else option_name(each.name, {})
+    for each in fields(Installation)
+    if each.name not in _OF_THE_DEPLOYMENT
+}
+"""The operator's option for each setting: a flag, one for each of several, or none for an empty text."""
 
 
 def crds(system: str = "sympozium") -> list[Object]:
@@ -172,9 +168,9 @@ def arguments(settings: Installation) -> list[str]:
 
 def _granted(settings: Installation, name: str, rules: Sequence[Object]) -> list[Object]:
     """Everywhere, or in the watched namespaces alone."""
-    if not settings.watched:
+    if not settings.watch:
         return _role(settings, name, rules)
-    return [each for namespace in settings.watched for each in _role(settings, name, rules, namespace)]
+    return [each for namespace in settings.watch for each in _role(settings, name, rules, namespace)]
 
 
 def _role(settings: Installation, name: str, rules: Sequence[Object], namespace: str = "") -> list[Object]:
