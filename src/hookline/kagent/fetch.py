@@ -68,8 +68,7 @@ async def hooks_folder(
     if len(ready) == len(refs) and not sources:
         yield environ.get(VARIABLE) or FOLDER, []
         return
-    from hookline.images.cache import default_folder
-    from hookline.images.fetch import fetch, shown
+    from hookline.images.fetch import default_folder, fetch, shown
 
     images = await fetch(
         refs,
