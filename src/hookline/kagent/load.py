@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hookline.agent.file import Loaded, image_sources
 from hookline.agent.mcp_server import McpServer
@@ -266,27 +267,12 @@ def _sessions_of_inner(made: Sequence[tuple[AgentPlan, Agent]]) -> Iterable[str]
 
 def _server(server: ToolServer, base: Path) -> McpServer:
     given = server.manifest
-    tools, kind = list(server.tools) or None, _kind(server)
+    more: dict[str, Any] = {} if given.timeout is None else {"timeout": given.timeout}
     if given.url:
-        made = McpServer(
-            name=given.name,
-            url=given.url,
-            headers=server.headers,
-            tools=tools,
-            transport=given.transport,
-            kind=kind,
-        )
+        more |= {"url": given.url, "headers": server.headers, "transport": given.transport}
     else:
-        made = McpServer(
-            name=given.name,
-            command=given.command,
-            args=list(given.args),
-            env=given.env,
-            cwd=str(base),
-            tools=tools,
-            kind=kind,
-        )
-    return made if given.timeout is None else replace(made, timeout=given.timeout)
+        more |= {"command": given.command, "args": given.args, "env": given.env, "cwd": str(base)}
+    return McpServer(name=given.name, tools=server.tools or None, kind=_kind(server), **more)
 
 
 def _kind(server: ToolServer) -> str:

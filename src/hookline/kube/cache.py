@@ -98,12 +98,6 @@ class Store:
             return
         self._take(obj)
 
-    def forget(self, obj: Object) -> None:
-        """Drops an object that we deleted just now, unless its name belongs to another one already."""
-        known = self._objects.get(_key(obj))
-        if known is not None and known["metadata"].get("uid") == obj["metadata"].get("uid"):
-            self._drop(_key(obj))
-
     async def _list(self) -> None:
         found, version = await self._cluster.list(self.kind, self.namespace, self._labels)
         here = {_key(obj) for obj in found}

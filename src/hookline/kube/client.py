@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from types import TracebackType
 from typing import Final, Self, TypeAlias, cast
 from urllib.parse import quote
 
 from hookline.errors import UsageError
 from hookline.kube.objects import (
+    NO_LOG,
     POD,
     AlreadyThere,
     ApiRefused,
@@ -43,8 +43,6 @@ _PAGE: Final = 500
 _MERGE: Final = "application/merge-patch+json"
 _QUIET_LOG: Final = 600.0
 """Seconds without a line after which a log is followed anew: its connection may have died unseen."""
-_NO_LOG: Final = "unable to retrieve container logs for "
-"""How a kubelet says, with status 200, that the container is gone."""
 
 Objects: TypeAlias = list[Object]
 
@@ -74,9 +72,7 @@ class Cluster:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -184,7 +180,7 @@ class Cluster:
                 return None
             raise
         text = printed.decode(errors="replace")
-        return None if text.startswith(_NO_LOG) else text
+        return None if text.startswith(NO_LOG) else text
 
     async def follow_log(self, pod: str, namespace: str | None, container: str) -> AsyncGenerator[str, None]:
         """The lines that a container prints, from its first one until it has ended or the connection does.

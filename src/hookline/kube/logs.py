@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from hookline.journal.stream import MARK
-from hookline.kube.objects import ApiRefused, ClusterError, NotThere
+from hookline.kube.objects import NO_LOG, ApiRefused, ClusterError, NotThere
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
@@ -17,8 +17,6 @@ GONE = "its pod was gone before its log could be read to the end"
 _PAUSE = 1.0
 _FORBIDDEN = 403
 _AT_ONCE = 200
-_KUBELETS = ("rpc error: code = NotFound", "unable to retrieve container logs for ")
-"""A kubelet's words, as if they were printed, where it cannot find the container any more."""
 
 
 class LogReader:
@@ -52,7 +50,7 @@ class LogReader:
         self._again()
         async with aclosing(self._cluster.follow_log(*self._at)) as lines:
             async for line in lines:
-                lost = line.startswith(_KUBELETS)
+                lost = line.startswith(NO_LOG)
                 if not lost:
                     await self._line(line)
         self._whole = self._whole or not lost

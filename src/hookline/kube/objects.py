@@ -31,6 +31,8 @@ Fields: TypeAlias = Mapping[str, Any]
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 LONGEST_NAME = 63
+NO_LOG = ("rpc error: code = NotFound", "unable to retrieve container logs for ")
+"""How a kubelet says, with status 200 and in place of a log, that the container is gone."""
 
 SAFE: Object = {
     "allowPrivilegeEscalation": False,
