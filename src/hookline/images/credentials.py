@@ -27,7 +27,7 @@ _HELPER_LIMIT = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """A user with a password, or a token; `place` says where it was found and may be shown."""
+    """A user with a password, or a token; `place` is where it was found, and may be shown."""
 
     place: str
     username: str = ""
@@ -87,7 +87,7 @@ def _mapping(config: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
 
 
 def _host(key: str) -> str:
-    """`ghcr.io` and `https://ghcr.io/v2/` are the same registry; Docker's own has a name of its own."""
+    """The host of a key: `ghcr.io` and `https://ghcr.io/v2/` are the same; Docker Hub has several names."""
     host = re.sub(r"^https?://", "", key).partition("/")[0]
     return _DOCKER if host in ("index.docker.io", "registry-1.docker.io") else host
 
@@ -158,7 +158,7 @@ def _answer(out: str, name: str, path: Path) -> Login:
     found: dict[str, Any] = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
     username, secret = found.get("Username"), found.get("Secret")
     if not isinstance(username, str) or not isinstance(secret, str):
-        # What it printed may be a secret, so it is not shown.
+        # Its output may be a secret, so it is not shown.
         raise ImageError(f"{name} did not answer with a JSON object of Username and Secret")
     place = f"{name}, named in {path}"
     if username == _IDENTITY:
@@ -189,7 +189,7 @@ def _run(
                 with stop.ending(lambda: _kill(process)):
                     out, err = process.communicate(given, timeout=_HELPER_LIMIT)
             finally:
-                # Also what it left behind, and where we were stopped before we could wait for it.
+                # Also its children, and if we were stopped before waiting for it.
                 _kill(process)
     except subprocess.TimeoutExpired:
         raise ImageError(f"{name} ran past its limit of {_HELPER_LIMIT:g} s") from None

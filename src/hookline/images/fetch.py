@@ -162,7 +162,7 @@ def _remove_links(folder: Path) -> None:
 @contextmanager
 def _opened(ref: str, source: str, context: FetchContext) -> Generator[ImageSource]:
     if is_local(source):
-        # The tag to look for is that of the reference it stands in for.
+        # The tag to select is that of the reference which this source replaces.
         tag = None if ref == source or is_local(ref) else Reference.read(ref).tag
         with local_source(source, context, tag) as found:
             yield found
@@ -193,7 +193,7 @@ def _key(digest: str, platform: Platform) -> str:
 
 
 def _check(refs: Collection[str], sources: Mapping[str, str]) -> None:
-    """Raises for every mistake that can be found before anything is fetched."""
+    """Raises for mistakes that can be found before anything is fetched."""
     for text in (*refs, *sources.values()):
         if not is_local(text):
             Reference.read(text)
@@ -230,7 +230,7 @@ def _folder_digest(tree: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A whole image. `record` is what was written when it was unpacked."""
+    """An unpacked image. `record` was written with it."""
 
     path: Path
     record: Mapping[str, Any]
@@ -241,7 +241,7 @@ class Entry:
 
 
 class Cache:
-    """A folder with one folder per image; made when the first is fetched. `told` is called for broken ones."""
+    """A folder with one folder per image, created at the first fetch. `told` is called for broken images."""
 
     def __init__(self, folder: Path, told: Callable[[str], None] = lambda _text: None) -> None:
         self._told = told
@@ -249,7 +249,7 @@ class Cache:
         self._rooms = folder / "rooms"
 
     def find(self, key: str) -> Entry | None:
-        """An image that is there and whole, which counts as a use of it; a broken one is removed."""
+        """The image if it is complete, which counts as a use of it; a broken one is removed."""
         path = self._images / _checked(key)
         record = _record(path)
         if record is None and not path.exists():
@@ -303,7 +303,7 @@ class Cache:
         return Entry(path=path / _TREE, record=record)
 
     def prune(self, *, keep_days: float = KEEP_DAYS, keep_bytes: int = KEEP_BYTES) -> int:
-        """Drops the images that were used longest ago until both hold, and what crashes left behind; how many went."""
+        """Drops the least recently used images until both limits hold, and rooms left by crashes; returns the number."""
         now = time.time()
         for room in _folders(self._rooms):
             if now - _used(room) > _LATELY:
@@ -334,7 +334,7 @@ class Cache:
 
 @contextmanager
 def in_use(path: Path) -> Generator[None]:
-    """Holds an entry, so that no process prunes it meanwhile."""
+    """Locks an entry, so that no process prunes it."""
     with ExitStack() as stack:
         try:
             stack.enter_context(files.locked_folder(path.parent, shared=True))

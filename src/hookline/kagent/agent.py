@@ -1,6 +1,7 @@
-"""An Agent of kagent's as values: what its manifests say, its hooks, and what it comes to on this machine.
+"""An Agent of kagent's as values: its manifests, its hooks, and its plan for this machine.
 
-What an agent names is found in the file or in the environment, or told as missing. Nothing is started or fetched here.
+Objects and values that an agent refers to are found in the file or in the environment, or reported as missing. Nothing
+is started or fetched here.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from hookline.table import Location
 
 FORMAT = "kagent"
 TIMEOUT = 30.0
-"""Seconds a hook may take; a manifest has no word for another limit."""
+"""Seconds a hook may take; a manifest has no key for another limit."""
 FOLDER = "/hooks"
-"""Where a pod has the contents of hook images; `KAGENT_HOOKS_FOLDER` says otherwise."""
+"""The folder of hook images in a pod; `KAGENT_HOOKS_FOLDER` overrides it."""
 TYPE = "claude-command"
 DEFAULT_MODEL_CONFIG = "default-model-config"
 EVENTS = cast("Mapping[str, Point]", CALLERS["kagent"])
 CORE = ("ConfigMap", "Secret")
 PROVIDERS = {"OpenAI": "openai", "Anthropic": "anthropic", "Ollama": "ollama", "Gemini": "gemini"}
-"""The providers that are spoken to here, by kagent's names."""
+"""The supported providers, by kagent's names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookEntry:
-    """One entry of `spec.hooks`. `broken` says why its matcher is no regular expression."""
+    """One entry of `spec.hooks`. `broken` is the reason why its matcher is no regular expression."""
 
     ref: str
     event: str
@@ -43,7 +44,7 @@ class HookEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueFrom:
-    """A value that stands in a ConfigMap or Secret. `asked` is where the file asks for it."""
+    """A reference to a value in a ConfigMap or Secret. `asked` is the place of the reference in the file."""
 
     kind: str
     name: str
@@ -52,13 +53,13 @@ class ValueFrom:
 
     @property
     def variable(self) -> str:
-        """The variable that a pod has it in; unlike the key alone it says of which object."""
+        """The variable of a pod that holds the value; its name includes the object, as keys are not unique."""
         return f"{self.kind}.{self.name}.{self.key}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReference:
-    """One entry of `declarative.tools`. `asked` is where the file asks for it."""
+    """One entry of `declarative.tools`. `asked` is its place in the file."""
 
     type: str
     kind: str
@@ -72,7 +73,7 @@ class ToolReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentManifest:
-    """An `Agent`. `asked` is where the file asks for its model; a `fragment` was written without its head."""
+    """An `Agent`. `asked` is the place of its model's name; a `fragment` was written without apiVersion and kind."""
 
     name: str
     namespace: str
@@ -106,7 +107,7 @@ class ModelManifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerManifest:
-    """An `MCPServer`, which is a command, or a `RemoteMCPServer`, which is an address. `absent`: why it is neither here."""
+    """An `MCPServer`, which is a command, or a `RemoteMCPServer`, which is a URL. `absent`: why it cannot be used here."""
 
     kind: str
     name: str
@@ -122,7 +123,7 @@ class ServerManifest:
 
 
 class AgentManifests(NamedTuple):
-    """All objects of a file. `broken` are hooks whose matcher is no pattern: they cost themselves, not the agent."""
+    """All objects of a file. `broken` are hooks whose matcher is no pattern: only the hook fails, not the agent."""
 
     agents: tuple[AgentManifest, ...] = ()
     models: tuple[ModelManifest, ...] = ()
@@ -145,7 +146,7 @@ class ToolServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPlan:
-    """One agent with all that it names, as found here. `no_model` says why it has none, `missing` what else is not to be had."""
+    """One agent with everything it refers to. `no_model` is why it has no model, `missing` what else was not found."""
 
     agent: AgentManifest
     system_prompt: str | None = None
@@ -179,13 +180,13 @@ def directory(ref: str) -> str:
 
 def searched(matcher: str) -> str:
     """A matcher as a pattern for whole names; UsageError where it is no regular expression."""
-    # By itself first, so that what is told is what was written.
+    # By itself first, so that the error shows the pattern as it was written.
     pattern(matcher)
     return f"(?s:.*)(?:{matcher})(?s:.*)"
 
 
 def planned(manifests: AgentManifests, agent: AgentManifest, environ: Mapping[str, str]) -> AgentPlan:
-    """The agent as it runs on this machine, with the agents that are its tools."""
+    """The plan of the agent on this machine, with the agents that are its tools."""
     return _Planning(manifests, environ).plan(agent, ())
 
 
@@ -207,7 +208,7 @@ _Named = TypeVar("_Named", AgentManifest, ModelManifest)
 
 
 class _Planning:
-    """Finds what an agent names: in the file, or in the environment."""
+    """Finds the objects and values that an agent refers to, in the file or in the environment."""
 
     def __init__(self, manifests: AgentManifests, environ: Mapping[str, str]) -> None:
         self._file = manifests

@@ -1,9 +1,9 @@
-"""The container `hooks-init` of an agent's pod: fetches the images of its hooks, each once, and no shell sees their names.
+"""The container `hooks-init` of an agent's pod: fetches the images of its hooks, each once and without a shell.
 
     python3 -P -m hookline.kagent.fetch --into /hooks [--plain HOST] [--login FILE] REF=NAME ...
 
-What is in an image lies under its digest, read-only, and `/hooks/NAME` leads there. It can be run again: what is there
-already is not fetched anew. Each `--login` is a docker configuration; one that is not there is left out.
+The content of an image is kept under its digest, read-only, and `/hooks/NAME` links to it. It can be run again: images
+that are present are not fetched again. Each `--login` is a docker configuration; a missing one is skipped.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ async def hooks_folder(
     environ: Mapping[str, str],
     told: Callable[[str], None],
 ) -> AsyncGenerator[tuple[str, list[str]]]:
-    """The folder with the contents of the hooks' images, each under its name, for as long as they are needed, and notes on them.
+    """The folder with the content of the hooks' images, each under its name, and notes on them.
 
-    What is in `KAGENT_HOOKS_FOLDER` already is taken from there; the rest is fetched, each image once.
+    Images that are in `KAGENT_HOOKS_FOLDER` are taken from there; the others are fetched, each once.
     """
     ready = _materialised(refs, environ)
     if len(ready) == len(refs) and not sources:
@@ -92,10 +92,10 @@ async def hooks_folder(
 def program(
     argv: Sequence[str], folder: str, path: str | None, *, here: str = "", own_programs: bool = False
 ) -> list[str]:
-    """The arguments that are started for a command: a program of the image first, then one on PATH; a script only of the image.
+    """The argv of a command: a program of the image first, then one on PATH; a script only of the image.
 
-    The agent's own folder is looked at for neither, for the agent may write there. `here` is where the image's folder
-    is on this machine, if not there. With `own_programs` those on PATH are another system's, which is not looked at.
+    The agent's working folder is never searched, since the agent may write there. `here` is the image's folder on this
+    machine, if it is not `folder`. With `own_programs` PATH is that of another system and is not searched.
     """
     first, *rest = argv
     if not os.path.isabs(first):
@@ -111,7 +111,7 @@ def program(
 
 
 def mounts(refs: Iterable[str], folder: str) -> Iterable[Mount]:
-    """Each image in /hooks, to be read only. What a name in `folder` leads to is mounted, for inside it is no link."""
+    """Each image below /hooks, read-only. The link in `folder` is resolved first, since it has no target inside."""
     for name in map(directory, refs):
         source = os.path.realpath(os.path.join(folder, name))
         yield Mount(target=f"{FOLDER}/{name}", source=source, read_only=True)
@@ -126,7 +126,7 @@ async def put(
     logins: Sequence[Path] = (),
     told: Callable[[str], None] = lambda _text: None,
 ) -> list[Fetched]:
-    """Each image by its reference, so that `folder/NAME` has its files; NAME is what `names` says."""
+    """Fetches images so that `folder/NAME` has the files of each; `names` maps a reference to its NAME."""
     from hookline.images.fetch import fetch
 
     with tempfile.TemporaryDirectory(prefix="hookline-") as scratch:
@@ -138,13 +138,13 @@ async def put(
             list(names), cache=folder / _KEPT, environ=known, base=Path(scratch), plain=plain, told=told
         )
     for image in found:
-        _lead(folder / names[image.ref], image.path.relative_to(folder))
+        _link(folder / names[image.ref], image.path.relative_to(folder))
         told(f"{image.ref} is in {folder / names[image.ref]}: {image.digest}")
     return found
 
 
 def merged(logins: Sequence[Path], told: Callable[[str], None]) -> dict[str, Any]:
-    """One docker configuration of several; of two logins for a registry the first is taken, as the kubelet tries them."""
+    """Several docker configurations merged; of two logins for a registry the first wins, as for the kubelet."""
     auths: dict[str, Any] = {}
     for file in logins:
         try:
@@ -165,7 +165,7 @@ def merged(logins: Sequence[Path], told: Callable[[str], None]) -> dict[str, Any
 
 
 def _materialised(refs: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The images that somebody has put into the folder of hooks already, as an init container does."""
+    """The images that are in the folder of hooks already, put there by an init container for example."""
     folder = environ.get(VARIABLE)
     if not folder:
         return {}
@@ -173,8 +173,8 @@ def _materialised(refs: Sequence[str], environ: Mapping[str, str]) -> dict[str, 
     return {ref: place for ref, place in places.items() if os.path.isdir(place)}
 
 
-def _lead(link: Path, target: Path) -> None:
-    """Makes `link` lead there, at once: a container that is started again may find one."""
+def _link(link: Path, target: Path) -> None:
+    """Points `link` to the target atomically; a container that is started again may find a link there."""
     new = link.with_name(f".{link.name}.new")
     new.unlink(missing_ok=True)
     new.symlink_to(target, target_is_directory=True)

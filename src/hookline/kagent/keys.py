@@ -49,7 +49,7 @@ _TOOL_KINDS = {"McpServer": "mcpServer", "Agent": "agent"}
 
 
 class AgentFindings(Findings):
-    """`broken` are hooks whose matcher is no pattern: they cost themselves, not the agent."""
+    """`broken` are hooks whose matcher is no pattern: only the hook fails, not the agent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class AgentFindings(Findings):
 
 
 def _not_here(message: str) -> Key:
-    """A key of kagent's that has no effect on one machine, which is told unless it is switched off."""
+    """A key of kagent's without effect on one machine; noted unless it is switched off."""
 
     def read(node: Node) -> Any:
         if node.value is not False:
@@ -117,7 +117,7 @@ def _hook(node: Node, values: dict[str, Any], refs: dict[str, str]) -> HookEntry
 
 
 def _broken(node: Node, event: str, matcher: str) -> str | None:
-    """Why a matcher is no pattern. That costs the hook, not the agent, so it is told apart from the mistakes."""
+    """Why a matcher is no pattern. Only the hook fails, not the agent, so it is reported apart from the mistakes."""
     if not matcher:
         return None
     if EVENTS[event].scope is not Scope.TOOL:

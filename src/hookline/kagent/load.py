@@ -50,7 +50,7 @@ from hookline.runners.places import EnclosedRunner
 logger = logging.getLogger(__name__)
 
 OWN_FOLDER = "HOOKLINE_HOOK_DIR"
-"""The variable in which a hook finds the folder of its own image."""
+"""The variable with the folder of the hook's own image."""
 _HANDED_ON = frozenset(
     {
         "PATH",
@@ -74,7 +74,7 @@ _HANDED_ON = frozenset(
         "ALL_PROXY",
     }
 )
-"""The part of our environment that hooks see. The keys of models are not theirs; `deployment.env` names what else they need."""
+"""The variables of our environment that hooks get: no model keys; `deployment.env` adds what else they need."""
 _DEFAULTS: Mapping[Point, OnError] = dict.fromkeys(Point, OnError.CONTINUE)
 
 
@@ -96,7 +96,7 @@ class Manifest(Loaded):
         return tuple(dict.fromkeys(spec.ref for plan, _ in self.agents for spec in plan.agent.hooks))
 
     def attach(self, runner: Runner, folder: str, environ: Mapping[str, str]) -> None:
-        """Make the hooks live, whose images are in `folder`; inside a sandbox or a container they are in /hooks."""
+        """Make the hooks live. Their images are in `folder`; inside a sandbox or a container they are in /hooks."""
         seen = folder
         if isinstance(runner, EnclosedRunner):
             seen, runner = FOLDER, runner.with_mounts(mounts(self.refs, folder))
@@ -121,12 +121,12 @@ class Manifest(Loaded):
         self.agent.tools = (*self.agent.tools, *added)
 
     def record(self, notes: Iterable[str]) -> None:
-        """Keep what is said about this run's images with its declaration."""
+        """Add notes on this run's images to its declaration."""
         written = self.agent.written or Declaration(format=FORMAT, source="")
         self.agent.written = replace(written, notes=(*written.notes, *notes))
 
     def doubts(self, folder: str, environ: Mapping[str, str]) -> list[str]:
-        """The hooks that could not start, as far as can be seen in their images."""
+        """A message for each hook whose program is missing or not executable in its image."""
         found: list[str] = []
         for plan, _ in self.agents:
             for hook in declared(plan.agent, folder):
@@ -149,7 +149,7 @@ class Manifest(Loaded):
         return [f"image {ref} is {folder}/{directory(ref)}" for ref in self.refs]
 
     async def check_images(self, images: Sequence[str]) -> tuple[list[str], list[str]]:
-        """With its images at hand, commands that are not in them are mistakes."""
+        """With the images present, a command that is not in its image is a mistake."""
         self.attach(LocalRunner(), FOLDER, os.environ)
         sources = image_sources(self, [each for each in images if each.partition("=")[0] in self.refs])
         if not self.refs or not (sources or os.environ.get(VARIABLE)):
@@ -255,7 +255,7 @@ def declared(agent: AgentManifest, folder: str = FOLDER) -> tuple[HookDeclaratio
 
 
 def _sessions_of_inner(made: Sequence[tuple[AgentPlan, Agent]]) -> Iterable[str]:
-    """Notes on events that the hooks of an agent that is a tool do not see: it has no session of its own, but its caller's."""
+    """Notes on session hooks of agents that are tools: such an agent is part of its caller's session."""
     for plan, _ in made[1:]:
         for spec in plan.agent.hooks:
             if spec.event.startswith("Session"):
@@ -309,7 +309,7 @@ def live(hook: HookDeclaration, runner: Runner, env: Mapping[str, str], *, image
             own_programs=runner.capabilities.uses_image,
         ),
         runner,
-        # kagent has one event for every end of a call, where Claude Code has another for what failed.
+        # kagent has one event for every end of a call; Claude Code has another one for failed calls.
         event=event,
         env=whole,
         timeout=hook.timeout,
@@ -319,7 +319,7 @@ def live(hook: HookDeclaration, runner: Runner, env: Mapping[str, str], *, image
         points=frozenset(hook.points),
         handler=_not_matching(hook, broken) if broken else handler,
         kind=hook.kind,
-        # A matcher that is no pattern fits nothing, which is said at each call that it may have been meant for.
+        # A broken matcher matches nothing; `_not_matching` reports that at each tool call.
         match=matcher(searched(str(hook.match))) if hook.match and not broken else None,
         match_text=str(hook.match) if hook.match else None,
         timeout=hook.timeout,
@@ -330,7 +330,7 @@ def live(hook: HookDeclaration, runner: Runner, env: Mapping[str, str], *, image
 
 
 def _not_matching(hook: HookDeclaration, cause: str) -> Handler:
-    """In place of a hook whose matcher is no regular expression: the call goes on, and that is on record."""
+    """The handler of a hook whose matcher is no regular expression: the call goes on, and the record shows it."""
     warned: set[str] = set()
 
     async def handler(_ctx: WorkflowContext | None, hook_context: HookContext, /) -> HookResult:
@@ -355,7 +355,7 @@ def _not_matching(hook: HookDeclaration, cause: str) -> Handler:
 
 
 def _approvals(plan: AgentPlan) -> Iterable[Hook]:
-    """After the hooks, so that a person is not asked about what they refuse."""
+    """Hooks for `requireApproval`; they come last, so that nobody is asked about a call that a hook refuses."""
     for server in plan.servers:
         if not server.approval:
             continue

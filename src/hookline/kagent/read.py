@@ -1,4 +1,4 @@
-"""Reads manifests: every object of a file that means something here, with every mistake; and an agent of a cluster."""
+"""Reads manifests: every known object of a file, with every mistake; and an agent of a cluster."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Find = Callable[[Kind, str, str], Fields | None]
 """The object of that kind, namespace and name, if the cluster has it."""
 _GROUP = "kagent.dev/"
 KINDS = {each.kind: each for each in (KAGENT, MODEL_CONFIG, REMOTE_MCP_SERVER, MCP_SERVER)}
-"""The kinds of kagent's that mean something here."""
+"""The kinds of kagent's that are read."""
 _ELSEWHERE = ("AzureOpenAI", "GeminiVertexAI", "AnthropicVertexAI", "Bedrock", "SAPAICore", "Foundry")
 _OPTIONS = {"OpenAI": "openAI", "Anthropic": "anthropic", "Ollama": "ollama", "Gemini": "gemini"}
 _PROTOCOLS = {"STREAMABLE_HTTP": "http", "SSE": "sse"}
@@ -109,14 +109,14 @@ def chosen(found: AgentManifests, file: Path, name: str) -> AgentManifest:
 
 
 def _is_fragment(value: Any) -> bool:
-    """An Agent without its head, as documents show it: `spec` with `hooks`, and neither apiVersion nor kind."""
+    """True for an Agent as documents show it: `spec` with `hooks`, and neither apiVersion nor kind."""
     given = mapping(value)
     hooks = mapping(given.get("spec")).get("hooks")
     return isinstance(hooks, list) and not {"apiVersion", "kind"} & set(given)
 
 
 class ClusterManifests:
-    """An agent, and what it refers to that the cluster has; only of its own namespace, like its Secrets."""
+    """An agent, and the objects of its namespace that it refers to."""
 
     def __init__(self, agent: Fields, find: Find) -> None:
         self.objects: list[Fields] = []
@@ -262,7 +262,7 @@ def _remote_server(node: Node, name: str, namespace: str) -> ServerManifest | No
 
 
 def _is_read(node: Node, kind: str) -> bool:
-    """True if an object is of a kind and version that mean something here."""
+    """True if an object is of a known kind and version."""
     api = node.get("apiVersion", text, needed=f"it is {_GROUP}v1alpha2 for an Agent")
     if kind in CORE and api == "v1":
         return True
@@ -282,7 +282,7 @@ def _is_read(node: Node, kind: str) -> bool:
 
 
 def _ollama(host: str) -> str:
-    """The address under which a host of Ollama's speaks OpenAI's protocol."""
+    """The URL of OpenAI's protocol on an Ollama host."""
     if not host:
         return ""
     return f"{host if '://' in host else f'http://{host}'}".rstrip("/") + "/v1"

@@ -1,10 +1,10 @@
 """The objects that an installation of the operator needs: its account, the least rights, and the Deployment.
 
-`hookline operator manifest` prints them. The Helm chart is made of the same objects by tools/chart.py, and is never
-the source of anything but its values.
+`hookline operator manifest` prints them. tools/chart.py makes the Helm chart of the same objects; only its values are
+written by hand.
 
-The operator can grant to hooks (`lifecycle.rbac`) what stands in the role `hookline-grantable` and no more. It holds that
-role for this purpose alone, where it can be read and changed; beyond what it holds the API server lets it grant nothing.
+The operator can grant to hooks (`lifecycle.rbac`) the rights of the role `hookline-grantable` and no more. It holds that
+role for this purpose alone; the API server lets nobody grant rights that they do not hold.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ GRANTABLE_NAME = "hookline-grantable"
 NAMESPACE_NAME = "hookline-system"
 PORT = 8080
 USER = 65532
-"""Who the operator's process is: nobody that a file of the image belongs to."""
+"""The user id of the operator's process, which owns no file of the image."""
 HOME = "/var/lib/hookline"
-"""Where it keeps its journal."""
+"""The folder of its journal."""
 LABELS = {"app.kubernetes.io/name": "hookline", "app.kubernetes.io/component": "operator"}
 
 _SIZE = re.compile(r"[0-9]+(\.[0-9]+)?([EPTGMk]|[EPTGMK]i)?")
@@ -49,7 +49,7 @@ RULES: tuple[Object, ...] = (
     _rule(_OURS, (*_LOOK, "patch")),
     _rule(_OURS, ("get", "patch", "update"), "/status"),
     _rule(_OURS, ("patch", "update"), "/finalizers"),
-    # Packs make their members and remove them; history is pruned.
+    # For the members of packs, and for pruning the history.
     _rule([objects.AGENT], ("create", "update", "delete")),
     _rule([objects.AGENT_RUN], ("delete",)),
     _rule([objects.JOB], (*_LOOK, "create", "delete", "patch")),
@@ -59,7 +59,7 @@ RULES: tuple[Object, ...] = (
     _rule([objects.EVENT], ("create", "patch")),
     _rule([objects.ACCOUNT], ("get", "create", "delete")),
     _rule([objects.ROLE, objects.ROLE_BINDING], ("get", "create", "delete")),
-    # What it may hand on to hooks is read there each time, so a change of it holds at once.
+    # The role is read at each grant, so that a change takes effect at once.
     {**_rule([objects.CLUSTER_ROLE], ("get",)), "resourceNames": [GRANTABLE_NAME]},
     # By name only: whoever may list or watch secrets may read them all at once.
     _rule([objects.SECRET], ("get", "create", "patch", "delete")),
@@ -70,7 +70,7 @@ GRANTABLE: tuple[Object, ...] = (
     _rule([objects.CONFIG_MAP], (*_LOOK, "create", "update", "patch", "delete")),
     _rule([objects.AGENT_RUN], (*_LOOK, "patch")),
 )
-"""The rights that it may hand on to hooks, and holds for that alone."""
+"""The rights that it may grant to hooks, and holds for that alone."""
 KAGENT_RULES: tuple[Object, ...] = (
     _rule([objects.KAGENT, objects.MODEL_CONFIG, objects.REMOTE_MCP_SERVER, objects.MCP_SERVER], _LOOK),
     _rule([objects.KAGENT], ("get", "patch", "update"), "/status"),
@@ -79,12 +79,12 @@ KAGENT_RULES: tuple[Object, ...] = (
     _rule([objects.SECRET], ("get", "create", "update", "delete")),
     _rule([objects.POD], _LOOK),
 )
-"""Its further rights, where it keeps kagent's agents."""
+"""Its further rights for kagent's agents."""
 LEADING = (_rule([objects.LEASE], ("get", "create", "update", "patch")),)
 
 
 _CRDS = {"sympozium": "sympozium/cluster/crds.yaml", "kagent": "kagent/crds.yaml"}
-"""Where each system keeps the definitions of its kinds."""
+"""The file with the definitions of each system's kinds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,12 +135,12 @@ OPTIONS: Mapping[str, str] = {
 
 
 def crds(system: str = "sympozium") -> list[Object]:
-    """The CustomResourceDefinitions of a system, with all that its file writes once written out."""
+    """The CustomResourceDefinitions of a system, with the aliases of the file expanded."""
     return without_lines(read(Path(__file__).parents[1] / _CRDS[system]).value["items"])
 
 
 def all_objects(settings: Installation) -> list[Object]:
-    """All of it in the order in which it can be applied; the definitions of the kinds come before, from `crds`."""
+    """All objects in the order in which they can be applied, after those of `crds`."""
     return [
         _namespace(settings),
         _named(objects.ACCOUNT, NAME, settings.namespace),
@@ -167,14 +167,14 @@ def arguments(settings: Installation) -> list[str]:
 
 
 def _granted(settings: Installation, name: str, rules: Sequence[Object]) -> list[Object]:
-    """Everywhere, or in the watched namespaces alone."""
+    """A role for all namespaces, or one for each watched namespace."""
     if not settings.watch:
         return _role(settings, name, rules)
     return [each for namespace in settings.watch for each in _role(settings, name, rules, namespace)]
 
 
 def _role(settings: Installation, name: str, rules: Sequence[Object], namespace: str = "") -> list[Object]:
-    """The rules and who has them; without a namespace they hold in all."""
+    """The role and its binding to the operator; without a namespace they hold in all."""
     role, binding = (
         (objects.ROLE, objects.ROLE_BINDING)
         if namespace
@@ -192,7 +192,7 @@ def _role(settings: Installation, name: str, rules: Sequence[Object], namespace:
 
 def _namespace(settings: Installation) -> Object:
     made = _named(objects.NAMESPACE, settings.namespace)
-    # Newer servers hold every pod of the namespace to what ours keeps to anyway.
+    # Newer servers enforce this standard for every pod of the namespace.
     made["metadata"]["labels"] |= {"pod-security.kubernetes.io/enforce": "restricted"}
     return made
 
@@ -208,7 +208,7 @@ def _deployment(settings: Installation) -> Object:
         },
         "affinity": _apart(),
         "containers": [_container(settings)],
-        # The journal may be lost: it is made again of the runs that are there.
+        # The journal may be lost: it is rebuilt from the existing runs.
         "volumes": [
             {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
             {"name": "journal", "emptyDir": {"sizeLimit": "512Mi"}},
@@ -245,7 +245,7 @@ def _container(settings: Installation) -> Object:
 
 
 def _apart() -> Object:
-    """Each replica on a node of its own, where there are enough."""
+    """Spreads the replicas over the nodes, if there are enough."""
     term = {"labelSelector": {"matchLabels": dict(LABELS)}, "topologyKey": "kubernetes.io/hostname"}
     return {
         "podAntiAffinity": {

@@ -1,12 +1,12 @@
-"""Plain objects of a cluster: their kinds, access to their fields, what all of ours share, and the errors about them.
+"""Plain objects of a cluster: kinds, access to fields, common parts, objects in manifests of users, and errors.
 
 ClusterError
- +-- ApiRefused     the server understood and said no; its own message names the field or the right
- |    +-- NotThere      what was to be changed, or its kind or namespace, does not exist
+ +-- ApiRefused     the server refused; its message names the field or the right
+ |    +-- NotThere      the object to change, or its kind or namespace, does not exist
  |    +-- AlreadyThere  an object of that name exists
- |    +-- Conflict      it was changed by another since it was read, or is another one
- |    +-- Gone          the version to watch from, or the rest of a long list, is too old: list again
- +-- Unreachable    no answer, or none that says anything about the request; later it may work
+ |    +-- Conflict      it was changed since it was read, or has another uid
+ |    +-- Gone          the version to watch from, or the token of a list, is too old: list again
+ +-- Unreachable    no answer, or none about the request; it may work later
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SAFE: Object = {
 }
 """For each container of ours: no capability, and nothing written to the image."""
 SAFE_ROOT: Object = {**SAFE, "runAsUser": 0, "runAsNonRoot": False}
-"""For one that opens a volume which does not take the pod's group: root, and without any capability."""
+"""For a container that opens a volume which ignores the pod's group: root, without any capability."""
 USER: Object = {
     "runAsNonRoot": True,
     "runAsUser": 1000,
@@ -53,7 +53,7 @@ USER: Object = {
 
 
 class Kind(NamedTuple):
-    """`plural` is the word in the address; `group` is empty for the oldest kinds."""
+    """`plural` is the name in the URL; `group` is empty for the core kinds."""
 
     kind: str
     group: str
@@ -67,7 +67,7 @@ class Kind(NamedTuple):
 
     @property
     def head(self) -> Object:
-        """The fields by which an object says that it is of this kind."""
+        """The fields apiVersion and kind."""
         return {"apiVersion": self.api_version, "kind": self.kind}
 
 
@@ -103,16 +103,16 @@ DEFINITION = Kind(
 )
 
 _KNOWN = tuple(each for each in list(globals().values()) if isinstance(each, Kind))
-# By `apiVersion` and `kind`, since `Agent` is a word of more than one group.
+# By `apiVersion` and `kind`, since more than one group has a kind `Agent`.
 KINDS: Mapping[tuple[str, str], Kind] = {(known.api_version, known.kind): known for known in _KNOWN}
 
 
 class ClusterError(HooklineError):
-    """A call to the cluster did not do what it was for."""
+    """A request to the cluster failed."""
 
 
 class ApiRefused(ClusterError):
-    """`status` is the HTTP status, `message` the server's own sentence."""
+    """`status` is the HTTP status, `message` that of the server."""
 
     def __init__(self, status: int, message: str, *, call: str = "") -> None:
         super().__init__(f"{call}: {message}" if call else message)
@@ -121,7 +121,7 @@ class ApiRefused(ClusterError):
 
 
 class NotThere(ApiRefused):
-    """404, where that is not an answer in itself."""
+    """404, unless the caller expects it."""
 
 
 class AlreadyThere(ApiRefused):
@@ -129,19 +129,19 @@ class AlreadyThere(ApiRefused):
 
 
 class Conflict(ApiRefused):
-    """409 of a change: read the object again and decide anew."""
+    """409 of a change: read the object again and decide again."""
 
 
 class Gone(ApiRefused):
-    """410: what was known is too old to go on from."""
+    """410: the known version is too old to continue from."""
 
 
 class Unreachable(ClusterError):
-    """No connection, no answer in time, an answer that makes no sense, or a server in trouble (5xx, 429)."""
+    """No connection, no answer in time, an invalid answer, or a server in trouble (5xx, 429)."""
 
 
 def kind_of(obj: Fields) -> Kind:
-    """The kind that an object says it is."""
+    """The kind of an object, by its apiVersion and kind."""
     said = (str(obj.get("apiVersion", "")), str(obj.get("kind", "")))
     known = KINDS.get(said)
     if known is None:
@@ -184,7 +184,7 @@ def is_owned(obj: Fields, uid: str) -> bool:
 
 
 def bare(obj: Fields) -> Object:
-    """The part of an object that its user wrote: its kind, name and spec."""
+    """The user's part of an object: kind, name and spec."""
     metadata = within(obj, "metadata")
     return {
         "apiVersion": obj.get("apiVersion"),
@@ -199,7 +199,7 @@ def phase_of(run: Fields) -> str:
 
 
 def child(name: str, suffix: str, longest: int = LONGEST_NAME) -> str:
-    """`name` with a suffix, never longer than that: what is cut off is told apart by a digest of the whole."""
+    """`name` with a suffix, at most `longest` characters: a name that is cut gets a digest of the whole."""
     if len(name) + len(suffix) <= longest:
         return f"{name}{suffix}"
     mark = hashlib.sha256(name.encode()).hexdigest()[:8]
@@ -207,7 +207,7 @@ def child(name: str, suffix: str, longest: int = LONGEST_NAME) -> str:
 
 
 def resources(cpu: str, memory: str, *, most_cpu: str, most_memory: str) -> Object:
-    """The resources that are set aside for a container, and the most it may take."""
+    """The requests and limits of a container."""
     return {
         "requests": {"cpu": cpu, "memory": memory},
         "limits": {"cpu": most_cpu, "memory": most_memory},
@@ -215,7 +215,7 @@ def resources(cpu: str, memory: str, *, most_cpu: str, most_memory: str) -> Obje
 
 
 def owner_reference(api_version: str, kind: str, name: str, uid: str, *, controller: bool = True) -> Object:
-    """The owner that an object belongs to, and goes with."""
+    """A reference to the owner, with which the object is deleted."""
     return {
         "apiVersion": api_version,
         "kind": kind,

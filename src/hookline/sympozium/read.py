@@ -1,4 +1,4 @@
-"""Reads a file of manifests, in the words of today and those before: every object in it, and every mistake."""
+"""Reads a file of manifests, with the present and the former names: every object in it, and every mistake."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def parse(content: str | bytes, file: str | PathLike[str]) -> RunManifests:
 
 
 def _fragment(node: Node, file: str | PathLike[str], number: int) -> RunSpec | None:
-    # A file name is anything; what is made of it must be a name for objects of the cluster too.
+    # The name must be valid for objects of a cluster; a file name can be anything.
     name = re.sub(r"[^a-z0-9]+", "-", Path(file).stem.lower())[:50].strip("-") or "run"
     name = name if not number else f"{name}-{number + 1}"
     node.note(f"has no apiVersion and kind; it is read as the AgentRun {name!r}")
@@ -244,7 +244,7 @@ def _member_model(pack: ModelSpec, values: dict[str, Any]) -> ModelSpec | None:
 
 
 def _agent_model(values: dict[str, Any], auth: tuple[str, str]) -> ModelSpec | None:
-    """The model of an instance, whose provider and address stand beside its name; all of them are taken out."""
+    """The model of an instance; its provider and address are keys beside it, and all are taken out of the values."""
     found: ModelSpec | None = values.pop("model", None)
     beside = {key: values.pop(key, "") for key in ("provider", "base_url", "auth_secret", "thinking")}
     if found is None:
@@ -259,7 +259,7 @@ def _agent_model(values: dict[str, Any], auth: tuple[str, str]) -> ModelSpec | N
 
 
 def _is_read(node: Node, kind: str) -> bool:
-    """True if an object is of a kind and version that mean something here."""
+    """True if an object is of a known kind and version."""
     api = node.get("apiVersion", text, needed=f"it is {GROUP}")
     if is_foreign(node, kind, api, _DOMAIN):
         return False
@@ -282,7 +282,7 @@ def _is_apart(value: Any) -> bool:
 
 
 def _is_fragment(value: Any) -> bool:
-    """A run without its head, as documents show it: `spec` with `lifecycle`, and neither apiVersion nor kind."""
+    """True for a run as documents show it: `spec` with `lifecycle`, and neither apiVersion nor kind."""
     given = mapping(value)
     return "lifecycle" in mapping(given.get("spec")) and not {"apiVersion", "kind"} & set(given)
 
