@@ -47,14 +47,14 @@ class Login:
 def login(registry: str, environ: Mapping[str, str], stop: StopToken) -> Login | None:
     """The login for a registry in docker's configuration; a credential helper is run without a shell."""
     path = _path(environ)
-    config = _read(path)
-    helpers = _mapping(config, "credHelpers", path)
+    config = read_config(path)
+    helpers = by_registry(config, "credHelpers", path)
     helper = next((name for key, name in helpers.items() if _host(key) == registry), config.get("credsStore"))
     if helper:
         found = _asked(helper, registry, path, environ, stop)
         if found is not None:
             return found
-    entries = _mapping(config, "auths", path)
+    entries = by_registry(config, "auths", path)
     entry = next((value for key, value in entries.items() if _host(key) == registry and value), None)
     return _entry(entry, registry, path) if entry is not None else None
 
@@ -67,7 +67,8 @@ def _path(environ: Mapping[str, str]) -> Path:
     return (Path(home) if home else Path.home()) / ".docker" / "config.json"
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
+    """A docker configuration; empty if there is no such file."""
     try:
         value: Any = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
@@ -79,9 +80,10 @@ def _read(path: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-def _mapping(config: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
+def by_registry(config: Mapping[str, Any], key: str, path: Path, *, needed: bool = False) -> dict[str, Any]:
+    """The entries of a docker configuration under a key, by registry."""
     value: Any = config.get(key)
-    if value is not None and not isinstance(value, dict):
+    if (needed or value is not None) and not isinstance(value, dict):
         raise FileError("must be an object with registries as its keys", file=path, key=key)
     return cast("dict[str, Any]", value or {})
 

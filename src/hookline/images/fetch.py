@@ -178,7 +178,7 @@ def _fetched(
     entry = cache.find(_key(digest, context.platform)) if digest else None
     if digest and entry:
         return digest, entry
-    with Unpacker(tree, limits=context.limits, read_only=True, check=context.stop.check) as into:
+    with Unpacker(tree, limits=context.limits, check=context.stop.check) as into:
         image = source.unpack(into)
         notes = into.finish(ref)
     digest = digest or _folder_digest(tree)

@@ -18,9 +18,9 @@ import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from hookline.errors import FileError, HooklineError, UsageError
+from hookline.errors import HooklineError, UsageError
 from hookline.kagent.agent import FOLDER, directory
 from hookline.runners import Mount
 from hookline.runners.child import script_of
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 VARIABLE = "KAGENT_HOOKS_FOLDER"
 _KEPT = ".images"
-_KEY = "auths"
 
 
 def main(words: Sequence[str], environ: Mapping[str, str], said: Callable[[str], None]) -> int:
@@ -145,23 +144,18 @@ async def put(
 
 def merged(logins: Sequence[Path], told: Callable[[str], None]) -> dict[str, Any]:
     """Several docker configurations merged; of two logins for a registry the first wins, as for the kubelet."""
+    from hookline.images.credentials import by_registry, read_config
+
     auths: dict[str, Any] = {}
     for file in logins:
-        try:
-            value: Any = json.loads(file.read_text())
-        except (FileNotFoundError, NotADirectoryError):
+        if not file.exists():
             told(
                 f"{file} is not there: the cluster has no such Secret, or it is no kubernetes.io/dockerconfigjson"
             )
             continue
-        except (OSError, ValueError) as exc:
-            raise FileError(f"is no docker configuration that can be read: {exc}", file=file) from exc
-        entries: Any = cast("dict[str, Any]", value).get(_KEY) if isinstance(value, dict) else None
-        if not isinstance(entries, dict):
-            raise FileError("must be an object with registries as its keys", file=file, key=_KEY)
-        for registry, entry in cast("dict[str, Any]", entries).items():
+        for registry, entry in by_registry(read_config(file), "auths", file, needed=True).items():
             auths.setdefault(registry, entry)
-    return {_KEY: auths}
+    return {"auths": auths}
 
 
 def _materialised(refs: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
