@@ -567,7 +567,7 @@ def test_a_model_config_of_the_file_is_the_agent_s_model(spec, environ, expected
         (agent(), "the ModelConfig 'default-model-config' is not in this file"),
         (
             WITH_MODEL + other("ModelConfig", "m", "provider: Bedrock\nmodel: x\nbedrock: {region: r}"),
-            "spec.provider: Bedrock is not spoken to from here; known: OpenAI, Anthropic, Ollama, Gemini",
+            "spec.provider: Bedrock is not supported here; known: OpenAI, Anthropic, Ollama, Gemini",
         ),
         (
             WITH_MODEL + other("ModelConfig", "m", "model: x\napiKeySecret: s\napiKeySecretKey: KEY"),

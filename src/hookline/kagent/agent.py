@@ -238,7 +238,7 @@ class _Planning:
             said = f"the ModelConfig {agent.model_config!r} is not in this file"
             return None, agent.asked.problem(f"{said}; add it, or give --model provider/name")
         if model.provider not in PROVIDERS:
-            said = f"{model.provider} is not spoken to from here; known: {', '.join(PROVIDERS)}"
+            said = f"{model.provider} is not supported here; known: {', '.join(PROVIDERS)}"
             return None, model.place.problem(f"{said}; give --model provider/name")
         if model.key is not None and self._found(model.key) is None:
             said = _not_found(model.key)

@@ -58,13 +58,13 @@ _TAKEN = frozenset(
     }
 )
 _NOT_TAKEN = {
-    "image": "hookline's own is what runs",
-    "imageRegistry": "hookline's own image is what runs",
-    "imagePullPolicy": "hookline's own image is taken as it is there",
-    "securityContext": "what the pods may do is hookline's to say",
-    "podSecurityContext": "what the pods may do is hookline's to say",
-    "volumes": "a pod has the volumes that hookline gives it",
-    "volumeMounts": "a pod has the volumes that hookline gives it",
+    "image": "pods run hookline's own image",
+    "imageRegistry": "pods run hookline's own image",
+    "imagePullPolicy": "it is IfNotPresent for hookline's own image",
+    "securityContext": "hookline sets what its pods may do",
+    "podSecurityContext": "hookline sets what its pods may do",
+    "volumes": "a pod has only the volumes that hookline adds",
+    "volumeMounts": "a pod has only the volumes that hookline adds",
 }
 
 
@@ -118,7 +118,7 @@ def _wrong(agent: AgentManifest, read: AgentManifests) -> Iterator[str]:
             " digits and '-', a letter first"
         )
     if agent.type == "BYO":
-        yield "spec.type: an agent of the type BYO is a program of its own, which hooks are not run around"
+        yield "spec.type: hooks cannot run around an agent of the type BYO, which is a program of its own"
     folders: dict[str, str] = {}
     for ref in _refs(read):
         first = folders.setdefault(directory(ref), ref)
@@ -130,7 +130,7 @@ def _wrong(agent: AgentManifest, read: AgentManifests) -> Iterator[str]:
     for model in read.models:
         if model.provider not in PROVIDERS:
             yield (
-                f"the ModelConfig {model.name!r}: {model.provider} is not spoken to from here;"
+                f"the ModelConfig {model.name!r}: {model.provider} is not supported here;"
                 f" known: {', '.join(PROVIDERS)}"
             )
 
@@ -152,9 +152,9 @@ class _Objects:
     def notes(self) -> Iterator[str]:
         for key in self._wishes:
             if key in _NOT_TAKEN:
-                yield f"spec.declarative.deployment.{key}: is not taken: {_NOT_TAKEN[key]}"
+                yield f"spec.declarative.deployment.{key}: is ignored: {_NOT_TAKEN[key]}"
             elif key not in _TAKEN:
-                yield f"spec.declarative.deployment.{key}: is not taken here"
+                yield f"spec.declarative.deployment.{key}: is ignored here"
         if (self._wishes.get("replicas") or 1) != 1:
             yield (
                 "spec.declarative.deployment.replicas: a conversation is known to one pod only;"

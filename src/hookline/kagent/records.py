@@ -127,7 +127,7 @@ async def _until_written(write: Callable[[], Awaitable[None]], pace: Pace, what:
             return
         except JournalError as exc:
             if not told:
-                logger.warning("%s: not ended in the journal, and tried again: %s", what, exc)
+                logger.warning("%s: not ended in the journal; retrying: %s", what, exc)
             told = True
         await asyncio.sleep(pace.longest)
 
@@ -223,7 +223,7 @@ class _PodFollower:
             self._out = True
             known = isinstance(why, ClusterError | JournalError)
             logger.warning(
-                "pod %s: what it tells is not on record, and tried again: %s",
+                "pod %s: its records are not stored; retrying: %s",
                 self._name,
                 why,
                 exc_info=None if known else why,

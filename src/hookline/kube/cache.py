@@ -161,7 +161,7 @@ class Store:
         """Logs an error once per outage."""
         if not self._out:
             self._out = True
-            logger.warning("%s: not up to date, and tried again until it is: %s", self.kind.kind, error)
+            logger.warning("%s: the copy is out of date; retrying: %s", self.kind.kind, error)
 
 
 class Watch(NamedTuple):

@@ -95,16 +95,16 @@ def _told(cluster: Cluster, namespace: str) -> Generator[None]:
                 f"there is no namespace {namespace!r} on {cluster.server}; kubectl create namespace {namespace}"
             ) from exc
         raise UsageError(
-            f"{cluster.server} does not know AgentRuns ({exc.message}); have it know them:"
+            f"{cluster.server} has no AgentRuns installed ({exc.message}); install them:"
             " hookline crds | kubectl apply -f -"
         ) from exc
     except AlreadyThere as exc:
         raise UsageError(f"{exc.message}; give another --name, or none") from exc
     except ApiRefused as exc:
         if exc.status in (400, 422):
-            raise UsageError(f"the cluster does not take it: {exc.message}") from exc
+            raise UsageError(f"the cluster refused it: {exc.message}") from exc
         if exc.status == 403:
             raise HooklineError(f"you have no right to do this on {cluster.server}: {exc.message}") from exc
         if exc.status == 401:
-            raise HooklineError(f"{cluster.server} does not know you: {exc.message}") from exc
+            raise HooklineError(f"{cluster.server} did not accept your credentials: {exc.message}") from exc
         raise

@@ -177,7 +177,7 @@ class Lease:
                 out = False
             except ClusterError as error:
                 if not out:
-                    logger.warning("%s: cannot read or take the lease, and tries on: %s", self._name, error)
+                    logger.warning("%s: cannot read or take the lease; retrying: %s", self._name, error)
                 out = True
             await asyncio.sleep(min(self._every / 2, 2.0))
 

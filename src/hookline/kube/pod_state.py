@@ -198,7 +198,7 @@ def evicted(pod: Fields) -> str:
     status = within(pod, "status")
     if status.get("phase") != "Failed" or not status.get("reason"):
         return ""
-    return f"{status['reason']}: {status.get('message') or 'its pod was put away'}"
+    return f"{status['reason']}: {status.get('message') or 'its pod was evicted'}"
 
 
 def pod_of(made: Workload, pods: Sequence[Fields]) -> Fields | None:
