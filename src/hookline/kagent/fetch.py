@@ -148,7 +148,7 @@ def merged(logins: Sequence[Path], told: Callable[[str], None]) -> dict[str, Any
 
     auths: dict[str, Any] = {}
     for file in logins:
-        if not file.exists():
+        if not os.path.exists(file):
             told(
                 f"{file} is not there: the cluster has no such Secret, or it is no kubernetes.io/dockerconfigjson"
             )
