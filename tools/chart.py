@@ -30,6 +30,7 @@ MARKED = Installation(
     kagent=True,
     grantable=({"grantable": "mark"},),
 )
+VALUES = {"watch": "watched", "plain_registry": "plainRegistries"}
 EXPRESSIONS = {
     "image: image-mark": f"image: {IMAGE}",
     "namespace-mark": "{{ $.Release.Namespace }}",
@@ -60,7 +61,7 @@ def _arguments() -> Iterable[str]:
     """The operator's command line: each option as its setting's type wants it."""
     yield "- operator"
     for field, option in OPTIONS.items():
-        value, default = f"$.Values.{_camel(field)}", getattr(MARKED, field)
+        value, default = f"$.Values.{VALUES.get(field) or _camel(field)}", getattr(MARKED, field)
         if isinstance(default, bool):
             yield from (f"{{{{- if {value} }}}}", f"- {option}", "{{- end }}")
         elif isinstance(default, tuple):
@@ -75,7 +76,7 @@ def _arguments() -> Iterable[str]:
 
 def _rights() -> str:
     """The account and its roles, in all namespaces or in each of those that are watched."""
-    narrow = dataclasses.replace(MARKED, watched=("watched-mark",))
+    narrow = dataclasses.replace(MARKED, watch=("watched-mark",))
     beside = [each for each in all_objects(MARKED) if each["metadata"].get("namespace") == MARKED.namespace]
     return (
         _template([each for each in beside if each["kind"] != "Deployment"])

@@ -13,20 +13,19 @@ from pathlib import Path
 import pytest
 
 from hookline.errors import ImageError
-from hookline.images.cache import Cache, default_folder, in_use
-from hookline.images.fetch import Fetched, shown
+from hookline.images.fetch import Cache, Fetched, default_folder, in_use, shown
 
 DAY = 86400.0
 
 
 def filled(cache, key, content="x"):
-    with cache.room() as room:
-        (room.tree / "d").mkdir()
-        (room.tree / "d/f").write_text(content)
-        (room.tree / "l").symlink_to("d/f")
-        os.chmod(room.tree / "d/f", 0o444)
-        os.chmod(room.tree / "d", 0o555)
-        return cache.keep(room, key, {"ref": "r"})
+    with cache.room() as tree:
+        (tree / "d").mkdir()
+        (tree / "d/f").write_text(content)
+        (tree / "l").symlink_to("d/f")
+        os.chmod(tree / "d/f", 0o444)
+        os.chmod(tree / "d", 0o555)
+        return cache.keep(tree, key, {"ref": "r"})
 
 
 @pytest.fixture
@@ -50,9 +49,9 @@ def test_what_was_kept_is_found_with_its_record(cache):
 
 def test_a_room_that_was_not_kept_is_gone(cache, folder):
     def half():
-        with cache.room() as room:
-            (room.tree / "half").write_text("x")
-            os.chmod(room.tree, 0o500)
+        with cache.room() as tree:
+            (tree / "half").write_text("x")
+            os.chmod(tree, 0o500)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -128,9 +127,9 @@ def test_many_processes_at_once_all_use_the_same(cache, folder):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from hookline.images.cache import Cache
-with Cache(Path(sys.argv[1])).room() as room:
-    (room.tree / "half").write_text("x")
+from hookline.images.fetch import Cache
+with Cache(Path(sys.argv[1])).room() as tree:
+    (tree / "half").write_text("x")
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -148,10 +147,10 @@ def test_what_a_killed_process_left_is_never_found_and_pruned_later(cache, folde
 
 
 def test_a_room_that_is_in_use_is_not_pruned_however_old(cache, folder):
-    with cache.room() as room:
-        age(room.path, 99 * DAY)
+    with cache.room() as tree:
+        age(tree.parents[1], 99 * DAY)
         Cache(folder).prune()
-        assert room.tree.is_dir()
+        assert tree.is_dir()
 
 
 def age(path, seconds):

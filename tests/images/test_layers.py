@@ -64,7 +64,7 @@ def test_files_folders_links_and_modes_are_kept(tmp_path):
         "notes.txt": "read me",
     }
     modes = {name: stat.S_IMODE((tmp_path / "x" / name).stat().st_mode) for name in ("bin", "notes.txt")}
-    assert modes == {"bin": 0o750, "notes.txt": 0o640}
+    assert modes == {"bin": 0o550, "notes.txt": 0o440}
     assert (tmp_path / "x/bin/same").samefile(tmp_path / "x/notes.txt")
 
 
@@ -80,20 +80,20 @@ def test_the_time_of_a_file_is_kept_whatever_it_says(tmp_path):
 
 def test_setuid_and_the_like_are_dropped(tmp_path):
     unpack(tmp_path / "x", [tar_entry("s", mode=0o6755), tar_entry("t", kind=FOLDER, mode=0o1777)])
-    assert stat.S_IMODE((tmp_path / "x/s").stat().st_mode) == 0o755
-    assert stat.S_IMODE((tmp_path / "x/t").stat().st_mode) == 0o777
+    assert stat.S_IMODE((tmp_path / "x/s").stat().st_mode) == 0o555
+    assert stat.S_IMODE((tmp_path / "x/t").stat().st_mode) == 0o555
 
 
 def test_read_only_means_that_nothing_can_be_written_and_all_be_read(tmp_path):
     entries = [tar_entry("d", kind=FOLDER, mode=0o777), tar_entry("d/f", "x", mode=0o222)]
-    unpack(tmp_path / "x", entries, read_only=True)
+    unpack(tmp_path / "x", entries)
     modes = [stat.S_IMODE((tmp_path / "x" / name).stat().st_mode) for name in (".", "d", "d/f")]
     assert modes == [0o555, 0o555, 0o400]
 
 
 def test_a_folder_nobody_may_enter_can_still_be_filled_by_later_layers(tmp_path):
     unpack(tmp_path / "x", [tar_entry("d", kind=FOLDER, mode=0o000)], {"d/f": "x"})
-    assert stat.S_IMODE((tmp_path / "x/d").stat().st_mode) == 0o000
+    assert stat.S_IMODE((tmp_path / "x/d").stat().st_mode) == 0o500
     os.chmod(tmp_path / "x/d", 0o700)
     assert shown(tmp_path / "x") == {"d": "/", "d/f": "x"}
 

@@ -30,7 +30,7 @@ READ = {
 @pytest.mark.parametrize(("text", "expected"), READ.items(), ids=READ.keys())
 def test_a_reference_is_read(text, expected):
     read = Reference.read(text)
-    assert (read.registry, read.repository, read.tag, read.digest, read.name) == expected
+    assert (read.registry, read.repository, read.tag, read.digest, directory_name(text)) == expected
 
 
 # text -> what is asked of the registry, whether it can move
@@ -45,13 +45,13 @@ WANTED = {
 @pytest.mark.parametrize(("text", "expected"), WANTED.items(), ids=WANTED.keys())
 def test_a_tag_can_move_and_a_digest_cannot(text, expected):
     read = Reference.read(text)
-    assert (read.wanted, read.moving) == expected
+    assert (read.wanted, read.digest is None) == expected
 
 
 def test_a_moving_reference_can_be_pinned():
     pinned = Reference.read("localhost:5000/org/hooks:v1").pinned(DIGEST)
     assert pinned == f"localhost:5000/org/hooks@{DIGEST}"
-    assert not Reference.read(pinned).moving
+    assert Reference.read(pinned).digest == DIGEST
 
 
 WRONG = {

@@ -10,12 +10,11 @@ from hookline.errors import UsageError
 from hookline.images.sources import directory_name
 from hookline.kagent.agent import (
     TIMEOUT,
-    HookConfig,
-    RuntimeConfig,
-    configured,
+    HookEntry,
     directory,
+    hook_config,
     planned,
-    runtime,
+    runtime_config,
     searched,
 )
 from hookline.kagent.keys import MOST_HOOKS
@@ -131,7 +130,7 @@ def test_three_hooks_of_two_images_are_three_entries_in_order():
     )
     assert found.problems == ()
     plan = planned(found, found.agents[0], {})
-    assert runtime(plan).to_dict() == {
+    assert runtime_config(plan) == {
         "model": {"type": "ollama", "model": "llama3"},
         "description": "An agent.",
         "instruction": "You help.",
@@ -159,7 +158,7 @@ def test_three_hooks_of_two_images_are_three_entries_in_order():
 def test_the_same_hook_twice_is_two_entries_with_two_names():
     found = parse(agent(GOOD, GOOD), "agent.yaml")
     assert found.problems == ()
-    assert len(configured(found.agents[0])) == 2
+    assert len(runtime_config(planned(found, found.agents[0], {}))["hooks"]) == 2
     assert [each.name for each in declared(found.agents[0])] == [
         "PreToolUse: check.sh",
         "PreToolUse: check.sh (2)",
@@ -168,8 +167,9 @@ def test_the_same_hook_twice_is_two_entries_with_two_names():
 
 @pytest.mark.rule("kagent 1.2")
 def test_a_configuration_without_hooks_has_no_such_key():
-    assert "hooks" not in RuntimeConfig().to_dict()
-    assert "matcher" not in HookConfig(event="PreToolUse", command="x", dir="/hooks/x").to_dict()
+    found = parse(agent(), "agent.yaml")
+    assert "hooks" not in runtime_config(planned(found, found.agents[0], {}))
+    assert "matcher" not in hook_config(HookEntry(ref="x", event="PreToolUse", command="x"))
 
 
 @pytest.mark.rule("kagent 1.1", "kagent 1.2")
@@ -177,7 +177,7 @@ def test_a_configuration_without_hooks_has_no_such_key():
 def test_the_type_is_claude_command_where_none_is_given(given):
     found = parse(agent({**GOOD, **given}), "agent.yaml")
     assert found.problems == ()
-    assert configured(found.agents[0])[0].type == "claude-command"
+    assert hook_config(found.agents[0].hooks[0])["type"] == "claude-command"
 
 
 def test_a_hook_is_declared_with_its_limit_its_folder_and_its_line():
@@ -567,7 +567,7 @@ def test_a_model_config_of_the_file_is_the_agent_s_model(spec, environ, expected
         (agent(), "the ModelConfig 'default-model-config' is not in this file"),
         (
             WITH_MODEL + other("ModelConfig", "m", "provider: Bedrock\nmodel: x\nbedrock: {region: r}"),
-            "spec.provider: Bedrock is not spoken to from here; known: OpenAI, Anthropic, Ollama, Gemini",
+            "spec.provider: Bedrock is not supported here; known: OpenAI, Anthropic, Ollama, Gemini",
         ),
         (
             WITH_MODEL + other("ModelConfig", "m", "model: x\napiKeySecret: s\napiKeySecretKey: KEY"),

@@ -21,7 +21,7 @@ CASES = {
     "as it is": (PLAIN, {}),
     "in two namespaces": (
         dataclasses.replace(
-            PLAIN, namespace="ops", watched=("team-a", "team-b"), max_run_history=0, replicas=1
+            PLAIN, namespace="ops", watch=("team-a", "team-b"), max_run_history=0, replicas=1
         ),
         {"watched": ["team-a", "team-b"], "maxRunHistory": 0, "replicas": 1},
     ),
@@ -46,7 +46,7 @@ CASES = {
     ),
     "with kagent's agents": (
         dataclasses.replace(
-            PLAIN, kagent=True, kagent_selector="team=blue", plain_registries=("10.0.0.1:5000",)
+            PLAIN, kagent=True, kagent_selector="team=blue", plain_registry=("10.0.0.1:5000",)
         ),
         {"kagent": True, "kagentSelector": "team=blue", "plainRegistries": ["10.0.0.1:5000"]},
     ),
@@ -103,7 +103,7 @@ def test_the_chart_has_the_defaults_of_the_program():
     assert values == {
         "image": "",
         "agentImage": PLAIN.agent_image,
-        "watched": list(PLAIN.watched),
+        "watched": list(PLAIN.watch),
         "replicas": PLAIN.replicas,
         "sharedAccount": PLAIN.shared_account,
         "maxRunHistory": PLAIN.max_run_history,
@@ -114,7 +114,7 @@ def test_the_chart_has_the_defaults_of_the_program():
         "grantable": list(PLAIN.grantable),
         "kagent": PLAIN.kagent,
         "kagentSelector": PLAIN.kagent_selector,
-        "plainRegistries": list(PLAIN.plain_registries),
+        "plainRegistries": list(PLAIN.plain_registry),
     }
     schema = json.loads((CHART / "values.schema.json").read_text())
     assert set(schema["properties"]) - {"global"} == set(values)

@@ -35,7 +35,7 @@ PLAIN = Installation(image="registry.example/hookline:1.0")
 NARROW = dataclasses.replace(
     PLAIN,
     namespace="ops",
-    watched=("team-a", "team-b"),
+    watch=("team-a", "team-b"),
     agent_image="registry.example/agent:2",
     replicas=3,
     shared_account=True,
@@ -46,7 +46,7 @@ NARROW = dataclasses.replace(
     prepare_as_root=True,
     kagent=True,
     kagent_selector="team=blue",
-    plain_registries=("10.0.0.1:5000",),
+    plain_registry=("10.0.0.1:5000",),
 )
 
 
@@ -195,7 +195,7 @@ def test_the_operators_command_line_is_one_that_it_understands():
     assert {key: value for key, value in given.items() if key != "port"} == {
         "image": NARROW.image,
         "agent_image": NARROW.agent_image,
-        "namespace": NARROW.watched,
+        "namespace": NARROW.watch,
         "shared_account": True,
         "max_run_history": 7,
         "agent_command": "run --it",
@@ -215,7 +215,7 @@ def test_the_operators_command_line_is_one_that_it_understands():
         ({"image": "a b"}, "the image is 'a b'"),
         ({"agent_image": "a\nb"}, "the agent image is 'a\\nb'"),
         ({"namespace": "Ops"}, "'Ops' is no name of a namespace"),
-        ({"watched": ("a", "b.c")}, "'b.c' is no name of a namespace"),
+        ({"watch": ("a", "b.c")}, "'b.c' is no name of a namespace"),
         ({"replicas": 0}, "replicas is 0; at least one has to work"),
         ({"workspace_size": "big"}, "the size of a workspace is 'big'; write it like 1Gi"),
         ({"max_run_history": -1}, "the history is -1 runs"),
@@ -294,7 +294,7 @@ def installed(kubeconfig, tmp_path_factory):
     found = Kubectl(kubeconfig, tmp_path_factory.mktemp("kubectl"))
     found.define(crds())
     with found.namespace() as own, found.namespace() as watched:
-        settings = dataclasses.replace(PLAIN, namespace=own.name, watched=(watched.name,), replicas=1)
+        settings = dataclasses.replace(PLAIN, namespace=own.name, watch=(watched.name,), replicas=1)
         found.well("apply", given=listed(all_objects(settings)))
         yield settings, found, watched
 

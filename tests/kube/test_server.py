@@ -375,7 +375,6 @@ async def test_what_is_written_into_a_store_and_seen_again_changes_once(cluster,
             store.put(await cluster.patch(CONFIG_MAP, name, namespace, {"data": {"x": "2"}}))
             stored = store.get(namespace, name)
             await cluster.delete(CONFIG_MAP, name, namespace, uid=stored["metadata"]["uid"])
-            store.forget(stored)
         await cluster.create(config_map(namespace, "last", labels={"ours": "yes"}))
         await until(lambda: list(known(store)) == ["last"])
     assert (

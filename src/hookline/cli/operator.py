@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import UsageError
@@ -59,16 +59,9 @@ def start(options: StartOptions) -> int:
     from hookline.sympozium.cluster.controller import AgentRunController
     from hookline.sympozium.cluster.objects import OperatorSettings
 
-    settings = OperatorSettings(
-        image=options.image,
-        agent_image=options.agent_image,
-        agent_command=tuple(shlex.split(options.agent_command)),
-        shared_account=options.shared_account,
-        workspace_size=options.workspace_size,
-        storage_class=options.storage_class,
-        max_run_history=options.max_run_history,
-        prepare_as_root=options.prepare_as_root,
-    )
+    given = _shared(options, OperatorSettings)
+    given["agent_command"] = tuple(shlex.split(options.agent_command))
+    settings = OperatorSettings(**given)
     pods = Pods(image=options.image, plain=options.plain_registry)
 
     def controllers(cluster: Cluster, journal: Journal | None) -> list[Controller]:
@@ -95,6 +88,12 @@ def check(options: OperatorOptions) -> None:
         raise UsageError("--kagent-selector: it says which Agents of kagent's, and --kagent is not given")
 
 
+def _shared(options: OperatorOptions, settings: type[Any]) -> dict[str, Any]:
+    """The options that are settings too, by their names."""
+    names = [each.name for each in fields(settings)]
+    return {name: getattr(options, name) for name in names if hasattr(options, name)}
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class ManifestOptions(OperatorOptions):
     namespace: str = option("where the operator itself stands", "hookline-system")
@@ -110,22 +109,7 @@ def manifest(options: ManifestOptions) -> int:
     from hookline.kube.install import Installation, all_objects, crds
 
     check(options)
-    settings = Installation(
-        image=options.image,
-        namespace=options.namespace,
-        watched=options.watch,
-        agent_image=options.agent_image,
-        replicas=options.replicas,
-        shared_account=options.shared_account,
-        max_run_history=options.max_run_history,
-        agent_command=options.agent_command,
-        workspace_size=options.workspace_size,
-        storage_class=options.storage_class,
-        prepare_as_root=options.prepare_as_root,
-        kagent=options.kagent,
-        kagent_selector=options.kagent_selector,
-        plain_registries=options.plain_registry,
-    )
+    settings = Installation(**_shared(options, Installation))
     print_objects([*([] if options.without_crds else crds()), *all_objects(settings)], as_json=options.json)
     return 0
 

@@ -27,7 +27,7 @@ _HELPER_LIMIT = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """A user with a password, or a token; `place` says where it was found and may be shown."""
+    """A user with a password, or a token; `place` is where it was found, and may be shown."""
 
     place: str
     username: str = ""
@@ -47,14 +47,14 @@ class Login:
 def login(registry: str, environ: Mapping[str, str], stop: StopToken) -> Login | None:
     """The login for a registry in docker's configuration; a credential helper is run without a shell."""
     path = _path(environ)
-    config = _read(path)
-    helpers = _mapping(config, "credHelpers", path)
+    config = read_config(path)
+    helpers = by_registry(config, "credHelpers", path)
     helper = next((name for key, name in helpers.items() if _host(key) == registry), config.get("credsStore"))
     if helper:
         found = _asked(helper, registry, path, environ, stop)
         if found is not None:
             return found
-    entries = _mapping(config, "auths", path)
+    entries = by_registry(config, "auths", path)
     entry = next((value for key, value in entries.items() if _host(key) == registry and value), None)
     return _entry(entry, registry, path) if entry is not None else None
 
@@ -67,7 +67,8 @@ def _path(environ: Mapping[str, str]) -> Path:
     return (Path(home) if home else Path.home()) / ".docker" / "config.json"
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
+    """A docker configuration; empty if there is no such file."""
     try:
         value: Any = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
@@ -79,15 +80,16 @@ def _read(path: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-def _mapping(config: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
+def by_registry(config: Mapping[str, Any], key: str, path: Path, *, needed: bool = False) -> dict[str, Any]:
+    """The entries of a docker configuration under a key, by registry."""
     value: Any = config.get(key)
-    if value is not None and not isinstance(value, dict):
+    if (needed or value is not None) and not isinstance(value, dict):
         raise FileError("must be an object with registries as its keys", file=path, key=key)
     return cast("dict[str, Any]", value or {})
 
 
 def _host(key: str) -> str:
-    """`ghcr.io` and `https://ghcr.io/v2/` are the same registry; Docker's own has a name of its own."""
+    """The host of a key: `ghcr.io` and `https://ghcr.io/v2/` are the same; Docker Hub has several names."""
     host = re.sub(r"^https?://", "", key).partition("/")[0]
     return _DOCKER if host in ("index.docker.io", "registry-1.docker.io") else host
 
@@ -158,7 +160,7 @@ def _answer(out: str, name: str, path: Path) -> Login:
     found: dict[str, Any] = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
     username, secret = found.get("Username"), found.get("Secret")
     if not isinstance(username, str) or not isinstance(secret, str):
-        # What it printed may be a secret, so it is not shown.
+        # Its output may be a secret, so it is not shown.
         raise ImageError(f"{name} did not answer with a JSON object of Username and Secret")
     place = f"{name}, named in {path}"
     if username == _IDENTITY:
@@ -189,7 +191,7 @@ def _run(
                 with stop.ending(lambda: _kill(process)):
                     out, err = process.communicate(given, timeout=_HELPER_LIMIT)
             finally:
-                # Also what it left behind, and where we were stopped before we could wait for it.
+                # Also its children, and if we were stopped before waiting for it.
                 _kill(process)
     except subprocess.TimeoutExpired:
         raise ImageError(f"{name} ran past its limit of {_HELPER_LIMIT:g} s") from None

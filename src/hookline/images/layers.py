@@ -1,6 +1,6 @@
 """Unpacks the layers of an image into one folder: in order, with whiteouts, under limits, never outside of it.
 
-Files, folders, hard and symbolic links are kept, and modes without setuid and the like. The current user owns them.
+Files, folders, hard and symbolic links are kept, read-only and without setuid and the like. The current user owns them.
 Devices and pipes are left out, with a note.
 """
 
@@ -95,13 +95,10 @@ class Unpacker:
         folder: Path,
         *,
         limits: Limits = LIMITS,
-        read_only: bool = False,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self._meter = meter = Meter(limits)
-        self._tree = ImageTree(
-            folder, depth=limits.depth, unlisted=lambda name: meter.entry(name, 0), read_only=read_only
-        )
+        self._tree = ImageTree(folder, depth=limits.depth, unlisted=lambda name: meter.entry(name, 0))
         self._check = check
         self._left_out: Counter[str] = Counter()
         self._examples: dict[str, str] = {}

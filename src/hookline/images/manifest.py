@@ -14,7 +14,7 @@ from typing import IO, Any, cast
 from hookline.errors import ImageError
 
 PAUSE = 3.0
-"""Seconds before a download is worth a word, and between two of them."""
+"""Seconds before the first progress message of a download, and between two of them."""
 
 _OCI = "application/vnd.oci.image"
 _DOCKER = "application/vnd.docker"
@@ -22,7 +22,7 @@ _INDEXES = (f"{_OCI}.index.v1+json", f"{_DOCKER}.distribution.manifest.list.v2+j
 _MANIFESTS = (f"{_OCI}.manifest.v1+json", f"{_DOCKER}.distribution.manifest.v2+json")
 _OLD = tuple(f"{_DOCKER}.distribution.manifest.v1+{end}" for end in ("json", "prettyjws"))
 _CONFIGS = (f"{_OCI}.config.v1+json", f"{_DOCKER}.container.image.v1+json")
-# The compression is recognised by content; the type only has to say that the layer is a file tree.
+# The compression is recognised by content; the type only shows that the layer is a file tree.
 _LAYERS = frozenset(
     {
         *(f"{_OCI}.layer.v1.tar{end}" for end in ("", "+gzip", "+zstd")),
@@ -241,7 +241,7 @@ def _rank(made_for: Platform | None, platform: Platform) -> int | None:
     theirs, ours = made_for.variant or usual, platform.variant or usual
     if theirs == ours:
         return 0
-    # A newer ARM runs what was made for an older one. Of amd64, v1 is what every machine runs.
+    # A newer ARM runs programs for an older one. Every amd64 machine runs v1.
     if platform.architecture == "arm" and theirs and ours:
         return None if theirs > ours else ord(ours[-1]) - ord(theirs[-1])
     return 1 if platform.architecture == "amd64" and theirs == "v1" else None

@@ -113,7 +113,7 @@ class RegistryStore:
             raise _Passing(f"{to.what}: {self._base.netloc} cut the stream after {to.at} bytes")
 
     def _patiently(self, work: Callable[[], T], to: Landing | None = None) -> T:
-        """Retries errors that may pass; a download that gets further each time may go on as long as it likes."""
+        """Retries errors that may pass; the count starts again whenever a download has got further."""
         tries = 0
         while True:
             most = to.most if to else 0
@@ -130,7 +130,7 @@ class RegistryStore:
 
     @contextmanager
     def _got(self, path: str, headers: Mapping[str, str], what: str) -> Generator[HTTPResponse]:
-        """The answer to a GET, logged in where that is asked for."""
+        """The answer to a GET, with a login if the registry asks for one."""
         url = urlsplit(urljoin(self._base.geturl(), path))
         for first in (True, False):
             with self._followed(url, headers, what) as (response, at):
@@ -192,7 +192,7 @@ class RegistryStore:
         try:
             self._login = login(self._reference.registry, self._context.environ, self._stop)
         except ImageError as exc:
-            # Many images need no login, and the program that keeps them may be somebody else's concern.
+            # Many images need no login, so a broken credential helper is only a warning.
             self._trouble = f"{exc}"
             self._context.told(f"{self._trouble}; trying without a login")
 
@@ -259,7 +259,7 @@ class RegistryStore:
         raise ImageError(told)
 
     def _said(self, response: HTTPResponse) -> str:
-        """A registry's own words, without our secrets should it repeat them."""
+        """The registry's own message, with our secrets masked."""
         text = _error_text(response.read(16 * 1024))
         secrets = [
             (self._authorization or "").rpartition(" ")[2],
@@ -295,7 +295,7 @@ class RegistryStore:
 
     @contextmanager
     def _passing(self, url: SplitResult, proxy: SplitResult | None, what: str) -> Generator[None]:
-        """Raises errors of the connection in words, as _Passing if another try may succeed."""
+        """Turns errors of the connection into ImageErrors, _Passing if another try may succeed."""
         try:
             yield
         except http_client.NotReached as exc:
@@ -316,9 +316,9 @@ class RegistryStore:
 
 
 class _Passing(ImageError):
-    """An error that may be over soon; `wait` is how long the registry asks to wait.
+    """An error that may pass; `wait` is how long the registry asks to wait.
 
-    `restart`: the rest of a file is not to be had, only all of it.
+    `restart`: the download cannot be resumed, only started again.
     """
 
     def __init__(self, message: str, *, wait: float | None = None, restart: bool = False) -> None:

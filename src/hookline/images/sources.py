@@ -63,15 +63,6 @@ class Reference:
         return cls(text=text, registry=registry, repository=repository, tag=tag, digest=digest)
 
     @property
-    def name(self) -> str:
-        return directory_name(self.text)
-
-    @property
-    def moving(self) -> bool:
-        """True if it has no digest, so that it can name another image later."""
-        return self.digest is None
-
-    @property
     def wanted(self) -> str:
         """The tag or digest to request; the digest wins over the tag."""
         return self.digest or self.tag or "latest"

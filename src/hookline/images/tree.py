@@ -21,6 +21,7 @@ from hookline.errors import ImageError
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40  # as many as the kernel follows
 _LATEST = 2**33
+_WRITABLE = 0o222
 
 Names = tuple[str, ...]
 
@@ -44,19 +45,15 @@ class TreeEntry(NamedTuple):
 
 
 class ImageTree:
-    """A tree while it is filled; `depth` limits how deep its folders may be nested.
+    """A tree while it is filled, read-only at the end; `depth` limits how deep its folders may be nested.
 
     `unlisted` is called with each folder that has no entry of its own and is made because of its content.
     """
 
-    def __init__(
-        self, folder: Path, *, depth: int, unlisted: Callable[[str], None], read_only: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, *, depth: int, unlisted: Callable[[str], None]) -> None:
         self._root = files.open_folder(folder)
         self._depth = depth
         self._unlisted = unlisted
-        self._unwritable = 0o222 if read_only else 0
-        self._readable = 0o400 if read_only else 0
         self._modes: dict[Names, int] = {(): 0o755}
         self._upper: set[Names] = set()
         self._absolute: dict[Names, str] = {}
@@ -85,7 +82,7 @@ class ImageTree:
             with open(fd, "wb", buffering=0) as file:
                 for chunk in chunks:
                     files.write_all(file.fileno(), chunk)
-                os.fchmod(fd, mode & ~self._unwritable | self._readable)
+                os.fchmod(fd, mode & ~_WRITABLE | 0o400)
                 _date(fd, mtime)
 
     def link(self, names: Names, target: str) -> None:
@@ -131,7 +128,7 @@ class ImageTree:
                 with _opened(place, name) as inner:
                     self._finish(inner)
         mode = self._modes.get(place.names, 0o755)
-        os.fchmod(place.fd, mode & ~self._unwritable | (0o500 if self._readable else 0))
+        os.fchmod(place.fd, mode & ~_WRITABLE | 0o500)
 
     def _check_link(self, place: OpenFolder, name: str) -> None:
         target = os.readlink(name, dir_fd=place.fd)

@@ -1,6 +1,7 @@
-"""An Agent of kagent's as values: what its manifests say, its hooks, and what it comes to on this machine.
+"""An Agent of kagent's as values: its manifests, its hooks, and its plan for this machine.
 
-What an agent names is found in the file or in the environment, or told as missing. Nothing is started or fetched here.
+Objects and values that an agent refers to are found in the file or in the environment, or reported as missing. Nothing
+is started or fetched here.
 """
 
 from __future__ import annotations
@@ -13,23 +14,24 @@ from hookline.claude.events import CALLERS
 from hookline.engine.point import Point
 from hookline.errors import FileError
 from hookline.matcher import pattern
+from hookline.table import Location
 
 FORMAT = "kagent"
 TIMEOUT = 30.0
-"""Seconds a hook may take; a manifest has no word for another limit."""
+"""Seconds a hook may take; a manifest has no key for another limit."""
 FOLDER = "/hooks"
-"""Where a pod has the contents of hook images; `KAGENT_HOOKS_FOLDER` says otherwise."""
+"""The folder of hook images in a pod; `KAGENT_HOOKS_FOLDER` overrides it."""
 TYPE = "claude-command"
 DEFAULT_MODEL_CONFIG = "default-model-config"
 EVENTS = cast("Mapping[str, Point]", CALLERS["kagent"])
 CORE = ("ConfigMap", "Secret")
 PROVIDERS = {"OpenAI": "openai", "Anthropic": "anthropic", "Ollama": "ollama", "Gemini": "gemini"}
-"""The providers that are spoken to here, by kagent's names."""
+"""The supported providers, by kagent's names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookEntry:
-    """One entry of `spec.hooks`. `broken` says why its matcher is no regular expression."""
+    """One entry of `spec.hooks`. `broken` is the reason why its matcher is no regular expression."""
 
     ref: str
     event: str
@@ -42,28 +44,28 @@ class HookEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueFrom:
-    """A value that stands in a ConfigMap or Secret. `asked` is where the file asks for it."""
+    """A reference to a value in a ConfigMap or Secret. `asked` is the place of the reference in the file."""
 
     kind: str
     name: str
     key: str
-    asked: FileError
+    asked: Location
 
     @property
     def variable(self) -> str:
-        """The variable that a pod has it in; unlike the key alone it says of which object."""
+        """The variable of a pod that holds the value; its name includes the object, as keys are not unique."""
         return f"{self.kind}.{self.name}.{self.key}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReference:
-    """One entry of `declarative.tools`. `asked` is where the file asks for it."""
+    """One entry of `declarative.tools`. `asked` is its place in the file."""
 
     type: str
     kind: str
     name: str
     namespace: str
-    asked: FileError
+    asked: Location
     tools: tuple[str, ...] = ()
     approval: tuple[str, ...] = ()
     headers: Mapping[str, str | ValueFrom] = field(default_factory=dict[str, "str | ValueFrom"])
@@ -71,7 +73,7 @@ class ToolReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentManifest:
-    """An `Agent`. `asked` is where the file asks for its model; a `fragment` was written without its head."""
+    """An `Agent`. `asked` is the place of its model's name; a `fragment` was written without apiVersion and kind."""
 
     name: str
     namespace: str
@@ -83,7 +85,7 @@ class AgentManifest:
     tools: tuple[ToolReference, ...] = ()
     hooks: tuple[HookEntry, ...] = ()
     env: Mapping[str, str | ValueFrom] = field(default_factory=dict[str, "str | ValueFrom"])
-    asked: FileError
+    asked: Location
     fragment: bool = False
 
 
@@ -100,12 +102,12 @@ class ModelManifest:
     top_p: float | None = None
     max_tokens: int | None = None
     key: ValueFrom | None = None
-    place: FileError
+    place: Location
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerManifest:
-    """An `MCPServer`, which is a command, or a `RemoteMCPServer`, which is an address. `absent`: why it is neither here."""
+    """An `MCPServer`, which is a command, or a `RemoteMCPServer`, which is a URL. `absent`: why it cannot be used here."""
 
     kind: str
     name: str
@@ -121,7 +123,7 @@ class ServerManifest:
 
 
 class AgentManifests(NamedTuple):
-    """All objects of a file. `broken` are hooks whose matcher is no pattern: they cost themselves, not the agent."""
+    """All objects of a file. `broken` are hooks whose matcher is no pattern: only the hook fails, not the agent."""
 
     agents: tuple[AgentManifest, ...] = ()
     models: tuple[ModelManifest, ...] = ()
@@ -130,40 +132,6 @@ class AgentManifests(NamedTuple):
     problems: tuple[FileError, ...] = ()
     broken: tuple[FileError, ...] = ()
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookConfig:
-    """One entry as its runtime is configured; its `ref` has become the folder `dir`."""
-
-    event: str
-    command: str
-    dir: str
-    type: str = TYPE
-    matcher: str | None = None
-
-    def to_dict(self) -> dict[str, str]:
-        matcher = {"matcher": self.matcher} if self.matcher else {}
-        return {"event": self.event, "type": self.type, **matcher, "command": self.command, "dir": self.dir}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeConfig:
-    """An agent as its runtime is configured."""
-
-    description: str = ""
-    instruction: str = ""
-    model: Mapping[str, str] = field(default_factory=dict[str, str])
-    hooks: tuple[HookConfig, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        hooks = {"hooks": [each.to_dict() for each in self.hooks]} if self.hooks else {}
-        return {
-            "model": dict(self.model),
-            "description": self.description,
-            "instruction": self.instruction,
-            **hooks,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +146,7 @@ class ToolServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPlan:
-    """One agent with all that it names, as found here. `no_model` says why it has none, `missing` what else is not to be had."""
+    """One agent with everything it refers to. `no_model` is why it has no model, `missing` what else was not found."""
 
     agent: AgentManifest
     system_prompt: str | None = None
@@ -196,18 +164,11 @@ class AgentPlan:
         return (*self.missing, *(each for inner in self.agents for each in inner.all_missing))
 
 
-def configured(agent: AgentManifest, folder: str = FOLDER) -> tuple[HookConfig, ...]:
-    """One for each entry, in the order of the file; only images are fetched once."""
-    return tuple(
-        HookConfig(
-            event=each.event,
-            type=each.type,
-            matcher=each.matcher or None,
-            command=each.command,
-            dir=f"{folder.rstrip('/')}/{directory(each.ref)}",
-        )
-        for each in agent.hooks
-    )
+def hook_config(hook: HookEntry, folder: str = FOLDER) -> dict[str, str]:
+    """One entry as its runtime is configured; its `ref` has become the folder `dir`."""
+    matcher = {"matcher": hook.matcher} if hook.matcher else {}
+    place = f"{folder.rstrip('/')}/{directory(hook.ref)}"
+    return {"event": hook.event, "type": hook.type, **matcher, "command": hook.command, "dir": place}
 
 
 def directory(ref: str) -> str:
@@ -219,33 +180,35 @@ def directory(ref: str) -> str:
 
 def searched(matcher: str) -> str:
     """A matcher as a pattern for whole names; UsageError where it is no regular expression."""
-    # By itself first, so that what is told is what was written.
+    # By itself first, so that the error shows the pattern as it was written.
     pattern(matcher)
     return f"(?s:.*)(?:{matcher})(?s:.*)"
 
 
 def planned(manifests: AgentManifests, agent: AgentManifest, environ: Mapping[str, str]) -> AgentPlan:
-    """The agent as it runs on this machine, with the agents that are its tools."""
+    """The plan of the agent on this machine, with the agents that are its tools."""
     return _Planning(manifests, environ).plan(agent, ())
 
 
-def runtime(plan: AgentPlan, folder: str = FOLDER) -> RuntimeConfig:
+def runtime_config(plan: AgentPlan) -> dict[str, Any]:
     """The configuration that the agent's runtime would be given."""
     model = plan.model
-    named = {"type": PROVIDERS.get(model.provider, model.provider), "model": model.model} if model else {}
-    return RuntimeConfig(
-        description=plan.agent.description,
-        instruction=plan.system_prompt or "",
-        model=named,
-        hooks=configured(plan.agent, folder),
-    )
+    hooks = [hook_config(each) for each in plan.agent.hooks]
+    return {
+        "model": {"type": PROVIDERS.get(model.provider, model.provider), "model": model.model}
+        if model
+        else {},
+        "description": plan.agent.description,
+        "instruction": plan.system_prompt or "",
+        **({"hooks": hooks} if hooks else {}),
+    }
 
 
 _Named = TypeVar("_Named", AgentManifest, ModelManifest)
 
 
 class _Planning:
-    """Finds what an agent names: in the file, or in the environment."""
+    """Finds the objects and values that an agent refers to, in the file or in the environment."""
 
     def __init__(self, manifests: AgentManifests, environ: Mapping[str, str]) -> None:
         self._file = manifests
@@ -273,13 +236,13 @@ class _Planning:
         model = _named(self._file.models, agent.model_config, agent.namespace)
         if model is None:
             said = f"the ModelConfig {agent.model_config!r} is not in this file"
-            return None, _elsewhere(agent.asked, f"{said}; add it, or give --model provider/name")
+            return None, agent.asked.problem(f"{said}; add it, or give --model provider/name")
         if model.provider not in PROVIDERS:
-            said = f"{model.provider} is not spoken to from here; known: {', '.join(PROVIDERS)}"
-            return None, _elsewhere(model.place, f"{said}; give --model provider/name")
+            said = f"{model.provider} is not supported here; known: {', '.join(PROVIDERS)}"
+            return None, model.place.problem(f"{said}; give --model provider/name")
         if model.key is not None and self._found(model.key) is None:
             said = _not_found(model.key)
-            return model, _elsewhere(model.key.asked, f"{said}, or --model provider/name")
+            return model, model.key.asked.problem(f"{said}, or --model provider/name")
         return model, None
 
     def _servers(self, agent: AgentManifest, missing: list[FileError]) -> Iterator[ToolServer]:
@@ -288,7 +251,7 @@ class _Planning:
                 continue
             server = self._server(agent, tool)
             if isinstance(server, str):
-                missing.append(_elsewhere(tool.asked, server))
+                missing.append(tool.asked.problem(server))
                 continue
             headers = self._all({**server.headers, **tool.headers}, missing)
             yield ToolServer(manifest=server, headers=headers, tools=tool.tools, approval=tool.approval)
@@ -317,12 +280,12 @@ class _Planning:
             other = _named(self._file.agents, tool.name, tool.namespace or agent.namespace)
             if other is None:
                 said = f"the Agent {tool.name!r} is not in this file, so it is left out; add it"
-                missing.append(_elsewhere(tool.asked, said))
+                missing.append(tool.asked.problem(said))
             elif tool.name in above:
                 chain = " -> ".join([*above, tool.name])
-                missing.append(_elsewhere(tool.asked, f"it would call itself ({chain}), so it is left out"))
+                missing.append(tool.asked.problem(f"it would call itself ({chain}), so it is left out"))
             elif other.type == "BYO":
-                missing.append(_elsewhere(tool.asked, not_declarative(other)))
+                missing.append(tool.asked.problem(not_declarative(other)))
             else:
                 yield self.plan(other, above)
 
@@ -336,7 +299,7 @@ class _Planning:
     def _value(self, wanted: ValueFrom, missing: list[FileError]) -> str | None:
         value = self._found(wanted)
         if value is None:
-            missing.append(_elsewhere(wanted.asked, _not_found(wanted)))
+            missing.append(wanted.asked.problem(_not_found(wanted)))
         return value
 
     def _found(self, wanted: ValueFrom) -> str | None:
@@ -379,7 +342,3 @@ def _not_found(wanted: ValueFrom) -> str:
         f"{wanted.key} of the {wanted.kind} {wanted.name!r} is neither in the environment nor in this file;"
         f" give --env {wanted.key}=..."
     )
-
-
-def _elsewhere(place: FileError, message: str) -> FileError:
-    return FileError(message, file=place.file, line=place.line, key=place.key)

@@ -1,6 +1,6 @@
-"""The controller of kagent's Agents: makes their objects, changes them with the agent, and writes its conditions.
+"""The controller of kagent's Agents: creates their objects, updates them with the agent, and writes its conditions.
 
-Objects of others are not touched: an object is ours when its label says so and its owner is the agent that is there.
+Foreign objects are not touched: an object is ours if it has our label and the present agent as its owner.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _WATCHES = (
     *(Watch(kind, _OWN) for kind in _LABELLED),
 )
 _MADE = (objects.DEPLOYMENT, objects.SERVICE, objects.SECRET, objects.ACCOUNT)
-# Of these a part is the cluster's own: an address, a token.
+# The cluster sets fields of these itself: an address, a token.
 _PATCHED = (objects.SERVICE, objects.ACCOUNT)
 _LONGEST_MESSAGE = 4000
 _FALLBACK = 2048
-"""Bytes of a log that the kubelet takes for a message."""
+"""Bytes of a log that the kubelet uses as a termination message."""
 
 
 class Condition(NamedTuple):
@@ -68,7 +68,7 @@ def selector_of(text: str) -> tuple[str, str] | None:
 
 
 def selected(agent: Fields, selector: tuple[str, str] | None) -> bool:
-    """True if the agent is ours to run: it has the label, or where none is given, it has hooks."""
+    """True if this controller runs the agent: it has the label, or, without a selector, it has hooks."""
     if selector is None:
         return has_hooks(agent)
     label, value = selector
@@ -76,7 +76,7 @@ def selected(agent: Fields, selector: tuple[str, str] | None) -> bool:
 
 
 class AgentController(Controller):
-    """Looks after kagent's Agents; what pods tell of their runs goes to `journal`."""
+    """Reconciles kagent's Agents; the records of their pods go to `journal`."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class AgentController(Controller):
         super().__init__(cluster, _WATCHES, namespaces=namespaces)
         self._pods = pods
         self._selector = selector_of(selector)
-        self._listener = Listener(cluster, journal, self._speaking) if journal is not None else None
+        self._listener = Listener(cluster, journal, self._recorded_pods) if journal is not None else None
 
     def background(self) -> Iterable[Coroutine[Any, Any, None]]:
         return () if self._listener is None else (self._listener.run(),)
@@ -112,7 +112,7 @@ class AgentController(Controller):
         if kind is objects.KAGENT:
             yield key
         if (before or {}).get("spec") != (after or {}).get("spec"):
-            # Others of the namespace may refer to it.
+            # Other agents of the namespace may refer to it.
             yield from (each for each in self.keys() if each.namespace == key.namespace)
 
     async def reconcile(self, key: Key) -> None:
@@ -143,7 +143,7 @@ class AgentController(Controller):
         await self._tell(agent, Condition("Accepted", True, "Accepted", notes))
 
     async def _put(self, agent: Object, wanted: Object) -> str:
-        """Makes or changes an object; returns its kind and name where it is somebody else's."""
+        """Creates or updates an object; returns its kind and name if it belongs to another owner."""
         kind, head = kind_of(wanted), wanted["metadata"]
         have = await self.cluster.get(kind, head["name"], head["namespace"])
         if have is None:
@@ -169,7 +169,7 @@ class AgentController(Controller):
         return ""
 
     async def _remove(self, agent: Object) -> None:
-        """Removes the objects of an agent that is not ours any more: hooks that are taken away must not run on."""
+        """Deletes the objects of an agent that is no longer selected: hooks that were removed must not run on."""
         if self._deployment(agent) is None:
             return
         _, namespace, name = Key.of(agent)
@@ -192,11 +192,11 @@ class AgentController(Controller):
             )
             self.caches.put(told)
 
-    def _speaking(self) -> list[Object]:
-        """The pods whose runs are told here; those of an agent that is no longer ours have their last words too."""
-        return [pod for pod in self.caches.all(objects.POD) if self._is_heard(pod)]
+    def _recorded_pods(self) -> list[Object]:
+        """The pods whose records are taken, including those still followed of an agent that is no longer selected."""
+        return [pod for pod in self.caches.all(objects.POD) if self._is_recorded(pod)]
 
-    def _is_heard(self, pod: Object) -> bool:
+    def _is_recorded(self, pod: Object) -> bool:
         if self._listener is not None and self._listener.follows(pod):
             return True
         agent = self.caches.get(objects.KAGENT, *_agent_key(pod))
@@ -215,7 +215,7 @@ def _agent_key(obj: Fields) -> tuple[str, str]:
 
 
 def condition_of(deployment: Fields | None, pods: Sequence[Fields]) -> Condition:
-    """The condition Ready: that the newest pods serve, or why not, in the words of the cluster or the container."""
+    """The condition Ready: true if the newest pods serve, else with the message of the cluster or the container."""
     if deployment is None:
         return Condition("Ready", False, "NotMade", "there are no pods for it yet")
     status, wanted = within(deployment, "status"), within(deployment, "spec").get("replicas", 1)
@@ -248,8 +248,8 @@ def _failure_of(pod: Fields) -> tuple[str, str] | None:
 
 
 def _readable(log: str) -> str:
-    """The end of a log without records; a line that was cut off at its beginning may be the rest of one."""
-    # The mark of a record would count as the end of a line elsewhere.
+    """The end of a log without records; a first line that was cut off may be the rest of a record."""
+    # Not splitlines(): the mark of a record counts as the end of a line there.
     lines = log.strip().split("\n")
     cut = len(log.encode()) >= _FALLBACK and len(lines) > 1
     shown = [line.partition(MARK)[0] for line in lines[cut:]]
@@ -257,7 +257,7 @@ def _readable(log: str) -> str:
 
 
 def _status(agent: Fields, conditions: Sequence[Condition]) -> Object:
-    """With the moments of those that say the same as before."""
+    """The new status; a condition that has not changed keeps its transition time."""
     before = {str(each.get("type")): each for each in items(within(agent, "status").get("conditions"))}
     generation = agent["metadata"].get("generation") or 0
     told: list[Object] = []

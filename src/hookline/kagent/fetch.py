@@ -1,9 +1,9 @@
-"""The container `hooks-init` of an agent's pod: fetches the images of its hooks, each once, and no shell sees their names.
+"""The container `hooks-init` of an agent's pod: fetches the images of its hooks, each once and without a shell.
 
     python3 -P -m hookline.kagent.fetch --into /hooks [--plain HOST] [--login FILE] REF=NAME ...
 
-What is in an image lies under its digest, read-only, and `/hooks/NAME` leads there. It can be run again: what is there
-already is not fetched anew. Each `--login` is a docker configuration; one that is not there is left out.
+The content of an image is kept under its digest, read-only, and `/hooks/NAME` links to it. It can be run again: images
+that are present are not fetched again. Each `--login` is a docker configuration; a missing one is skipped.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from hookline.errors import FileError, HooklineError, UsageError
+from hookline.errors import HooklineError, UsageError
 from hookline.kagent.agent import FOLDER, directory
 from hookline.runners import Mount
 from hookline.runners.child import script_of
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 VARIABLE = "KAGENT_HOOKS_FOLDER"
 _KEPT = ".images"
-_KEY = "auths"
 
 
 def main(words: Sequence[str], environ: Mapping[str, str], said: Callable[[str], None]) -> int:
@@ -60,16 +59,15 @@ async def hooks_folder(
     environ: Mapping[str, str],
     told: Callable[[str], None],
 ) -> AsyncGenerator[tuple[str, list[str]]]:
-    """The folder with the contents of the hooks' images, each under its name, for as long as they are needed, and notes on them.
+    """The folder with the content of the hooks' images, each under its name, and notes on them.
 
-    What is in `KAGENT_HOOKS_FOLDER` already is taken from there; the rest is fetched, each image once.
+    Images that are in `KAGENT_HOOKS_FOLDER` are taken from there; the others are fetched, each once.
     """
     ready = _materialised(refs, environ)
     if len(ready) == len(refs) and not sources:
         yield environ.get(VARIABLE) or FOLDER, []
         return
-    from hookline.images.cache import default_folder
-    from hookline.images.fetch import fetch, shown
+    from hookline.images.fetch import default_folder, fetch, shown
 
     images = await fetch(
         refs,
@@ -93,10 +91,10 @@ async def hooks_folder(
 def program(
     argv: Sequence[str], folder: str, path: str | None, *, here: str = "", own_programs: bool = False
 ) -> list[str]:
-    """The arguments that are started for a command: a program of the image first, then one on PATH; a script only of the image.
+    """The argv of a command: a program of the image first, then one on PATH; a script only of the image.
 
-    The agent's own folder is looked at for neither, for the agent may write there. `here` is where the image's folder
-    is on this machine, if not there. With `own_programs` those on PATH are another system's, which is not looked at.
+    The agent's working folder is never searched, since the agent may write there. `here` is the image's folder on this
+    machine, if it is not `folder`. With `own_programs` PATH is that of another system and is not searched.
     """
     first, *rest = argv
     if not os.path.isabs(first):
@@ -112,7 +110,7 @@ def program(
 
 
 def mounts(refs: Iterable[str], folder: str) -> Iterable[Mount]:
-    """Each image in /hooks, to be read only. What a name in `folder` leads to is mounted, for inside it is no link."""
+    """Each image below /hooks, read-only. The link in `folder` is resolved first, since it has no target inside."""
     for name in map(directory, refs):
         source = os.path.realpath(os.path.join(folder, name))
         yield Mount(target=f"{FOLDER}/{name}", source=source, read_only=True)
@@ -127,7 +125,7 @@ async def put(
     logins: Sequence[Path] = (),
     told: Callable[[str], None] = lambda _text: None,
 ) -> list[Fetched]:
-    """Each image by its reference, so that `folder/NAME` has its files; NAME is what `names` says."""
+    """Fetches images so that `folder/NAME` has the files of each; `names` maps a reference to its NAME."""
     from hookline.images.fetch import fetch
 
     with tempfile.TemporaryDirectory(prefix="hookline-") as scratch:
@@ -139,34 +137,29 @@ async def put(
             list(names), cache=folder / _KEPT, environ=known, base=Path(scratch), plain=plain, told=told
         )
     for image in found:
-        _lead(folder / names[image.ref], image.path.relative_to(folder))
+        _link(folder / names[image.ref], image.path.relative_to(folder))
         told(f"{image.ref} is in {folder / names[image.ref]}: {image.digest}")
     return found
 
 
 def merged(logins: Sequence[Path], told: Callable[[str], None]) -> dict[str, Any]:
-    """One docker configuration of several; of two logins for a registry the first is taken, as the kubelet tries them."""
+    """Several docker configurations merged; of two logins for a registry the first wins, as for the kubelet."""
+    from hookline.images.credentials import by_registry, read_config
+
     auths: dict[str, Any] = {}
     for file in logins:
-        try:
-            value: Any = json.loads(file.read_text())
-        except (FileNotFoundError, NotADirectoryError):
+        if not os.path.exists(file):
             told(
                 f"{file} is not there: the cluster has no such Secret, or it is no kubernetes.io/dockerconfigjson"
             )
             continue
-        except (OSError, ValueError) as exc:
-            raise FileError(f"is no docker configuration that can be read: {exc}", file=file) from exc
-        entries: Any = cast("dict[str, Any]", value).get(_KEY) if isinstance(value, dict) else None
-        if not isinstance(entries, dict):
-            raise FileError("must be an object with registries as its keys", file=file, key=_KEY)
-        for registry, entry in cast("dict[str, Any]", entries).items():
+        for registry, entry in by_registry(read_config(file), "auths", file, needed=True).items():
             auths.setdefault(registry, entry)
-    return {_KEY: auths}
+    return {"auths": auths}
 
 
 def _materialised(refs: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The images that somebody has put into the folder of hooks already, as an init container does."""
+    """The images that are in the folder of hooks already, put there by an init container for example."""
     folder = environ.get(VARIABLE)
     if not folder:
         return {}
@@ -174,8 +167,8 @@ def _materialised(refs: Sequence[str], environ: Mapping[str, str]) -> dict[str, 
     return {ref: place for ref, place in places.items() if os.path.isdir(place)}
 
 
-def _lead(link: Path, target: Path) -> None:
-    """Makes `link` lead there, at once: a container that is started again may find one."""
+def _link(link: Path, target: Path) -> None:
+    """Points `link` to the target atomically; a container that is started again may find a link there."""
     new = link.with_name(f".{link.name}.new")
     new.unlink(missing_ok=True)
     new.symlink_to(target, target_is_directory=True)

@@ -49,7 +49,7 @@ _TOOL_KINDS = {"McpServer": "mcpServer", "Agent": "agent"}
 
 
 class AgentFindings(Findings):
-    """`broken` are hooks whose matcher is no pattern: they cost themselves, not the agent."""
+    """`broken` are hooks whose matcher is no pattern: only the hook fails, not the agent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class AgentFindings(Findings):
 
 
 def _not_here(message: str) -> Key:
-    """A key of kagent's that has no effect on one machine, which is told unless it is switched off."""
+    """A key of kagent's without effect on one machine; noted unless it is switched off."""
 
     def read(node: Node) -> Any:
         if node.value is not False:
@@ -117,7 +117,7 @@ def _hook(node: Node, values: dict[str, Any], refs: dict[str, str]) -> HookEntry
 
 
 def _broken(node: Node, event: str, matcher: str) -> str | None:
-    """Why a matcher is no pattern. That costs the hook, not the agent, so it is told apart from the mistakes."""
+    """Why a matcher is no pattern. Only the hook fails, not the agent, so it is reported apart from the mistakes."""
     if not matcher:
         return None
     if EVENTS[event].scope is not Scope.TOOL:
@@ -138,7 +138,7 @@ def _value_from(node: Node, values: dict[str, Any]) -> ValueFrom:
     if not {"name", "key"} <= values.keys():
         return UNSET
     return ValueFrom(
-        kind=values.get("type", "Secret"), name=values["name"], key=values["key"], asked=node.problem("")
+        kind=values.get("type", "Secret"), name=values["name"], key=values["key"], asked=node.location()
     )
 
 
@@ -169,7 +169,7 @@ def _reference(node: Node, source: Node, name: str) -> ValueFrom | None:
         ref = source.mapping(field)
         if ref is not None:
             key = ref.get("key", text, needed="it names the key")
-            asked = node.problem("", "name")
+            asked = node.location("name")
             return ValueFrom(kind=kind, name=ref.get("name", text), key=key, asked=asked)
     node.note(f"{name} comes from the pod, and there is none here", "valueFrom")
     return None
@@ -206,7 +206,7 @@ def _tool(node: Node, values: dict[str, Any]) -> ToolReference | None:
         kind=found.get("kind") or ("MCPServer" if given == "McpServer" else "Agent"),
         name=found["name"],
         namespace=found.get("namespace", ""),
-        asked=ref.problem("", "name"),
+        asked=ref.location("name"),
         tools=tools,
         approval=approval,
         headers=values.get("headersFrom", {}),
@@ -222,7 +222,7 @@ def _declarative(node: Node, values: dict[str, Any]) -> dict[str, Any]:
     return {
         **values,
         "system_message": source if named else message,
-        "asked": node.problem("", "modelConfig"),
+        "asked": node.location("modelConfig"),
     }
 
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hookline.agent.file import Loaded, image_sources
 from hookline.agent.mcp_server import McpServer
@@ -33,8 +34,8 @@ from hookline.kagent.agent import (
     AgentManifest,
     AgentPlan,
     ToolServer,
-    configured,
     directory,
+    hook_config,
     planned,
     searched,
 )
@@ -49,7 +50,7 @@ from hookline.runners.places import EnclosedRunner
 logger = logging.getLogger(__name__)
 
 OWN_FOLDER = "HOOKLINE_HOOK_DIR"
-"""The variable in which a hook finds the folder of its own image."""
+"""The variable with the folder of the hook's own image."""
 _HANDED_ON = frozenset(
     {
         "PATH",
@@ -73,7 +74,7 @@ _HANDED_ON = frozenset(
         "ALL_PROXY",
     }
 )
-"""The part of our environment that hooks see. The keys of models are not theirs; `deployment.env` names what else they need."""
+"""The variables of our environment that hooks get: no model keys; `deployment.env` adds what else they need."""
 _DEFAULTS: Mapping[Point, OnError] = dict.fromkeys(Point, OnError.CONTINUE)
 
 
@@ -95,7 +96,7 @@ class Manifest(Loaded):
         return tuple(dict.fromkeys(spec.ref for plan, _ in self.agents for spec in plan.agent.hooks))
 
     def attach(self, runner: Runner, folder: str, environ: Mapping[str, str]) -> None:
-        """Make the hooks live, whose images are in `folder`; inside a sandbox or a container they are in /hooks."""
+        """Make the hooks live. Their images are in `folder`; inside a sandbox or a container they are in /hooks."""
         seen = folder
         if isinstance(runner, EnclosedRunner):
             seen, runner = FOLDER, runner.with_mounts(mounts(self.refs, folder))
@@ -120,12 +121,12 @@ class Manifest(Loaded):
         self.agent.tools = (*self.agent.tools, *added)
 
     def record(self, notes: Iterable[str]) -> None:
-        """Keep what is said about this run's images with its declaration."""
+        """Add notes on this run's images to its declaration."""
         written = self.agent.written or Declaration(format=FORMAT, source="")
         self.agent.written = replace(written, notes=(*written.notes, *notes))
 
     def doubts(self, folder: str, environ: Mapping[str, str]) -> list[str]:
-        """The hooks that could not start, as far as can be seen in their images."""
+        """A message for each hook whose program is missing or not executable in its image."""
         found: list[str] = []
         for plan, _ in self.agents:
             for hook in declared(plan.agent, folder):
@@ -148,7 +149,7 @@ class Manifest(Loaded):
         return [f"image {ref} is {folder}/{directory(ref)}" for ref in self.refs]
 
     async def check_images(self, images: Sequence[str]) -> tuple[list[str], list[str]]:
-        """With its images at hand, commands that are not in them are mistakes."""
+        """With the images present, a command that is not in its image is a mistake."""
         self.attach(LocalRunner(), FOLDER, os.environ)
         sources = image_sources(self, [each for each in images if each.partition("=")[0] in self.refs])
         if not self.refs or not (sources or os.environ.get(VARIABLE)):
@@ -227,7 +228,7 @@ def declared(agent: AgentManifest, folder: str = FOLDER) -> tuple[HookDeclaratio
     """The hooks as declarations, in the order of the file."""
     found: list[HookDeclaration] = []
     names: dict[str, int] = {}
-    for spec, config in zip(agent.hooks, configured(agent, folder), strict=True):
+    for spec in agent.hooks:
         name = f"{spec.event}: {_short(spec.command)}"
         names[name] = names.get(name, 0) + 1
         count = names[name]
@@ -242,7 +243,7 @@ def declared(agent: AgentManifest, folder: str = FOLDER) -> tuple[HookDeclaratio
                     "event": spec.event,
                     "argv": shlex.split(spec.command),
                     "ref": spec.ref,
-                    "dir": config.dir,
+                    "dir": hook_config(spec, folder)["dir"],
                     **({"broken": spec.broken} if spec.broken and at_tool else {}),
                 },
                 match=spec.matcher or None if at_tool else None,
@@ -254,7 +255,7 @@ def declared(agent: AgentManifest, folder: str = FOLDER) -> tuple[HookDeclaratio
 
 
 def _sessions_of_inner(made: Sequence[tuple[AgentPlan, Agent]]) -> Iterable[str]:
-    """Notes on events that the hooks of an agent that is a tool do not see: it has no session of its own, but its caller's."""
+    """Notes on session hooks of agents that are tools: such an agent is part of its caller's session."""
     for plan, _ in made[1:]:
         for spec in plan.agent.hooks:
             if spec.event.startswith("Session"):
@@ -266,27 +267,12 @@ def _sessions_of_inner(made: Sequence[tuple[AgentPlan, Agent]]) -> Iterable[str]
 
 def _server(server: ToolServer, base: Path) -> McpServer:
     given = server.manifest
-    tools, kind = list(server.tools) or None, _kind(server)
+    more: dict[str, Any] = {} if given.timeout is None else {"timeout": given.timeout}
     if given.url:
-        made = McpServer(
-            name=given.name,
-            url=given.url,
-            headers=server.headers,
-            tools=tools,
-            transport=given.transport,
-            kind=kind,
-        )
+        more |= {"url": given.url, "headers": server.headers, "transport": given.transport}
     else:
-        made = McpServer(
-            name=given.name,
-            command=given.command,
-            args=list(given.args),
-            env=given.env,
-            cwd=str(base),
-            tools=tools,
-            kind=kind,
-        )
-    return made if given.timeout is None else replace(made, timeout=given.timeout)
+        more |= {"command": given.command, "args": given.args, "env": given.env, "cwd": str(base)}
+    return McpServer(name=given.name, tools=server.tools or None, kind=_kind(server), **more)
 
 
 def _kind(server: ToolServer) -> str:
@@ -323,7 +309,7 @@ def live(hook: HookDeclaration, runner: Runner, env: Mapping[str, str], *, image
             own_programs=runner.capabilities.uses_image,
         ),
         runner,
-        # kagent has one event for every end of a call, where Claude Code has another for what failed.
+        # kagent has one event for every end of a call; Claude Code has another one for failed calls.
         event=event,
         env=whole,
         timeout=hook.timeout,
@@ -333,7 +319,7 @@ def live(hook: HookDeclaration, runner: Runner, env: Mapping[str, str], *, image
         points=frozenset(hook.points),
         handler=_not_matching(hook, broken) if broken else handler,
         kind=hook.kind,
-        # A matcher that is no pattern fits nothing, which is said at each call that it may have been meant for.
+        # A broken matcher matches nothing; `_not_matching` reports that at each tool call.
         match=matcher(searched(str(hook.match))) if hook.match and not broken else None,
         match_text=str(hook.match) if hook.match else None,
         timeout=hook.timeout,
@@ -344,7 +330,7 @@ def live(hook: HookDeclaration, runner: Runner, env: Mapping[str, str], *, image
 
 
 def _not_matching(hook: HookDeclaration, cause: str) -> Handler:
-    """In place of a hook whose matcher is no regular expression: the call goes on, and that is on record."""
+    """The handler of a hook whose matcher is no regular expression: the call goes on, and the record shows it."""
     warned: set[str] = set()
 
     async def handler(_ctx: WorkflowContext | None, hook_context: HookContext, /) -> HookResult:
@@ -369,7 +355,7 @@ def _not_matching(hook: HookDeclaration, cause: str) -> Handler:
 
 
 def _approvals(plan: AgentPlan) -> Iterable[Hook]:
-    """After the hooks, so that a person is not asked about what they refuse."""
+    """Hooks for `requireApproval`; they come last, so that nobody is asked about a call that a hook refuses."""
     for server in plan.servers:
         if not server.approval:
             continue

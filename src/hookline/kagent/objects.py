@@ -1,7 +1,6 @@
 """A kagent `Agent` as plain objects of a cluster: its configuration, its account, its pods and its address.
 
-Nothing is asked and nothing is made here: an agent and the objects that it refers to in, objects out, the same for the
-same.
+Pure: an agent and the objects that it refers to in, objects out, without a request to the cluster.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from hookline.kagent.agent import (
     ValueFrom,
     directory,
     planned,
-    runtime,
+    runtime_config,
 )
 from hookline.kagent.read import ClusterManifests, Find, parse
 from hookline.kube import objects
@@ -32,7 +31,7 @@ MANAGER = "hookline"
 LABEL = "kagent"
 CONFIG_HASH = "kagent.dev/config-hash"
 APPLIED = "hookline.dev/applied"
-"""A digest of an object as we made it; where it differs from the one we would make now, the object is changed."""
+"""The digest of an object as it was applied; if it differs from the digest of the wanted one, the object is updated."""
 HOOKS_INIT, CONTAINER = "hooks-init", "kagent"
 PORT = 8080
 CARD = "/.well-known/agent-card.json"
@@ -41,11 +40,11 @@ _CONFIG, _LOGINS, _STATE = "/config", "/logins", "/var/hookline"
 _HOOKS_VOLUME = "kagent-hooks"
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _GRACE = 60
-"""Seconds that a pod has to end what runs, with the hooks of its end: two that take all of their limit."""
+"""Seconds for a pod to end its runs with their end hooks: enough for two hooks that use their whole limit."""
 _RESOURCES = objects.resources("100m", "384Mi", most_cpu="2", most_memory="1Gi")
 _INIT_RESOURCES = objects.resources("10m", "64Mi", most_cpu="1", most_memory="512Mi")
 _PASSED_ON = ("nodeSelector", "tolerations", "affinity")
-"""Keys of `deployment` on where its pods stand, taken as they are."""
+"""Keys of `deployment` for scheduling, copied into the pod."""
 _TAKEN = frozenset(
     {
         "replicas",
@@ -59,19 +58,19 @@ _TAKEN = frozenset(
     }
 )
 _NOT_TAKEN = {
-    "image": "hookline's own is what runs",
-    "imageRegistry": "hookline's own image is what runs",
-    "imagePullPolicy": "hookline's own image is taken as it is there",
-    "securityContext": "what the pods may do is hookline's to say",
-    "podSecurityContext": "what the pods may do is hookline's to say",
-    "volumes": "a pod has the volumes that hookline gives it",
-    "volumeMounts": "a pod has the volumes that hookline gives it",
+    "image": "pods run hookline's own image",
+    "imageRegistry": "pods run hookline's own image",
+    "imagePullPolicy": "it is IfNotPresent for hookline's own image",
+    "securityContext": "hookline sets what its pods may do",
+    "podSecurityContext": "hookline sets what its pods may do",
+    "volumes": "a pod has only the volumes that hookline adds",
+    "volumeMounts": "a pod has only the volumes that hookline adds",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pods:
-    """Settings for the pods of all agents. `image` is hookline's own; `plain` are registries that speak no TLS."""
+    """Settings for the pods of all agents. `image` is hookline's own; `plain` are registries without TLS."""
 
     image: str
     plain: tuple[str, ...] = ()
@@ -79,7 +78,7 @@ class Pods:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """With `problems` there are no objects; `notes` cost a tool or a wish, not the agent."""
+    """With `problems` there are no objects; `notes` are about tools and settings that are left out."""
 
     objects: tuple[Object, ...] = ()
     problems: tuple[str, ...] = ()
@@ -91,7 +90,7 @@ def has_hooks(agent: Fields) -> bool:
 
 
 def compiled(agent: Fields, find: Find, pods: Pods) -> Compiled:
-    """The Secret, ServiceAccount, Deployment and Service of an agent, in the order in which they are made."""
+    """The Secret, ServiceAccount, Deployment and Service of an agent, in the order of their creation."""
     import yaml
 
     gathered = ClusterManifests(agent, find)
@@ -112,14 +111,14 @@ def compiled(agent: Fields, find: Find, pods: Pods) -> Compiled:
 
 
 def _wrong(agent: AgentManifest, read: AgentManifests) -> Iterator[str]:
-    """Mistakes that keep a manifest that is written well from working in a cluster."""
+    """Mistakes in a valid manifest that keep it from working in a cluster."""
     if not _NAME.fullmatch(agent.name) or len(agent.name) > LONGEST_NAME:
         yield (
             f"metadata.name: {agent.name!r} cannot be the name of a Service; at most {LONGEST_NAME} small letters,"
             " digits and '-', a letter first"
         )
     if agent.type == "BYO":
-        yield "spec.type: an agent of the type BYO is a program of its own, which hooks are not run around"
+        yield "spec.type: hooks cannot run around an agent of the type BYO, which is a program of its own"
     folders: dict[str, str] = {}
     for ref in _refs(read):
         first = folders.setdefault(directory(ref), ref)
@@ -131,14 +130,14 @@ def _wrong(agent: AgentManifest, read: AgentManifests) -> Iterator[str]:
     for model in read.models:
         if model.provider not in PROVIDERS:
             yield (
-                f"the ModelConfig {model.name!r}: {model.provider} is not spoken to from here;"
+                f"the ModelConfig {model.name!r}: {model.provider} is not supported here;"
                 f" known: {', '.join(PROVIDERS)}"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class _Objects:
-    """The objects of one agent, which is written well. `text` is the file that its pods read."""
+    """The objects of one valid agent. `text` is the file that its pods read."""
 
     given: Fields
     agent: AgentManifest
@@ -153,9 +152,9 @@ class _Objects:
     def notes(self) -> Iterator[str]:
         for key in self._wishes:
             if key in _NOT_TAKEN:
-                yield f"spec.declarative.deployment.{key}: is not taken: {_NOT_TAKEN[key]}"
+                yield f"spec.declarative.deployment.{key}: is ignored: {_NOT_TAKEN[key]}"
             elif key not in _TAKEN:
-                yield f"spec.declarative.deployment.{key}: is not taken here"
+                yield f"spec.declarative.deployment.{key}: is ignored here"
         if (self._wishes.get("replicas") or 1) != 1:
             yield (
                 "spec.declarative.deployment.replicas: a conversation is known to one pod only;"
@@ -179,8 +178,8 @@ class _Objects:
         }
 
     def _configuration(self) -> dict[str, str]:
-        # Without any variables: what stands in other Secrets and in ConfigMaps stays there.
-        config = runtime(planned(self.read, self.agent, {})).to_dict()
+        # Without any variables: values of other Secrets and of ConfigMaps are not copied.
+        config = runtime_config(planned(self.read, self.agent, {}))
         card: Object = {
             "name": self.agent.name.replace("-", "_"),
             "description": self.agent.description,
@@ -221,7 +220,7 @@ class _Objects:
         refs = _refs(self.read)
         return {
             "serviceAccountName": stated or self.agent.name,
-            # Only an account that somebody chose is one to act as.
+            # Only an account that the user chose gets a token.
             "automountServiceAccountToken": bool(stated),
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": _GRACE,
@@ -252,7 +251,7 @@ class _Objects:
             "name": HOOKS_INIT,
             "image": self.pods.image,
             "imagePullPolicy": "IfNotPresent",
-            # The cluster would put variables in the place of $(NAME).
+            # The cluster would expand $(NAME).
             "command": [word.replace("$", "$$") for word in words],
             "env": [{"name": "HOME", "value": "/tmp"}, {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"}],
             "volumeMounts": mounts,
@@ -274,7 +273,7 @@ class _Objects:
             "env": self._env(hooks),
             "ports": [{"name": "http", "containerPort": PORT}],
             "readinessProbe": {**probe, "periodSeconds": 5},
-            # A start takes its time on a busy node, and only one that never comes is ended.
+            # A start may take long on a busy node.
             "startupProbe": {**probe, "periodSeconds": 5, "failureThreshold": 60},
             "livenessProbe": {**probe, "periodSeconds": 30, "failureThreshold": 4},
             "volumeMounts": [
@@ -289,7 +288,7 @@ class _Objects:
         }
 
     def _env(self, hooks: bool) -> list[Object]:
-        """The agent's own variables, the values that its objects refer to, and last what is ours to set."""
+        """The agent's own variables, then the values that its objects refer to, then hookline's own, which win."""
         ours: dict[str, Object] = {
             "HOME": {"value": "/tmp"},
             "HOOKLINE_HOME": {"value": _STATE},
@@ -307,7 +306,7 @@ class _Objects:
         return [{"name": name, **value} for name, value in {**asked, **values, **ours}.items()]
 
     def _volumes(self, hooks: bool, logins: Sequence[str]) -> list[Object]:
-        # As for the kubelet itself, a login that is not there is one that is not used.
+        # Optional: the kubelet ignores a missing login too.
         item = [{"key": ".dockerconfigjson", "path": "config.json"}]
         return [
             {"name": "config", "secret": {"secretName": self.agent.name}},
@@ -376,7 +375,7 @@ def _reference(value: ValueFrom) -> Object:
 
 
 def _applied(obj: Object) -> Object:
-    """With a digest of itself, so that it can be told later whether it is what would be made now."""
+    """The object with a digest of itself, to detect later that another one is wanted."""
     metadata = {**obj["metadata"], "annotations": {APPLIED: _digest(obj)}}
     return {**obj, "metadata": metadata}
 
@@ -390,5 +389,5 @@ def _texts(value: Any) -> dict[str, str]:
 
 
 def _told(problem: FileError) -> str:
-    """Without the line, which nobody has seen."""
+    """The problem without its line: the user has never seen the file."""
     return f"{problem.key}: {problem.message}" if problem.key else problem.message

@@ -1,4 +1,4 @@
-"""Reads manifests: every object of a file that means something here, with every mistake; and an agent of a cluster."""
+"""Reads manifests: every known object of a file, with every mistake; and an agent of a cluster."""
 
 from __future__ import annotations
 
@@ -29,20 +29,22 @@ from hookline.kube.objects import (
     Fields,
     Kind,
     holds_objects,
+    is_foreign,
     items,
     mapping,
-    objects_in,
+    named_objects,
     secret_values,
+    spec_of,
     within,
 )
-from hookline.source import Document, load_all, text_of
+from hookline.source import load_all, text_of
 from hookline.table import Node, duration, meant, number, pairs, text, texts, word
 
 Find = Callable[[Kind, str, str], Fields | None]
 """The object of that kind, namespace and name, if the cluster has it."""
 _GROUP = "kagent.dev/"
 KINDS = {each.kind: each for each in (KAGENT, MODEL_CONFIG, REMOTE_MCP_SERVER, MCP_SERVER)}
-"""The kinds of kagent's that mean something here."""
+"""The kinds of kagent's that are read."""
 _ELSEWHERE = ("AzureOpenAI", "GeminiVertexAI", "AnthropicVertexAI", "Bedrock", "SAPAICore", "Foundry")
 _OPTIONS = {"OpenAI": "openAI", "Anthropic": "anthropic", "Ollama": "ollama", "Gemini": "gemini"}
 _PROTOCOLS = {"STREAMABLE_HTTP": "http", "SSE": "sse"}
@@ -66,7 +68,26 @@ def parse(text: str | bytes, file: str | PathLike[str]) -> AgentManifests:
         documents = load_all(text, file)
     except FileError as exc:
         return AgentManifests(problems=(exc,))
-    return _AgentFile(str(file)).manifests(documents)
+    findings = AgentFindings()
+    made: list[AgentManifest | ModelManifest | ServerManifest | None] = []
+    values: dict[tuple[str, str], Mapping[str, str]] = {}
+    found = named_objects(documents, findings, kinds=KINDS, is_apart=_is_fragment, is_read=_is_read)
+    for node, kind, name, namespace in found:
+        if not kind:
+            made.append(_fragment(node, Path(file).stem))
+        elif kind in CORE:
+            values[kind, name] = secret_values(node) if kind == "Secret" else node.get("data", pairs, {})
+        else:
+            made.append(_READERS[kind](node, name, namespace))
+    return AgentManifests(
+        tuple(each for each in made if isinstance(each, AgentManifest)),
+        tuple(each for each in made if isinstance(each, ModelManifest)),
+        tuple(each for each in made if isinstance(each, ServerManifest)),
+        values,
+        tuple(findings.problems),
+        tuple(findings.broken),
+        tuple(map(str, findings.notes)),
+    )
 
 
 def chosen(found: AgentManifests, file: Path, name: str) -> AgentManifest:
@@ -88,70 +109,14 @@ def chosen(found: AgentManifests, file: Path, name: str) -> AgentManifest:
 
 
 def _is_fragment(value: Any) -> bool:
-    """An Agent without its head, as documents show it: `spec` with `hooks`, and neither apiVersion nor kind."""
+    """True for an Agent as documents show it: `spec` with `hooks`, and neither apiVersion nor kind."""
     given = mapping(value)
     hooks = mapping(given.get("spec")).get("hooks")
     return isinstance(hooks, list) and not {"apiVersion", "kind"} & set(given)
 
 
-class _AgentFile:
-    """One file while it is read."""
-
-    def __init__(self, file: str) -> None:
-        self._file = file
-        self._findings = AgentFindings()
-        self._made: list[AgentManifest | ModelManifest | ServerManifest] = []
-        self._values: dict[tuple[str, str], Mapping[str, str]] = {}
-        self._seen: dict[tuple[str, str, str], str] = {}
-
-    def manifests(self, documents: list[Document]) -> AgentManifests:
-        for document in objects_in(documents):
-            value: Any = document.value
-            node = Node.root(document, self._findings)
-            if isinstance(value, Mapping):
-                self._object(node)
-            elif value is not None:
-                node.wrong("is no object; it must have apiVersion and kind")
-        return AgentManifests(
-            tuple(each for each in self._made if isinstance(each, AgentManifest)),
-            tuple(each for each in self._made if isinstance(each, ModelManifest)),
-            tuple(each for each in self._made if isinstance(each, ServerManifest)),
-            self._values,
-            tuple(self._findings.problems),
-            tuple(self._findings.broken),
-            tuple(map(str, self._findings.notes)),
-        )
-
-    def _object(self, node: Node) -> None:
-        if _is_fragment(node.value):
-            name = Path(self._file).stem
-            node.note(f"has no apiVersion and kind; it is read as the Agent {name!r}")
-            agent = _agent(node, name, "default")
-            self._made += [replace(agent, fragment=True)] if agent else []
-            return
-        kind = node.get("kind", text, needed=f"it is one of {', '.join(KINDS)}")
-        if not kind or not _is_read(node, kind):
-            return
-        metadata = node.mapping("metadata")
-        if metadata is None:
-            node.wrong("metadata is missing; write metadata: {name: ...}")
-            return
-        name = metadata.get("name", text, needed="every object has a name")
-        namespace = metadata.get("namespace", text) or "default"
-        first = self._seen.setdefault((kind, namespace, name), node.source)
-        if first != node.source:
-            node.wrong(f"the {kind} {name!r} is in {first} already", "metadata", "name")
-        elif name and kind in CORE:
-            self._values[kind, name] = (
-                secret_values(node) if kind == "Secret" else node.get("data", pairs, {})
-            )
-        elif name:
-            made = _READERS[kind](node, name, namespace)
-            self._made += [made] if made else []
-
-
 class ClusterManifests:
-    """An agent, and what it refers to that the cluster has; only of its own namespace, like its Secrets."""
+    """An agent, and the objects of its namespace that it refers to."""
 
     def __init__(self, agent: Fields, find: Find) -> None:
         self.objects: list[Fields] = []
@@ -210,18 +175,24 @@ class ClusterManifests:
         return f"there is no {kind} {name!r} in the namespace {self._namespace!r}"
 
 
+def _fragment(node: Node, name: str) -> AgentManifest | None:
+    node.note(f"has no apiVersion and kind; it is read as the Agent {name!r}")
+    agent = _agent(node, name, "default")
+    return replace(agent, fragment=True) if agent else None
+
+
 def _agent(node: Node, name: str, namespace: str) -> AgentManifest | None:
     """An object of the kind `Agent` as a value."""
-    spec = _spec(node, "the agent's type, declarative and hooks")
+    spec = spec_of(node, "the agent's type, declarative and hooks")
     if spec is None:
         return None
     values = AGENT.read(spec)
-    inner = values.pop("declarative", {"asked": spec.problem("")})
+    inner = values.pop("declarative", {"asked": spec.location()})
     return AgentManifest(name=name, namespace=namespace, source=spec.source, **values, **inner)
 
 
 def _model(node: Node, name: str, namespace: str) -> ModelManifest | None:
-    spec = _spec(node, "provider and model")
+    spec = spec_of(node, "provider and model")
     if spec is None:
         return None
     provider = spec.get("provider", word(*PROVIDERS, *_ELSEWHERE, called="provider"), "OpenAI")
@@ -237,7 +208,7 @@ def _model(node: Node, name: str, namespace: str) -> ModelManifest | None:
         top_p=options.get("topP", number, None),
         max_tokens=int(most) if most is not None else None,
         key=_key(spec, provider),
-        place=spec.problem("", "provider"),
+        place=spec.location("provider"),
     )
 
 
@@ -272,7 +243,7 @@ def _command_server(node: Node, name: str, namespace: str) -> ServerManifest | N
 
 
 def _remote_server(node: Node, name: str, namespace: str) -> ServerManifest | None:
-    spec = _spec(node, "the server's url")
+    spec = spec_of(node, "the server's url")
     if spec is None:
         return None
     protocol = spec.get("protocol", word(*_PROTOCOLS, called="protocol"), "STREAMABLE_HTTP")
@@ -290,21 +261,12 @@ def _remote_server(node: Node, name: str, namespace: str) -> ServerManifest | No
     )
 
 
-def _spec(node: Node, parts: str) -> Node | None:
-    """The mapping `spec` of an object; one without it is told which parts it has."""
-    if "spec" not in node:
-        node.wrong(f"spec is missing; it has {parts}")
-    return node.mapping("spec")
-
-
 def _is_read(node: Node, kind: str) -> bool:
-    """True if an object is of a kind and version that mean something here."""
+    """True if an object is of a known kind and version."""
     api = node.get("apiVersion", text, needed=f"it is {_GROUP}v1alpha2 for an Agent")
     if kind in CORE and api == "v1":
         return True
-    if not api.startswith(_GROUP):
-        if api:
-            node.note(f"is a {kind} of {api}, which means nothing here")
+    if is_foreign(node, kind, api, _GROUP):
         return False
     if kind not in KINDS:
         hint = meant(kind, KINDS)
@@ -320,7 +282,7 @@ def _is_read(node: Node, kind: str) -> bool:
 
 
 def _ollama(host: str) -> str:
-    """The address under which a host of Ollama's speaks OpenAI's protocol."""
+    """The URL of OpenAI's protocol on an Ollama host."""
     if not host:
         return ""
     return f"{host if '://' in host else f'http://{host}'}".rstrip("/") + "/v1"
@@ -336,7 +298,7 @@ def _key(spec: Node, provider: str) -> ValueFrom | None:
         spec.wrong("stands without apiKeySecretKey, which names the key in it", "apiKeySecret")
     if not key:
         return None
-    return ValueFrom(kind="Secret", name=secret, key=key, asked=spec.problem("", "apiKeySecretKey"))
+    return ValueFrom(kind="Secret", name=secret, key=key, asked=spec.location("apiKeySecretKey"))
 
 
 _READERS: Mapping[str, Callable[[Node, str, str], AgentManifest | ModelManifest | ServerManifest | None]] = {

@@ -1,8 +1,8 @@
 """The records that the pods of kagent's Agents print of their runs, taken into the operator's journal.
 
-A pod prints its records to its log, between whatever else is printed there. It runs the tools of its users, so it is
-believed about runs that it began itself and about nothing else. A log is read from its beginning again after every break,
-also by the next operator, and nothing is kept twice.
+A pod prints its records to its log, among other output. It runs the tools of its users, so only records of runs that
+it began itself are accepted. A log is read from its beginning again after every break, also by the next operator, and
+no record is kept twice.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from hookline.kube.pod_state import container_state, evicted, has_ended, status_
 
 logger = logging.getLogger("hookline.kube")
 
-# A journal keeps what is newest, and is there for all.
+# Limits for one pod, since all pods share the journal, which drops its oldest runs.
 MOST_RECORDS = 20_000
 MOST_BYTES = 32 * 2**20
 _HOUR = 3600.0
 _PRUNED_AFTER = 8 * 2**20
 _RUNS = 32
-"""Runs of one pod whose records are known without asking the journal."""
+"""Runs of one pod whose count of records is cached."""
 _LAST_TRIES = 5
-# As a process of ours makes it; those of AgentRuns are not of this shape.
+# The ids that our processes make; those of AgentRuns differ.
 _RUN_ID = re.compile(r"[0-9a-z]{6,8}-[0-9a-f]{6}")
 _SOURCE = re.compile(re.escape(THERE) + r"([^/# ]+)/([^/# ]+)#(\S+)")
 
 
 class Pace(NamedTuple):
-    """Seconds before a log is read again, which double while nothing new comes, and to read the rest of that of a pod
-    that is gone."""
+    """Seconds before a log is read again, doubled up to `longest` while nothing new comes; `last` is the limit for the
+    rest of the log of a pod that is gone."""
 
     pause: float = 1.0
     longest: float = 30.0
@@ -58,13 +58,13 @@ PACE = Pace()
 
 
 def source_of(pod: Fields) -> str:
-    """The source of a pod's runs, as it stands in the journal."""
+    """The source of a pod's runs in the journal."""
     head = within(pod, "metadata")
     return f"{THERE}{head.get('namespace')}/{head.get('name')}#{head.get('uid')}"
 
 
 class Listener:
-    """Follows the log of each pod that there is, one connection a pod, until the pod is gone or this is cancelled."""
+    """Follows the log of each pod over one connection, until the pod is gone or this is cancelled."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Listener:
         self._changed = asyncio.Event()
 
     def wake(self) -> None:
-        """Something about the pods has changed."""
+        """Call this when a pod has changed."""
         self._changed.set()
 
     def follows(self, pod: Fields) -> bool:
@@ -108,7 +108,7 @@ class Listener:
             self._followed.pop(uid).leave()
 
     async def _lose_others(self) -> None:
-        """Ends the runs of pods that went while nobody listened."""
+        """Ends the runs of pods that were deleted while no operator ran."""
         there = {source_of(pod) for pod in self._pods()}
 
         def is_gone(row: RunRow) -> bool:
@@ -119,7 +119,7 @@ class Listener:
 
 
 async def _until_written(write: Callable[[], Awaitable[None]], pace: Pace, what: str) -> None:
-    """Tries until the journal takes it."""
+    """Retries until the journal has stored it."""
     told = False
     while True:
         try:
@@ -127,13 +127,13 @@ async def _until_written(write: Callable[[], Awaitable[None]], pace: Pace, what:
             return
         except JournalError as exc:
             if not told:
-                logger.warning("%s: not ended in the journal, and tried again: %s", what, exc)
+                logger.warning("%s: not ended in the journal; retrying: %s", what, exc)
             told = True
         await asyncio.sleep(pace.longest)
 
 
 class _PodFollower:
-    """One pod."""
+    """Follows the log of one pod."""
 
     def __init__(self, cluster: Cluster, journal: Journal, pod: Fields, pace: Pace) -> None:
         self._pace = pace
@@ -147,7 +147,7 @@ class _PodFollower:
         self._changed = asyncio.Event()
         self._gone = asyncio.Event()
         self._reading: asyncio.Timeout | None = None
-        # The container that has ended and whose log is read.
+        # The id of the ended container whose log was read to its end.
         self._through = ""
         self._tries = 0
         self._out = False
@@ -157,7 +157,7 @@ class _PodFollower:
         self._changed.set()
 
     def leave(self) -> None:
-        """The pod is gone: what is on its way is still read."""
+        """The pod is gone: the rest of its log is read within the limit."""
         self._gone.set()
         self._changed.set()
         if self._reading is not None:
@@ -191,7 +191,7 @@ class _PodFollower:
         return bool(id) and (running or id != self._through)
 
     async def _read(self) -> bool:
-        """Read over one connection; True if it was worth it."""
+        """Read over one connection; True if it brought records or lasted long."""
         clock = asyncio.get_running_loop().time
         id, running = _container(self._pod)
         taken, began = self._records.intake.taken, clock()
@@ -201,12 +201,12 @@ class _PodFollower:
         except TimeoutError:
             logger.warning("pod %s: the end of its log could not be read", self._name)
         except Exception as exc:
-            # The outermost loop: one pod's trouble, whatever it is, is no other's.
+            # The outermost loop: the failure of one pod must not affect the others.
             self._records.forget()
             self._tell(exc)
             self._tries += not running
         else:
-            # Of one that ran when we began, more may have come after the connection ended.
+            # A container that ran when we began may have printed more after the connection ended.
             self._tries = 0 if running else _LAST_TRIES
         finally:
             self._reading = None
@@ -215,7 +215,7 @@ class _PodFollower:
         return self._records.intake.taken > taken or clock() - began > self._pace.longest
 
     def _tell(self, why: Exception) -> None:
-        """Once for each outage. That a connection ends which brought something is none: a pod may be quiet for long."""
+        """Log a failure once per outage. A connection that brought lines and then ended is none: pods may be quiet."""
         if isinstance(why, ClusterError) and self._log.heard:
             self._out = False
             logger.debug("pod %s: its log is read anew: %s", self._name, why)
@@ -223,7 +223,7 @@ class _PodFollower:
             self._out = True
             known = isinstance(why, ClusterError | JournalError)
             logger.warning(
-                "pod %s: what it tells is not on record, and tried again: %s",
+                "pod %s: its records are not stored; retrying: %s",
                 self._name,
                 why,
                 exc_info=None if known else why,
@@ -237,7 +237,7 @@ async def _set_within(event: asyncio.Event, seconds: float) -> None:
 
 
 class PodRecords:
-    """The records of one pod, line by line, and which of them are kept: `most_records` of a run, `most_bytes` in an hour."""
+    """Takes the records of one pod line by line: at most `most_records` of a run and `most_bytes` in an hour."""
 
     def __init__(
         self,
@@ -255,7 +255,7 @@ class PodRecords:
         self._source = source_of(pod)
         self._name = f"{head.get('namespace')}/{head.get('name')}"
         self._runs: OrderedDict[str, int | None] = OrderedDict()
-        """How many records there are of a run; None where it is not the pod's."""
+        """The number of records of a run; None if the run is not the pod's."""
         self._since, self._size, self._grown = time.monotonic(), 0, 0
         self._warned = False
 
@@ -275,7 +275,7 @@ class PodRecords:
             await self._heed(message)
 
     async def lost(self, why: str, before: float = math.inf) -> None:
-        """End what the pod has left open of the runs that began before that moment."""
+        """End the pod's unfinished runs that began before that time."""
 
         def is_left(row: RunRow) -> bool:
             return row.source == self._source and row.began < before
@@ -284,12 +284,12 @@ class PodRecords:
             self._forget(row.run_id)
 
     def forget(self) -> None:
-        """Ask the journal anew what is on record: the last of it may not have been stored."""
+        """Drop the cached counts: the last records may not have been stored."""
         self._runs.clear()
         self._once.forget()
 
     def close(self) -> None:
-        """Tell how many there were of what was told when it began."""
+        """Log the totals of dropped lines and missing records."""
         if self.intake.dropped > 1:
             logger.warning(
                 "pod %s: lines that were not taken for records: %d", self._name, self.intake.dropped
@@ -305,14 +305,14 @@ class PodRecords:
             await self.lost("its container was started anew", cast("float", since))
 
     def _admit(self, record: Record) -> Record:
-        """The record as it is kept, if it is the pod's to write."""
+        """The record as it is stored; ValueError if the pod may not write it."""
         if not _RUN_ID.fullmatch(record.run_id) or not is_sound(record):
             raise ValueError("a field is not of its kind")
         count = self._count(record)
         if count is None or count >= self._most_records or not self._is_allowed():
             raise ValueError("it is not of the pod's runs, or too much")
         if isinstance(record, Begun):
-            # Nobody here can see its process, or run its hooks.
+            # Its process is on another machine, and its hooks are not run here.
             outermost = record.parent_id is None or record.scope is Scope.RUN
             source = self._source if outermost else None
             return record._replace(owner=None, declaration=None, source=source)
@@ -336,7 +336,7 @@ class PodRecords:
         return new
 
     def _count(self, record: Record) -> int | None:
-        """How many records there are of its run; None where that is not the pod's."""
+        """The number of records of its run; None if the run is not the pod's."""
         run_id = record.run_id
         if run_id in self._runs:
             self._runs.move_to_end(run_id)
@@ -357,13 +357,13 @@ class PodRecords:
 
 
 def _container(pod: Fields) -> tuple[str, bool]:
-    """The id of the container that prints, or printed last, empty where none has yet; and True if it runs."""
+    """The id of the present or last container, empty before the first; and True if it runs."""
     status = status_of(pod, CONTAINER)
     return str(status.get("containerID") or ""), bool(within(status, "state", "running"))
 
 
 def _why(pod: Fields, *, gone: bool) -> str:
-    """Why a pod ended or is gone, in the cluster's words where it has some."""
+    """Why a pod ended or is gone, with the cluster's message if there is one."""
     seen = container_state(pod, CONTAINER)
     ended = f"its container ended with {seen.exit_code}" if seen.exit_code is not None else ""
     told = evicted(pod) or seen.detail

@@ -1,4 +1,4 @@
-"""kagent's manifests as a system: it loads them, and what runs an agent in Python runs them too."""
+"""kagent's manifests as a system: agents are loaded here, and run by the system of agents in Python."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def problems(
     hooks: Sequence[Hook],
     agent_problems: Callable[[Loaded, CheckOptions, Sequence[Hook]], Problems],
 ) -> Problems:
-    """Every mistake in the file, and all that is wrong with each agent of it that runs here."""
+    """Every mistake in the file, and the problems of each of its agents that can run here."""
     from hookline.kagent.read import read
 
     file, name = file_and_name(target)

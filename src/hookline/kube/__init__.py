@@ -1,12 +1,12 @@
-"""Kubernetes: the floor that every room with something in a cluster stands on.
+"""Kubernetes: what every system with objects in a cluster shares.
 
 Pure, values in and values out:
 
-objects      kinds of objects, access to their fields, parts that all of ours share, and the errors
+objects      kinds of objects, their fields, common parts, manifests of users, and the errors
 pod_state    the state of containers, pods and Jobs, with their limits
 install      all objects that an installation needs
 
-What talks to a cluster:
+With requests to a cluster:
 
 transport    finds the cluster, logs in and sends requests; nothing else names its library
 client       the client
@@ -15,5 +15,5 @@ lease        leader election
 controller   the loop of a controller, and the program that runs several
 jobs         a program of hookline's as a Job, from its creation to its end
 logs         the log of a container, read to its end
-connect      the cluster that a command means, and its refusals as messages
+connect      the cluster that the options of a command name, and its errors as messages
 """

@@ -1,7 +1,7 @@
 """Local copies of all objects of a kind, so that decisions need no request.
 
-A kind is listed once and then watched. Our own writes are put in at once; the watch brings them later again. Versions
-are compared as numbers, which is what every API server gives and what keeps an old answer from undoing a new one.
+A kind is listed once and then watched. Our own writes are put in at once; the watch brings them again later. Versions
+are compared as numbers, as every API server gives them, so that an old answer does not replace a newer one.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ logger = logging.getLogger("hookline.kube")
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 10.0
 MISSING_PAUSE = 15.0
-"""Seconds until the cluster is asked again for a kind that it does not have."""
+"""Seconds before a kind that the cluster does not have is listed again."""
 
 Key: TypeAlias = tuple[str, str]
 OnChange: TypeAlias = Callable[[Object | None, Object | None], None]
 
 
 class Store:
-    """The objects are shared with everyone who asks: nobody may change one.
+    """A copy of one kind. Its objects are shared with all callers and must not be changed.
 
-    `on_change` is called with the object as it was and as it is; None for nothing. A cluster may lack an `optional`
-    kind: then there are none of it, until it is installed.
+    `on_change` is called with the object before and after; None if it was absent. A cluster may lack an `optional`
+    kind: the copy is empty until the kind is installed.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Store:
         self._optional = optional
         self._objects: dict[Key, Object] = {}
         self._owned: defaultdict[str, set[Key]] = defaultdict(set)
-        # How far list and watch have brought us; whatever is older and not here was deleted.
+        # The version of the last list or event; an object that is older and not here was deleted.
         self._version = ""
         self._out = False
         self._failures = 0
@@ -69,7 +69,7 @@ class Store:
                 await self._list()
                 while True:
                     await self._watch()
-                    # A server that ends every watch at once is not asked without a break.
+                    # A server may end every watch at once.
                     await asyncio.sleep(FIRST_PAUSE)
             except Gone:
                 logger.debug("%s: too much has happened since version %s", self.kind.kind, self._version)
@@ -89,7 +89,7 @@ class Store:
         return list(self._objects.values())
 
     def owned(self, uid: str) -> list[Object]:
-        """Those that name an owner with this uid."""
+        """The objects with an owner reference to this uid."""
         return [self._objects[key] for key in sorted(self._owned.get(uid, ()))]
 
     def put(self, obj: Object) -> None:
@@ -98,16 +98,10 @@ class Store:
             return
         self._take(obj)
 
-    def forget(self, obj: Object) -> None:
-        """Drops an object that we deleted just now, unless its name belongs to another one already."""
-        known = self._objects.get(_key(obj))
-        if known is not None and known["metadata"].get("uid") == obj["metadata"].get("uid"):
-            self._drop(_key(obj))
-
     async def _list(self) -> None:
         found, version = await self._cluster.list(self.kind, self.namespace, self._labels)
         here = {_key(obj) for obj in found}
-        # What we put in while the list was on its way is newer than the list.
+        # An object that was put in during the request is newer than the list.
         lost = [
             key
             for key, obj in self._objects.items()
@@ -164,14 +158,14 @@ class Store:
             self._owned[uid].add(key)
 
     def _tell(self, error: ClusterError) -> None:
-        """Once for each outage."""
+        """Logs an error once per outage."""
         if not self._out:
             self._out = True
-            logger.warning("%s: not up to date, and tried again until it is: %s", self.kind.kind, error)
+            logger.warning("%s: the copy is out of date; retrying: %s", self.kind.kind, error)
 
 
 class Watch(NamedTuple):
-    """A kind to keep a copy of: all of it, or those with the `labels`; see `Store` for `optional`."""
+    """A kind to keep a copy of: all objects, or those with the `labels`; see `Store` for `optional`."""
 
     kind: Kind
     labels: str | None = None
@@ -208,7 +202,7 @@ class Caches:
         return [store for stores in self._stores.values() for store in stores]
 
     async def synced(self) -> None:
-        """Waits until every copy was complete once."""
+        """Waits until every copy has been complete."""
         for store in self.stores:
             await store.synced.wait()
 
@@ -220,7 +214,7 @@ class Caches:
         return next((obj for obj in found if obj is not None), None)
 
     def owned(self, kind: Kind, uid: str) -> list[Object]:
-        """Those that name an owner with this uid."""
+        """The objects with an owner reference to this uid."""
         return [obj for store in self._stores[kind] for obj in store.owned(uid)]
 
     def put(self, obj: Object) -> None:
@@ -240,14 +234,14 @@ def _version(obj: Object) -> str:
 
 
 def _is_newer(version: str, than: str) -> bool:
-    """Versions that are no numbers cannot be compared: the later to arrive is the newer unless they are the same."""
+    """Compares versions as numbers; others count as newer if they differ, since they arrived later."""
     if version.isdecimal() and than.isdecimal():
         return int(version) > int(than)
     return version != than
 
 
 def _lean(obj: Object) -> Object:
-    """Without the record of who set which field, which is often half of an object."""
+    """The object without managedFields, which are often half of it."""
     head = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
     return {**obj, "metadata": head}
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from types import TracebackType
 from typing import Final, Self, TypeAlias, cast
 from urllib.parse import quote
 
 from hookline.errors import UsageError
 from hookline.kube.objects import (
+    NO_LOG,
     POD,
     AlreadyThere,
     ApiRefused,
@@ -35,16 +35,14 @@ from hookline.kube.transport import (
 )
 
 WATCH_SECONDS: Final = 110
-"""How long one watch lasts, so that a connection that died unseen is found within two minutes."""
+"""How long one watch lasts, so that a dead connection is noticed within two minutes."""
 MOST_LOG_BYTES: Final = 8 * 2**20
 
 _MANAGER: Final = "hookline"
 _PAGE: Final = 500
 _MERGE: Final = "application/merge-patch+json"
 _QUIET_LOG: Final = 600.0
-"""Seconds without a line after which a log is followed anew: its connection may have died unseen."""
-_NO_LOG: Final = "unable to retrieve container logs for "
-"""How a kubelet says, with status 200, that the container is gone."""
+"""Seconds without a line after which a log is followed again: its connection may be dead."""
 
 Objects: TypeAlias = list[Object]
 
@@ -74,9 +72,7 @@ class Cluster:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -100,7 +96,7 @@ class Cluster:
             page = await self._transport.json(ApiRequest("list", kind, path, params))
             head = within(page, "metadata")
             version = version or str(head.get("resourceVersion") or "")
-            # Objects in a list do not say what they are.
+            # Objects in a list have no apiVersion and kind.
             items = cast("Objects", page.get("items") or [])
             found += [{**kind.head, **item} for item in items]
             if not head.get("continue"):
@@ -114,7 +110,7 @@ class Cluster:
         try:
             return await self._transport.json(ApiRequest("create", kind, path, params, obj))
         except Conflict as error:
-            # It is refused with 409 for other reasons too, such as a quota that was being changed.
+            # 409 has other reasons too, such as a quota that was being changed.
             if "already exists" not in error.message:
                 raise
             raise AlreadyThere(409, error.message, call=f"POST {path}") from error
@@ -129,7 +125,7 @@ class Cluster:
         subresource: str = "",
         resource_version: str = "",
     ) -> Object:
-        """Changes what `merge` names, `None` removes; a Conflict where `resource_version` is not the newest."""
+        """Applies a merge patch, in which None removes; a Conflict if `resource_version` is not the newest."""
         if resource_version:
             head = within(merge, "metadata")
             merge = {**merge, "metadata": {**head, "resourceVersion": resource_version}}
@@ -138,7 +134,7 @@ class Cluster:
         return await self._transport.json(ApiRequest("patch", kind, path, params, merge, _MERGE, subresource))
 
     async def replace(self, obj: Object) -> Object:
-        """Puts the object in place of the one it was made from; a Conflict where that was changed meanwhile."""
+        """Replaces an object; a Conflict if it was changed since this one was read."""
         kind = kind_of(obj)
         path = self._path(kind, within(obj, "metadata").get("namespace"), str(obj["metadata"]["name"]))
         return await self._transport.json(ApiRequest("replace", kind, path, {"fieldManager": _MANAGER}, obj))
@@ -146,7 +142,7 @@ class Cluster:
     async def delete(
         self, kind: Kind, name: str, namespace: str | None = None, *, uid: str = "", grace: int | None = None
     ) -> bool:
-        """True if it is deleted, or will be; False if it was gone already, or is not the one with that `uid`."""
+        """True if it is deleted, or will be; False if it was gone already or has another `uid`."""
         body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if uid:
             body["preconditions"] = {"uid": uid}
@@ -172,7 +168,7 @@ class Cluster:
         tail_lines: int | None = None,
         most_bytes: int = MOST_LOG_BYTES,
     ) -> str | None:
-        """The end of a container's log; None where it has not started, or nothing of it is left."""
+        """The end of a container's log; None if it has not started or its log is gone."""
         params = {"container": container}
         if tail_lines is not None:
             params["tailLines"] = str(tail_lines)
@@ -184,12 +180,12 @@ class Cluster:
                 return None
             raise
         text = printed.decode(errors="replace")
-        return None if text.startswith(_NO_LOG) else text
+        return None if text.startswith(NO_LOG) else text
 
     async def follow_log(self, pod: str, namespace: str | None, container: str) -> AsyncGenerator[str, None]:
-        """The lines that a container prints, from its first one until it has ended or the connection does.
+        """The lines of a container's log from the first, until the container or the connection ends.
 
-        Of a line that is longer than a log may be, only the beginning comes."""
+        A line that is longer than MOST_LOG_BYTES is cut."""
         params = {"container": container, "follow": "true"}
         request = ApiRequest("log", POD, self._path(POD, namespace, pod, "log"), params)
         async with aclosing(
@@ -205,7 +201,7 @@ class Cluster:
         labels: Mapping[str, str] | str | None = None,
         resource_version: str = "",
     ) -> AsyncGenerator[tuple[str, Object], None]:
-        """ADDED, MODIFIED, DELETED and BOOKMARK as they happen, until the server ends it in good order."""
+        """ADDED, MODIFIED, DELETED and BOOKMARK as they happen, until the server closes the watch."""
         params = {
             "watch": "true",
             "allowWatchBookmarks": "true",

@@ -1,4 +1,4 @@
-"""The cluster that a command means, the connection to it, and its refusals as messages for a user."""
+"""The cluster that the options of a command name, the connection to it, and its errors as messages for a user."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Target:
     kubeconfig: str = ""
 
     def words(self, namespace: str = "") -> str:
-        """The options that lead another command there."""
+        """The options that name this cluster to another command."""
         given = {
             "--namespace": namespace or self.namespace,
             "--context": self.context,
@@ -36,7 +36,7 @@ class Target:
 
 
 def target_of(options: ClusterOptions | RunOptions) -> Target | None:
-    """The cluster that the options name; None for this machine, where they mean nothing."""
+    """The cluster that the options name; None for this machine, where cluster options are refused."""
     if options.on == KUBERNETES:
         return Target(namespace=options.namespace, context=options.context, kubeconfig=options.kubeconfig)
     refuse_given(options, ("context", "kubeconfig"), f"this goes with --on {KUBERNETES}")
@@ -44,7 +44,7 @@ def target_of(options: ClusterOptions | RunOptions) -> Target | None:
 
 
 def target_of_runs(options: ClusterOptions) -> Target | None:
-    """The cluster whose runs are meant; None for those of this machine."""
+    """The cluster whose runs the options name; None for runs of this machine."""
     if options.on not in ("", KUBERNETES):
         raise UsageError(f"--on is {options.on!r}; known: {KUBERNETES}, or nothing for runs of this machine")
     if not options.on:
@@ -54,7 +54,7 @@ def target_of_runs(options: ClusterOptions) -> Target | None:
 
 @asynccontextmanager
 async def connected(target: Target) -> AsyncGenerator[Cluster]:
-    """The cluster, and its refusals in words that say what to do."""
+    """The cluster; its errors are raised with messages that say what to do."""
     try:
         from hookline.kube.client import Cluster
     except ImportError as exc:
@@ -67,7 +67,7 @@ async def connected(target: Target) -> AsyncGenerator[Cluster]:
 
 
 async def found_run(cluster: Cluster, name: str, namespace: str) -> Object:
-    """The one AgentRun that starts so; `last` is the newest."""
+    """The AgentRun with this name or prefix; `last` is the newest."""
     from hookline.kube.objects import AGENT_RUN  # `hookline runs` without a cluster should start quickly
 
     runs, _ = await cluster.list(AGENT_RUN, namespace)
@@ -95,16 +95,16 @@ def _told(cluster: Cluster, namespace: str) -> Generator[None]:
                 f"there is no namespace {namespace!r} on {cluster.server}; kubectl create namespace {namespace}"
             ) from exc
         raise UsageError(
-            f"{cluster.server} does not know AgentRuns ({exc.message}); have it know them:"
+            f"{cluster.server} has no AgentRuns installed ({exc.message}); install them:"
             " hookline crds | kubectl apply -f -"
         ) from exc
     except AlreadyThere as exc:
         raise UsageError(f"{exc.message}; give another --name, or none") from exc
     except ApiRefused as exc:
         if exc.status in (400, 422):
-            raise UsageError(f"the cluster does not take it: {exc.message}") from exc
+            raise UsageError(f"the cluster refused it: {exc.message}") from exc
         if exc.status == 403:
             raise HooklineError(f"you have no right to do this on {cluster.server}: {exc.message}") from exc
         if exc.status == 401:
-            raise HooklineError(f"{cluster.server} does not know you: {exc.message}") from exc
+            raise HooklineError(f"{cluster.server} did not accept your credentials: {exc.message}") from exc
         raise

@@ -1,8 +1,8 @@
 """The loop of a controller, and the program that runs several of them.
 
-A controller keeps copies of the kinds that concern it, and reconciles an object whenever something of it has changed.
-Level-based: the event that woke it does not matter, only the present state. Of several operators one acts, the one
-that holds the lease.
+A controller keeps copies of the kinds that it needs, and reconciles an object whenever a part of it has changed.
+Level-based: only the present state matters, not the event that woke it. Of several operators, the one that holds the
+lease acts.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ logger = logging.getLogger("hookline.kube")
 
 LEASE = "hookline-operator"
 RESYNC = 120.0
-"""Seconds between two looks at everything, whatever was or was not noticed in between."""
+"""Seconds between two reconciliations of everything, whether or not changes were seen."""
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
 _LOUD_PAUSE = 4.0
-"""A failure that lasts as long as this is a warning; before, it may pass by itself."""
+"""A failure is logged as a warning once its pause is longer than this; before, it may pass by itself."""
 
 
 class Key(NamedTuple):
-    """The object that is reconciled."""
+    """Names the object to reconcile."""
 
     kind: str
     namespace: str
@@ -50,9 +50,9 @@ class Key(NamedTuple):
 
 
 class Controller(ABC):
-    """Reconciles keys: each by one worker at a time, `at_once` of them side by side, again after a failure.
+    """Reconciles keys: each by one worker at a time, `at_once` keys in parallel, with retries after a failure.
 
-    The first of the `watches` is the kind that it is about; `namespaces` are those it works in, none means all.
+    The first of the `watches` is its main kind, for the log; `namespaces` are those it works in, none means all.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Controller(ABC):
         self.caches = Caches(cluster, watches, namespaces, self.on_change)
         self._about = watches[0].kind
         self._workers: dict[Key, asyncio.Task[None]] = {}
-        # Woken while their worker was at it, so that it may have seen the state of before.
+        # Woken while their worker ran, which may have seen an older state.
         self._again: set[Key] = set()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
@@ -71,28 +71,28 @@ class Controller(ABC):
 
     @abstractmethod
     def keys(self) -> Iterable[Key]:
-        """All keys that there are, to be looked at when it begins and from time to time."""
+        """All keys; they are reconciled at the start and at every resync."""
 
     @abstractmethod
     def keys_for(self, kind: Kind, before: Object | None, after: Object | None) -> Iterable[Key]:
-        """The keys that a change of one object may concern; `before` or `after` is None where it is new or gone."""
+        """The keys that a change of one object may affect; `before` or `after` is None if it is new or gone."""
 
     @abstractmethod
     async def reconcile(self, key: Key) -> datetime | None:
-        """Does what is due for a key, and returns when to look at it again at the latest; a key may be gone."""
+        """Acts on one key, which may be gone; returns when it must be reconciled again at the latest."""
 
     def background(self) -> Iterable[Coroutine[Any, Any, None]]:
-        """Tasks to run beside the loop, from when the copies are complete."""
+        """Tasks to run beside the loop, once the copies are complete."""
         return ()
 
     def on_change(self, kind: Kind, before: Object | None, after: Object | None) -> None:
-        """Called with every change, also those by which the copies become complete."""
+        """Called with every change, also during the first list."""
         if self.ready.is_set():
             for key in self.keys_for(kind, before, after):
                 self.wake(key)
 
     async def run(self) -> None:
-        """Acts until it is cancelled; work that is cut short by that is found by the next one."""
+        """Runs until it is cancelled; unfinished work is picked up by the next controller."""
         try:
             async with asyncio.TaskGroup() as group:
                 for store in self.caches.stores:
@@ -113,7 +113,7 @@ class Controller(ABC):
             await cancel_and_wait(*self._workers.values())
 
     def wake(self, key: Key) -> None:
-        """Reconciles it soon; once, however often this is called before."""
+        """Schedules a reconciliation; calls before it starts count once."""
         if key in self._workers:
             self._again.add(key)
             return
@@ -136,7 +136,7 @@ class Controller(ABC):
             except ClusterError as exc:
                 self._retry(key, exc)
             except Exception:
-                # The outermost loop: one object's trouble, whatever it is, is no other's.
+                # The outermost loop: the failure of one object must not affect the others.
                 logger.exception("%s %s/%s", *key)
                 self._retry(key, None)
             else:
@@ -149,7 +149,7 @@ class Controller(ABC):
         pause = backoff(failures, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         if error is not None:
             level = logging.WARNING if pause > _LOUD_PAUSE else logging.INFO
-            logger.log(level, "%s %s/%s: tried again in %g s: %s", *key, pause, error)
+            logger.log(level, "%s %s/%s: retry in %g s: %s", *key, pause, error)
         self._wake_in(key, pause)
 
     def _wake_in(self, key: Key, seconds: float) -> None:
@@ -166,7 +166,7 @@ class Controller(ABC):
 
 
 Controllers = Callable[[Cluster, Journal | None], Sequence[Controller]]
-"""Makes the controllers of an operator, anew each time that it becomes the one that acts."""
+"""Makes the controllers of an operator, each time that it gets the lease."""
 
 
 async def serve(
@@ -199,7 +199,7 @@ async def serve(
             acting.clear()
 
     def is_ready() -> bool:
-        # One that waits for the lease is ready to take over.
+        # An operator that waits for the lease is ready to take over.
         return all(each.ready.is_set() for each in acting)
 
     async with _probes(port, is_ready):
@@ -234,7 +234,7 @@ async def _probes(port: int | None, is_ready: Callable[[], bool]) -> AsyncGenera
 
 
 def main(controllers: Controllers, *, port: int, journal: Path) -> int:
-    """Serves until a signal; 130 then, as every program of ours. `journal` is the file that runs are recorded in."""
+    """Serves until a signal, then returns 130. `journal` is the file that runs are recorded in."""
 
     async def work(opened: Journal | None) -> int:
         async with Cluster.from_kubeconfig() as cluster:
@@ -247,11 +247,11 @@ def main(controllers: Controllers, *, port: int, journal: Path) -> int:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Generator[Journal | None]:
-    """The journal; None where it cannot be opened, which keeps no run from its hooks."""
+    """The journal; None if it cannot be opened: runs and their hooks work without it."""
     try:
         journal = SqliteJournal(path, keep_bytes=KEEP_BYTES_OPERATOR)
     except JournalError as exc:
-        logger.warning("what becomes of runs is not on record: %s", exc)
+        logger.warning("runs are not recorded: %s", exc)
         yield None
         return
     with contextlib.closing(journal):

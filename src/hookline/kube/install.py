@@ -1,23 +1,24 @@
 """The objects that an installation of the operator needs: its account, the least rights, and the Deployment.
 
-`hookline operator manifest` prints them. The Helm chart is made of the same objects by tools/chart.py, and is never
-the source of anything but its values.
+`hookline operator manifest` prints them. tools/chart.py makes the Helm chart of the same objects; only its values are
+written by hand.
 
-The operator can grant to hooks (`lifecycle.rbac`) what stands in the role `hookline-grantable` and no more. It holds that
-role for this purpose alone, where it can be read and changed; beyond what it holds the API server lets it grant nothing.
+The operator can grant to hooks (`lifecycle.rbac`) the rights of the role `hookline-grantable` and no more. It holds that
+role for this purpose alone; the API server lets nobody grant rights that they do not hold.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import cast
 
 from hookline.errors import UsageError
 from hookline.kube import objects
 from hookline.kube.objects import LABEL, LONGEST_NAME, SAFE, Kind, Object
+from hookline.options import option_name
 from hookline.source import read, without_lines
 
 NAME = "hookline-operator"
@@ -25,9 +26,9 @@ GRANTABLE_NAME = "hookline-grantable"
 NAMESPACE_NAME = "hookline-system"
 PORT = 8080
 USER = 65532
-"""Who the operator's process is: nobody that a file of the image belongs to."""
+"""The user id of the operator's process, which owns no file of the image."""
 HOME = "/var/lib/hookline"
-"""Where it keeps its journal."""
+"""The folder of its journal."""
 LABELS = {"app.kubernetes.io/name": "hookline", "app.kubernetes.io/component": "operator"}
 
 _SIZE = re.compile(r"[0-9]+(\.[0-9]+)?([EPTGMk]|[EPTGMK]i)?")
@@ -48,7 +49,7 @@ RULES: tuple[Object, ...] = (
     _rule(_OURS, (*_LOOK, "patch")),
     _rule(_OURS, ("get", "patch", "update"), "/status"),
     _rule(_OURS, ("patch", "update"), "/finalizers"),
-    # Packs make their members and remove them; history is pruned.
+    # For the members of packs, and for pruning the history.
     _rule([objects.AGENT], ("create", "update", "delete")),
     _rule([objects.AGENT_RUN], ("delete",)),
     _rule([objects.JOB], (*_LOOK, "create", "delete", "patch")),
@@ -58,7 +59,7 @@ RULES: tuple[Object, ...] = (
     _rule([objects.EVENT], ("create", "patch")),
     _rule([objects.ACCOUNT], ("get", "create", "delete")),
     _rule([objects.ROLE, objects.ROLE_BINDING], ("get", "create", "delete")),
-    # What it may hand on to hooks is read there each time, so a change of it holds at once.
+    # The role is read at each grant, so that a change takes effect at once.
     {**_rule([objects.CLUSTER_ROLE], ("get",)), "resourceNames": [GRANTABLE_NAME]},
     # By name only: whoever may list or watch secrets may read them all at once.
     _rule([objects.SECRET], ("get", "create", "patch", "delete")),
@@ -69,7 +70,7 @@ GRANTABLE: tuple[Object, ...] = (
     _rule([objects.CONFIG_MAP], (*_LOOK, "create", "update", "patch", "delete")),
     _rule([objects.AGENT_RUN], (*_LOOK, "patch")),
 )
-"""The rights that it may hand on to hooks, and holds for that alone."""
+"""The rights that it may grant to hooks, and holds for that alone."""
 KAGENT_RULES: tuple[Object, ...] = (
     _rule([objects.KAGENT, objects.MODEL_CONFIG, objects.REMOTE_MCP_SERVER, objects.MCP_SERVER], _LOOK),
     _rule([objects.KAGENT], ("get", "patch", "update"), "/status"),
@@ -78,73 +79,68 @@ KAGENT_RULES: tuple[Object, ...] = (
     _rule([objects.SECRET], ("get", "create", "update", "delete")),
     _rule([objects.POD], _LOOK),
 )
-"""Its further rights, where it keeps kagent's agents."""
+"""Its further rights for kagent's agents."""
 LEADING = (_rule([objects.LEASE], ("get", "create", "update", "patch")),)
 
 
-OPTIONS: Mapping[str, str] = {
-    "image": "--image",
-    "agent_image": "--agent-image",
-    "watched": "--namespace",
-    "shared_account": "--shared-account",
-    "agent_command": "--agent-command",
-    "storage_class": "--storage-class",
-    "prepare_as_root": "--prepare-as-root",
-    "kagent": "--kagent",
-    "kagent_selector": "--kagent-selector",
-    "plain_registries": "--plain-registry",
-    "workspace_size": "--workspace-size",
-    "max_run_history": "--max-run-history",
-}
-"""The operator's option for each setting: a flag, one for each of several, or none for an empty text."""
 _CRDS = {"sympozium": "sympozium/cluster/crds.yaml", "kagent": "kagent/crds.yaml"}
-"""Where each system keeps the definitions of its kinds."""
+"""The file with the definitions of each system's kinds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """`watched` are the namespaces that the operator works in and has rights in; none given are all."""
+    """The options of `hookline operator manifest`, and the rights that hooks can be granted.
 
-    image: str
+    `watch` are the namespaces that the operator works in and has rights in; none given are all.
+    """
+
     namespace: str = NAMESPACE_NAME
-    watched: tuple[str, ...] = ()
-    agent_image: str = ""
     replicas: int = 2
+    grantable: tuple[Object, ...] = GRANTABLE
+    image: str
+    agent_image: str = ""
+    watch: tuple[str, ...] = ()
     shared_account: bool = False
-    max_run_history: int = 50
     agent_command: str = ""
-    workspace_size: str = "1Gi"
     storage_class: str = ""
     prepare_as_root: bool = False
-    grantable: tuple[Object, ...] = GRANTABLE
     kagent: bool = False
     kagent_selector: str = ""
-    plain_registries: tuple[str, ...] = ()
+    plain_registry: tuple[str, ...] = ()
+    workspace_size: str = "1Gi"
+    max_run_history: int = 50
 
     def __post_init__(self) -> None:
         for what, image in {"image": self.image, "agent image": self.agent_image}.items():
             if any(map(str.isspace, image)) or (what == "image" and not image):
                 raise UsageError(f"the {what} is {image!r}; give one such as registry.example/hookline:1.0")
-        for name in (self.namespace, *self.watched):
+        for name in (self.namespace, *self.watch):
             if not LABEL.fullmatch(name) or len(name) > LONGEST_NAME:
                 raise UsageError(f"{name!r} is no name of a namespace; such as hookline-system")
         if self.replicas < 1:
             raise UsageError(f"replicas is {self.replicas}; at least one has to work")
         if not _SIZE.fullmatch(self.workspace_size):
             raise UsageError(f"the size of a workspace is {self.workspace_size!r}; write it like 1Gi")
-        if self.kagent_selector and not self.kagent:
-            raise UsageError("a selector of kagent's agents is given, and they are not to be kept")
         if self.max_run_history < 0:
             raise UsageError(f"the history is {self.max_run_history} runs; give 0, which keeps none, or more")
 
 
+_OF_THE_DEPLOYMENT = ("namespace", "replicas", "grantable")
+OPTIONS: Mapping[str, str] = {
+    each.name: "--namespace" if each.name == "watch" else option_name(each.name, {})
+    for each in fields(Installation)
+    if each.name not in _OF_THE_DEPLOYMENT
+}
+"""The operator's option for each setting: a flag, one for each of several, or none for an empty text."""
+
+
 def crds(system: str = "sympozium") -> list[Object]:
-    """The CustomResourceDefinitions of a system, with all that its file writes once written out."""
+    """The CustomResourceDefinitions of a system, with the aliases of the file expanded."""
     return without_lines(read(Path(__file__).parents[1] / _CRDS[system]).value["items"])
 
 
 def all_objects(settings: Installation) -> list[Object]:
-    """All of it in the order in which it can be applied; the definitions of the kinds come before, from `crds`."""
+    """All objects in the order in which they can be applied, after those of `crds`."""
     return [
         _namespace(settings),
         _named(objects.ACCOUNT, NAME, settings.namespace),
@@ -171,14 +167,14 @@ def arguments(settings: Installation) -> list[str]:
 
 
 def _granted(settings: Installation, name: str, rules: Sequence[Object]) -> list[Object]:
-    """Everywhere, or in the watched namespaces alone."""
-    if not settings.watched:
+    """A role for all namespaces, or one for each watched namespace."""
+    if not settings.watch:
         return _role(settings, name, rules)
-    return [each for namespace in settings.watched for each in _role(settings, name, rules, namespace)]
+    return [each for namespace in settings.watch for each in _role(settings, name, rules, namespace)]
 
 
 def _role(settings: Installation, name: str, rules: Sequence[Object], namespace: str = "") -> list[Object]:
-    """The rules and who has them; without a namespace they hold in all."""
+    """The role and its binding to the operator; without a namespace they hold in all."""
     role, binding = (
         (objects.ROLE, objects.ROLE_BINDING)
         if namespace
@@ -196,7 +192,7 @@ def _role(settings: Installation, name: str, rules: Sequence[Object], namespace:
 
 def _namespace(settings: Installation) -> Object:
     made = _named(objects.NAMESPACE, settings.namespace)
-    # Newer servers hold every pod of the namespace to what ours keeps to anyway.
+    # Newer servers enforce this standard for every pod of the namespace.
     made["metadata"]["labels"] |= {"pod-security.kubernetes.io/enforce": "restricted"}
     return made
 
@@ -212,7 +208,7 @@ def _deployment(settings: Installation) -> Object:
         },
         "affinity": _apart(),
         "containers": [_container(settings)],
-        # The journal may be lost: it is made again of the runs that are there.
+        # The journal may be lost: it is rebuilt from the existing runs.
         "volumes": [
             {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
             {"name": "journal", "emptyDir": {"sizeLimit": "512Mi"}},
@@ -249,7 +245,7 @@ def _container(settings: Installation) -> Object:
 
 
 def _apart() -> Object:
-    """Each replica on a node of its own, where there are enough."""
+    """Spreads the replicas over the nodes, if there are enough."""
     term = {"labelSelector": {"matchLabels": dict(LABELS)}, "topologyKey": "kubernetes.io/hostname"}
     return {
         "podAntiAffinity": {

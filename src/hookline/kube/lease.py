@@ -1,7 +1,7 @@
 """Leader election by a Lease: of several processes one works, and the next begins only after it has ended.
 
-No two machines' clocks are compared: whoever waits counts from when it saw the lease change, and whoever holds it
-counts from before it asked for the renewal. So the holder has stopped before another may begin.
+Clocks of different machines are never compared: a waiting process counts from when it saw the lease change, the holder
+from before it sent the renewal. So the holder has stopped before another may begin.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LeaseHeld(UsageError):
 
 
 class LeaseLost(HooklineError):
-    """Another may hold the lease now."""
+    """The lease could not be renewed, or another process holds it now."""
 
 
 def may_take(lease: Fields | None, identity: str, unchanged: float) -> bool:
@@ -84,11 +84,11 @@ def _spec(lease: Fields | None) -> Fields:
 
 
 class Lease:
-    """A lease to hold: lent for `duration` seconds, renewed `every` so many, given up when that fails for `patience`.
+    """A lease that is valid for `duration` seconds, renewed `every` so many, given up when that fails for `patience`.
 
-    A body that is run under it must end soon after it is cancelled: within `duration` less `patience`. With a `lock`
-    file, the holder is this machine and the file's folder, so that a process that was killed is followed at once by
-    the next one there; the lock keeps that single.
+    A body that runs under it must end within `duration` less `patience` after it is cancelled. With a `lock` file, the
+    identity is this machine and the file's folder, so that the next process there can follow a killed one at once; the
+    lock excludes a second process.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Lease:
         """The last failure of a renewal."""
 
     async def hold(self, body: Callable[[], Awaitable[None]]) -> None:
-        """Runs `body` whenever and as long as the lease is ours; returns when it does."""
+        """Runs `body` whenever and as long as the lease is ours; returns when the body does."""
         while True:
             async with self.held() as renewal:
                 logger.info("%s: leads as %s", self._name, self.identity)
@@ -139,10 +139,10 @@ class Lease:
 
     @asynccontextmanager
     async def held(self, *, wait: bool = True) -> AsyncGenerator[asyncio.Task[None]]:
-        """Takes the lease and renews it; the task ends, with a LeaseLost, if it is lost.
+        """Takes the lease and renews it in a task, which raises LeaseLost if the lease is lost.
 
-        Waits for as long as another holds it; without `wait`, only until it is seen that the other one renews it, which
-        is a LeaseHeld. The holder may have been killed.
+        Waits while another process holds it. Without `wait`, raises LeaseHeld once the other process is seen to renew
+        it; until then that process may have been killed.
         """
         with self._locked():
             await (self._wait() if wait else self._take())
@@ -177,7 +177,7 @@ class Lease:
                 out = False
             except ClusterError as error:
                 if not out:
-                    logger.warning("%s: cannot read or take the lease, and tries on: %s", self._name, error)
+                    logger.warning("%s: cannot read or take the lease; retrying: %s", self._name, error)
                 out = True
             await asyncio.sleep(min(self._every / 2, 2.0))
 
@@ -198,7 +198,7 @@ class Lease:
             await asyncio.sleep(min(self._every / 2, 1.0))
 
     async def _run(self, body: Callable[[], Awaitable[None]], renewal: asyncio.Task[None]) -> bool:
-        """True if the body came to its end, rather than the lease."""
+        """True if the body ended, False if the lease was lost first."""
         work = asyncio.ensure_future(body())
         try:
             await asyncio.wait({work, renewal}, return_when=asyncio.FIRST_COMPLETED)
@@ -209,14 +209,14 @@ class Lease:
                 await cancel_and_wait(work)
             finally:
                 if not work.done():
-                    # Cancelled a second time, we leave with the body at work: then the lease has to run out.
+                    # Cancelled a second time, while the body still runs: the lease has to expire.
                     self._lease = None
         if ended or not work.cancelled():
             await work
         return ended
 
     async def _renew(self) -> None:
-        """Renews the lease until it is another's, or could not be renewed for too long."""
+        """Renews the lease; LeaseLost once another process holds it, or renewals failed for too long."""
         while True:
             await asyncio.sleep(self._every)
             left = self._renewed + self._patience - monotonic()
@@ -244,7 +244,7 @@ class Lease:
             await asyncio.sleep(self._every / 5)
 
     async def _taken(self) -> bool:
-        """True if the lease is ours now. Its last known state is tried first, and read anew if that is old."""
+        """Takes or renews the lease from its last known state, which is read again if it is old; True if it is ours."""
         if not self._held():
             await self._read()
         for _ in range(2):
@@ -286,13 +286,13 @@ class Lease:
         self._renewed = asked
 
     async def _release(self) -> None:
-        # If this fails the lease runs out by itself.
+        # If this fails the lease expires by itself.
         with suppress(ClusterError, TimeoutError):
             async with asyncio.timeout(self._every):
                 try:
                     await self._give_back()
                 except Conflict:
-                    # A renewal that was cancelled has arrived nevertheless.
+                    # The server has received a renewal that was cancelled here.
                     await self._read()
                     await self._give_back()
         self._lease = None

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from hookline.journal.stream import MARK
-from hookline.kube.objects import ApiRefused, ClusterError, NotThere
+from hookline.kube.objects import NO_LOG, ApiRefused, ClusterError, NotThere
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
@@ -17,15 +17,13 @@ GONE = "its pod was gone before its log could be read to the end"
 _PAUSE = 1.0
 _FORBIDDEN = 403
 _AT_ONCE = 200
-_KUBELETS = ("rpc error: code = NotFound", "unable to retrieve container logs for ")
-"""A kubelet's words, as if they were printed, where it cannot find the container any more."""
 
 
 class LogReader:
-    """The log of one container. Each line is awaited by `take` before the next is read.
+    """The log of one container. `take` is awaited with each line before the next is read.
 
-    Where it is read again, after `again`, only lines with records come a second time: those are numbered, so that none is
-    lost of a log whose beginning was rotated away meanwhile."""
+    `again` is called before each reading. When the log is read again, only lines with records are taken a second time:
+    records are numbered, so that none is lost of a log whose beginning was rotated away."""
 
     def __init__(
         self,
@@ -41,18 +39,18 @@ class LogReader:
         self._take, self._again = take, again
         self._whole = False
         self.count = 0
-        """Lines that came."""
+        """Number of lines so far."""
         self.heard = 0
-        """Lines that came over the last connection."""
+        """Number of lines over the last connection."""
 
     async def read_once(self) -> None:
-        """Follow it over one connection, until that ends in good order."""
+        """Follow the log over one connection, until the server closes it."""
         self.heard = 0
         lost = False
         self._again()
         async with aclosing(self._cluster.follow_log(*self._at)) as lines:
             async for line in lines:
-                lost = line.startswith(_KUBELETS)
+                lost = line.startswith(NO_LOG)
                 if not lost:
                     await self._line(line)
         self._whole = self._whole or not lost
@@ -62,9 +60,9 @@ class LogReader:
         is_over: Callable[[], bool],
         pause: Callable[[], Awaitable[object]] = lambda: asyncio.sleep(_PAUSE),
     ) -> str:
-        """Follow it until it has ended and its container `is_over`, with a pause before each new connection.
+        """Follow the log until it has ended and its container `is_over`, with a pause before each new connection.
 
-        Returns why it could not be read to its end; empty where it was."""
+        Returns why it could not be read to its end; empty if it was."""
         refused = False
         while True:
             try:
@@ -72,13 +70,13 @@ class LogReader:
             except NotThere:
                 return "" if self._whole else GONE
             except ApiRefused as exc:
-                # One that is not forbidden comes of a container that has not started, and at last of none.
+                # Another status than 403 may be of a container that has not started yet.
                 if exc.status == _FORBIDDEN or (refused and is_over()):
                     return "" if self._whole else f"its log may not be read: {exc.message}"
                 refused = True
             except ClusterError:
                 self._whole = False
-            # The log may end before its container does: a server between us may have enough of it.
+            # The log may end before its container: a proxy may close the connection.
             if self._whole and is_over():
                 return ""
             await pause()
@@ -90,5 +88,5 @@ class LogReader:
             await self._take(line)
         self.count = max(self.count, self.heard)
         if self.heard % _AT_ONCE == 0:
-            # A long log comes faster than it is worked on, and others have their turn too.
+            # A long log arrives faster than it is handled: let other tasks run.
             await asyncio.sleep(0)

@@ -1,12 +1,12 @@
-"""Plain objects of a cluster: their kinds, access to their fields, what all of ours share, and the errors about them.
+"""Plain objects of a cluster: kinds, access to fields, common parts, objects in manifests of users, and errors.
 
 ClusterError
- +-- ApiRefused     the server understood and said no; its own message names the field or the right
- |    +-- NotThere      what was to be changed, or its kind or namespace, does not exist
+ +-- ApiRefused     the server refused; its message names the field or the right
+ |    +-- NotThere      the object to change, or its kind or namespace, does not exist
  |    +-- AlreadyThere  an object of that name exists
- |    +-- Conflict      it was changed by another since it was read, or is another one
- |    +-- Gone          the version to watch from, or the rest of a long list, is too old: list again
- +-- Unreachable    no answer, or none that says anything about the request; later it may work
+ |    +-- Conflict      it was changed since it was read, or has another uid
+ |    +-- Gone          the version to watch from, or the token of a list, is too old: list again
+ +-- Unreachable    no answer, or none about the request; it may work later
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from os import PathLike
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.source import Document, load_all
-from hookline.table import Node, pairs
+from hookline.table import Findings, Node, pairs, text
 
 # An object as the API server gives and takes it.
 Object: TypeAlias = dict[str, Any]
@@ -31,6 +31,8 @@ Fields: TypeAlias = Mapping[str, Any]
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 LONGEST_NAME = 63
+NO_LOG = ("rpc error: code = NotFound", "unable to retrieve container logs for ")
+"""How a kubelet says, with status 200 and in place of a log, that the container is gone."""
 
 SAFE: Object = {
     "allowPrivilegeEscalation": False,
@@ -39,7 +41,7 @@ SAFE: Object = {
 }
 """For each container of ours: no capability, and nothing written to the image."""
 SAFE_ROOT: Object = {**SAFE, "runAsUser": 0, "runAsNonRoot": False}
-"""For one that opens a volume which does not take the pod's group: root, and without any capability."""
+"""For a container that opens a volume which ignores the pod's group: root, without any capability."""
 USER: Object = {
     "runAsNonRoot": True,
     "runAsUser": 1000,
@@ -51,7 +53,7 @@ USER: Object = {
 
 
 class Kind(NamedTuple):
-    """`plural` is the word in the address; `group` is empty for the oldest kinds."""
+    """`plural` is the name in the URL; `group` is empty for the core kinds."""
 
     kind: str
     group: str
@@ -65,7 +67,7 @@ class Kind(NamedTuple):
 
     @property
     def head(self) -> Object:
-        """The fields by which an object says that it is of this kind."""
+        """The fields apiVersion and kind."""
         return {"apiVersion": self.api_version, "kind": self.kind}
 
 
@@ -101,16 +103,16 @@ DEFINITION = Kind(
 )
 
 _KNOWN = tuple(each for each in list(globals().values()) if isinstance(each, Kind))
-# By `apiVersion` and `kind`, since `Agent` is a word of more than one group.
+# By `apiVersion` and `kind`, since more than one group has a kind `Agent`.
 KINDS: Mapping[tuple[str, str], Kind] = {(known.api_version, known.kind): known for known in _KNOWN}
 
 
 class ClusterError(HooklineError):
-    """A call to the cluster did not do what it was for."""
+    """A request to the cluster failed."""
 
 
 class ApiRefused(ClusterError):
-    """`status` is the HTTP status, `message` the server's own sentence."""
+    """`status` is the HTTP status, `message` that of the server."""
 
     def __init__(self, status: int, message: str, *, call: str = "") -> None:
         super().__init__(f"{call}: {message}" if call else message)
@@ -119,7 +121,7 @@ class ApiRefused(ClusterError):
 
 
 class NotThere(ApiRefused):
-    """404, where that is not an answer in itself."""
+    """404, unless the caller expects it."""
 
 
 class AlreadyThere(ApiRefused):
@@ -127,19 +129,19 @@ class AlreadyThere(ApiRefused):
 
 
 class Conflict(ApiRefused):
-    """409 of a change: read the object again and decide anew."""
+    """409 of a change: read the object again and decide again."""
 
 
 class Gone(ApiRefused):
-    """410: what was known is too old to go on from."""
+    """410: the known version is too old to continue from."""
 
 
 class Unreachable(ClusterError):
-    """No connection, no answer in time, an answer that makes no sense, or a server in trouble (5xx, 429)."""
+    """No connection, no answer in time, an invalid answer, or a server in trouble (5xx, 429)."""
 
 
 def kind_of(obj: Fields) -> Kind:
-    """The kind that an object says it is."""
+    """The kind of an object, by its apiVersion and kind."""
     said = (str(obj.get("apiVersion", "")), str(obj.get("kind", "")))
     known = KINDS.get(said)
     if known is None:
@@ -182,7 +184,7 @@ def is_owned(obj: Fields, uid: str) -> bool:
 
 
 def bare(obj: Fields) -> Object:
-    """The part of an object that its user wrote: its kind, name and spec."""
+    """The user's part of an object: kind, name and spec."""
     metadata = within(obj, "metadata")
     return {
         "apiVersion": obj.get("apiVersion"),
@@ -197,7 +199,7 @@ def phase_of(run: Fields) -> str:
 
 
 def child(name: str, suffix: str, longest: int = LONGEST_NAME) -> str:
-    """`name` with a suffix, never longer than that: what is cut off is told apart by a digest of the whole."""
+    """`name` with a suffix, at most `longest` characters: a name that is cut gets a digest of the whole."""
     if len(name) + len(suffix) <= longest:
         return f"{name}{suffix}"
     mark = hashlib.sha256(name.encode()).hexdigest()[:8]
@@ -205,7 +207,7 @@ def child(name: str, suffix: str, longest: int = LONGEST_NAME) -> str:
 
 
 def resources(cpu: str, memory: str, *, most_cpu: str, most_memory: str) -> Object:
-    """The resources that are set aside for a container, and the most it may take."""
+    """The requests and limits of a container."""
     return {
         "requests": {"cpu": cpu, "memory": memory},
         "limits": {"cpu": most_cpu, "memory": most_memory},
@@ -213,7 +215,7 @@ def resources(cpu: str, memory: str, *, most_cpu: str, most_memory: str) -> Obje
 
 
 def owner_reference(api_version: str, kind: str, name: str, uid: str, *, controller: bool = True) -> Object:
-    """The owner that an object belongs to, and goes with."""
+    """A reference to the owner, with which the object is deleted."""
     return {
         "apiVersion": api_version,
         "kind": kind,
@@ -225,13 +227,13 @@ def owner_reference(api_version: str, kind: str, name: str, uid: str, *, control
 
 
 def holds_objects(
-    text: str, file: str | PathLike[str], group: str, is_fragment: Callable[[Any], bool]
+    content: str, file: str | PathLike[str], group: str, is_fragment: Callable[[Any], bool]
 ) -> bool:
     """True if a user's file has an object of the group (`kagent.dev/`), or the part of one that has its hooks."""
     try:
-        documents = load_all(text, file)
+        documents = load_all(content, file)
     except FileError:
-        return re.search(rf"^apiVersion:\s*['\"]?{re.escape(group)}", text, re.MULTILINE) is not None
+        return re.search(rf"^apiVersion:\s*['\"]?{re.escape(group)}", content, re.MULTILINE) is not None
     return any(
         api_version(each.value).startswith(group) or is_fragment(each.value) for each in objects_in(documents)
     )
@@ -247,6 +249,64 @@ def objects_in(documents: list[Document]) -> Iterator[Document]:
             continue
         for item in cast("list[Any]", inner):
             yield Document(item, document.file, getattr(item, "line", document.line))
+
+
+def named_objects(
+    documents: list[Document],
+    findings: Findings,
+    *,
+    kinds: Iterable[str],
+    is_apart: Callable[[Any], bool],
+    is_read: Callable[[Node, str], bool],
+    names: Callable[[str, Node], tuple[str, str]] | None = None,
+) -> Iterator[tuple[Node, str, str, str]]:
+    """Each object of a user's file that `is_read`, with its kind, name and namespace; mistakes go to the findings.
+
+    An object that `is_apart`, such as one without its head, comes without them.
+    """
+    seen: dict[tuple[str, str, str], str] = {}
+    for document in objects_in(documents):
+        value: Any = document.value
+        node = Node.root(document, findings)
+        if not isinstance(value, Mapping):
+            if value is not None:
+                node.wrong("is no object; it must have apiVersion and kind")
+            continue
+        if is_apart(value):
+            yield node, "", "", ""
+            continue
+        kind = node.get("kind", text, needed=f"it is one of {', '.join(kinds)}")
+        if not kind or not is_read(node, kind):
+            continue
+        metadata = node.mapping("metadata")
+        if metadata is None:
+            node.wrong("metadata is missing; write metadata: {name: ...}")
+            continue
+        name, namespace = (names or _names)(kind, metadata)
+        first = seen.setdefault((kind, namespace, name), node.source)
+        if first != node.source:
+            node.wrong(f"the {kind} {name!r} is in {first} already", "metadata", "name")
+        elif name:
+            yield node, kind, name, namespace
+
+
+def _names(kind: str, metadata: Node) -> tuple[str, str]:
+    name = metadata.get("name", text, needed="every object has a name")
+    return name, metadata.get("namespace", text) or "default"
+
+
+def spec_of(node: Node, parts: str) -> Node | None:
+    """The mapping `spec` of an object; `parts` says what belongs there, where it is missing."""
+    if "spec" not in node:
+        node.wrong(f"spec is missing; it has {parts}")
+    return node.mapping("spec")
+
+
+def is_foreign(node: Node, kind: str, api: str, group: str) -> bool:
+    """True if an object is not of the group, which is noted."""
+    if api and not api.startswith(group):
+        node.note(f"is a {kind} of {api}, which means nothing here")
+    return not api.startswith(group)
 
 
 def api_version(value: Any) -> str:

@@ -1,8 +1,7 @@
-"""The state of containers, read from their pod, and of the Job or Sandbox that the pod is of.
+"""The state of containers, read from their pod, and of the Job or Sandbox of the pod.
 
-Objects in, values out. Messages of the kubelet and the scheduler are passed on in their own words. A pod runs its hooks
-one after another by itself. The rest is done here: the limit of each container, a pod that was deleted, one that never
-starts.
+Objects in, values out. Messages of the kubelet and the scheduler are passed on unchanged. A pod runs its hooks one after
+another by itself; this module handles the limit of each container, a deleted pod, and one that never starts.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from hookline.engine.plain import parse_time
 from hookline.kube.objects import Fields, is_owned, items, mapping, phase_of, within
 
 NO_POD = 60.0
-"""Seconds for the cluster to make a pod of a Job."""
+"""Seconds for the cluster to create the pod of a Job."""
 NODE_LOST = 60.0
-"""Seconds after which a pod that was ended and does not go is taken for gone with its node."""
+"""Seconds after which a deleted pod that is still there counts as lost with its node."""
 _QUIET = 40.0
-"""Seconds for which a pod that is being made is nothing to speak of."""
+"""Seconds in which a pod that does not start yet is not reported."""
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 _AT_ONCE = ("InvalidImageName", "ErrImageNeverPull")
-"""Waiting does not help."""
+"""Reasons that do not pass by waiting."""
 _MINUTE = 45.0
 _LONG = 600.0
 _SOON = 10.0
@@ -39,7 +38,7 @@ class ContainerPhase(StrEnum):
 class EndReason(StrEnum):
     """Why something ended.
 
-    `settled`: a gate hook that was ended because its verdict was in. `overfull`: what it wrote was too much.
+    `settled`: a gate hook was ended because its verdict was in. `overfull`: it wrote too much.
     """
 
     EXITED = "exited"
@@ -52,7 +51,7 @@ class EndReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerState:
-    """State of one container. `tail` are its last lines of output; `detail` says more about the reason."""
+    """State of one container. `tail` are its last lines of output; `detail` explains the reason."""
 
     state: ContainerPhase = ContainerPhase.WAITING
     exit_code: int | None = None
@@ -73,9 +72,9 @@ class ContainerState:
 
 
 class Trouble(NamedTuple):
-    """Why a pod does not start. `container` is empty where the whole pod waits; we wait for `patience` seconds.
+    """Why a pod does not start. `container` is empty if the whole pod waits; `patience` is how long we wait, in seconds.
 
-    It is shown after `quiet` seconds, counted from `since`, or from when it was first seen.
+    It is reported after `quiet` seconds, counted from `since`, or from when it was first seen.
     """
 
     reason: str
@@ -88,8 +87,8 @@ class Trouble(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A Job or Sandbox that we made. `pod` is the uid of its pod, once seen; nothing more is expected of one that is
-    `over`, and whatever still runs of one that is `ended` has to go."""
+    """A Job or Sandbox of ours. `pod` is the uid of its pod, once seen. One that is `over` needs no more attention; of one
+    that is `ended`, running containers have to be removed."""
 
     name: str
     uid: str
@@ -101,7 +100,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """Why a workload does not get on, and since when."""
+    """Why a workload makes no progress, and since when."""
 
     reason: str
     message: str
@@ -120,14 +119,14 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadState:
-    """The state of a workload and its containers; `wake` is when to look again at the latest."""
+    """The state of a workload and its containers; `wake` is when to check again at the latest."""
 
     made: Workload
     slots: tuple[Slot, ...]
     pod: Fields | None = None
     waiting: Stall | None = None
     why: str = ""
-    """Why it is over, where its containers do not say so."""
+    """Why it is over, if that does not show in its containers."""
     wake: datetime | None = None
 
     @property
@@ -136,7 +135,7 @@ class WorkloadState:
 
 
 def container_state(pod: Fields, name: str) -> ContainerState:
-    """The state of one container of a pod; it has ended only when the kubelet says so."""
+    """The state of one container of a pod; it has ended only when the kubelet reports that."""
     state = within(status_of(pod, name), "state")
     ended, running = mapping(state.get("terminated")), mapping(state.get("running"))
     if ended:
@@ -147,7 +146,7 @@ def container_state(pod: Fields, name: str) -> ContainerState:
 
 
 def status_of(pod: Fields, container: str) -> Fields:
-    """The kubelet's own words on a container; empty before there are any."""
+    """The kubelet's status of a container; empty before there is one."""
     return next((each for each in _statuses(pod) if each.get("name") == container), mapping(None))
 
 
@@ -157,7 +156,7 @@ def trouble(pod: Fields) -> Trouble | None:
         reason = str(unscheduled.get("reason") or "Unschedulable")
         said = str(unscheduled.get("message") or "no node takes it")
         at = unscheduled.get("lastTransitionTime")
-        # A claim that is just being bound is nothing to speak of.
+        # A claim that is just being bound is not reported.
         since = parse_time(at) if isinstance(at, str) else None
         return Trouble(reason, said, patience=_LONG, quiet=_SOON if since else 0.0, since=since)
     for status in _statuses(pod):
@@ -189,21 +188,21 @@ def is_over(job: Fields) -> bool:
 
 
 def job_failure(job: Fields) -> str:
-    """Why a Job failed, in the cluster's words; empty where it did not."""
+    """Why a Job failed, as the cluster reports it; empty if it did not."""
     failed = _condition(job, "Failed", "True")
     return f"{failed.get('reason')}: {failed.get('message')}" if failed else ""
 
 
 def evicted(pod: Fields) -> str:
-    """Why a pod was evicted, in the cluster's words; the state of its containers may never be reported again."""
+    """Why a pod was evicted, as the cluster reports it; the state of its containers may never be reported again."""
     status = within(pod, "status")
     if status.get("phase") != "Failed" or not status.get("reason"):
         return ""
-    return f"{status['reason']}: {status.get('message') or 'its pod was put away'}"
+    return f"{status['reason']}: {status.get('message') or 'its pod was evicted'}"
 
 
 def pod_of(made: Workload, pods: Sequence[Fields]) -> Fields | None:
-    """The pod of a Job: the one that was seen first. Another in its place would begin anew, and does not count."""
+    """The pod of a Job: the one that was seen first. A replacement would start again, and is ignored."""
     own = [pod for pod in pods if is_owned(pod, made.uid)]
     if made.pod:
         return next((pod for pod in own if pod["metadata"]["uid"] == made.pod), None)
@@ -220,10 +219,10 @@ def follow(
     stop: tuple[EndReason, str] | None = None,
     before: Stall | None = None,
 ) -> WorkloadState:
-    """`whole` is the Job or Sandbox, None where it is gone; with `stop` what still runs is ended for that reason."""
+    """The next state. `whole` is the Job or Sandbox, None if it is gone; `stop` ends running containers for a reason."""
     pod = pod_of(made, pods)
     if pod is not None:
-        # One that is being deleted: the cluster would put another in its place, which begins anew.
+        # The cluster would replace a deleted pod by another one, which starts again.
         ending = bool(pod["metadata"].get("deletionTimestamp"))
         made = replace(made, pod=pod["metadata"]["uid"], ended=made.ended or ending)
     state = WorkloadState(made=made, slots=tuple(_looked(slot, pod) for slot in slots), pod=pod)
@@ -247,7 +246,7 @@ def _looked(slot: Slot, pod: Fields | None) -> Slot:
     if slot.seen.state is ContainerPhase.ENDED or pod is None:
         return slot
     now = container_state(pod, slot.container)
-    # What ran once does not wait again, whatever a pod in trouble says of itself.
+    # A container that ran does not wait again, whatever a broken pod reports.
     return slot if now.state is ContainerPhase.WAITING else replace(slot, seen=now)
 
 
@@ -258,7 +257,7 @@ def _limit(slot: Slot) -> datetime | None:
 
 
 def _gone(state: WorkloadState, whole: Fields | None, now: datetime) -> tuple[EndReason, str] | None:
-    """The reason that a workload is over, where it is."""
+    """The reason why a workload is over, or None."""
     made, pod = state.made, state.pod
     if whole is None and not made.ended:
         return EndReason.KILLED, "it was deleted from outside before it had ended"
@@ -271,7 +270,7 @@ def _gone(state: WorkloadState, whole: Fields | None, now: datetime) -> tuple[En
         return None
     until = lost_at(pod)
     if until is not None:
-        # Its containers are being ended; how they end is told before it goes, or by its going.
+        # Its containers are being ended; their end is reported before the pod is gone, or by that.
         return (
             (EndReason.KILLED, "its pod was deleted, and its node does not answer") if until <= now else None
         )
@@ -282,7 +281,7 @@ def _gone(state: WorkloadState, whole: Fields | None, now: datetime) -> tuple[En
 
 
 def lost_at(pod: Fields | None) -> datetime | None:
-    """The moment from which a pod that was deleted counts as gone with its node."""
+    """The time from which a deleted pod counts as lost with its node."""
     ending = pod["metadata"].get("deletionTimestamp") if pod is not None else None
     return parse_time(ending) + timedelta(seconds=NODE_LOST) if ending else None
 
@@ -290,7 +289,7 @@ def lost_at(pod: Fields | None) -> datetime | None:
 def _ended(
     state: WorkloadState, reason: EndReason, detail: str, *, alive: bool, now: datetime
 ) -> WorkloadState:
-    """Ends the containers that ran, for that reason; those that had not begun stay as they are."""
+    """Ends the running containers for that reason; those that have not started stay as they are."""
     slots: list[Slot] = []
     for slot in state.slots:
         seen = slot.seen
@@ -303,14 +302,14 @@ def _ended(
 
 
 def _cut_short(state: WorkloadState, index: int, seen: ContainerState, why: str = "") -> WorkloadState:
-    """The workload over, whose rest has to go, because one container has ended as it was seen."""
+    """Ends the workload because of one container; the others have to be removed."""
     slots = list(state.slots)
     slots[index] = replace(slots[index], seen=replace(seen, state=ContainerPhase.ENDED))
     return replace(state, made=replace(state.made, over=True, ended=True), slots=tuple(slots), why=why)
 
 
 def _waited(state: WorkloadState, whole: Fields | None, now: datetime, before: Stall | None) -> WorkloadState:
-    """A workload of which nothing has ended. A stall is reported, and after a while the container counts as not started."""
+    """A workload without an ended container. A stall is reported, and later its container counts as not started."""
     found = _trouble(whole, state)
     limits = [limit for limit in (lost_at(state.pod), *map(_limit, state.slots)) if limit is not None]
     if found is None:

@@ -1,9 +1,9 @@
-"""The way to an API server: the cluster that is meant, the login there, and requests to it.
+"""The connection to an API server: its configuration, the login, and requests.
 
-lightkube reads what kubectl reads (kubeconfig, certificates, programs that give tokens, the account of a pod and its
-changing token) and prepares the HTTP client. Nothing else of it is used: its watch has no limit in time, and takes a line
-for ended at characters that JSON allows inside a text. Requests are tried again where that is safe, refusals become
-errors, and long answers come line by line.
+lightkube reads the same configuration as kubectl (kubeconfig, certificates, programs that give tokens, the account of a
+pod and its changing token) and prepares the HTTP client. Nothing else of it is used: its watch has no time limit, and
+splits lines at characters that JSON allows inside a text. Requests are retried if that is safe, refusals become errors,
+and long answers are read line by line.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _ENTRIES: Final = {"clusters": "cluster", "contexts": "context", "users": "user"}
 _FILE_NAMES: Final = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 _LOGIN_ERRORS: Final = (ConfigError, FileNotFoundError, PermissionError, ValueError, KeyError)
-"""Raised by a request where a program that gives tokens, or the file that holds one, does not."""
-# The server did nothing yet, so even a create may be tried again.
+"""Raised by a request if a program or file that should give a token does not."""
+# The server has not received the request, so even a create may be retried.
 _UNTOUCHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
-# httpx2 does not turn every error of a TLS connection into one of its own.
+# httpx2 does not wrap every error of a TLS connection.
 _NO_ANSWER: Final = (httpx2.HTTPError, OSError)
 _BY_STATUS: Final[Mapping[int, type[ApiRefused]]] = {404: NotThere, 409: Conflict, 410: Gone}
 _METHODS: Final = {"create": "POST", "patch": "PATCH", "replace": "PUT", "delete": "DELETE"}
@@ -72,7 +72,7 @@ class ApiRequest(NamedTuple):
 
 
 class Patience(NamedTuple):
-    """`limit` is for a call with all its `tries`, in seconds; `pause` comes before the second try and then doubles."""
+    """`limit` is for a call with all its `tries`, in seconds; `pause` is before the second try and then doubles."""
 
     limit: float = 30.0
     tries: int = 4
@@ -100,7 +100,7 @@ def find_config(path: str | None, context: str | None, account: str = SERVICE_AC
 
 def _http_client(config: ClusterConfig, times: httpx2.Timeout) -> httpx2.AsyncClient:
     """An HTTP client that logs in as the config says."""
-    # lightkube wants a user even where the server asks for none.
+    # lightkube needs a user even if the server needs none.
     config = config if config.user else config._replace(user=User())
     try:
         return AsyncClient(config, ConnectionParams(timeout=times))
@@ -124,7 +124,7 @@ def _in_cluster(home: Path, context: str | None, account: str) -> ClusterConfig:
 
 
 def _read(files: list[Path], context: str | None) -> ClusterConfig:
-    """One context of the files, of which the first to name a thing wins, as for kubectl."""
+    """One context of the files; of entries with the same name the first wins, as for kubectl."""
     whole: Object = {key: [] for key in _ENTRIES}
     for file in files:
         given = without_lines(read(file).value)
@@ -134,7 +134,7 @@ def _read(files: list[Path], context: str | None) -> ClusterConfig:
             )
         for key, value in cast("Object", given).items():
             if key in _ENTRIES:
-                # Of two entries with one name lightkube takes the later.
+                # lightkube takes the last of two entries with the same name.
                 whole[key] = [*_entries(key, value, file), *whole[key]]
             elif value:
                 whole.setdefault(key, value)
@@ -151,7 +151,7 @@ def _read(files: list[Path], context: str | None) -> ClusterConfig:
 
 
 def _entries(key: str, entries: Any, file: Path) -> list[Object]:
-    """The entries, with every file name relative to the file they are written in."""
+    """The entries, with file names resolved against the folder of their file."""
     found: list[Object] = []
     for entry in cast("list[Any]", entries or []):
         inner = cast("Object", entry).get(_ENTRIES[key]) if isinstance(entry, dict) else None
@@ -178,7 +178,7 @@ class Transport:
         await self._http.aclose()
 
     async def json(self, request: ApiRequest) -> Object:
-        """The object that is answered."""
+        """The object of the answer."""
         return object_of(await self.body(request), request)
 
     async def body(self, request: ApiRequest, *, most_bytes: int | None = None) -> bytes:
@@ -189,9 +189,9 @@ class Transport:
     async def lines(
         self, request: ApiRequest, *, quiet: float, longest: int | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """The lines of an answer as they come, each up to `longest` bytes, until it ends in good order.
+        """The lines of an answer as they arrive, each cut to `longest` bytes, until the server closes it.
 
-        A connection on which nothing came for `quiet` seconds is taken for dead."""
+        A connection without a byte for `quiet` seconds counts as dead."""
         try:
             async with self._in_time(request):
                 answer = await self._send(request, httpx2.Timeout(self._limit, read=quiet))
@@ -214,7 +214,7 @@ class Transport:
             raise Unreachable(f"{request.line}: no answer within {self._limit:g} s") from error
 
     async def _try(self, request: ApiRequest, most_bytes: int | None) -> bytes:
-        # A create that was answered by nobody may have been done.
+        # A create without an answer may have been done.
         again = request.verb != "create"
         _, tries, pause = self._patience
         for attempt in range(1, tries + 1):
@@ -234,7 +234,7 @@ class Transport:
         raise UsageError(f"tries={tries!r}; at least 1 is needed")
 
     async def _send(self, request: ApiRequest, times: httpx2.Timeout | None = None) -> httpx2.Response:
-        """The answer with its body unread; an error where its status says so."""
+        """The answer with its body unread; raises an error for its status."""
         self.calls[request.counted] += 1
         built = self._http.build_request(
             request.method,
@@ -261,7 +261,7 @@ class Transport:
 
 
 class _Overloaded(Unreachable):
-    """The server is there and in trouble; it asked us to stay away for `wait` seconds."""
+    """The server is in trouble; it asked us to wait for `wait` seconds."""
 
     def __init__(self, request: ApiRequest, answer: httpx2.Response, said: str) -> None:
         super().__init__(f"{request.line}: status {answer.status_code}: {said}")
@@ -270,7 +270,7 @@ class _Overloaded(Unreachable):
 
 
 def refusal(status: int, said: str, request: ApiRequest) -> ApiRefused | Unreachable:
-    """The error that a status means."""
+    """The error for a status."""
     if status not in range(400, 500):
         return Unreachable(f"{request.line}: status {status}: {said}")
     if status == 404 and request.verb in ("list", "watch"):
@@ -280,7 +280,7 @@ def refusal(status: int, said: str, request: ApiRequest) -> ApiRefused | Unreach
 
 
 def _said(body: bytes, status: int) -> str:
-    """The server's own message, or the start of whatever it sent."""
+    """The server's own message, or the start of the body."""
     try:
         told = json.loads(body)
     except ValueError:
@@ -302,7 +302,7 @@ async def _body(answer: httpx2.Response, most_bytes: int | None) -> bytes:
         size += len(chunk)
         while kept and size - len(kept[0]) >= most_bytes:
             size -= len(kept.popleft())
-    # The rest of a character that was cut in two is no character.
+    # Drop the rest of a character that was cut in two.
     return b"".join(kept)[max(0, size - most_bytes) :].lstrip(_CONTINUATIONS)
 
 
@@ -318,7 +318,7 @@ def object_of(body: bytes, request: ApiRequest) -> Object:
 
 
 class _Lines:
-    """Bytes as they come, as lines; nothing but a newline ends one, and what is beyond `longest` is left out."""
+    """Splits bytes into lines at newlines only; bytes beyond `longest` are dropped."""
 
     def __init__(self, longest: int | None = None) -> None:
         self._longest = longest

@@ -1,4 +1,4 @@
-"""Reads a file of manifests, in the words of today and those before: every object in it, and every mistake."""
+"""Reads a file of manifests, with the present and the former names: every object in it, and every mistake."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from hookline.errors import FileError
-from hookline.kube.objects import api_version, holds_objects, mapping, objects_in, secret_values
-from hookline.source import Document, load_all
+from hookline.kube.objects import (
+    api_version,
+    holds_objects,
+    is_foreign,
+    mapping,
+    named_objects,
+    secret_values,
+    spec_of,
+)
+from hookline.source import load_all
 from hookline.sympozium.lifecycle import label
 from hookline.sympozium.types import (
     GROUP,
@@ -57,149 +65,107 @@ def is_sympozium(text: str, file: str | PathLike[str]) -> bool:
     return holds_objects(text, file, _DOMAIN, _is_fragment)
 
 
-def parse(text: str | bytes, file: str | PathLike[str]) -> RunManifests:
+def parse(content: str | bytes, file: str | PathLike[str]) -> RunManifests:
     """Every object of the text that is read here, and every mistake in them."""
     try:
-        documents = load_all(text, file)
+        documents = load_all(content, file)
     except FileError as exc:
         return RunManifests(problems=(exc,), file=str(file))
-    return _ManifestFile(documents, str(file)).manifests()
-
-
-class _ManifestFile:
-    """One file while it is read."""
-
-    def __init__(self, documents: list[Document], file: str) -> None:
-        self._documents = documents
-        self._file = file
-        self._findings = Findings()
-        self._runs: list[RunSpec] = []
-        self._instances: list[Instance] = []
-        self._packs: list[Pack] = []
-        self._secrets: dict[str, Mapping[str, str]] = {}
-        self._seen: dict[tuple[str, str, str], str] = {}
-        self._readers: Mapping[str, Callable[[Node, str, str], None]] = {
-            "AgentRun": self._run,
-            "Agent": self._instance,
-            "SympoziumInstance": self._instance,
-            "Ensemble": self._pack,
-            "PersonaPack": self._pack,
-        }
-
-    def manifests(self) -> RunManifests:
-        for document in objects_in(self._documents):
-            value: Any = document.value
-            node = Node.root(document, self._findings)
-            if isinstance(value, Mapping):
-                self._object(node)
-            elif value is not None:
-                node.wrong("is no object; it must have apiVersion and kind")
-        return RunManifests(
-            runs=tuple(self._runs),
-            instances=tuple(self._instances),
-            packs=tuple(self._packs),
-            secrets=self._secrets,
-            problems=tuple(self._findings.problems),
-            notes=tuple(map(str, self._findings.notes)),
-            file=self._file,
-        )
-
-    def _object(self, node: Node) -> None:
-        if _is_fragment(node.value):
-            self._fragment(node)
-            return
-        kind = node.get("kind", text, needed=f"it is one of {', '.join(KINDS)}")
-        if kind == "Secret" and api_version(node.value) == "v1":
+    findings = Findings()
+    made: list[RunSpec | Instance | Pack | None] = []
+    secrets: dict[str, Mapping[str, str]] = {}
+    found = named_objects(
+        documents, findings, kinds=KINDS, is_apart=_is_apart, is_read=_is_read, names=_names
+    )
+    for node, kind, name, namespace in found:
+        if kind:
+            made.append(_READERS[kind](node, name, namespace))
+        elif _is_fragment(node.value):
+            before = sum(isinstance(each, RunSpec) and each.fragment for each in made)
+            made.append(_fragment(node, file, before))
+        else:
             metadata = node.mapping("metadata")
-            self._secrets[metadata.get("name", text) if metadata else ""] = secret_values(node)
-            return
-        if not kind or not _is_read(node, kind):
-            return
-        HEAD.read(node)
-        metadata = node.mapping("metadata")
-        if metadata is None:
-            node.wrong("metadata is missing; write metadata: {name: ...}")
-            return
-        name, namespace = _names(kind, metadata)
-        first = self._seen.setdefault((kind, namespace, name), node.source)
-        if first != node.source:
-            node.wrong(f"the {kind} {name!r} is in {first} already", "metadata", "name")
-        elif name:
-            self._readers[kind](node, name, namespace)
+            secrets[metadata.get("name", text) if metadata else ""] = secret_values(node)
+    return RunManifests(
+        runs=tuple(each for each in made if isinstance(each, RunSpec)),
+        instances=tuple(each for each in made if type(each) is Instance),
+        packs=tuple(each for each in made if isinstance(each, Pack)),
+        secrets=secrets,
+        problems=tuple(findings.problems),
+        notes=tuple(map(str, findings.notes)),
+        file=str(file),
+    )
 
-    def _fragment(self, node: Node) -> None:
-        # A file name is anything; what is made of it must be a name for objects of the cluster too.
-        name = re.sub(r"[^a-z0-9]+", "-", Path(self._file).stem.lower())[:50].strip("-") or "run"
-        number = sum(each.fragment for each in self._runs)
-        name = name if not number else f"{name}-{number + 1}"
-        node.note(f"has no apiVersion and kind; it is read as the AgentRun {name!r}")
-        spec = node.mapping("spec")
-        if spec is not None:
-            self._runs.append(_run(spec, name, "default", fragment=True))
 
-    def _run(self, node: Node, name: str, namespace: str) -> None:
-        spec = _spec(node, "the run's agentRef, task and model")
-        if spec is not None:
-            self._runs.append(_run(spec, name, namespace))
+def _fragment(node: Node, file: str | PathLike[str], number: int) -> RunSpec | None:
+    # The name must be valid for objects of a cluster; a file name can be anything.
+    name = re.sub(r"[^a-z0-9]+", "-", Path(file).stem.lower())[:50].strip("-") or "run"
+    name = name if not number else f"{name}-{number + 1}"
+    node.note(f"has no apiVersion and kind; it is read as the AgentRun {name!r}")
+    spec = node.mapping("spec")
+    return _run_spec(spec, name, "default", fragment=True) if spec is not None else None
 
-    def _instance(self, node: Node, name: str, namespace: str) -> None:
-        spec = _spec(node, "agents.default with model and lifecycle")
-        if spec is None:
-            return
-        values = INSTANCE.read(spec)
-        agents = spec.of_mapping.get("agents")
-        if agents is None or (isinstance(agents, Mapping) and mapping(agents).get("default") is None):
-            spec.wrong("agents.default is missing; it has the model and the lifecycle")
-        if "agents" not in values:
-            return
-        default, inner = values.pop("agents")
-        first = (values.pop("auth", ()) or (("", ""),))[0]
-        where = {**elsewhere(spec, _INSTANCE_ELSEWHERE), **elsewhere(default, _AGENT_ELSEWHERE)}
-        self._instances.append(
-            Instance(
-                name=name,
-                namespace=namespace,
-                model=_agent_model(inner, first),
-                place=default.location(),
-                elsewhere=where,
-                **values,
-                **inner,
+
+def _run(node: Node, name: str, namespace: str) -> RunSpec | None:
+    spec = spec_of(node, "the run's agentRef, task and model")
+    return _run_spec(spec, name, namespace) if spec is not None else None
+
+
+def _instance(node: Node, name: str, namespace: str) -> Instance | None:
+    spec = spec_of(node, "agents.default with model and lifecycle")
+    if spec is None:
+        return None
+    values = INSTANCE.read(spec)
+    agents = spec.of_mapping.get("agents")
+    if agents is None or (isinstance(agents, Mapping) and mapping(agents).get("default") is None):
+        spec.wrong("agents.default is missing; it has the model and the lifecycle")
+    if "agents" not in values:
+        return None
+    default, inner = values.pop("agents")
+    first = (values.pop("auth", ()) or (("", ""),))[0]
+    where = {**elsewhere(spec, _INSTANCE_ELSEWHERE), **elsewhere(default, _AGENT_ELSEWHERE)}
+    return Instance(
+        name=name,
+        namespace=namespace,
+        model=_agent_model(inner, first),
+        place=default.location(),
+        elsewhere=where,
+        **values,
+        **inner,
+    )
+
+
+def _pack(node: Node, name: str, namespace: str) -> Pack | None:
+    spec = spec_of(node, "agentConfigs (once personas)")
+    if spec is None:
+        return None
+    values = PACK.read(spec)
+    kind = node.get("kind", text)
+    if "personas" not in spec and "agentConfigs" not in spec:
+        spec.wrong("agentConfigs is missing; it lists the personas of the pack")
+    members: dict[str, Persona] = {}
+    excluded: tuple[str, ...] = values.get("excluded", ())
+    shared = _shared(values, name, namespace)
+    for each, inner in values.get("members", ()):
+        member = _member(shared, each, inner, excluded)
+        if member and member.name in members:
+            each.wrong(f"{member.name!r} is a persona of this pack already", "name")
+        elif member:
+            members[member.name] = member
+    for index, known in enumerate(excluded):
+        if known not in members:
+            spec.wrong(
+                f"{known!r} is no persona of this pack{meant(known, members)}", "excludePersonas", index
             )
-        )
-
-    def _pack(self, node: Node, name: str, namespace: str) -> None:
-        spec = _spec(node, "agentConfigs (once personas)")
-        if spec is None:
-            return
-        values = PACK.read(spec)
-        kind = node.get("kind", text)
-        if "personas" not in spec and "agentConfigs" not in spec:
-            spec.wrong("agentConfigs is missing; it lists the personas of the pack")
-        members: dict[str, Persona] = {}
-        excluded: tuple[str, ...] = values.get("excluded", ())
-        shared = _shared(values, name, namespace)
-        for each, inner in values.get("members", ()):
-            member = _member(shared, each, inner, excluded)
-            if member and member.name in members:
-                each.wrong(f"{member.name!r} is a persona of this pack already", "name")
-            elif member:
-                members[member.name] = member
-        for index, known in enumerate(excluded):
-            if known not in members:
-                spec.wrong(
-                    f"{known!r} is no persona of this pack{meant(known, members)}", "excludePersonas", index
-                )
-        self._packs.append(
-            Pack(
-                name=name,
-                namespace=namespace,
-                kind=kind,
-                # The seed's PersonaPack works as it is written; an Ensemble of today waits to be switched on.
-                enabled=values.get("enabled", kind == "PersonaPack"),
-                members=tuple(members.values()),
-                place=node.location(),
-            )
-        )
+    return Pack(
+        name=name,
+        namespace=namespace,
+        kind=kind,
+        # The seed's PersonaPack works as it is written; an Ensemble of today waits to be switched on.
+        enabled=values.get("enabled", kind == "PersonaPack"),
+        members=tuple(members.values()),
+        place=node.location(),
+    )
 
 
 def _names(kind: str, metadata: Node) -> tuple[str, str]:
@@ -218,7 +184,7 @@ def _is_label(metadata: Node, key: str, name: str) -> bool:
     return bool(metadata.with_value({key: name}).get(key, label()))
 
 
-def _run(spec: Node, name: str, namespace: str, *, fragment: bool = False) -> RunSpec:
+def _run_spec(spec: Node, name: str, namespace: str, *, fragment: bool = False) -> RunSpec:
     values = RUN.read(spec)
     if "task" in spec.of_mapping and "task" not in spec:
         spec.wrong(NO_TASK, "task")
@@ -278,7 +244,7 @@ def _member_model(pack: ModelSpec, values: dict[str, Any]) -> ModelSpec | None:
 
 
 def _agent_model(values: dict[str, Any], auth: tuple[str, str]) -> ModelSpec | None:
-    """The model of an instance, whose provider and address stand beside its name; all of them are taken out."""
+    """The model of an instance; its provider and address are keys beside it, and all are taken out of the values."""
     found: ModelSpec | None = values.pop("model", None)
     beside = {key: values.pop(key, "") for key in ("provider", "base_url", "auth_secret", "thinking")}
     if found is None:
@@ -292,19 +258,10 @@ def _agent_model(values: dict[str, Any], auth: tuple[str, str]) -> ModelSpec | N
     )
 
 
-def _spec(node: Node, what: str) -> Node | None:
-    spec = node.mapping("spec")
-    if spec is None and "spec" not in node:
-        node.wrong(f"spec is missing; it has {what}")
-    return spec
-
-
 def _is_read(node: Node, kind: str) -> bool:
-    """True if an object is of a kind and version that mean something here."""
+    """True if an object is of a known kind and version."""
     api = node.get("apiVersion", text, needed=f"it is {GROUP}")
-    if not api.startswith(_DOMAIN):
-        if api:
-            node.note(f"is a {kind} of {api}, which means nothing here")
+    if is_foreign(node, kind, api, _DOMAIN):
         return False
     if kind in _OF_THE_CLUSTER:
         node.note(f"a {kind} means nothing here; read are {', '.join(KINDS)}", "kind")
@@ -315,10 +272,25 @@ def _is_read(node: Node, kind: str) -> bool:
     if api != GROUP:
         node.wrong(f"is {api!r}; {GROUP} is read", "apiVersion")
         return False
+    HEAD.read(node)
     return True
 
 
+def _is_apart(value: Any) -> bool:
+    """True for a run without its head, and for a Secret."""
+    return _is_fragment(value) or (mapping(value).get("kind") == "Secret" and api_version(value) == "v1")
+
+
 def _is_fragment(value: Any) -> bool:
-    """A run without its head, as documents show it: `spec` with `lifecycle`, and neither apiVersion nor kind."""
+    """True for a run as documents show it: `spec` with `lifecycle`, and neither apiVersion nor kind."""
     given = mapping(value)
     return "lifecycle" in mapping(given.get("spec")) and not {"apiVersion", "kind"} & set(given)
+
+
+_READERS: Mapping[str, Callable[[Node, str, str], RunSpec | Instance | Pack | None]] = {
+    "AgentRun": _run,
+    "Agent": _instance,
+    "SympoziumInstance": _instance,
+    "Ensemble": _pack,
+    "PersonaPack": _pack,
+}

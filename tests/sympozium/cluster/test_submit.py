@@ -364,11 +364,11 @@ TOLD = {
         "hookline crds | kubectl apply",
     ),
     "no right": ([status(403, 'User "me" cannot list agentruns')], 1, "no right to do this on http"),
-    "not known": ([status(401, "Unauthorized")], 1, "does not know you: Unauthorized"),
+    "not known": ([status(401, "Unauthorized")], 1, "did not accept your credentials: Unauthorized"),
     "refused": (
         [EMPTY, status(422, "spec.task: Invalid value")],
         2,
-        "does not take it: spec.task: Invalid value",
+        "the cluster refused it: spec.task: Invalid value",
     ),
     "no namespace": ([EMPTY, status(404, 'namespaces "home" not found')], 2, "there is no namespace 'home'"),
     "there already": (
