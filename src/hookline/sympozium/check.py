@@ -79,19 +79,19 @@ def problems_of(file: str, env: Mapping[str, str]) -> Problems:
 
 def explain_agentrun(options: ExplainOptions) -> Explained:
     file = options.file
-    if options.on == KUBERNETES:
-        from hookline.sympozium.cluster.runs import explain_there
-
-        return explain_there(options)
     asked = RunRequest(
         file=file,
         text=text_of(file),
         task="-",
         persona=options.persona,
         env=options.variables(),
-        on=known_place(options.on or "sandbox"),
+        on=KUBERNETES if options.on == KUBERNETES else known_place(options.on or "sandbox"),
     )
     spec = spec_of(asked)
+    if asked.on == KUBERNETES:
+        from hookline.sympozium.cluster.runs import explain_there
+
+        return explain_there(file, spec)
     declared = declaration(spec)
     notes = [*parse(asked.text, file).notes, *notes_before(spec, asked, PLACES[asked.on]), _QUOTA]
     agent = declared.agent

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, cast
 
 from hookline.engine.plain import utc_text
+from hookline.engine.record import Verdict, VerdictKind
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium.lifecycle import ContainerHook, Lifecycle
 
@@ -49,17 +50,12 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSeen:
+class AgentSeen(ContainerState):
     """The agent as it was seen. `skipped` is the reason where it said that there is nothing to do."""
 
-    state: ContainerPhase = ContainerPhase.WAITING
-    exit_code: int | None = None
-    reason: EndReason = EndReason.EXITED
     result: str = ""
     error: str = ""
     skipped: str | None = None
-    started: datetime | None = None
-    seconds: float | None = None
     usage: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
@@ -214,7 +210,7 @@ def conditions(lifecycle: Lifecycle, seen: Seen) -> tuple[dict[str, Any], ...]:
 
 
 def verdict(text: str) -> GateVerdict | None:
-    """The annotation of a gate hook. What is no JSON of that form, or has another action, is no verdict."""
+    """The annotation of a gate hook. A text that is no JSON of that form, or has another action, is no verdict."""
     try:
         given: Any = json.loads(text)
     except (ValueError, RecursionError):
@@ -225,6 +221,16 @@ def verdict(text: str) -> GateVerdict | None:
         return None
     reason, by, bound = (str(found.get(key) or "") for key in ("reason", "by", "digest"))
     return GateVerdict(action=action, response=response, reason=reason, by=by, digest=bound)
+
+
+def verdict_of(word: Verdict) -> GateVerdict:
+    """A person's verdict on an answer. The text that they gave instead of it, or their reason, is what goes out."""
+    if word.kind is VerdictKind.REWRITE:
+        text = word.value if isinstance(word.value, str) else json.dumps(word.value, ensure_ascii=False)
+        return GateVerdict(action="rewrite", response=text, by=word.by)
+    if word.kind is VerdictKind.REJECT:
+        return GateVerdict(action="reject", response=word.text or None, reason=word.text, by=word.by)
+    return GateVerdict(action="approve", by=word.by)
 
 
 def gate(said: GateVerdict | None, *, ended_ok: bool, default: str, original: str) -> Gated:
@@ -372,7 +378,7 @@ def _state(seen: ContainerState) -> str:
     return str(seen.state)
 
 
-def _end(seen: ContainerState | AgentSeen) -> datetime | None:
+def _end(seen: ContainerState) -> datetime | None:
     if seen.state is not ContainerPhase.ENDED or seen.started is None or seen.seconds is None:
         return None
     return seen.started + timedelta(seconds=seen.seconds)

@@ -39,6 +39,7 @@ from hookline.kube.objects import (
     ClusterError,
     Kind,
     NotThere,
+    Object,
     is_owned,
     items,
     kind_of,
@@ -55,8 +56,6 @@ from hookline.sympozium.lifecycle import SecretRef
 from hookline.sympozium.types import RunSpec
 
 logger = logging.getLogger("hookline.kube")
-
-Object = dict[str, Any]
 
 _ROUNDS = 12
 _LARGE_LOGS = 4
@@ -334,8 +333,7 @@ def _why(kind: Kind, exc: ApiRefused) -> str:
 
 
 def _secrets(spec: RunSpec) -> tuple[list[str], list[SecretRef]]:
-    hooks = (*spec.hooks.pre_run, *spec.hooks.post_run)
     given = {**for_agent(spec).given, **spec.env}
-    environments = (given, *(hook.env for hook in hooks))
+    environments = (given, *(hook.env for hook in spec.hooks.containers))
     refs = [value for environ in environments for value in environ.values() if isinstance(value, SecretRef)]
     return secrets_in(*environments), refs

@@ -26,6 +26,7 @@ from hookline.kube.objects import (
     AlreadyThere,
     ClusterError,
     Kind,
+    Object,
     bare,
     is_owned,
     mapping,
@@ -42,8 +43,6 @@ from hookline.sympozium.cluster.state import Record, agent_name, has_ended, prob
 from hookline.sympozium.phases import Phase
 from hookline.sympozium.read import parse
 from hookline.sympozium.types import GROUP, Pack
-
-Object = dict[str, Any]
 
 AT_ONCE = 16
 """Runs that are worked on side by side."""

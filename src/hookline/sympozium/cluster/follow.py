@@ -22,7 +22,17 @@ from hookline.journal.stream import split_line
 from hookline.journal.view import Line
 from hookline.kube.cache import Store
 from hookline.kube.logs import GONE, LogReader
-from hookline.kube.objects import AGENT_RUN, POD, ApiRefused, ClusterError, items, owners, phase_of, within
+from hookline.kube.objects import (
+    AGENT_RUN,
+    POD,
+    ApiRefused,
+    ClusterError,
+    Object,
+    items,
+    owners,
+    phase_of,
+    within,
+)
 from hookline.kube.pod_state import ContainerPhase, container_state
 from hookline.sympozium.cluster.ledger import InnerRecords, RunLedger
 from hookline.sympozium.cluster.objects import AGENT, RECORDS, RUN_LABEL, names
@@ -35,8 +45,6 @@ from hookline.terminal import err, out, print_json, show
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
-
-Object = dict[str, Any]
 
 FOLLOWED = "hookline.dev/run"
 """The label by which a run is followed: its own name."""

@@ -19,7 +19,7 @@ from hookline.journal.intake import BROKEN_OFF, MOST_BYTES, Intake, OnceJournal,
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import end_as_lost, lost_ends
 from hookline.journal.sqlite import KEEP_BYTES_OPERATOR, KEEP_DAYS, SqliteJournal
-from hookline.kube.objects import items, mapping, within
+from hookline.kube.objects import Fields, items, mapping, within
 from hookline.options import KUBERNETES
 from hookline.sympozium.cluster.records import (
     AGENT_SCOPE,
@@ -40,8 +40,6 @@ from hookline.tasks import backoff
 from hookline.terminal import err
 
 logger = logging.getLogger("hookline.kube")
-
-Object = Mapping[str, Any]
 
 GONE = "lost: the AgentRun is gone from the cluster, and nothing tells how it ended"
 _UNHEARD = "nobody heard the rest of what the agent did inside, so it is not on record"
@@ -66,7 +64,7 @@ class Ledger:
         self._once = OnceJournal(journal, _key)
         self._whole: set[str] = set()
 
-    async def take(self, run: Object, inside: Inside | None = None) -> list[Record]:
+    async def take(self, run: Fields, inside: Inside | None = None) -> list[Record]:
         """Write what is new of a run, and return that. `inside` brings what the agent did, and is asked when it is over."""
         run_id = run_id_of(run)
         if run_id in self._whole:
@@ -79,7 +77,7 @@ class Ledger:
             told[at:at] = await self._rest(run, inside)
         return await self._write(run_id, told)
 
-    async def add(self, run: Object, inside: Iterable[Record]) -> list[Record]:
+    async def add(self, run: Fields, inside: Iterable[Record]) -> list[Record]:
         """Write some of what the agent does, while it does, and return what was new. Nothing follows the agent's end.
 
         The journal is not asked for each: there are too many of them."""
@@ -97,7 +95,7 @@ class Ledger:
         self._once.forget(run_id)
         self._whole.discard(run_id)
 
-    async def _rest(self, run: Object, inside: Inside | None) -> list[Record]:
+    async def _rest(self, run: Fields, inside: Inside | None) -> list[Record]:
         """The remaining inner records of a finished agent, with an end for each scope that it never closed."""
         run_id = run_id_of(run)
         rest = [_let_out(record, run) for record in await inside()] if inside else []
@@ -121,7 +119,7 @@ class RunLedger:
         self._journal = journal
         self._ledger: Ledger | None = Ledger(journal)
 
-    async def take(self, run: Object, inside: Iterable[Record] = ()) -> None:
+    async def take(self, run: Fields, inside: Iterable[Record] = ()) -> None:
         """`inside` is the rest of what the agent told, once it is over."""
 
         async def rest() -> list[Record]:
@@ -129,10 +127,10 @@ class RunLedger:
 
         await self._written(lambda ledger: ledger.take(run, rest))
 
-    async def add(self, run: Object, inside: Iterable[Record]) -> None:
+    async def add(self, run: Fields, inside: Iterable[Record]) -> None:
         await self._written(lambda ledger: ledger.add(run, inside))
 
-    async def lost(self, run: Object) -> None:
+    async def lost(self, run: Fields) -> None:
         await self._written(lambda ledger: ledger.lost(run_id_of(run)))
 
     async def _written(self, write: Callable[[Ledger], Awaitable[object]]) -> None:
@@ -149,7 +147,7 @@ class RunLedger:
 class InnerRecords:
     """The records from inside an agent, read from its log, on their way to the journal and the screen."""
 
-    def __init__(self, run: Object, mask: Mask) -> None:
+    def __init__(self, run: Fields, mask: Mask) -> None:
         self._scopes = inner_scopes_of(run, mask)
         self._intake = Intake(self._keep, self._scopes.admit, trusted=False, most=MOST_BYTES)
         self._known: set[tuple[type, str]] = set()
@@ -171,7 +169,7 @@ class InnerRecords:
         new, self._waiting = self._waiting, []
         return new
 
-    def missing(self, run: Object) -> list[str]:
+    def missing(self, run: Fields) -> list[str]:
         """Notes on the records that never come, once that is certain."""
         if not (self.over and would_tell(run) and agent_has_begun(run)):
             return []
@@ -194,7 +192,7 @@ class InnerRecords:
 class _DueRun(NamedTuple):
     """A run of which there is something to write; as it was last seen, where it is gone."""
 
-    run: Object
+    run: Fields
     gone: bool = False
 
 
@@ -221,7 +219,7 @@ class JournalWriter:
         self._failures = 0
         self._ended = 0
 
-    def note(self, before: Object | None, after: Object | None) -> None:
+    def note(self, before: Fields | None, after: Fields | None) -> None:
         """Take note of a run that has changed, or is gone; of several changes only the last is written."""
         run = after or before
         if run is None or (before and after and before.get("status") == after.get("status")):
@@ -236,7 +234,7 @@ class JournalWriter:
         if self._built_in and sum(each.size for each in self._heard.values()) + size <= _HELD_BYTES:
             self._heard[run_id] = _AgentLines(lines, mask, size)
 
-    async def run(self, runs: Sequence[Object]) -> None:
+    async def run(self, runs: Sequence[Fields]) -> None:
         """Writes until it is cancelled. `runs` are those that are there: others that are open went unseen."""
         there = {run_id_of(run) for run in runs}
         await self._tried(self._end_others(there))
@@ -272,7 +270,7 @@ class JournalWriter:
             self._ended = 0
             await self._prune()
 
-    async def _inside(self, run: Object) -> list[Record]:
+    async def _inside(self, run: Fields) -> list[Record]:
         """The inner records of what the run's agent printed; a note that they are missing, where its log was not read here."""
         heard = self._heard.get(run_id_of(run))
         if heard is None:
@@ -310,14 +308,14 @@ def _pruned(path: Path) -> None:
         journal.prune(keep_days=KEEP_DAYS, keep_bytes=KEEP_BYTES_OPERATOR)
 
 
-def _let_out(record: Record, run: Object) -> Record:
+def _let_out(record: Record, run: Fields) -> Record:
     """The record without an answer that a gate may hold back."""
     if isinstance(record, Ended) and record.scope in _ANSWERS and _may_be_gated(run):
         return record._replace(output=None)
     return record
 
 
-def _may_be_gated(run: Object) -> bool:
+def _may_be_gated(run: Fields) -> bool:
     written = within(run, "spec").get("lifecycle")
     if written is not None:
         return any(mapping(each).get("gate") for each in items(mapping(written).get("postRun")))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from hookline.kube.jobs import START_SECONDS, claim_spec
 from hookline.kube.objects import (
     ACCOUNT,
+    AGENT_RUN,
     CLAIM,
     JOB,
     ROLE,
@@ -23,16 +24,15 @@ from hookline.kube.objects import (
     SECRET,
     USER,
     Kind,
+    Object,
     child,
     owner_reference,
     resources,
 )
 from hookline.sympozium.environment import Environment, after_run, before_run, for_agent, task_input, unread
-from hookline.sympozium.lifecycle import ContainerHook, RbacRule, Value
+from hookline.sympozium.lifecycle import ContainerHook, Value
 from hookline.sympozium.phases import Seen, exit_code, result_for_hooks
-from hookline.sympozium.types import GROUP, RUN_TIMEOUT, RunSpec
-
-Object = dict[str, Any]
+from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
 
 MANAGER = "hookline"
 SHARED_ACCOUNT = "sympozium-agent"
@@ -103,7 +103,7 @@ class RunOwner:
 
     @property
     def reference(self) -> Object:
-        return owner_reference(GROUP, "AgentRun", self.name, self.uid)
+        return owner_reference(AGENT_RUN.api_version, AGENT_RUN.kind, self.name, self.uid)
 
 
 class Names(NamedTuple):
@@ -135,11 +135,6 @@ def positions_of(job: Mapping[str, Any]) -> tuple[int, ...]:
     """The positions of the postRun hooks in a follow-up Job; none for another one."""
     text = job["metadata"].get("annotations", {}).get(_POSITIONS)
     return tuple(json.loads(text)) if text else ()
-
-
-def rule_object(rule: RbacRule) -> Object:
-    """A rule of `lifecycle.rbac` as a Role has it."""
-    return {"apiGroups": list(rule.api_groups), "resources": list(rule.resources), "verbs": list(rule.verbs)}
 
 
 def value_object(name: str, value: Value) -> Object:
@@ -181,8 +176,7 @@ class RunObjects:
         """The account of a namespace's runs. It belongs to no run, and is never removed."""
         labels = {"app.kubernetes.io/managed-by": MANAGER}
         return {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
+            **ACCOUNT.head,
             "metadata": {"name": SHARED_ACCOUNT, "namespace": self._owner.namespace, "labels": labels},
             "automountServiceAccountToken": False,
         }
@@ -199,7 +193,14 @@ class RunObjects:
         }
         role: Object = {
             **self._head(ROLE, name, "lifecycle"),
-            "rules": [rule_object(rule) for rule in self._run.hooks.rbac],
+            "rules": [
+                {
+                    "apiGroups": list(rule.api_groups),
+                    "resources": list(rule.resources),
+                    "verbs": list(rule.verbs),
+                }
+                for rule in self._run.hooks.rbac
+            ],
         }
         subject = {"kind": "ServiceAccount", "name": self._account, "namespace": self._owner.namespace}
         binding: Object = {
@@ -394,7 +395,7 @@ class RunObjects:
             "labels": self._labels(component),
             "ownerReferences": [self._owner.reference],
         }
-        return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+        return {**kind.head, "metadata": metadata}
 
     def _labels(self, component: str) -> dict[str, str]:
         instance = self._run.instance

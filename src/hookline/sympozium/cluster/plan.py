@@ -22,6 +22,7 @@ from hookline.kube.objects import (
     ROLE_BINDING,
     SANDBOX,
     SECRET,
+    Fields,
     Kind,
     is_owned,
     phase_of,
@@ -34,7 +35,6 @@ from hookline.sympozium.cluster.observation import (
     Log,
     Observation,
     World,
-    hooks_of,
     is_held,
     never_begun,
     never_started,
@@ -53,10 +53,8 @@ from hookline.sympozium.cluster.state import (
     spec_of,
 )
 from hookline.sympozium.environment import for_agent
-from hookline.sympozium.phases import Phase, Seen, Stage, due, phase
+from hookline.sympozium.phases import Phase, Seen, Stage, due, phase, post_run
 from hookline.sympozium.types import RunSpec
-
-Object = Mapping[str, Any]
 
 _HEARD = ("agentSandbox", "imagePullSecrets")
 """Keys that mean nothing on a user's machine, and something here."""
@@ -74,7 +72,7 @@ class Removal(NamedTuple):
     uid: str = ""
 
     @classmethod
-    def of(cls, kind: Kind, each: Object) -> Removal:
+    def of(cls, kind: Kind, each: Fields) -> Removal:
         return cls(kind, each["metadata"]["name"], each["metadata"]["uid"])
 
 
@@ -156,9 +154,8 @@ def _cannot_be_run(spec: RunSpec, settings: OperatorSettings) -> str:
 def _too_long(run: RunSpec) -> list[str]:
     """The variables, apart from the task, that no process could be started with."""
     given = for_agent(run)
-    hooks = (*run.hooks.pre_run, *run.hooks.post_run)
     found: set[str] = set()
-    for variables in (given.fixed, given.given, *(hook.env for hook in hooks)):
+    for variables in (given.fixed, given.given, *(hook.env for hook in run.hooks.containers)):
         for name, text in variables.items():
             if isinstance(text, str) and len(text.encode("utf-8", "replace")) > LONGEST_VARIABLE:
                 found.add(name)
@@ -304,7 +301,7 @@ class _Next:
     def _after(self, position: int) -> None:
         """Creates a Job with the hooks that wait; the gate has one of its own, since the others see what it let out."""
         hooks, seen, post = self.spec.hooks, self.now.seen, self.now.post
-        states = hooks_of(hooks.post_run, seen.post_run)
+        states = list(post_run(hooks, seen))
         waiting = [n for n in hooks.post_order if states[n].state is ContainerPhase.WAITING]
         positions = (position,) if hooks.post_run[position].gate else tuple(waiting)
         job = self.objects.post_job(seen, positions, len(post) + 1)
@@ -342,9 +339,9 @@ class _Next:
         self.remove += [each for each in found if each not in self.remove]
 
 
-def _is_ending(each: Object) -> bool:
+def _is_ending(each: Fields) -> bool:
     return bool(each["metadata"].get("deletionTimestamp"))
 
 
-def _name(wanted: Object) -> str:
+def _name(wanted: Fields) -> str:
     return f"{wanted['kind']}/{wanted['metadata']['name']}"

@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline.engine.plain import parse_time
@@ -21,10 +22,9 @@ from hookline.journal.masking import Mask
 from hookline.journal.user import open_journal
 from hookline.journal.view import Line, Tree, duration, moment
 from hookline.kube.connect import Target, connected, found_run
-from hookline.kube.objects import AGENT_RUN, SECRET, ApiRefused, Conflict, items, phase_of, within
-from hookline.options import KUBERNETES, ExplainOptions
+from hookline.kube.objects import AGENT_RUN, SECRET, ApiRefused, Conflict, Object, items, phase_of, within
+from hookline.options import KUBERNETES
 from hookline.secret_names import secrets_in
-from hookline.source import text_of
 from hookline.sympozium.cluster.ledger import Ledger
 from hookline.sympozium.cluster.objects import OperatorSettings, RunObjects, RunOwner, names
 from hookline.sympozium.cluster.observation import VERDICT
@@ -37,17 +37,14 @@ from hookline.sympozium.cluster.records import (
     run_id_of,
 )
 from hookline.sympozium.cluster.state import agent_name, has_ended, read_secret
-from hookline.sympozium.phases import Seen, verdict
+from hookline.sympozium.phases import Seen, verdict, verdict_of
 from hookline.sympozium.phases import digest as digest_of
-from hookline.sympozium.resolve import RunRequest, spec_of
 from hookline.sympozium.run.state import lines_of_status
 from hookline.sympozium.types import RunSpec
 from hookline.terminal import Explained, ExplainedHook, err, out, print_json, print_runs, show
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
-
-Object = dict[str, Any]
 
 _UNKNOWN = "IMAGE"
 
@@ -97,19 +94,8 @@ def answer_there(target: Target, run: str, word: Verdict, *, yes: bool = False) 
     return asyncio.run(main())
 
 
-def explain_there(options: ExplainOptions) -> Explained:
+def explain_there(file: str, spec: RunSpec) -> Explained:
     """The objects of a cluster that a run comes to, and which containers run in which order."""
-    file = options.file
-    spec = spec_of(
-        RunRequest(
-            file=file,
-            text=text_of(file),
-            task="-",
-            persona=options.persona,
-            env=options.variables(),
-            on=KUBERNETES,
-        )
-    )
     made = _objects(spec)
     return Explained(
         head=[f"{file}, on {KUBERNETES}"],
@@ -286,12 +272,10 @@ def _confirmed(kind: VerdictKind) -> bool:
 
 async def _answer(cluster: Cluster, run: Object, word: Verdict, digest: str) -> None:
     """Write the verdict, only on the run as it was read: of two people one is told that the other was first."""
-    said = {
-        **_said(word),
-        "by": cluster.user or f"{getpass.getuser()}@{socket.gethostname()}",
-        "digest": digest,
-    }
-    change: Object = {"metadata": {"annotations": {VERDICT: jsonlib.dumps(said, ensure_ascii=False)}}}
+    by = cluster.user or f"{getpass.getuser()}@{socket.gethostname()}"
+    said = asdict(replace(verdict_of(word), by=by, digest=digest))
+    text = jsonlib.dumps({key: value for key, value in said.items() if value}, ensure_ascii=False)
+    change: Object = {"metadata": {"annotations": {VERDICT: text}}}
     while True:
         name, namespace = run["metadata"]["name"], run["metadata"]["namespace"]
         version = run["metadata"]["resourceVersion"]
@@ -304,16 +288,6 @@ async def _answer(cluster: Cluster, run: Object, word: Verdict, digest: str) -> 
                 raise UsageError(
                     f"run {name} waits for a word on another answer now; look at it again"
                 ) from None
-
-
-def _said(word: Verdict) -> Object:
-    """The verdict as the gate reads it; a text that was written instead of the answer, or the reason, is what goes out."""
-    if word.kind is VerdictKind.REWRITE:
-        text = word.value if isinstance(word.value, str) else jsonlib.dumps(word.value, ensure_ascii=False)
-        return {"action": "rewrite", "response": text}
-    if word.kind is VerdictKind.REJECT:
-        return {"action": "reject", **({"response": word.text, "reason": word.text} if word.text else {})}
-    return {"action": "approve"}
 
 
 def _objects(spec: RunSpec) -> list[Object]:

@@ -49,7 +49,7 @@ from hookline.terminal import err
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
 
-_EMPTY = (None, "", [], {})
+_EMPTY: tuple[Any, ...] = (None, "", [], {})
 _NOT_HERE = {"agentSandbox", "imagePullSecrets", "skills"}
 """Keys that only a cluster heeds, and that a run carries there."""
 

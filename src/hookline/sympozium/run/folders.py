@@ -28,15 +28,11 @@ from hookline import files
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, HooklineError, UsageError
 from hookline.runners import Ending, Mount, Order, Runner
+from hookline.sympozium.cluster.prepare import FOLDERS
 from hookline.tasks import cancel_and_wait, finish
 
 KEPT = "kept"
 CONTROL = "control"
-IPC = (
-    *("input", "output", "spawn", "tools", "messages", "schedules", "prompts", "context"),
-    CONTROL,
-)
-"""The folders beneath /ipc that Sympozium's bridge makes, and that its documents write into."""
 TMP_SIZE = 256 * 1024 * 1024
 WORKSPACE_SIZE = 1024**3
 IPC_SIZE = 64 * 1024**2
@@ -161,7 +157,7 @@ class Folder:
 
     def lay_out(self) -> None:
         """`context` and `control` exist beforehand: the documents write there without making them."""
-        for each in (self.workspace / "context", *(self.ipc / name for name in IPC), self.tmp):
+        for each in (self.workspace / "context", *(self.ipc / name for name in FOLDERS), self.tmp):
             each.mkdir(parents=True, exist_ok=True)
 
     def mounts(self, *, own_tmp: bool) -> tuple[Mount, ...]:

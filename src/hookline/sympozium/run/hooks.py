@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from hookline.engine.hook import Hook
 from hookline.engine.lifecycle import Approver, Run
 from hookline.engine.pipeline import Recorder
 from hookline.engine.point import Point, Status
-from hookline.engine.record import Owner, Question, Verdict, VerdictKind
+from hookline.engine.record import Owner, Question
 from hookline.engine.result import CONTINUE, HookAction, HookResult
 from hookline.engine.result import Reason as HookReason
 from hookline.errors import FileError, HookBroke
@@ -34,6 +33,7 @@ from hookline.sympozium.phases import (
     post_run,
     result_for_hooks,
     verdict,
+    verdict_of,
 )
 from hookline.sympozium.resolve import ON_ERROR, POINTS, RunRequest
 from hookline.sympozium.run.folders import CONTROL, Folder, Held, Home, Quota
@@ -270,7 +270,7 @@ class _ContainerHandler:
         word = await approver(question)
         if journal is not None:
             journal.answer(question.id, word)
-        return _verdict(word)
+        return verdict_of(word)
 
     def _own_verdict(self) -> GateVerdict | None:
         found = self.ground.folder.left_in_ipc(VERDICT, _VERDICT_BYTES)
@@ -327,16 +327,6 @@ class _ContainerHandler:
 
     def _see(self, seen: ContainerState) -> None:
         self.ground.state.hook(self.stage, self.index, seen)
-
-
-def _verdict(word: Verdict) -> GateVerdict:
-    """A person's word on an answer. What they wrote instead of it, or why not, is what goes out."""
-    if word.kind is VerdictKind.REWRITE:
-        text = word.value if isinstance(word.value, str) else json.dumps(word.value, ensure_ascii=False)
-        return GateVerdict(action="rewrite", response=text, by=word.by)
-    if word.kind is VerdictKind.REJECT:
-        return GateVerdict(action="reject", response=word.text or None, reason=word.text, by=word.by)
-    return GateVerdict(action="approve", by=word.by)
 
 
 def _over(began: datetime, reason: EndReason, detail: str) -> ContainerState:
