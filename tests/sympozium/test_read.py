@@ -425,13 +425,13 @@ def test_a_variable_that_nobody_sets_is_told_until_somebody_does():
     found = load(SEED / "oncall-team.yaml")
     (told,) = doubts_of_file(found).problems
     assert "nobody sets $ALERTMANAGER_URL" in str(told)
-    assert doubts_of_file(found, {"ALERTMANAGER_URL"}).problems == ()
+    assert doubts_of_file(found, {"ALERTMANAGER_URL"}).problems == []
 
 
 @pytest.mark.rule("sympozium X6")
 def test_a_secret_written_into_the_file_is_told():
     notes = doubts_of_file(load(SEED / "upload-report.yaml")).notes
-    assert [note.split("value: ")[1].split()[0] for note in notes] == [
+    assert [str(note).split("value: ")[1].split()[0] for note in notes] == [
         "AWS_ACCESS_KEY_ID",
         "AWS_SECRET_ACCESS_KEY",
     ]
@@ -471,7 +471,7 @@ def test_postRun_hooks_have_the_result_to_ask_for():
     one = ContainerHook(
         name="a", image="b", command=("sh", "-c"), args=("echo $AGENT_RESULT $AGENT_EXIT_CODE",)
     )
-    assert doubts(Lifecycle(post_run=(one,))).problems == ()
+    assert doubts(Lifecycle(post_run=(one,))).problems == []
 
 
 @pytest.mark.rule("sympozium B17")

@@ -348,11 +348,12 @@ def _first(state: ContainerPhase, hooks: tuple[ContainerState, ...], order: Iter
 
 def _failed(hooks: tuple[ContainerHook, ...], seen: tuple[ContainerState, ...]) -> list[str]:
     return [
-        f"{hook.name!r} {_why(hook, each)}" for hook, each in zip(hooks, seen, strict=True) if each.failed
+        f"{hook.name!r} {failure(hook, each)}" for hook, each in zip(hooks, seen, strict=True) if each.failed
     ]
 
 
-def _why(hook: ContainerHook, seen: ContainerState) -> str:
+def failure(hook: ContainerHook, seen: ContainerState) -> str:
+    """How a hook failed: its exit code, or why it has none."""
     text = _ENDED[seen.reason].format(code=seen.exit_code, limit=hook.timeout)
     return f"failed: {text}{f' ({seen.detail})' if seen.detail else ''}"
 
@@ -364,7 +365,7 @@ def _told(stage: Stage, hook: ContainerHook, seen: ContainerState) -> dict[str, 
         "state": _state(seen),
         "exitCode": seen.exit_code,
         "reason": str(seen.reason) if seen.failed else None,
-        "message": _why(hook, seen) if seen.failed else None,
+        "message": failure(hook, seen) if seen.failed else None,
         "startedAt": utc_text(seen.started) if seen.started else None,
         "seconds": seen.seconds,
         "tail": seen.tail or None,

@@ -121,7 +121,9 @@ def run_of(
     if persona:
         found = _started(_persona(manifests, persona))
     elif manifests.runs:
-        found = _completed(manifests, _only(manifests, list(manifests.runs), "AgentRuns"))
+        found = _only(manifests, list(manifests.runs), "AgentRuns")
+        instance = _instance_named(manifests, found)
+        found = _taken(found, instance) if instance else found
     elif manifests.instances:
         found = _started(_only(manifests, list(manifests.instances), "agents"))
     else:
@@ -277,16 +279,8 @@ def _read(text: str, file: str) -> RunManifests:
     return parse(text, file)
 
 
-def _completed(manifests: RunManifests, run: RunSpec) -> RunSpec:
-    """A run with what it lacks of its instance, where that is in the same file; a lifecycle is taken whole or not."""
-    instance = _instance_named(manifests, run) if run.instance else None
-    if instance is None:
-        return run
-    return _taken(run, instance)
-
-
 def _taken(run: RunSpec, instance: Instance) -> RunSpec:
-    """The run with what it lacks taken from the instance."""
+    """The run with all that it lacks taken from the instance; a lifecycle is taken whole or not at all."""
     return replace(
         run,
         ensemble=instance.ensemble,
@@ -296,19 +290,12 @@ def _taken(run: RunSpec, instance: Instance) -> RunSpec:
 
 
 def _instance_named(manifests: RunManifests, run: RunSpec) -> Instance | None:
-    members = [
-        each.instance
-        for pack in manifests.packs
-        if pack.enabled
-        for each in pack.members
-        if not each.excluded
-    ]
-    named = [
-        each
-        for each in (*manifests.instances, *members)
-        if (each.name, each.namespace) == (run.instance, run.namespace)
-    ]
-    return named[0] if named else None
+    """The instance that a run names, where that is in the same file; one of a pack must be switched on."""
+    packs = [pack for pack in manifests.packs if pack.enabled]
+    members = [each.instance for pack in packs for each in pack.members if not each.excluded]
+    wanted = (run.instance, run.namespace)
+    found = (each for each in (*manifests.instances, *members) if (each.name, each.namespace) == wanted)
+    return next(found, None)
 
 
 def _started(instance: Instance) -> RunSpec:

@@ -39,9 +39,10 @@ from hookline.sympozium.cluster.objects import AGENT, RECORDS, RUN_LABEL, names
 from hookline.sympozium.cluster.records import agent_has_begun, agent_is_over, inside_note, would_tell
 from hookline.sympozium.cluster.runs import RunView
 from hookline.sympozium.cluster.state import has_ended
-from hookline.sympozium.phases import WITHHELD, Phase
+from hookline.sympozium.phases import Phase
+from hookline.sympozium.run.state import print_end
 from hookline.tasks import cancel_and_wait, on_signals
-from hookline.terminal import err, out, print_json, show
+from hookline.terminal import err, show
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
@@ -220,18 +221,7 @@ class RunFollower:
 
     def _over(self) -> int:
         status, now = within(self._run, "status"), Phase(phase_of(self._run))
-        if self._json:
-            print_json({"record": "result", "run_id": self._name, "status": status})
-        elif now is Phase.SKIPPED:
-            out.print(f"skipped: {status.get('result', '')}")
-        elif now is Phase.SUCCEEDED:
-            out.print(str(status.get("result") or ""))
-        else:
-            err.print(
-                f"error: {status.get('error') or now} (hookline runs {self._name} {self._where})", style="red"
-            )
-        # The run succeeded; what comes after it must not go on as if its answer were out.
-        return 1 if status.get("gateVerdict") in WITHHELD or now is Phase.FAILED else 0
+        return print_end(self._name, now, status, json=self._json, where=f" {self._where}")
 
     async def _interrupted(self, asks: bool) -> int | None:
         """A signal came; `asks` if there is a terminal to ask what is meant by it."""

@@ -22,9 +22,9 @@ from hookline.options import KUBERNETES
 from hookline.sympozium.cluster.state import agent_name, frozen_of, has_ended, spec_of
 from hookline.sympozium.phases import Phase, Stage
 from hookline.sympozium.resolve import FORMAT
+from hookline.sympozium.run.state import PHASE
 from hookline.sympozium.types import RUN_TIMEOUT
 
-PHASE = "x.sympozium.phase"
 RUN_SCOPE, AGENT_SCOPE = "1", "2"
 _MARK = 8
 _KINDS = {"timed_out": "timed_out", "not_started": "not_started"}

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, cast
 from hookline.engine.plain import utc_text
 from hookline.errors import FileError
 from hookline.kube.objects import bare, phase_of, within
-from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason, Stall, Workload
+from hookline.kube.pod_state import ContainerPhase, ContainerState, Stall, Workload
 from hookline.sympozium.cluster.objects import is_sandboxed
 from hookline.sympozium.lifecycle import ContainerHook
-from hookline.sympozium.phases import Phase, Seen, Stage, digest, error, gated, phase, status
+from hookline.sympozium.phases import Phase, Seen, Stage, digest, error, failure, gated, phase, status
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import run_of, with_provider
 from hookline.sympozium.run.state import seen_again
@@ -29,12 +29,6 @@ from hookline.sympozium.types import RunSpec
 FROZEN, STATE = "run.json", "state.json"
 _TOO_EARLY = "the gate's verdict stood there before there was an answer, so it holds for none; take it away and give it again"
 _LOST = "the workspace was removed from outside; the hooks that are left have an empty one"
-_ENDED = {
-    EndReason.TIMED_OUT: "passed its limit",
-    EndReason.NOT_STARTED: "could not start",
-    EndReason.KILLED: "was ended from outside",
-    EndReason.SETTLED: "was ended when the verdict was in",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,9 +186,7 @@ def _hook_notes(
         if now.succeeded:
             yield Note("Normal", "HookSucceeded", f"{stage} hook {hook.name} succeeded{took}")
         else:
-            how = _ENDED.get(now.reason, f"exited with {now.exit_code}")
-            detail = f": {now.detail}" if now.detail else ""
-            yield Note("Warning", "HookFailed", f"{stage} hook {hook.name} {how}{took}{detail}")
+            yield Note("Warning", "HookFailed", f"{stage} hook {hook.name} {failure(hook, now)}{took}")
 
 
 def _conditions(record: Record) -> Iterator[dict[str, Any]]:

@@ -26,25 +26,23 @@ from hookline.runners.sandbox import SandboxRunner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.sympozium.check import notes_before
-from hookline.sympozium.phases import WITHHELD, Phase
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import REQUEST, RunRequest, secret_values, spec_of
 from hookline.sympozium.run.folders import WORKSPACE_SIZE, Home, in_bytes
-from hookline.sympozium.run.local import LocalSite, Ran, recovered, resumed, run
+from hookline.sympozium.run.hooks import LocalSite
+from hookline.sympozium.run.local import Ran, recovered, resumed, run
+from hookline.sympozium.run.state import print_end
 from hookline.sympozium.types import RunSpec
 from hookline.terminal import (
     approver_of,
     err,
     found_run,
     interruptible,
-    out,
-    print_json,
     refuse_mistakes,
     watcher,
 )
 
 _PULLS = {"Always": "always", "IfNotPresent": "missing", "Never": "never"}
-_EXIT = {Phase.SUCCEEDED: 0, Phase.SKIPPED: 0}
 _ONLY_HERE = (
     "secrets",
     "agent_command",
@@ -212,16 +210,7 @@ def _ended(ran: Ran, *, json: bool) -> int:
         err.print(ran.problem, style="yellow")
     if ran.kept is not None:
         err.print(f"the workspace is kept: {ran.kept}; it is yours to remove", style="yellow")
-    if json:
-        print_json({"record": "result", "run_id": ran.run_id, "status": ran.status})
-    elif ran.phase is Phase.SKIPPED:
-        out.print(f"skipped: {ran.status.get('result', '')}")
-    elif ran.phase is Phase.SUCCEEDED:
-        out.print(str(ran.status.get("result", "")))
-    else:
-        err.print(f"error: {ran.status.get('error') or ran.phase} (hookline runs {ran.run_id})", style="red")
-    # The run succeeded; what comes after it must not go on as if its answer were out.
-    return 1 if ran.status.get("gateVerdict") in WITHHELD else _EXIT.get(ran.phase, 1)
+    return print_end(ran.run_id, ran.phase, ran.status, json=json)
 
 
 def _tell_recovered(ended: list[Ran], *, quiet: bool) -> None:

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -171,7 +172,7 @@ class Folder:
 
     def write(self, name: str, value: Any) -> None:
         """One of our own notes, whole or not at all."""
-        self.write_text(name, json.dumps(value))
+        self.write_text(name, json.dumps(value, default=datetime.isoformat))
 
     def write_text(self, name: str, text: str) -> None:
         files.write_whole(self.path / name, text.encode("utf-8", "surrogatepass"), mode=0o600)

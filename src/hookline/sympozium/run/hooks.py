@@ -13,7 +13,7 @@ from hookline.engine.hook import Hook
 from hookline.engine.lifecycle import Approver, Run
 from hookline.engine.pipeline import Recorder
 from hookline.engine.point import Point, Status
-from hookline.engine.record import Owner, Question
+from hookline.engine.record import Begun, Called, Decided, Ended, Owner, Question
 from hookline.engine.result import CONTINUE, HookAction, HookResult
 from hookline.engine.result import Reason as HookReason
 from hookline.errors import FileError, HookBroke
@@ -21,11 +21,13 @@ from hookline.handlers.process import broke, context_json, environment, with_las
 from hookline.journal.masking import Mask
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.runners import Ending, Mount, Order, Runner
-from hookline.sympozium.environment import Environment, Secrets, after_run, before_run, command_of
+from hookline.sympozium.environment import Environment, after_run, before_run, command_of
 from hookline.sympozium.lifecycle import ContainerHook
 from hookline.sympozium.phases import (
     NO_REASON,
     GateVerdict,
+    Phase,
+    Seen,
     Stage,
     digest,
     exit_code,
@@ -35,9 +37,9 @@ from hookline.sympozium.phases import (
     verdict,
     verdict_of,
 )
-from hookline.sympozium.resolve import ON_ERROR, POINTS, RunRequest
+from hookline.sympozium.resolve import ON_ERROR, POINTS, RunRequest, secret_values
 from hookline.sympozium.run.folders import CONTROL, Folder, Held, Home, Quota
-from hookline.sympozium.run.state import SKIP, RunState, skip_marker
+from hookline.sympozium.run.state import PHASE, SKIP, RunState, skip_marker
 from hookline.sympozium.types import RunSpec
 from hookline.tasks import cancel_and_wait
 
@@ -47,6 +49,7 @@ VERDICT = f"{CONTROL}/gate-verdict"
 """Beneath /ipc: where a gate hook says what becomes of the answer, as JSON with `action`, `response` and `reason`."""
 _VERDICT_BYTES = 1024 * 1024
 _TAIL = 2048
+_MORE_GRACE = 5.0
 _LIKE_HERE = ("PATH", "LANG", "LC_ALL", "TZ")
 
 
@@ -66,20 +69,24 @@ class LocalSite:
     """Values that are secret besides those of each run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """All that the hooks and the agent of one run stand on."""
+    """One run: all that its hooks and its agent stand on. `seen` is the state that a killed process left."""
 
-    site: LocalSite
-    asked: RunRequest
-    spec: RunSpec
-    folder: Folder
-    quota: Quota
-    state: RunState
-    run: Run
-    scope_id: str
-    secrets: Secrets
-    mask: Mask
+    def __init__(
+        self, site: LocalSite, asked: RunRequest, spec: RunSpec, folder: Folder, seen: Seen | None = None
+    ) -> None:
+        self.site = site
+        self.asked = asked
+        self.spec = spec
+        self.folder = folder
+        self.quota = Quota(folder, asked.workspace_size)
+        self.state = RunState(folder, spec.hooks, self._tell, seen)
+        self.recorder = _PhaseRecorder(site.recorder, self.state)
+        grace = sum(hook.timeout for hook in spec.hooks.post_run) + _MORE_GRACE
+        self.run = Run(id=folder.run_id, recorder=self.recorder, approver=site.approver, end_grace=grace)
+        self.scope_id = self.run.next_id()
+        self.secrets = asked.known_secrets(site.environ)
+        self.mask = Mask([*site.masked, *secret_values(asked, spec, site.environ)])
 
     def mounts(self, runner: Runner) -> tuple[Mount, ...]:
         return (*self.asked.mounts, *self.folder.mounts(own_tmp=runner.capabilities.hides_files))
@@ -98,6 +105,34 @@ class Ground:
         text = self.mask.text(ending.stdout.text)
         lines = [line.rstrip() for line in text.splitlines() if line.strip()]
         return "\n".join(lines[-5:])[-_TAIL:]
+
+    def _tell(self, now: Phase) -> None:
+        """The phase, as a note on the run's record."""
+        if self.recorder.on:
+            self.recorder.note(
+                Decided(
+                    self.run.id, self.scope_id, PHASE, time.time(), HookAction.CONTINUE, note=f"phase {now}"
+                )
+            )
+
+
+class _PhaseRecorder(Recorder):
+    """The site's recorder with the phases of one run: a phase that a hook's end brings comes after the hook."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, of_site: Recorder, state: RunState) -> None:
+        super().__init__(of_site.journal, of_site.watchers)
+        self._state = state
+
+    def note(self, record: Called | Decided) -> None:
+        super().note(record)
+        if isinstance(record, Called):
+            self._state.tell_due()
+
+    async def write(self, record: Begun | Ended) -> None:
+        self._state.tell_due()
+        await super().write(record)
 
 
 def container_hooks(ground: Ground) -> tuple[Hook, ...]:

@@ -16,29 +16,24 @@ from pathlib import Path
 from typing import Any, cast
 
 from hookline.engine.context import Facts, WorkflowContext
-from hookline.engine.lifecycle import OpenScope, Run, new_run_id
-from hookline.engine.pipeline import Pipeline, Recorder
+from hookline.engine.lifecycle import OpenScope, new_run_id
+from hookline.engine.pipeline import Pipeline
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import (
-    Begun,
-    Called,
-    Decided,
-    Ended,
     Journal,
     Owner,
     Record,
     RunRow,
     owed,
 )
-from hookline.engine.result import HookAction, Outcome
+from hookline.engine.result import Outcome
 from hookline.errors import AgentFailed, HooklineError, RunEnded, RunTimedOut, Skipped, UsageError
-from hookline.journal.masking import Mask
 from hookline.journal.recovery import LOST, alive, claim_abandoned, format_of, lost_end, lost_ends
 from hookline.kube.objects import LONGEST_NAME
 from hookline.kube.pod_state import ContainerPhase, EndReason
 from hookline.sympozium.environment import task_input
-from hookline.sympozium.phases import AgentSeen, Phase, Seen, outcome
+from hookline.sympozium.phases import AgentSeen, Phase, outcome
 from hookline.sympozium.resolve import (
     FORMAT,
     RunRequest,
@@ -46,19 +41,16 @@ from hookline.sympozium.resolve import (
     declaration,
     keep_request,
     kept_request,
-    secret_values,
     spec_of,
 )
 from hookline.sympozium.run.agent import run_agent
-from hookline.sympozium.run.folders import Folder, FolderError, Quota, apart
+from hookline.sympozium.run.folders import Folder, FolderError, apart
 from hookline.sympozium.run.hooks import CANCELLED, Ground, LocalSite, container_hooks
 from hookline.sympozium.run.relay import VARIABLE, inner_points, relayed
-from hookline.sympozium.run.state import RunState, last_seen
+from hookline.sympozium.run.state import last_seen
 from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
 
 AGAIN = f"{LOST}; its postRun hooks had begun, and what had not ended was run again"
-PHASE = "x.sympozium.phase"
-_MORE_GRACE = 5.0
 _STATUS: dict[Phase | None, Status] = {Phase.SUCCEEDED: Status.OK, Phase.SKIPPED: Status.SKIPPED}
 
 
@@ -143,34 +135,8 @@ def _taken_over(site: LocalSite, journal: Journal, run_id: str, held_by: Owner) 
     return not alive(held_by) and journal.claim(run_id, held_by, site.owner)
 
 
-class _LocalRun:
+class _LocalRun(Ground):
     """One run while it is at work."""
-
-    def __init__(
-        self, site: LocalSite, asked: RunRequest, spec: RunSpec, folder: Folder, seen: Seen | None = None
-    ) -> None:
-        self.site = site
-        self.spec = spec
-        self.asked = asked
-        self.folder = folder
-        lifecycle = spec.hooks
-        grace = sum(hook.timeout for hook in lifecycle.post_run) + _MORE_GRACE
-        self.state = RunState(folder, lifecycle, self._tell, seen)
-        self.recorder = _PhaseRecorder(site.recorder, self.state)
-        self.run = Run(id=folder.run_id, recorder=self.recorder, approver=site.approver, end_grace=grace)
-        self.scope_id = self.run.next_id()
-        self.ground = Ground(
-            site=site,
-            asked=asked,
-            spec=spec,
-            folder=folder,
-            quota=Quota(folder, asked.workspace_size),
-            state=self.state,
-            run=self.run,
-            scope_id=self.scope_id,
-            secrets=asked.known_secrets(site.environ),
-            mask=Mask([*site.masked, *secret_values(asked, spec, site.environ)]),
-        )
 
     async def done(self) -> Ran:
         scope = self._scope()
@@ -230,7 +196,7 @@ class _LocalRun:
 
     def _scope(self) -> OpenScope:
         site, run = self.site, self.run
-        hooks = (*site.hooks, *container_hooks(self.ground))
+        hooks = (*site.hooks, *container_hooks(self))
         pipeline = Pipeline(hooks, self.recorder)
         return OpenScope(
             run, pipeline, Scope.RUN, self._facts(self.scope_id), name=self.spec.instance or self.spec.name
@@ -252,9 +218,9 @@ class _LocalRun:
             given = cast("dict[str, Any]", started.payload or {}).get("input")
             task = given if isinstance(given, str) and given != self._task else None
             told = {VARIABLE: ",".join(inner_points(site.hooks))} if site.hooks else {}
-            relay = relayed(self.folder.ipc, site.hooks, scope, self.ground.mask)
+            relay = relayed(self.folder.ipc, site.hooks, scope, self.mask)
             async with relay if self.asked.is_builtin else nullcontext():
-                seen = await run_agent(self.ground, task, told)
+                seen = await run_agent(self, task, told)
             return _answer(self.spec, seen)
 
         try:
@@ -287,15 +253,6 @@ class _LocalRun:
         shown = {**self.state.shown, **self.state.about}
         return Ran(run_id=self.run.id, phase=self.state.phase, status=shown, kept=kept, problem=problem)
 
-    def _tell(self, now: Phase) -> None:
-        """The phase, as a note on the run's record."""
-        if self.recorder.on:
-            self.recorder.note(
-                Decided(
-                    self.run.id, self.scope_id, PHASE, time.time(), HookAction.CONTINUE, note=f"phase {now}"
-                )
-            )
-
     def _facts(self, scope_id: str) -> Facts:
         spec, run_id = self.spec, self.run.id
         return Facts(
@@ -314,25 +271,6 @@ class _LocalRun:
                 agent_id=spec.agent_id,
             ),
         )
-
-
-class _PhaseRecorder(Recorder):
-    """The site's recorder with the phases of one run: a phase that a hook's end brings comes after the hook."""
-
-    __slots__ = ("_state",)
-
-    def __init__(self, of_site: Recorder, state: RunState) -> None:
-        super().__init__(of_site.journal, of_site.watchers)
-        self._state = state
-
-    def note(self, record: Called | Decided) -> None:
-        super().note(record)
-        if isinstance(record, Called):
-            self._state.tell_due()
-
-    async def write(self, record: Begun | Ended) -> None:
-        self._state.tell_due()
-        await super().write(record)
 
 
 def _check_hooks(site: LocalSite, asked: RunRequest) -> None:

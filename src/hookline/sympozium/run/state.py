@@ -14,6 +14,7 @@ from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium.lifecycle import Lifecycle
 from hookline.sympozium.phases import (
     NO_REASON,
+    WITHHELD,
     AgentSeen,
     GateVerdict,
     Phase,
@@ -25,14 +26,17 @@ from hookline.sympozium.phases import (
     status,
 )
 from hookline.sympozium.run.folders import CONTROL, Folder
+from hookline.terminal import err, out, print_json
 
 logger = logging.getLogger(__name__)
 
+PHASE = "x.sympozium.phase"
+"""The point of a note on a run's phase."""
 SKIP = f"{CONTROL}/skip"
 _FILE = "seen.json"
 _SKIP_BYTES = 4096
-_OF_STAGE = {Stage.PRE_RUN: ("pre_run", pre_run), Stage.POST_RUN: ("post_run", post_run)}
 _STYLE = {"Failed": "red", "Succeeded": "green"}
+_OF_STAGE = {Stage.PRE_RUN: ("pre_run", pre_run), Stage.POST_RUN: ("post_run", post_run)}
 
 
 class RunState:
@@ -118,7 +122,7 @@ class RunState:
 
     def _changed(self) -> None:
         try:
-            self._folder.write(_FILE, kept(self.seen))
+            self._folder.write(_FILE, asdict(self.seen))
         except OSError as exc:
             # A full disk must not keep a hook from running, least of all one that cleans up.
             logger.warning("%s: what was seen of it cannot be kept: %s", self._folder.run_id, exc)
@@ -150,12 +154,8 @@ def last_seen(folder: Folder) -> Seen:
     return seen_again(cast("dict[str, Any]", found)) if isinstance(found, dict) else Seen()
 
 
-def kept(seen: Seen) -> dict[str, Any]:
-    """As plain data, which `seen_again` reads."""
-    return asdict(seen, dict_factory=_plain)
-
-
 def seen_again(known: Mapping[str, Any]) -> Seen:
+    """The state of a run that was written as plain data."""
     said = known["verdict"]
     return Seen(
         pre_run=tuple(ContainerState(**_read(each)) for each in known["pre_run"]),
@@ -165,6 +165,20 @@ def seen_again(known: Mapping[str, Any]) -> Seen:
         skip=known["skip"],
         verdict=GateVerdict(**said) if said else None,
     )
+
+
+def print_end(run_id: str, end: Phase, status: Mapping[str, Any], *, json: bool, where: str = "") -> int:
+    """Print how a run ended; returns the exit code. `where` are the words that find a run on a cluster."""
+    if json:
+        print_json({"record": "result", "run_id": run_id, "status": status})
+    elif end is Phase.SKIPPED:
+        out.print(f"skipped: {status.get('result', '')}")
+    elif end is Phase.SUCCEEDED:
+        out.print(str(status.get("result") or ""))
+    else:
+        err.print(f"error: {status.get('error') or end} (hookline runs {run_id}{where})", style="red")
+    # A run that succeeded and whose answer is held back must not be taken for one whose answer is out.
+    return 1 if end is Phase.FAILED or status.get("gateVerdict") in WITHHELD else 0
 
 
 def status_lines(records: list[Record]) -> Iterator[Line]:
@@ -203,10 +217,6 @@ def _hook_lines(told: Mapping[str, Any]) -> Iterator[Line]:
 def _one_line(value: Any) -> str:
     text = " ".join(str(value).split())
     return text if len(text) <= 300 else f"{text[:297]}..."
-
-
-def _plain(values: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {key: value.isoformat() if isinstance(value, datetime) else value for key, value in values}
 
 
 def _read(given: Mapping[str, Any]) -> dict[str, Any]:
