@@ -1,4 +1,4 @@
-"""`hookline check` and `hookline explain` of AgentRun manifests: what cannot work as it is written, and what will run.
+"""`hookline check` and `hookline explain` of AgentRun manifests: commands that cannot work, and the hooks that will run.
 
 Mistakes are found in the text of a hook's command; nothing of it is run.
 """
@@ -66,9 +66,9 @@ _QUOTA = (
 
 
 def problems_of(file: str, env: Mapping[str, str]) -> Problems:
-    """Everything that is wrong in a manifest, and what should be known of it.
+    """The mistakes in a manifest, and notes on it.
 
-    `env` is what the command line sets: a variable of this process's own reaches no hook.
+    `env` are the variables of the command line; those of this process do not reach any hook.
     """
     manifests = parse(text_of(file), file)
     found = doubts_of_file(manifests, {*_TOLD, *env})

@@ -1,6 +1,6 @@
-"""The phase of a run and what is due next, as functions of what was seen: one decision here and on a cluster.
+"""The phase of a run and its next step, as functions of its observed state: one decision here and on a cluster.
 
-Nothing is kept between two calls; whoever runs tells what it saw and does what is due.
+Nothing is kept between two calls: the caller passes the state that it observed, and starts what is due.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSeen(ContainerState):
-    """The agent as it was seen. `skipped` is the reason where it said that there is nothing to do."""
+    """The observed state of the agent. `skipped` is its reason, where it said that there is nothing to do."""
 
     result: str = ""
     error: str = ""
@@ -77,7 +77,7 @@ class GateVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """All that was seen of a run. Hooks stand as in the file; those not listed are waiting.
+    """The observed state of a run. Hooks stand in the order of the file; those not listed are waiting.
 
     `stopped` says why a run is to end before its agent began (its limit, a cancel); once the agent runs, its own end
     says so. `skip` is what stands in the skip marker, looked at when preRun is through.
@@ -181,7 +181,7 @@ def exit_code(lifecycle: Lifecycle, seen: Seen) -> int:
 
 
 def result_for_hooks(lifecycle: Lifecycle, seen: Seen, hook: ContainerHook) -> str:
-    """The result for a postRun hook: the answer itself for the gate, what the gate let out of it for the others.
+    """The result for a postRun hook: the answer itself for the gate, the text that the gate let out for the others.
 
     Of a run that failed it is the answer if there is one, else why.
     """

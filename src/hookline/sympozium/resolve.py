@@ -1,4 +1,4 @@
-"""One run out of a file and the command line, with all that it takes from an instance or a pack; and as a declaration."""
+"""One run of a file and the command line, with all that it takes from an instance or a pack; and as a declaration."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ POINTS = {Stage.PRE_RUN: Point.RUN_START, Stage.POST_RUN: Point.RUN_END}
 ON_ERROR = {Stage.PRE_RUN: OnError.FAIL, Stage.POST_RUN: OnError.CONTINUE}
 _MANIFEST = "manifest.yaml"
 REQUEST = "run.json"
-"""The file of a run's folder that keeps what was asked for, all but the manifest."""
+"""The file in a run's folder that keeps its request, without the manifest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """A file and what the command line adds, as it is kept beside a run: plain, and enough to make the run again.
+    """A file and the options of the command line, as they are kept beside a run: plain data, enough to make the run again.
 
     Secrets are a file's name here, never values.
     """
@@ -84,7 +84,7 @@ class RunRequest:
 
 
 def spec_of(asked: RunRequest) -> RunSpec:
-    """The run that was asked for. A file with a mistake in it is not run: what is missing may be a guard."""
+    """The requested run. A file with a mistake in it is not run: the hook that is missing may be a guard."""
     manifests = _read(asked.text, asked.file)
     if manifests.problems:
         raise manifests.problems[0]
@@ -111,7 +111,7 @@ def run_of(
     """The run that the file asks for: its AgentRun, else a new one of its instance, or of a pack's persona.
 
     `name` is the name of the run, else that of the AgentRun or of the instance; `env` is added to the file's own.
-    A FileError says what is missing, or what there is to choose from.
+    A FileError names the missing object, or those to choose from.
     """
     if name and (len(name) > LONGEST_NAME or not LABEL.fullmatch(name)):
         raise UsageError(
@@ -141,7 +141,7 @@ def run_of(
 
 
 def with_provider(run: RunSpec) -> RunSpec:
-    """The run with a provider for its model, where the file tells only the model's name, as the seed does."""
+    """The run with a provider for its model, where the file has only the name of the model, as the seed does."""
     model = run.model
     if model is None or model.provider or not model.model:
         return run
@@ -261,7 +261,7 @@ def _check_model(asked: RunRequest, spec: RunSpec, where: Capabilities) -> None:
 
 
 def _with_model(spec: RunSpec, given: str) -> RunSpec:
-    """The run with the model of the command line (provider/name), and with a provider where only a name is told."""
+    """The run with the model of the command line (provider/name), and with a provider where it has only a name."""
     model = spec.model or ModelSpec()
     if given:
         provider, _, name = given.partition("/")
@@ -275,7 +275,7 @@ def _with_model(spec: RunSpec, given: str) -> RunSpec:
 
 @lru_cache(maxsize=16)
 def _read(text: str, file: str) -> RunManifests:
-    """Asked for more than once in a run, and reading takes as long as starting a process."""
+    """Cached: it is needed more than once in a run, and reading takes as long as starting a process."""
     return parse(text, file)
 
 

@@ -67,7 +67,7 @@ OnRecords = Callable[[Mapping[str, Any], list[str], Mask], None]
 
 
 class RetryLater(ClusterError):
-    """Something stands in the way that goes by itself."""
+    """An obstacle that goes away by itself."""
 
 
 class Applier:
@@ -284,7 +284,7 @@ class Applier:
 
 
 class _NotCreated(Exception):
-    """The cluster refuses to create an object, or somebody else's has its name."""
+    """The cluster refuses to create an object, or a foreign object has its name."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(why)

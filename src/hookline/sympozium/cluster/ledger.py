@@ -1,6 +1,6 @@
-"""Runs on a cluster in a journal: the records of their status, and of what their agents do inside, each once.
+"""Runs on a cluster in a journal: the records of their status, and the inner records of their agents, each once.
 
-`RunLedger` is for whoever follows a run, `JournalWriter` for the operator, who writes of all of them.
+`RunLedger` is for the command that follows one run, `JournalWriter` for the operator, which writes all of them.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ _ANSWERS = frozenset({Scope.STEP, Scope.MODEL, Scope.AGENT})
 _PRUNED_AFTER = 500
 _LONGEST_PAUSE = 30.0
 _HELD_BYTES = 32 * 1024 * 1024
-"""The most of what agents printed that is held until it is written."""
+"""The most lines of agents, in bytes, that are held until they are written."""
 _AT_A_TIME = 50
 
 Inside = Callable[[], Awaitable[list[Record]]]
 
 
 class Ledger:
-    """Writes the new records of runs on a cluster into a journal. `alone`: nobody else writes of them there."""
+    """Writes the new records of runs on a cluster into a journal. `alone`: there is no other writer of them."""
 
     def __init__(self, journal: Journal, *, alone: bool = False) -> None:
         self._journal = journal
@@ -65,7 +65,7 @@ class Ledger:
         self._whole: set[str] = set()
 
     async def take(self, run: Fields, inside: Inside | None = None) -> list[Record]:
-        """Write what is new of a run, and return that. `inside` brings what the agent did, and is asked when it is over."""
+        """Write the new records of a run, and return them. `inside` gives the inner records, once the agent has ended."""
         run_id = run_id_of(run)
         if run_id in self._whole:
             return []
@@ -78,20 +78,20 @@ class Ledger:
         return await self._write(run_id, told)
 
     async def add(self, run: Fields, inside: Iterable[Record]) -> list[Record]:
-        """Write some of what the agent does, while it does, and return what was new. Nothing follows the agent's end.
+        """Write inner records of an agent at work, and return the new ones. None is written after the agent's end.
 
-        The journal is not asked for each: there are too many of them."""
+        The journal is not read for each: there are too many of them."""
         run_id = run_id_of(run)
         if run_id in self._whole or (Ended, AGENT_SCOPE) in self._once.keys(run_id):
             return []
         return await self._write(run_id, [_let_out(record, run) for record in inside])
 
     async def lost(self, run_id: str) -> None:
-        """End what is open of a run that is gone."""
+        """End the open scopes of a run that is gone."""
         await self._write(run_id, lost_ends(self._journal.records(run_id), GONE))
 
     def forget(self, run_id: str) -> None:
-        """Drop all that is known of a run that is gone."""
+        """Drop the cached keys of a run that is gone."""
         self._once.forget(run_id)
         self._whole.discard(run_id)
 
@@ -113,14 +113,14 @@ class Ledger:
 
 
 class RunLedger:
-    """The run in the user's journal; what cannot be written there keeps nobody from following it."""
+    """The run in the user's journal; the run is followed to its end also where that cannot be written."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._ledger: Ledger | None = Ledger(journal)
 
     async def take(self, run: Fields, inside: Iterable[Record] = ()) -> None:
-        """`inside` is the rest of what the agent told, once it is over."""
+        """`inside` are the remaining inner records, once the agent has ended."""
 
         async def rest() -> list[Record]:
             return list(inside)
@@ -197,7 +197,7 @@ class _DueRun(NamedTuple):
 
 
 class _AgentLines(NamedTuple):
-    """The lines in which the agent of a run told what it did inside."""
+    """The inner records of an agent, as the lines that it printed."""
 
     lines: list[str]
     mask: Mask
@@ -205,9 +205,9 @@ class _AgentLines(NamedTuple):
 
 
 class JournalWriter:
-    """Writes into a journal what becomes of runs, beside all that is done for them: nobody waits for it.
+    """Writes the records of runs into a journal, in the background: the controller does not wait for it.
 
-    An agent that is `built_in` tells what it does inside."""
+    A `built_in` agent prints inner records."""
 
     def __init__(self, journal: Journal, *, built_in: bool) -> None:
         self._journal = journal
@@ -220,7 +220,7 @@ class JournalWriter:
         self._ended = 0
 
     def note(self, before: Fields | None, after: Fields | None) -> None:
-        """Take note of a run that has changed, or is gone; of several changes only the last is written."""
+        """Queue a run that has changed, or is gone; of several changes only the last is written."""
         run = after or before
         if run is None or (before and after and before.get("status") == after.get("status")):
             return
@@ -228,7 +228,7 @@ class JournalWriter:
         self._any.set()
 
     def heard(self, run: Mapping[str, Any], lines: list[str], mask: Mask) -> None:
-        """Keep what an agent that has ended printed; the status that tells so comes after this."""
+        """Keep the lines of an agent that has ended; its status comes after this."""
         size, run_id = sum(map(len, lines)), run_id_of(run)
         self._heard.pop(run_id, None)
         if self._built_in and sum(each.size for each in self._heard.values()) + size <= _HELD_BYTES:
@@ -271,7 +271,7 @@ class JournalWriter:
             await self._prune()
 
     async def _inside(self, run: Fields) -> list[Record]:
-        """The inner records of what the run's agent printed; a note that they are missing, where its log was not read here."""
+        """The inner records that the agent printed; a note that they are missing, where its log was not read here."""
         heard = self._heard.get(run_id_of(run))
         if heard is None:
             return [inside_note(run, _UNREAD)] if self._built_in and would_tell(run) else []
@@ -285,11 +285,11 @@ class JournalWriter:
     async def _prune(self) -> None:
         if isinstance(self._journal, SqliteJournal):
             self._journal.flush()
-            # Looking for what is old takes long enough to be noticed.
+            # The search for old records takes noticeably long.
             await asyncio.to_thread(_pruned, self._journal.path)
 
     async def _tried(self, written: Awaitable[None]) -> None:
-        """A journal that cannot be written is told once, and tried again; runs go on all the same."""
+        """Log once that the journal cannot be written, and try again; runs go on all the same."""
         try:
             await written
             self._failures = 0
@@ -299,7 +299,7 @@ class JournalWriter:
             self._failures += 1
             await asyncio.sleep(backoff(self._failures, first=0.25, longest=_LONGEST_PAUSE))
         except Exception:
-            # The outermost loop of the record: a status that nobody understands ends no operator.
+            # The outermost loop of the writer: a malformed status must not end the operator.
             logger.exception("what becomes of a run is not on record")
 
 

@@ -42,7 +42,7 @@ AGENT, PREPARE, DONE = "agent", "prepare", "done"
 PRE, POST = "pre-", "post-"
 LONGEST_VARIABLE = 100 * 1024
 RECORDS = "HOOKLINE_RECORDS"
-"""Has the built-in agent print what it does, for the record."""
+"""Makes the built-in agent print its inner records."""
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
 _RECORD = "/var/run/hookline"
 _VOLUME = "/volume"
@@ -85,7 +85,7 @@ class OperatorSettings:
     max_run_history: int = 50
     prepare_as_root: bool = False
     """For volumes that do not take the pod's group (host paths, some NFS): our first container makes the folders as
-    root, without any capability; hooks and agent stay what they are."""
+    root, without any capability; hooks and agent do not run as root."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,7 @@ class RunObjects:
         self._names = names(owner.name)
 
     def record(self, kept: Mapping[str, str]) -> Object:
-        """The Secret with the operator's record of a run and the task for its pods; nobody else reads it."""
+        """The Secret with the operator's record of a run and the task for its pods; it is read by no other."""
         return {
             **self._head(SECRET, self._names.record, "record"),
             "type": "hookline.dev/run",

@@ -255,7 +255,7 @@ class _Observer:
             return before
         if seen.state is not ContainerPhase.ENDED:
             return AgentSeen(state=seen.state, started=seen.started)
-        # The built-in one prints what it does from its beginning on.
+        # The built-in agent prints its records from the beginning on.
         lines = _AGENT_LINES if self.world.settings.agent_command else None
         text = "" if pod is None or seen.reason is EndReason.NOT_STARTED else self._log(pod, AGENT, lines)
         result = from_output(text)
@@ -263,7 +263,7 @@ class _Observer:
             result = replace(result or Result(), status="error", error=seen.detail)
         code = seen.exit_code if seen.reason is EndReason.EXITED else None
         found = ended(code, result, reason=seen.reason, tail=_tail(text))
-        # Whoever may look at runs sees why one failed; its secrets are not for all of them.
+        # The error is visible to all who may read AgentRuns; the secrets are not for all of them.
         found = replace(found, error=self.world.mask.text(found.error))
         kept = _kept(found.result)
         if kept != found.result:
@@ -278,7 +278,7 @@ class _Observer:
         if hooks.gate is None:
             return
         if unanswered or not text:
-            # One that is taken away and given again was given to what is there now.
+            # One that is removed and given again counts for the present answer.
             self.now = replace(now, void=text)
         elif text != now.void and gated(hooks, now.seen) is None:
             self._see(replace(now.seen, verdict=verdict(text)))
@@ -292,13 +292,13 @@ class _Observer:
             if gate_settled(lifecycle, self.now.seen):
                 stop = (EndReason.SETTLED, "")
             elif self.world.deleted:
-                # Nobody waits any more for the answer that it holds.
+                # The answer that it holds back is not needed any more.
                 stop = (EndReason.KILLED, DELETED)
         found = self._followed(made, slots, stop)
         prepared, *after = found.slots
         for n, slot in zip(made.positions, after, strict=True):
             known[n] = self._said(slot, found.pod, known[n])
-        # Where somebody ended the pod before the first hook began, they are tried again.
+        # Where the pod was deleted before the first hook began, they are tried again.
         if prepared.seen.failed and prepared.seen.reason is not EndReason.KILLED:
             why = self._unprepared(prepared, found.pod)
             for n in made.positions:

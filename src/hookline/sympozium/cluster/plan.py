@@ -57,7 +57,7 @@ from hookline.sympozium.phases import Phase, Seen, Stage, due, phase, post_run
 from hookline.sympozium.types import RunSpec
 
 _HEARD = ("agentSandbox", "imagePullSecrets")
-"""Keys that mean nothing on a user's machine, and something here."""
+"""Keys that have no effect on a user's machine, and have one here."""
 _NO_INSTANCE = 60.0
 """Seconds that a run waits for its agent to be there."""
 _TRIES = 3
@@ -102,7 +102,7 @@ def plan(world: World) -> Plan:
     agent = observed.record.seen.agent
     ran = agent.state is ContainerPhase.ENDED and agent.started is not None
     if ran and phase_of(world.run) in ("", Phase.PENDING):
-        # Who watches the run sees each phase, however short.
+        # Clients that watch the run see each phase, however short.
         status = {**within(world.run, "status"), "phase": str(Phase.RUNNING)}
         return Plan(status=status, wake=world.now)
     return _Next(world, world.record, observed).plan()
@@ -126,7 +126,7 @@ def _begun(world: World) -> Plan:
         return _failed(world, refused)
     unheard = [f"{key} has no effect here" for key in spec.elsewhere if key not in _HEARD]
     notes = [Note("Warning", "NotHeeded", text) for text in unheard]
-    # Its first phase is told before anything can run, however late the next look is.
+    # The first phase is shown before anything can run, however late the next plan is.
     return Plan(
         hold=None if is_held(world.run) else True,
         record=record,
@@ -187,7 +187,7 @@ def _put_away(world: World) -> Plan:
     own = names(world.owner.name)
     uids: Mapping[str, str] = world.record.uids if world.record else {}
     keep = within(world.run, "spec").get("cleanup") == "keep" and not world.deleted
-    # Not what is on record as made: we may have been broken off between the two.
+    # Not by the recorded objects: we may have been interrupted between creating and recording.
     had_grants = world.record is None or bool(spec_of(world.record.frozen).hooks.rbac)
     granted = (ROLE_BINDING, ROLE, ACCOUNT) if had_grants else ()
     # Pods before the claim that they hold.
@@ -201,7 +201,7 @@ def _put_away(world: World) -> Plan:
 
 
 class _Next:
-    """The next steps of a run that has begun, of what was observed."""
+    """The next steps of a run that has begun, by its observed state."""
 
     def __init__(self, world: World, record: Record, observed: Observation) -> None:
         self.world = world
@@ -299,7 +299,7 @@ class _Next:
         self.make += wanted
 
     def _after(self, position: int) -> None:
-        """Creates a Job with the hooks that wait; the gate has one of its own, since the others see what it let out."""
+        """Creates a Job with the hooks that wait; the gate has one of its own, since the others see the text that it let out."""
         hooks, seen, post = self.spec.hooks, self.now.seen, self.now.post
         states = list(post_run(hooks, seen))
         waiting = [n for n in hooks.post_order if states[n].state is ContainerPhase.WAITING]
@@ -319,7 +319,7 @@ class _Next:
         self.make.append(job)
 
     def _keep_claim(self) -> None:
-        """Creates a claim again that somebody removed: the hooks that clean up do not need what was in it."""
+        """Creates a removed claim again: the hooks that clean up do not need its content."""
         if any(not _is_ending(each) for each in self.world.claims):
             return
         claim = self.objects.claim()

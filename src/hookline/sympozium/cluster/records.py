@@ -1,7 +1,7 @@
 """The status of a run on a cluster as the records that a run on this machine has.
 
-As the status goes on, the list only grows at its end: a record that may still change is not in it yet. So whoever keeps
-a journal may begin at any time, and after any break, and add the records that are missing.
+As the status goes on, the list only grows at its end: a record that may still change is not in it yet. So a
+reader may begin at any time, and after any break, and add the missing records to its journal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MARK = 8
 _KINDS = {"timed_out": "timed_out", "not_started": "not_started"}
 _LINES = 5
 _TIMED_OUT = "timeout"
-"""How the status tells of an agent that passed its limit."""
+"""The error in the status of a run whose agent passed its limit."""
 
 
 def run_id_of(run: Fields) -> str:
@@ -51,7 +51,7 @@ def records_of(run: Fields) -> list[Record]:
 
 
 def agent_has_begun(run: Fields) -> bool:
-    """True if the status tells so; from then on what the agent does inside has a place."""
+    """True if the agent has begun; from then on its inner records have a place."""
     return any(map(_is_running, records_of(run)))
 
 
@@ -68,19 +68,19 @@ def is_runs_end(record: Record) -> bool:
 
 
 def would_tell(run: Fields) -> bool:
-    """True if a built-in agent has begun something to tell of."""
+    """True if a built-in agent would have inner records."""
     idle = phase_of(run) == Phase.SKIPPED or within(run, "spec").get("dryRun")
     return bool(within(run, "status").get("startedAt")) and not idle
 
 
 def inner_scopes_of(run: Fields, mask: Mask | None = None) -> InnerScopes:
-    """Admits what the run's agent tells of what it does inside."""
+    """Admits the inner records of the run's agent."""
     made = _moment(within(run, "metadata").get("creationTimestamp"))
     return InnerScopes(run_id_of(run), AGENT_SCOPE, mask, since=made)
 
 
 def inside_note(run: Fields, text: str) -> Decided:
-    """A note on what of the agent's inside is not on record."""
+    """A note on inner records that are missing."""
     return Decided(run_id_of(run), AGENT_SCOPE, INSIDE, time.time(), HookAction.CONTINUE, note=text)
 
 
@@ -95,11 +95,11 @@ def agents_end(told: list[Record]) -> int | None:
 
 
 class _NotYet(Exception):
-    """The status does not tell what comes next."""
+    """The next record is not certain yet."""
 
 
 class HookStatus(NamedTuple):
-    """One hook as the status tells it."""
+    """One hook of the status."""
 
     name: str
     state: str
@@ -322,7 +322,7 @@ class _StatusReader:
         return Decided(self.id, RUN_SCOPE, point, self.at, HookAction.FAIL, (said,))
 
     def _pass(self, moment: float | None) -> None:
-        """Move the time on, never back: a cluster tells whole seconds, by more than one clock."""
+        """Move the time on, never back: a cluster reports whole seconds, by more than one clock."""
         self.at = max(self.at, moment or 0.0)
 
     def _hooks(self, stage: Stage) -> list[HookStatus]:
@@ -333,7 +333,7 @@ class _StatusReader:
         ]
 
     def _in_order(self, hooks: list[HookStatus]) -> list[HookStatus]:
-        """The gate first, where the run itself says which one that is."""
+        """The gate first, where the run itself declares its hooks."""
         written = items(within(self.spec, "lifecycle").get("postRun"))
         gates = {mapping(each).get("name") for each in written if mapping(each).get("gate")}
         return sorted(hooks, key=lambda hook: hook.name not in gates)

@@ -158,7 +158,7 @@ def _table(found: Iterable[Object]) -> None:
 
 
 class RunView:
-    """A run on a cluster as the lines of any run: the records of its status, and notes on what else the status has.
+    """A run on a cluster as the lines of any run: the records of its status, and notes on its other fields.
     `how_to_answer` is shown when the answer waits for a verdict."""
 
     def __init__(self, mask: Mask | None = None, *, width: int = 80, how_to_answer: str = "") -> None:
@@ -176,7 +176,7 @@ class RunView:
         found = [(_place(each), each) for each in (*new, *inside) if getattr(each, "point", "") != PHASE]
         notes = [(place, _note(run, self._mask.text(text))) for place, text in self._notes(run)]
         for _, record in sorted([*found, *notes], key=lambda each: each[0]):
-            # It is found again by the name that it has on the cluster.
+            # `hookline runs` finds it by the name that it has on the cluster.
             yield from self._tree.lines(record._replace(run_id=run["metadata"]["name"]))
 
     def inside(self, records: Iterable[Record]) -> Iterator[Line]:
@@ -185,7 +185,7 @@ class RunView:
             yield from self._tree.lines(each)
 
     def _notes(self, run: Object) -> Iterator[tuple[int, str]]:
-        """Notes on what is in the status and in no record, each once, with its place among the records."""
+        """Notes on the parts of the status that no record has, each once, with its place among the records."""
         status, now = within(run, "status"), phase_of(run)
         if now and now != self._phase:
             self._phase = now
@@ -209,7 +209,7 @@ class RunView:
 
 
 _BEFORE, _PHASE, _AGENT_OVER, _GATE, _AFTER, _CONDITION, _PHASE_OVER, _OVER = range(8)
-"""The order of what is new at one look at a run."""
+"""The order of new lines at one change of a run."""
 
 
 def _place(record: Record) -> int:
@@ -271,7 +271,7 @@ def _confirmed(kind: VerdictKind) -> bool:
 
 
 async def _answer(cluster: Cluster, run: Object, word: Verdict, digest: str) -> None:
-    """Write the verdict, only on the run as it was read: of two people one is told that the other was first."""
+    """Write the verdict, only on the run as it was read: the second of two people gets an error."""
     by = cluster.user or f"{getpass.getuser()}@{socket.gethostname()}"
     said = asdict(replace(verdict_of(word), by=by, digest=digest))
     text = jsonlib.dumps({key: value for key, value in said.items() if value}, ensure_ascii=False)

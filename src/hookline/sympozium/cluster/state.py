@@ -1,7 +1,7 @@
 """The record that the operator keeps of one run, and the status and events that users see of it.
 
 The record has the run's manifests when it began, the objects made for it, and their state. It is one Secret beside the
-run, written before anything that cannot be seen again is removed; whoever takes over after a crash goes on from there.
+run, written before anything that cannot be observed again is removed; after a crash the operator goes on from there.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def frozen_of(run: Mapping[str, Any], instance: Mapping[str, Any] | None) -> str
 
 @lru_cache(maxsize=512)
 def spec_of(frozen: str) -> RunSpec:
-    """The run of frozen manifests, with all that it takes from its instance; a FileError tells their problems."""
+    """The run of frozen manifests, with all that it takes from its instance; a FileError lists their problems."""
     documents = cast("list[dict[str, Any]]", json.loads(frozen))
     run = documents[0]
     name = f"{run.get('kind')} {run.get('metadata', {}).get('name')}"

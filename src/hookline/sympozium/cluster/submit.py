@@ -1,7 +1,7 @@
 """`hookline run FILE --on kubernetes`: puts the run on a cluster, and follows it to its end.
 
-The AgentRun that is put there is whole in itself. A Secret of the file goes under a name of the run's own: it is nobody
-else's, takes the place of none that is there, and goes with the run.
+The AgentRun that is put there is complete by itself. A Secret of the file gets a name of the run's own: it replaces no
+other Secret, and is removed with the run.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _NOT_HERE = {"agentSandbox", "imagePullSecrets", "skills"}
 def submit(
     asked: RunRequest, spec: RunSpec, target: Target, *, json: bool = False, quiet: bool = False
 ) -> int:
-    """Make an AgentRun of what was asked for, and follow it to its end."""
+    """Put the requested AgentRun on a cluster, and follow it to its end."""
     secrets = secret_values(asked, spec, os.environ)
     mask = Mask([*secrets_in(os.environ), *secrets])
     quiet = quiet or json
@@ -86,7 +86,7 @@ class _Submission:
         name = self._asked.name or named(spec.name, new_run_id())
         run = replace(spec, name=name, namespace=said or self._cluster.namespace)
         self._tell(*dict.fromkeys([*map(str, doubts(run.hooks, set(run.env)).problems), *unheeded(run)]))
-        # The first call: what is wrong with the way there is told before anything is made.
+        # The first call: an error of the connection comes before anything is created.
         await self._cluster.list(AGENT_RUN, run.namespace, {FOLLOWED: name})
         run = await self._with_agent(run)
         known = self._manifests.secrets
@@ -107,7 +107,7 @@ class _Submission:
         return made
 
     async def _with_agent(self, run: RunSpec) -> RunSpec:
-        """The run with an agent that is there, or without one: what it takes of the file's it has in itself."""
+        """The run with an agent of the cluster, or without one: all that it takes from the file's agent is in the run."""
         if not run.instance:
             return run
         written = instance_in(self._manifests, run.instance)

@@ -1,7 +1,7 @@
 """The agent of a run: the built-in one, or any command that keeps the contract of Sympozium's runner.
 
-TASK and /ipc/input/task.json say what is asked; /ipc/output/result.json, else a line between two markers on standard
-output, else the exit code alone says what came of it. What an agent left is never taken for more than it is.
+The task is in TASK and /ipc/input/task.json; the result is /ipc/output/result.json, else a line between two markers on
+standard output, else the exit code alone. A result that is cut or malformed is an error, never an answer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ANTHROPIC = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """`wrong` says why what was left is no result."""
+    """The result that an agent left; `wrong` says why it cannot be used."""
 
     status: str = "error"
     response: str = ""
@@ -49,7 +49,7 @@ class Result:
 
 
 async def run_agent(ground: Ground, task: str | None, relayed: Mapping[str, str]) -> AgentSeen:
-    """Start the agent and wait for its end; what came of it is seen before this returns, also where it is cancelled.
+    """Start the agent and wait for its end; its state is kept before this returns, also where it is cancelled.
 
     `task` is another one than the manifest's; `relayed` are variables for the built-in agent.
     """
@@ -98,7 +98,7 @@ def from_output(text: str) -> Result | None:
 def ended(
     exit_code: int | None, result: Result | None, *, reason: EndReason = EndReason.EXITED, tail: str = ""
 ) -> AgentSeen:
-    """How an agent ended, of its exit code and what it left. Its own code counts above what it says of itself."""
+    """How an agent ended, by its exit code and its result. The exit code counts more than the status in the result."""
     found = result or Result(status="success" if exit_code == 0 else "error")
     failed = reason is not EndReason.EXITED or exit_code != 0 or found.status == "error"
     if not failed and found.status == "skipped":
@@ -162,13 +162,13 @@ def _seen(ground: Ground, held: Held) -> AgentSeen:
     if detail and (held.overfull or result is None or not result.error):
         result = replace(result or Result(), status="error", error=ground.mask.text(detail))
     errors = ground.mask.text(ending.last_lines())
-    # What was ended has no code of its own, whatever the runner saw.
+    # A process that was killed has no exit code of its own, whatever the runner reports.
     code = ending.exit_code if ending.exited else None
     return ended(code, result, reason=reason, tail=errors)
 
 
 def _result(ground: Ground, ending: Ending) -> Result | None:
-    """The file if it is a whole result, else the marker's, else whatever is wrong with what there is."""
+    """The file if it is a whole result, else that of the output, else the one that is wrong."""
     content = ground.folder.left_in_ipc(RESULT, MOST_BYTES)
     filed = parsed(content) if content is not None else None
     if filed is not None and not filed.wrong:
@@ -193,7 +193,7 @@ def _read(value: Mapping[str, Any]) -> Result:
 
 
 def _metrics(value: Any) -> dict[str, int]:
-    """Counts that can be believed: none above a limit, and where one is negative none at all."""
+    """Plausible counts: none above a limit, and all zero where one is negative."""
     given: Mapping[str, Any] = cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
     counts = {key: given.get(key) for key in _METRICS}
     found = {key: min(count, _MOST) for key, count in counts.items() if _is_number(count)}

@@ -122,7 +122,7 @@ def resume_agentrun(options: RunOptions) -> int:
 
 
 def _sound(asked: RunRequest, *, quiet: bool) -> RunSpec:
-    """The run, if it can be run. A hook that cannot work as it is written is run all the same: it will tell."""
+    """The run of a file without mistakes. Doubts about the commands of its hooks do not keep it from running."""
     manifests = parse(asked.text, asked.file)
     for text in (*map(str, manifests.problems), *(() if quiet else manifests.notes)):
         err.print(text, style="yellow")
@@ -151,7 +151,7 @@ def _at_work(
     mask = Mask(masked)
     watch = watcher(mask, json=options.json, quiet=options.quiet)
     with open_journal(secrets) as journal:
-        # What was asked for when a run began is kept with it; to end it no more hooks are taken.
+        # The request of a run is kept with it; no hooks are added to end it.
         files = () if options.resume else options.hooks
         site = LocalSite(
             home=_home(),
@@ -175,7 +175,7 @@ def _at_work(
 
 
 class _Runners:
-    """The runners of one command, made when they are first needed; all stand on one."""
+    """The runners of one command, made when they are first needed, all on one local runner."""
 
     def __init__(self, on: str, *, builtin: bool) -> None:
         self.on = on

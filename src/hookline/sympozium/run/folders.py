@@ -1,13 +1,13 @@
 """The folders of one run, `/workspace` and `/ipc` as its hooks and its agent see them, and how much they may hold.
 
-They are below a folder that only the user can enter, together with what is needed to end the run after a crash. Who
-holds that folder's lock is at work on the run; the system lets go of it when its process is gone, however that ended.
+They are below a folder that only the user can enter, together with the files that end the run after a crash. The
+process that holds the lock of that folder works on the run; the system releases the lock when the process is gone.
 
-What a run leaves there is written by others: it is read without following a link, and no more of it than was asked for.
+Files beneath /ipc are written by others: they are read without following links, and only up to a given size.
 
-The system itself holds each single file and, where a process has a /tmp of its own, that. What lies in folders that
-hooks share is measured: while a process runs, and when it has ended. One that holds too much is ended with what it
-started. So between two looks more can be written than is allowed, and it is not there for long.
+The system itself limits each single file and, where a process has a /tmp of its own, that. The folders that hooks share
+are measured, while a process runs and when it has ended. A process that fills one is ended with its children. So between
+two measurements more can be written than is allowed, but not for long.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ LEAST_FREE = 128 * 1024**2
 """Bytes that stay free on the disk: a file that was removed and is still written to is seen there alone."""
 _OPTION = {"/workspace": " (--workspace-size)"}
 _ENTRY = 1024
-"""Bytes that an entry counts at least: also a million empty files are too much for a disk."""
+"""The least that an entry counts, in bytes: a million empty files are too much for a disk, too."""
 _PAUSE = 0.25
 _SHARE = 10
-"""A look takes no more of the time than one in so many."""
+"""Measuring takes at most this fraction of the time, one in ten."""
 _MORE = 16
-"""Where it is full already, a hook that tidies up may still add one part in so many."""
+"""In a folder that is full already, a hook that cleans up may still add one part in sixteen."""
 _UNITS = {
     "": 1,
     **{unit: 1000**power for power, unit in enumerate("kMGTPE", 1)},
@@ -63,7 +63,7 @@ class FolderError(HooklineError):
 
 
 async def apart(work: Callable[[], _Made]) -> _Made:
-    """In a thread, for a large folder takes long; to its end, also where we are cancelled meanwhile."""
+    """Run in a thread, since a large folder takes long; to its end, also where we are cancelled meanwhile."""
     return await finish(_in_thread(work))
 
 
@@ -71,7 +71,7 @@ async def _in_thread(work: Callable[[], _Made]) -> _Made:
     try:
         return await _threads.call(work, timeout=None)
     except HookBroke:
-        return work()  # no thread to be had
+        return work()  # no thread is available
 
 
 class Home:
@@ -118,7 +118,7 @@ class Home:
 
     @contextmanager
     def _alone(self) -> Generator[None]:
-        """While folders are made and taken over; between its making and its lock one looks as if it were left."""
+        """Hold the lock on all folders: one that is made and not locked yet would look abandoned."""
         with ExitStack() as stack:
             try:
                 files.private_folder(self.path)
@@ -162,7 +162,7 @@ class Folder:
             each.mkdir(parents=True, exist_ok=True)
 
     def mounts(self, *, own_tmp: bool) -> tuple[Mount, ...]:
-        """As a hook or the agent is given them. Without a file system of its own, /tmp is a folder of the run's."""
+        """The mounts of a hook or the agent. Without a file system of its own, /tmp is a folder of the run."""
         tmp = None if own_tmp else str(self.tmp)
         return (
             Mount(target="/workspace", source=str(self.workspace), variable="WORKSPACE"),
@@ -171,21 +171,21 @@ class Folder:
         )
 
     def write(self, name: str, value: Any) -> None:
-        """One of our own notes, whole or not at all."""
+        """Write one of our own files, whole or not at all."""
         self.write_text(name, json.dumps(value, default=datetime.isoformat))
 
     def write_text(self, name: str, text: str) -> None:
         files.write_whole(self.path / name, text.encode("utf-8", "surrogatepass"), mode=0o600)
 
     def read(self, name: str) -> Any:
-        """One of our own notes; None where it was not written."""
+        """Read one of our own files; None where it was not written."""
         try:
             return json.loads((self.path / name).read_text(encoding="utf-8", errors="surrogatepass"))
         except (OSError, ValueError):
             return None
 
     def put(self, name: str, text: str) -> None:
-        """A file beneath /ipc, before anybody else can be there."""
+        """Write a file beneath /ipc, before the run begins."""
         (self.ipc / name).write_text(text, encoding="utf-8", errors="replace")
 
     def left_in_ipc(self, name: str, most: int) -> bytes | None:
@@ -233,7 +233,7 @@ class DiskUsage(NamedTuple):
 
 
 class Held(NamedTuple):
-    """How a process ended; `overfull` says what there was too much of, where that is why."""
+    """How a process ended; `overfull` says which folder was too full, where that is the reason."""
 
     ending: Ending
     overfull: str = ""
@@ -289,9 +289,9 @@ class Quota:
 
 
 def overfull(most: Mapping[str, int], before: DiskUsage, now: DiskUsage) -> str:
-    """Says what there is too much of; empty if there is room.
+    """Which folder holds too much; empty if there is room.
 
-    What lay there before a process began is none of its doing: it must be able to tidy up.
+    Files from before a process are not counted against it: it must be able to clean up.
     """
     for name, limit in most.items():
         if now.held[name] > max(
@@ -343,7 +343,7 @@ def _held_in(folder: str) -> int:
                         seen.add(about.st_ino)
                     total += max(about.st_blocks * 512, _ENTRY)
         except OSError:
-            continue  # gone meanwhile, or not to be looked into; the disk tells then
+            continue  # removed meanwhile, or unreadable; free space on the disk is checked besides
     return total
 
 
@@ -351,5 +351,5 @@ def _free(path: Path) -> int:
     try:
         disk = os.statvfs(path)
     except OSError:
-        return sys.maxsize  # somebody has removed it, and then nothing is written there
+        return sys.maxsize  # it was removed, so nothing is written there
     return disk.f_bavail * disk.f_frsize

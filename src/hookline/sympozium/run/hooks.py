@@ -46,7 +46,7 @@ from hookline.tasks import cancel_and_wait
 CANCELLED = "cancelled"
 WORKSPACE = "/workspace"
 VERDICT = f"{CONTROL}/gate-verdict"
-"""Beneath /ipc: where a gate hook says what becomes of the answer, as JSON with `action`, `response` and `reason`."""
+"""The file beneath /ipc with the verdict of a gate hook, as JSON with `action`, `response` and `reason`."""
 _VERDICT_BYTES = 1024 * 1024
 _TAIL = 2048
 _MORE_GRACE = 5.0
@@ -70,7 +70,7 @@ class LocalSite:
 
 
 class Ground:
-    """One run: all that its hooks and its agent stand on. `seen` is the state that a killed process left."""
+    """One run, as its hooks and its agent use it. `seen` is the state that a killed process left."""
 
     def __init__(
         self, site: LocalSite, asked: RunRequest, spec: RunSpec, folder: Folder, seen: Seen | None = None
@@ -92,7 +92,7 @@ class Ground:
         return (*self.asked.mounts, *self.folder.mounts(own_tmp=runner.capabilities.hides_files))
 
     def variables(self, env: Environment, runner: Runner) -> dict[str, str]:
-        """The variables of a process, with those that every one has that is no image's: an image has its own."""
+        """The variables of a process. PATH, HOME and the like are set where it runs in no image, which has its own."""
         can, environ = runner.capabilities, self.site.environ
         found: dict[str, str] = {}
         if not can.uses_image:
@@ -107,7 +107,7 @@ class Ground:
         return "\n".join(lines[-5:])[-_TAIL:]
 
     def _tell(self, now: Phase) -> None:
-        """The phase, as a note on the run's record."""
+        """Record the phase as a note."""
         if self.recorder.on:
             self.recorder.note(
                 Decided(
@@ -136,7 +136,7 @@ class _PhaseRecorder(Recorder):
 
 
 def container_hooks(ground: Ground) -> tuple[Hook, ...]:
-    """The hooks that have not ended yet, in the order in which they run, and the look for a skip marker."""
+    """The hooks that have not ended yet, in the order in which they run, with the one for the skip marker."""
     lifecycle = ground.spec.hooks
     known = post_run(lifecycle, ground.state.seen)
     before = [(Stage.PRE_RUN, index) for index in range(len(lifecycle.pre_run))]
@@ -153,7 +153,7 @@ def container_hooks(ground: Ground) -> tuple[Hook, ...]:
 
 
 def reason_of(held: Held) -> tuple[EndReason, str]:
-    """Why a process ended, and what more there is to say about that."""
+    """Why a process ended, with details."""
     ending, overfull = held
     if overfull:
         return EndReason.OVERFULL, overfull
@@ -186,7 +186,7 @@ def _not_skipped(facts: Facts) -> bool:
 
 
 def _skip(ground: Ground) -> Hook:
-    """Stands behind the preRun hooks, which all run, and is called only where one of them asked for it."""
+    """The last hook at run.start: skips the run where a preRun hook left the skip marker."""
 
     def there(_facts: Facts) -> bool:
         reason = skip_marker(ground.folder)
@@ -240,7 +240,7 @@ class _ContainerHandler:
             )
             return self._judged(held)
         except asyncio.CancelledError:
-            # Then no other is called either.
+            # No other hook is called after that.
             seen = _over(began, EndReason.KILLED, CANCELLED)
             ground.state.give_up(self.stage)
             raise
@@ -251,7 +251,7 @@ class _ContainerHandler:
             self._see(seen)
 
     async def _ran(self, context: HookContext) -> Held | None:
-        """How it ended; None where a gate was ended because a person had decided meanwhile."""
+        """How the process ended; None where a gate was ended because a person had decided meanwhile."""
         runner = self.ground.site.runner_of(self.spec.pull_policy)
         order = self._order(runner, context)
         if not order.argv and not order.own_program:
@@ -264,9 +264,9 @@ class _ContainerHandler:
         return await self.ground.quota.run(runner, order)
 
     async def _gated(self, runner: Runner, order: Order) -> Held | None:
-        """Run the gate hook and ask a person at once; the first verdict stands, and nobody waits for the other."""
+        """Run the gate hook and ask a person at the same time; the first verdict stands, and the other is cancelled."""
         ground = self.ground
-        # The agent may have left one there, and it is not its to give.
+        # The agent may have left one there, which must not count.
         ground.folder.drop_from_ipc(VERDICT)
         running = asyncio.ensure_future(ground.quota.run(runner, order))
         asking = asyncio.ensure_future(self._asked())
@@ -285,7 +285,7 @@ class _ContainerHandler:
             await cancel_and_wait(running, asking)
 
     async def _asked(self) -> GateVerdict | None:
-        """Ask a person what becomes of the answer; None where nobody can be asked."""
+        """Ask a person for the verdict on the answer; None where there is no person to ask."""
         ground = self.ground
         approver, journal = ground.run.approver, ground.run.recorder.journal
         if approver is None:

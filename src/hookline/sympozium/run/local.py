@@ -1,7 +1,7 @@
 """One run of a manifest on this machine, from its beginning to its end, and the end of one that was broken off.
 
 In the journal it is a run like any other: preRun hooks stand at `run.start`, postRun hooks at `run.end`, the agent is
-inside. What is needed to end it after a crash is beside its workspace, in a folder that is removed last.
+inside. The files that end it after a crash are beside its workspace, in a folder that is removed last.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Ran:
 async def run(site: LocalSite, asked: RunRequest) -> Ran:
     """Run it. However it ends, postRun has run by then unless it was skipped, and its folders are gone.
 
-    A cancellation comes out as one, after postRun; everything else that goes wrong is in what is returned.
+    A cancellation is raised after postRun; any other failure is in the returned value.
     """
     spec = spec_of(asked)
     check_request(asked, spec, site.environ, site.agent_runner)
@@ -89,12 +89,12 @@ async def run(site: LocalSite, asked: RunRequest) -> Ran:
     try:
         return await work.done()
     finally:
-        # Nothing was begun, or all of it is ended; what is left here is nobody's.
+        # Nothing was begun, or all of it has ended.
         folder.let_go()
 
 
 async def recovered(site: LocalSite) -> list[Ran]:
-    """End every run on this machine that a killed process left, and remove what is left of ended ones."""
+    """End every run on this machine that a killed process left, and remove the remains of ended ones."""
 
     def is_left(row: RunRow, records: Sequence[Record]) -> bool:
         return format_of(records) == FORMAT and not (site.home.path / row.run_id).exists()
@@ -107,7 +107,7 @@ async def recovered(site: LocalSite) -> list[Ran]:
 
 
 async def resumed(site: LocalSite, folder: Folder) -> Ran | None:
-    """End the run of a folder that nobody holds; None where it had ended, or never begun."""
+    """End the run of an abandoned folder; None where it had ended, or never begun."""
     journal = site.recorder.journal
     rows = journal.unfinished() if journal is not None else []
     row = next((each for each in rows if each.run_id == folder.run_id), None)
@@ -171,7 +171,7 @@ class _LocalRun(Ground):
             await scope.left(self.state.shown, Status.OK)
 
     async def broken_off(self, journal: Journal) -> Ran:
-        """End what a killed process left: postRun hooks that had not ended, the record, the folders."""
+        """End a run that a killed process left: postRun hooks that had not ended, the record, the folders."""
         records = journal.records(self.run.id)
         left = owed(records)
         again = any(each.again for each in left if each.begun.scope is Scope.RUN)
@@ -185,7 +185,7 @@ class _LocalRun(Ground):
         try:
             await self._scope().left(self.state.shown, status)
         except BaseException:
-            # Ended by the user meanwhile; what is still owed stays with the folder.
+            # Ended by the user meanwhile; the rest is done when the folder is recovered.
             self.folder.let_go()
             raise
         return await self._over()
@@ -274,7 +274,7 @@ class _LocalRun(Ground):
 
 
 def _check_hooks(site: LocalSite, asked: RunRequest) -> None:
-    """A guard that nobody would ask is off, and nobody would know."""
+    """Refuse hooks inside the work of a foreign agent, which would never be called."""
     if asked.is_builtin:
         return
     for hook in site.hooks:
@@ -311,7 +311,7 @@ async def _removed(folder: Folder) -> str:
 
 
 async def _given_up(site: LocalSite, row: RunRow, records: Sequence[Record]) -> Ran:
-    """Record the end of a run whose folders somebody has removed."""
+    """Record the end of a run whose folders were removed."""
     why = f"{LOST}, and its folders are gone, so no postRun hook was run"
     for each in lost_ends(records, why):
         await site.recorder.write(each)

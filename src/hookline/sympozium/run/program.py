@@ -79,7 +79,7 @@ async def _worked(task: str, given: Mapping[str, str], ipc: Ipc) -> dict[str, An
 
 
 def _printing(given: Mapping[str, str]) -> Callable[[Record], None]:
-    """Prints records, for whoever reads the log. Others may read it as well, so it knows the agent's own keys."""
+    """Prints records to the log, masking the agent's own keys: others may read the log as well."""
 
     def line(text: str) -> None:
         sys.stdout.write(text)
@@ -104,7 +104,7 @@ def _agent(given: Mapping[str, str]) -> Agent:
 
 
 def _tools(given: Mapping[str, str]) -> list[str]:
-    """The ready tools that the manifest's policy lets through; what it denies, it denies also where it allows."""
+    """The ready tools that the policy of the manifest allows; a denied tool stays denied where it is also allowed."""
     allowed, denied = _words(given, "TOOL_POLICY_ALLOW"), _words(given, "TOOL_POLICY_DENY")
     if given.get("TOOLS_ENABLED", "true") != "true":
         return []
@@ -131,7 +131,7 @@ class Ipc:
         self.calls = calls
 
     def skip(self) -> str | None:
-        """Why there is nothing to do, where a hook has said so."""
+        """The reason in the skip marker, where a hook has left one."""
         try:
             text = (self.path / "control/skip").read_text(errors="replace")
         except OSError:
@@ -152,13 +152,13 @@ class Ipc:
         return task
 
     def write(self, name: str, value: Any) -> None:
-        """A whole file or none: somebody may be watching the folder."""
+        """Write a whole file or none, since the folder may be watched."""
         place = self.path / name
         place.parent.mkdir(parents=True, exist_ok=True)
         files.write_whole(place, json.dumps(value, indent=2, ensure_ascii=False).encode("utf-8", "replace"))
 
     def ended(self, result: dict[str, Any], began: float) -> int:
-        """Leave the result everywhere it is looked for; the exit code."""
+        """Write the result to all its places; returns the exit code."""
         metrics = {"durationMs": round((time.monotonic() - began) * 1000), "toolCalls": self._calls}
         result = {**result, "metrics": {**result.get("metrics", {}), **metrics}}
         self.write("output/result.json", result)

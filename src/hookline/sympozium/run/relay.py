@@ -1,9 +1,8 @@
 """Hooks of the command line around the steps and tools of an agent that works elsewhere, and its records.
 
 The agent's process asks over a socket in /ipc, one line of JSON for each point; the hooks run out here, where their
-files are, and their answer goes back as one line. Whoever cannot be asked has not said yes: the agent's side takes a
-line that does not come for a hook that broke. What it begins and ends comes the same way, in the format of
-`journal.stream`, and gets no answer.
+files are, and their answer goes back as one line. Where no answer comes, the agent's side acts as if the hook broke: no
+answer is no permission. Records of the agent come the same way, in the format of `journal.stream`, and get no answer.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ VARIABLE = "HOOKLINE_RELAYED"
 """Names the points, with commas between, at which the agent's process has to ask."""
 LONGEST = 64 * 1024 * 1024
 _LAST_LINES = 5.0
-"""Seconds to read what an agent that is over has left in the socket."""
+"""Seconds to read the rest of the socket once the agent has ended."""
 _OUTSIDE = frozenset({Scope.WORKSPACE, Scope.RUN, Scope.AGENT})
-"""These scopes are out here anyway."""
+"""The scopes that are opened out here."""
 
 
 def inner_points(hooks: Iterable[Hook]) -> tuple[Point, ...]:
-    """The points inside the agent's work at which these hooks stand."""
+    """The points of these hooks that lie inside the agent's work."""
     points = {point for hook in hooks for point in hook.points if isinstance(point, Point)}
     return tuple(sorted(point for point in points if point.scope not in _OUTSIDE))
 
@@ -52,7 +51,7 @@ def inner_points(hooks: Iterable[Hook]) -> tuple[Point, ...]:
 async def relayed(
     ipc: Path, hooks: tuple[Hook, ...], scope: OpenScope, mask: Mask | None = None
 ) -> AsyncGenerator[None]:
-    """Answer for the hooks as long as the agent works, and take down what it does below `scope`."""
+    """Answer for the hooks as long as the agent works, and record its scopes below `scope`."""
     relay = _Relay(Pipeline(hooks, scope.run.recorder), scope, mask)
     try:
         listening = _bound(ipc)
@@ -96,12 +95,12 @@ class _Relay:
                 writer.write(json.dumps(await self._answered(line)).encode() + b"\n")
                 await writer.drain()
         except (ValueError, ConnectionError):
-            pass  # no line of ours, or gone: the other side takes it for what it is
+            pass  # an invalid line, or the connection is gone: the other side treats the hook as broken
         finally:
             writer.close()
 
     async def over(self) -> None:
-        """The agent is gone; what it has sent is still read."""
+        """The agent has ended; read the lines that it has sent."""
         if self._serving:
             await asyncio.wait(self._serving, timeout=_LAST_LINES)
 
@@ -128,7 +127,7 @@ class _Relay:
     async def _answered(self, line: bytes) -> dict[str, Any]:
         given: Mapping[str, Any] = json.loads(line)
         try:
-            # Whose run and scope it is, we know better than whoever writes to the socket.
+            # The run and scope are ours to say; the other side of the socket is not trusted.
             at = self._scopes.here(given.get("scope_id"))
             context = HookContext.from_dict({**given, "run_id": self._scope.run.id, "scope_id": at})
         except (HooklineError, AttributeError, TypeError, ValueError) as exc:
@@ -174,14 +173,14 @@ class Outside:
                 raise HookBroke(f"the hooks outside could not be asked: {exc}", kind="not_started") from exc
 
     async def open(self) -> None:
-        """From now on records are sent, if anybody takes them; an agent works without, too."""
+        """Connect, so that records are sent; an agent works without, too."""
         try:
             await self._connection()
         except OSError:
             pass  # nobody listens
 
     def told(self, record: Record) -> None:
-        """Send what was begun or ended; for an agent's `watch`."""
+        """Send the beginning or end of a scope; for an agent's `watch`."""
         if self._held is not None:
             self._sender.scope(record)
 
@@ -198,7 +197,7 @@ class Outside:
             writer.close()
             await writer.wait_closed()
         except OSError:
-            pass  # who listened is gone
+            pass  # the listener is gone
 
     async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         self._held = await asyncio.open_unix_connection(sock=_connected(self.ipc), limit=LONGEST)
@@ -206,7 +205,7 @@ class Outside:
 
 
 def _result(context: HookContext, outcome: Outcome) -> HookResult:
-    """All that the hooks said, as the word of one."""
+    """The outcome of all hooks as one result."""
     if outcome.answered:
         return HookResult.answer(plain(outcome.output))
     is_start = isinstance(context.point, Point) and context.point.is_start
@@ -247,6 +246,6 @@ def _connected(ipc: Path) -> socket.socket:
 
 
 def _at(ipc: Path, does: Any) -> None:
-    """By way of an open folder: the whole path may be longer than a socket's may be."""
+    """Through an open folder: the whole path may be too long for a socket."""
     with files.opened_folder(ipc) as fd:
         does(f"/proc/self/fd/{fd}/{SOCKET}")

@@ -40,7 +40,7 @@ _OF_STAGE = {Stage.PRE_RUN: ("pre_run", pre_run), Stage.POST_RUN: ("post_run", p
 
 
 class RunState:
-    """All that was seen of one run. `shown` is its status, always as of now: the record of its end has it."""
+    """The observed state of one run. `shown` is its status, updated in place: the record of its end refers to it."""
 
     def __init__(
         self, folder: Folder, lifecycle: Lifecycle, tell: Callable[[Phase], None], seen: Seen | None = None
@@ -50,7 +50,7 @@ class RunState:
         self._tell = tell
         self.shown: dict[str, Any] = {}
         self.about: dict[str, Any] = {}
-        """More for the status, such as who let an answer through."""
+        """More fields of the status, such as the person who let an answer through."""
         self.seen = seen or Seen()
         self._due: list[Phase] = []
         self._phase = phase(lifecycle, self.seen) if seen is not None else None
@@ -61,7 +61,7 @@ class RunState:
         return phase(self._lifecycle, self.seen)
 
     def hook(self, stage: Stage, index: int, seen: ContainerState) -> None:
-        """Keep what was seen of a hook. A phase that its end brings is told by `tell_due`: its own record comes first."""
+        """Keep the state of a hook. A phase that its end brings is reported by `tell_due`, after the record of the hook."""
         field, states = _OF_STAGE[stage]
         known = list(states(self._lifecycle, self.seen))
         known[index] = seen
@@ -76,7 +76,7 @@ class RunState:
         self.tell_due()
 
     def tell_due(self) -> None:
-        """Tell the phases that were not told yet."""
+        """Report the phases that were not reported yet."""
         due, self._due = self._due, []
         for each in due:
             self._tell(each)
@@ -86,7 +86,7 @@ class RunState:
         self._show()
 
     def give_up(self, stage: Stage) -> None:
-        """None of that stage's hooks that wait is called any more."""
+        """Mark the waiting hooks of that stage as never started."""
         if stage is not Stage.POST_RUN:
             return
         never = ContainerState(
@@ -97,7 +97,7 @@ class RunState:
                 self.hook(stage, index, never)
 
     def settle(self, why: str) -> None:
-        """After its process was killed: what was running then is over, and what had not begun never ran."""
+        """Correct the state after the process was killed: all that was running has ended, and the rest never began."""
         seen = self.seen
         before = tuple(
             replace(each, state=ContainerPhase.ENDED, reason=EndReason.KILLED, detail=why)
@@ -105,7 +105,7 @@ class RunState:
             else each
             for each in seen.pre_run
         )
-        # A postRun hook that was running is due again: nobody knows how far it came.
+        # A postRun hook that was running is due again: it may not have got far.
         after = tuple(
             ContainerState() if each.state is ContainerPhase.RUNNING else each for each in seen.post_run
         )
@@ -125,7 +125,7 @@ class RunState:
             self._folder.write(_FILE, asdict(self.seen))
         except OSError as exc:
             # A full disk must not keep a hook from running, least of all one that cleans up.
-            logger.warning("%s: what was seen of it cannot be kept: %s", self._folder.run_id, exc)
+            logger.warning("%s: its state cannot be kept: %s", self._folder.run_id, exc)
         self._show()
         if self._phase is None:
             self._phase = Phase.PENDING
@@ -135,13 +135,13 @@ class RunState:
             self._due.append(self._phase)
 
     def _show(self) -> None:
-        # In place: whoever was given it sees what it has become.
+        # In place, since others hold a reference to it.
         self.shown.clear()
         self.shown.update(status(self._lifecycle, self.seen), **self.about)
 
 
 def skip_marker(folder: Folder) -> str | None:
-    """Why there is nothing to do, where a preRun hook has left that."""
+    """The reason in the skip marker, where a preRun hook has left one."""
     found = folder.left_in_ipc(SKIP, _SKIP_BYTES)
     if found is None:
         return None
