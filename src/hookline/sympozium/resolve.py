@@ -140,6 +140,11 @@ def run_of(
     return replace(found, session_key=found.session_key or found.name)
 
 
+def named(name: str, mark: str) -> str:
+    """A name for one more run of that name: with the mark behind it, and never too long."""
+    return f"{name[: LONGEST_NAME - len(mark) - 1].rstrip('-')}-{mark}"
+
+
 def with_provider(run: RunSpec) -> RunSpec:
     """The run with a provider for its model, where the file has only the name of the model, as the seed does."""
     model = run.model

@@ -187,21 +187,12 @@ class RunObjects:
         if not self._run.hooks.rbac:
             return []
         name = self._names.account
-        account: Object = {
-            **self._head(ACCOUNT, name, "lifecycle"),
-            "automountServiceAccountToken": False,
-        }
-        role: Object = {
-            **self._head(ROLE, name, "lifecycle"),
-            "rules": [
-                {
-                    "apiGroups": list(rule.api_groups),
-                    "resources": list(rule.resources),
-                    "verbs": list(rule.verbs),
-                }
-                for rule in self._run.hooks.rbac
-            ],
-        }
+        account = {**self._head(ACCOUNT, name, "lifecycle"), "automountServiceAccountToken": False}
+        rules: list[Object] = [
+            {"apiGroups": list(each.api_groups), "resources": list(each.resources), "verbs": list(each.verbs)}
+            for each in self._run.hooks.rbac
+        ]
+        role = {**self._head(ROLE, name, "lifecycle"), "rules": rules}
         subject = {"kind": "ServiceAccount", "name": self._account, "namespace": self._owner.namespace}
         binding: Object = {
             **self._head(ROLE_BINDING, name, "lifecycle"),
@@ -246,7 +237,8 @@ class RunObjects:
             )
             for hook in hooks
         ]
-        spec = self._pod(containers, self._own(DONE, ["true"], []))
+        done = _container(DONE, self._settings.image, _OWN_RESOURCES, [], command=["true"])
+        spec = self._pod(containers, done)
         name = child(self._owner.name, "-postrun" if number == 1 else f"-postrun-{number}")
         template: Object = {"metadata": {"labels": self._labels("post-run")}, "spec": spec}
         job = self._job(name, "post-run", [hook.timeout for hook in hooks], template)
@@ -258,24 +250,21 @@ class RunObjects:
         hooks = [self._hook(PRE, hook, before_run(run, hook)) for hook in run.hooks.pre_run]
         variables = _variables(for_agent(run))
         builtin = ["python3", "-P", "-m", "hookline.sympozium.run.program"]
-        agent: Object = {
-            "name": AGENT,
-            "image": settings.agent_image or settings.image,
-            "imagePullPolicy": "IfNotPresent",
-            "command": list(settings.agent_command) or builtin,
-            "workingDir": "/workspace",
+        agent = _container(
+            AGENT,
+            settings.agent_image or settings.image,
+            _AGENT_RESOURCES,
+            self._mounts(),
+            command=list(settings.agent_command) or builtin,
+            workingDir="/workspace",
             # A text that no variable can hold is in /ipc/input/task.json.
-            "env": [
+            env=[
                 {"name": "HOME", "value": "/tmp"},
                 {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
                 *([] if settings.agent_command else [{"name": RECORDS, "value": "1"}]),
                 *(each for each in variables if len(each.get("value", "").encode()) <= LONGEST_VARIABLE),
             ],
-            "volumeMounts": self._mounts(),
-            "securityContext": SAFE,
-            "resources": _AGENT_RESOURCES,
-            "terminationMessagePolicy": "FallbackToLogsOnError",
-        }
+        )
         labels = {**self._labels("agent-run"), "sympozium.ai/role": "agent"}
         return {"metadata": {"labels": labels}, "spec": self._pod(hooks, agent)}
 
@@ -301,18 +290,16 @@ class RunObjects:
 
     def _hook(self, prefix: str, hook: ContainerHook, environment: Environment) -> Object:
         argv, split = unread(hook, environment), len(hook.command)
-        return {
-            "name": f"{prefix}{hook.name}",
-            "image": hook.image,
-            "imagePullPolicy": hook.pull_policy,
+        return _container(
+            f"{prefix}{hook.name}",
+            hook.image,
+            _HOOK_RESOURCES,
+            self._mounts(),
+            imagePullPolicy=hook.pull_policy,
             **({"command": list(argv[:split])} if hook.command else {}),
             **({"args": list(argv[split:])} if hook.args else {}),
-            "env": [*_PLACES, *_variables(environment)],
-            "volumeMounts": self._mounts(),
-            "securityContext": SAFE,
-            "resources": _HOOK_RESOURCES,
-            "terminationMessagePolicy": "FallbackToLogsOnError",
-        }
+            env=[*_PLACES, *_variables(environment)],
+        )
 
     def _prepare(self) -> Object:
         """Ours, before all others: makes the folders that the seed's hooks write to, and leaves the task."""
@@ -322,36 +309,20 @@ class RunObjects:
             {"name": "record", "mountPath": _RECORD, "readOnly": True},
             *([{"name": "workspace", "mountPath": _VOLUME}] if lasting else self._mounts()),
         ]
-        program = "hookline.sympozium.cluster.prepare"
-        made = self._own(PREPARE, ["python3", "-P", "-m", program, f"{_RECORD}/task.json", *places], mounts)
-        made["terminationMessagePolicy"] = "FallbackToLogsOnError"
-        if self._settings.prepare_as_root:
-            made["securityContext"] = SAFE_ROOT
-        return made
-
-    def _own(self, name: str, command: list[str], mounts: list[Object]) -> Object:
-        return {
-            "name": name,
-            "image": self._settings.image,
-            "imagePullPolicy": "IfNotPresent",
-            "command": command,
-            "volumeMounts": mounts,
-            "securityContext": SAFE,
-            "resources": _OWN_RESOURCES,
-        }
+        program = ["python3", "-P", "-m", "hookline.sympozium.cluster.prepare", f"{_RECORD}/task.json"]
+        more: Object = {"securityContext": SAFE_ROOT} if self._settings.prepare_as_root else {}
+        image = self._settings.image
+        return _container(PREPARE, image, _OWN_RESOURCES, mounts, command=[*program, *places], **more)
 
     def _mounts(self) -> list[Object]:
         """With postRun hooks both folders are parts of the one volume that lasts."""
-        if not self._run.hooks.post_run:
-            parts: list[Object] = [
-                {"name": "workspace", "mountPath": "/workspace"},
-                {"name": "ipc", "mountPath": "/ipc"},
-            ]
-        else:
-            parts = [
-                {"name": "workspace", "mountPath": "/workspace", "subPath": "workspace"},
-                {"name": "workspace", "mountPath": "/ipc", "subPath": "ipc"},
-            ]
+        lasting = self._run.hooks.post_run
+        parts: list[Object] = [
+            {"name": "workspace", "mountPath": f"/{each}", "subPath": each}
+            if lasting
+            else {"name": each, "mountPath": f"/{each}"}
+            for each in ("workspace", "ipc")
+        ]
         return [*parts, {"name": "tmp", "mountPath": "/tmp"}]
 
     def _volumes(self) -> list[Object]:
@@ -406,6 +377,19 @@ class RunObjects:
             "app.kubernetes.io/part-of": "sympozium",
             "app.kubernetes.io/managed-by": MANAGER,
         }
+
+
+def _container(name: str, image: str, sizes: Object, mounts: list[Object], **more: Any) -> Object:
+    return {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "volumeMounts": mounts,
+        "securityContext": SAFE,
+        "resources": sizes,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        **more,
+    }
 
 
 def _variables(environment: Environment) -> list[Object]:

@@ -44,7 +44,7 @@ from hookline.sympozium.phases import (
     pre_run,
     verdict,
 )
-from hookline.sympozium.run.agent import Result, ended, from_output
+from hookline.sympozium.run.agent import ended, from_output
 from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
 
 FINALIZER = "hookline.dev/agentrun"
@@ -258,11 +258,8 @@ class _Observer:
         # The built-in agent prints its records from the beginning on.
         lines = _AGENT_LINES if self.world.settings.agent_command else None
         text = "" if pod is None or seen.reason is EndReason.NOT_STARTED else self._log(pod, AGENT, lines)
-        result = from_output(text)
-        if seen.detail and (result is None or not result.error):
-            result = replace(result or Result(), status="error", error=seen.detail)
         code = seen.exit_code if seen.reason is EndReason.EXITED else None
-        found = ended(code, result, reason=seen.reason, tail=_tail(text))
+        found = ended(code, from_output(text), reason=seen.reason, detail=seen.detail, tail=_tail(text))
         # The error is visible to all who may read AgentRuns; the secrets are not for all of them.
         found = replace(found, error=self.world.mask.text(found.error))
         kept = _kept(found.result)

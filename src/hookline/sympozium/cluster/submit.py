@@ -24,7 +24,6 @@ from hookline.kube.objects import (
     AGENT,
     AGENT_RUN,
     INSTANCE,
-    LONGEST_NAME,
     SECRET,
     AlreadyThere,
     Object,
@@ -41,7 +40,7 @@ from hookline.sympozium.cluster.follow import FOLLOWED, RunFollower
 from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, RunOwner, value_object
 from hookline.sympozium.lifecycle import ContainerHook, SecretRef, Value
 from hookline.sympozium.read import parse
-from hookline.sympozium.resolve import RunRequest, secret_values
+from hookline.sympozium.resolve import RunRequest, named, secret_values
 from hookline.sympozium.types import GROUP, RUN, Instance, RunManifests, RunSpec
 from hookline.table import Table, unread
 from hookline.terminal import err
@@ -169,11 +168,6 @@ def manifest(run: RunSpec) -> Object:
         },
         "spec": _written(RUN, run) | ({"toolPolicy": tools} if any(tools.values()) else {}),
     }
-
-
-def named(name: str, mark: str) -> str:
-    """A name for one more run of that name: with the mark behind it, and never too long."""
-    return f"{name[: LONGEST_NAME - len(mark) - 1].rstrip('-')}-{mark}"
 
 
 def documents(text: str, file: str) -> list[Object]:

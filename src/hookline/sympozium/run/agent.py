@@ -96,9 +96,16 @@ def from_output(text: str) -> Result | None:
 
 
 def ended(
-    exit_code: int | None, result: Result | None, *, reason: EndReason = EndReason.EXITED, tail: str = ""
+    exit_code: int | None,
+    result: Result | None,
+    *,
+    reason: EndReason = EndReason.EXITED,
+    detail: str = "",
+    tail: str = "",
 ) -> AgentSeen:
     """How an agent ended, by its exit code and its result. The exit code counts more than the status in the result."""
+    if detail and (reason is EndReason.OVERFULL or result is None or not result.error):
+        result = replace(result or Result(), status="error", error=detail)
     found = result or Result(status="success" if exit_code == 0 else "error")
     failed = reason is not EndReason.EXITED or exit_code != 0 or found.status == "error"
     if not failed and found.status == "skipped":
@@ -158,13 +165,10 @@ def _keys(spec: RunSpec, environ: Mapping[str, str]) -> dict[str, str]:
 def _seen(ground: Ground, held: Held) -> AgentSeen:
     ending = held.ending
     reason, detail = reason_of(held)
-    result = _result(ground, ending)
-    if detail and (held.overfull or result is None or not result.error):
-        result = replace(result or Result(), status="error", error=ground.mask.text(detail))
     errors = ground.mask.text(ending.last_lines())
     # A process that was killed has no exit code of its own, whatever the runner reports.
     code = ending.exit_code if ending.exited else None
-    return ended(code, result, reason=reason, tail=errors)
+    return ended(code, _result(ground, ending), reason=reason, detail=ground.mask.text(detail), tail=errors)
 
 
 def _result(ground: Ground, ending: Ending) -> Result | None:

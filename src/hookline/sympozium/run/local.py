@@ -30,7 +30,6 @@ from hookline.engine.record import (
 from hookline.engine.result import Outcome
 from hookline.errors import AgentFailed, HooklineError, RunEnded, RunTimedOut, Skipped, UsageError
 from hookline.journal.recovery import LOST, alive, claim_abandoned, format_of, lost_end, lost_ends
-from hookline.kube.objects import LONGEST_NAME
 from hookline.kube.pod_state import ContainerPhase, EndReason
 from hookline.sympozium.environment import task_input
 from hookline.sympozium.phases import AgentSeen, Phase, outcome
@@ -41,6 +40,7 @@ from hookline.sympozium.resolve import (
     declaration,
     keep_request,
     kept_request,
+    named,
     spec_of,
 )
 from hookline.sympozium.run.agent import run_agent
@@ -73,7 +73,7 @@ async def run(site: LocalSite, asked: RunRequest) -> Ran:
     spec = spec_of(asked)
     check_request(asked, spec, site.environ, site.agent_runner)
     _check_hooks(site, asked)
-    run_id = asked.name or f"{spec.name[: LONGEST_NAME - 15].rstrip('-')}-{new_run_id()}"
+    run_id = asked.name or named(spec.name, new_run_id())
     spec = replace(spec, name=run_id)
     journal = site.recorder.journal
     if journal is not None and run_id in journal.find(run_id):
