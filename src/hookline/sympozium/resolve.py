@@ -88,38 +88,24 @@ def spec_of(asked: RunRequest) -> RunSpec:
     manifests = _read(asked.text, asked.file)
     if manifests.problems:
         raise manifests.problems[0]
-    found = run_of(
-        manifests,
-        task=asked.task,
-        persona=asked.persona,
-        name=asked.name,
-        namespace=asked.namespace,
-        env=asked.env,
-    )
-    return _with_model(found, asked.model)
+    return _with_model(run_of(manifests, asked), asked.model)
 
 
-def run_of(
-    manifests: RunManifests,
-    *,
-    task: str = "",
-    persona: str = "",
-    name: str = "",
-    namespace: str = "",
-    env: Mapping[str, str] | None = None,
-) -> RunSpec:
+def run_of(manifests: RunManifests, asked: RunRequest | None = None) -> RunSpec:
     """The run that the file asks for: its AgentRun, else a new one of its instance, or of a pack's persona.
 
-    `name` is the name of the run, else that of the AgentRun or of the instance; `env` is added to the file's own.
-    A FileError names the missing object, or those to choose from.
+    A name, namespace, task and variables of the request override those of the file. A FileError names the missing
+    object, or those to choose from.
     """
+    asked = asked or RunRequest(file=manifests.file, text="")
+    name = asked.name
     if name and (len(name) > LONGEST_NAME or not LABEL.fullmatch(name)):
         raise UsageError(
             f"--name is {name!r}; a run's name has at most {LONGEST_NAME} small letters, digits and - inside,"
             " such as nightly-1"
         )
-    if persona:
-        found = _started(_persona(manifests, persona))
+    if asked.persona:
+        found = _started(_persona(manifests, asked.persona))
     elif manifests.runs:
         found = _only(manifests, list(manifests.runs), "AgentRuns")
         instance = _instance_named(manifests, found)
@@ -131,9 +117,9 @@ def run_of(
     found = replace(
         found,
         name=name or found.name,
-        namespace=namespace or found.namespace,
-        task=task or found.task,
-        env=dict(sorted({**found.env, **(env or {})}.items())),
+        namespace=asked.namespace or found.namespace,
+        task=asked.task or found.task,
+        env=dict(sorted({**found.env, **asked.env}.items())),
     )
     if not found.task:
         raise found.place.problem(f"{NO_TASK}; or give it on the command line")
@@ -316,7 +302,9 @@ def _persona(manifests: RunManifests, wanted: str) -> Instance:
     all_of: list[tuple[Pack, Persona]] = [(pack, each) for pack in manifests.packs for each in pack.members]
     names = [member.name for _, member in all_of]
     if not all_of:
-        raise manifests.problems[0] if manifests.problems else _nothing(manifests, wanted)
+        missing = f"pack in it, so no persona {wanted!r}" if wanted else "AgentRun, Agent or Ensemble in it"
+        nothing = FileError(f"there is no {missing}", file=manifests.file)
+        raise manifests.problems[0] if manifests.problems else nothing
     chosen = [each for each in all_of if not wanted or wanted in (each[1].name, each[1].instance.name)]
     if not chosen:
         raise all_of[0][0].place.problem(f"there is no persona {wanted!r}{meant(wanted, names)}")
@@ -332,12 +320,6 @@ def _persona(manifests: RunManifests, wanted: str) -> Instance:
     if member.excluded:
         raise pack.place.problem(f"{member.name!r} is among excludePersonas; take it out there")
     return member.instance
-
-
-def _nothing(manifests: RunManifests, wanted: str) -> FileError:
-    if wanted:
-        return FileError(f"there is no pack in it, so no persona {wanted!r}", file=manifests.file)
-    return FileError("there is no AgentRun, Agent or Ensemble in it", file=manifests.file)
 
 
 def _only(manifests: RunManifests, found: list[T], what: str) -> T:

@@ -78,7 +78,7 @@ def test_a_run_of_a_file_is_the_same_run_when_it_is_read_from_the_cluster(file):
     manifests = parse(file.read_text(), file)
     personas = [member.name for pack in manifests.packs for member in pack.members] or [""]
     for persona in personas:
-        run = run_of(manifests, task="look", persona=persona)
+        run = run_of(manifests, RunRequest(file="", text="", task="look", persona=persona))
         assert again(run) == submitted_same(run)
         assert not refusals(submitting.manifest(run))
 

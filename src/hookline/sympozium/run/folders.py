@@ -244,14 +244,14 @@ class Quota:
 
     def __init__(self, folder: Folder, workspace: int = WORKSPACE_SIZE) -> None:
         self._folder = folder
-        self._workspace = workspace
+        self._most = {"/workspace": workspace, "/ipc": IPC_SIZE, "/tmp": TMP_SIZE}
         self._before: DiskUsage | None = None
 
     async def run(self, runner: Runner, order: Order) -> Held:
         """Run it, unless it takes up more than there is room for; then it is ended."""
         before = self._before or await self._look()
         self._before = None
-        running = asyncio.ensure_future(runner.run(replace(order, file_size=self._workspace)))
+        running = asyncio.ensure_future(runner.run(replace(order, file_size=self._most["/workspace"])))
         filling = asyncio.ensure_future(self._filled(before))
         try:
             await asyncio.wait({running, filling}, return_when=asyncio.FIRST_COMPLETED)
@@ -259,7 +259,7 @@ class Quota:
                 return Held(Ending(), filling.result())
             ending = running.result()
             self._before = await self._look()
-            return Held(ending, self._wrong(before, self._before))
+            return Held(ending, overfull(self._most, before, self._before))
         except GeneratorExit:
             running.cancel()
             filling.cancel()
@@ -272,7 +272,7 @@ class Quota:
         while not found:
             await asyncio.sleep(pause)
             began = time.monotonic()
-            found = self._wrong(before, await self._look())
+            found = overfull(self._most, before, await self._look())
             pause = max(_PAUSE, _SHARE * (time.monotonic() - began))
         return found
 
@@ -283,9 +283,6 @@ class Quota:
         folder = self._folder
         places = {"/workspace": folder.workspace, "/ipc": folder.ipc, "/tmp": folder.tmp}
         return DiskUsage({name: _held_in(str(place)) for name, place in places.items()}, _free(folder.path))
-
-    def _wrong(self, before: DiskUsage, now: DiskUsage) -> str:
-        return overfull({"/workspace": self._workspace, "/ipc": IPC_SIZE, "/tmp": TMP_SIZE}, before, now)
 
 
 def overfull(most: Mapping[str, int], before: DiskUsage, now: DiskUsage) -> str:

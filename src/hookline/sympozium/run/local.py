@@ -163,7 +163,8 @@ class _LocalRun(Ground):
             raise
         except BaseException as exc:
             if outcome(self.spec.hooks, self.state.seen) is None:
-                self.state.change(stopped=_why(exc))
+                cancelled = isinstance(exc, asyncio.CancelledError)
+                self.state.change(stopped=CANCELLED if cancelled else str(exc) or type(exc).__name__)
             await scope.left_after(exc, output=self.state.shown)
             if not isinstance(exc, RunEnded):
                 raise
@@ -284,10 +285,6 @@ def _check_hooks(site: LocalSite, asked: RunRequest) -> None:
                 f"hook {hook.name} [{hook.source}] stands at {', '.join(points)}, and what --agent-command does"
                 " inside is not seen from here; without it the built-in agent asks the hook"
             )
-
-
-def _why(exc: BaseException) -> str:
-    return CANCELLED if isinstance(exc, asyncio.CancelledError) else str(exc) or type(exc).__name__
 
 
 def _answer(spec: RunSpec, seen: AgentSeen) -> dict[str, Any]:
