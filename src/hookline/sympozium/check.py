@@ -94,7 +94,7 @@ def explain_agentrun(options: ExplainOptions) -> Explained:
 
         return explain_there(file, spec)
     declared = declaration(spec)
-    notes = [*parse(asked.text, file).notes, *notes_before(spec, asked, PLACES[asked.on]), _QUOTA]
+    notes = [*parse(asked.text, file).notes, *notes_before(spec, asked), _QUOTA]
     agent = declared.agent
     head = [f"{file} ({declared.format}), on {asked.on}"]
     if agent is not None:
@@ -115,8 +115,9 @@ def explain_agentrun(options: ExplainOptions) -> Explained:
     return Explained(head=head, hooks=hooks, notes=notes, value=value)
 
 
-def notes_before(spec: RunSpec, asked: RunRequest, where: Capabilities) -> list[str]:
-    """Everything to know before it runs there, each once."""
+def notes_before(spec: RunSpec, asked: RunRequest) -> list[str]:
+    """Notes on a run before it begins on this machine, each once."""
+    where = PLACES[asked.on]
     known = {*spec.env, *asked.env, *_TOLD}
     found = [str(each) for each in doubts(spec.hooks, known).problems]
     found += not_here(spec)

@@ -239,7 +239,7 @@ def _check_model(asked: RunRequest, spec: RunSpec, where: Capabilities) -> None:
     if model is None or not model.model:
         told = f"; {model.ref!r} is a Model of a cluster" if model and model.ref else ""
         raise spec.place.problem(
-            f"no model is told for the built-in agent{told}; give --model provider/name, or --agent-command"
+            f"the built-in agent has no model{told}; give --model provider/name, or --agent-command"
         )
     if model.provider == SCRIPTED:
         if not Path(model.model).is_file():

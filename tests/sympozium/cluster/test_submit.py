@@ -12,6 +12,7 @@ import pytest
 
 from hookline.sympozium.cluster import submit as submitting
 from hookline.sympozium.cluster.runs import RunView
+from hookline.sympozium.cluster.state import unheeded
 from hookline.sympozium.lifecycle import ContainerHook, RbacRule, SecretRef
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import RunRequest, run_of, spec_of
@@ -197,11 +198,11 @@ def test_a_namespace_counts_where_the_file_says_it(head, says):
 def test_what_the_operator_does_not_heed_is_told_with_its_line():
     text = (
         "apiVersion: sympozium.ai/v1alpha1\nkind: AgentRun\nmetadata: {name: a}\nspec:\n  task: t\n"
-        "  tolerations: [{key: k}]\n  imagePullSecrets: [{name: p}]\n"
+        "  tolerations: [{key: k}]\n  imagePullSecrets: [{name: p}]\n  skills: [{skillPackRef: s}]\n"
     )
-    (told,) = submitting.unheeded(run_of(parse(text, "f.yaml")))
-    assert told.startswith("f.yaml:6")
-    assert "tolerations" in told
+    told = [str(each) for each in unheeded(run_of(parse(text, "f.yaml")))]
+    places = [text.partition(": has no effect")[0] for text in told]
+    assert places == ["f.yaml:8: spec.skills", "f.yaml:6: spec.tolerations"]
 
 
 def hook(name, stage="preRun", state="succeeded", **more):

@@ -118,7 +118,7 @@ async def test_where_nothing_can_be_taken_down_the_agent_works_and_that_is_noted
     assert ran.phase == "Succeeded"
     assert (ground.truth / "x").exists()
     (note,) = (each.note for each in ground.records if isinstance(each, Decided) and each.point == NOTED)
-    assert "what the agent does inside is not on record" in note
+    assert "the agent's inner records are missing" in note
 
 
 LIES = r"""

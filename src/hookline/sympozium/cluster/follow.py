@@ -138,7 +138,7 @@ class RunFollower:
         """Warn that the run has no operator."""
         if not within(self._run, "status"):
             err.print(
-                f"nobody looks after run {self._name}: it has no status after {SILENT:g} s; is the operator there?"
+                f"no operator handles run {self._name}: it has no status after {SILENT:g} s; is the operator running?"
                 " kubectl get deployments -A -l app.kubernetes.io/name=hookline"
                 " (hookline operator manifest --image IMAGE | kubectl apply -f - installs it)",
                 style="yellow",
@@ -288,7 +288,7 @@ class AgentLog:
         try:
             await self._cluster.list(POD, self._namespace, self._labels)
         except ApiRefused as exc:
-            return f"its pod may not be looked for: {exc.message}"
+            return f"its pod cannot be looked up: {exc.message}"
         except ClusterError:
             pass  # tried again below, for as long as it takes
         watching = asyncio.create_task(self._pods.run())

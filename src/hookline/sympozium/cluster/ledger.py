@@ -41,9 +41,9 @@ from hookline.terminal import err
 
 logger = logging.getLogger("hookline.kube")
 
-GONE = "lost: the AgentRun is gone from the cluster, and nothing tells how it ended"
-_UNHEARD = "nobody heard the rest of what the agent did inside, so it is not on record"
-_UNREAD = "what the agent did inside is not on record: its log was not read for this journal"
+GONE = "lost: the AgentRun is gone from the cluster, and how it ended is not known"
+_UNFINISHED = "the rest of the agent's inner records is missing: its log was not read to the end"
+_UNREAD = "the agent's inner records are missing: its log was not read for this journal"
 _ANSWERS = frozenset({Scope.STEP, Scope.MODEL, Scope.AGENT})
 """Scopes whose output may be the agent's answer."""
 _PRUNED_AFTER = 500
@@ -101,7 +101,7 @@ class Ledger:
         rest = [_let_out(record, run) for record in await inside()] if inside else []
         open_now = lost_ends([*self._journal.records(run_id), *rest], BROKEN_OFF)
         ends = [each for each in open_now if each.scope_id.startswith(f"{AGENT_SCOPE}.")]
-        note = [inside_note(run, _UNHEARD)] if ends and inside is None else []
+        note = [inside_note(run, _UNFINISHED)] if ends and inside is None else []
         return [*rest, *ends, *note]
 
     async def _write(self, run_id: str, records: Iterable[Record]) -> list[Record]:
@@ -141,7 +141,7 @@ class RunLedger:
             self._journal.flush()
         except JournalError as exc:
             self._ledger = None
-            err.print(f"the run goes on, and is not on record here any more: {exc}", style="yellow")
+            err.print(f"the run continues, but is no longer recorded here: {exc}", style="yellow")
 
 
 class InnerRecords:
@@ -173,7 +173,7 @@ class InnerRecords:
         """Notes on the records that never come, once that is certain."""
         if not (self.over and would_tell(run) and agent_has_begun(run)):
             return []
-        why = [f"what the agent did inside is not all on record: {self.why}"] if self.why else []
+        why = [f"some of the agent's inner records are missing: {self.why}"] if self.why else []
         return [*why, *self.lacking()]
 
     def lacking(self) -> list[str]:
@@ -295,12 +295,12 @@ class JournalWriter:
             self._failures = 0
         except JournalError as exc:
             if not self._failures:
-                logger.warning("what becomes of runs is not on record, and tried again: %s", exc)
+                logger.warning("runs cannot be recorded, trying again: %s", exc)
             self._failures += 1
             await asyncio.sleep(backoff(self._failures, first=0.25, longest=_LONGEST_PAUSE))
         except Exception:
             # The outermost loop of the writer: a malformed status must not end the operator.
-            logger.exception("what becomes of a run is not on record")
+            logger.exception("a run cannot be recorded")
 
 
 def _pruned(path: Path) -> None:

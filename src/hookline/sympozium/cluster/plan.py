@@ -51,13 +51,12 @@ from hookline.sympozium.cluster.state import (
     problem_text,
     shown,
     spec_of,
+    unheeded,
 )
 from hookline.sympozium.environment import for_agent
 from hookline.sympozium.phases import Phase, Seen, Stage, due, phase, post_run
 from hookline.sympozium.types import RunSpec
 
-_HEARD = ("agentSandbox", "imagePullSecrets")
-"""Keys that have no effect on a user's machine, and have one here."""
 _NO_INSTANCE = 60.0
 """Seconds that a run waits for its agent to be there."""
 _TRIES = 3
@@ -124,8 +123,7 @@ def _begun(world: World) -> Plan:
     record = Record(frozen=frozen)
     if refused := world.refused.get(f"{SECRET.kind}/{names(spec.name).record}"):
         return _failed(world, refused)
-    unheard = [f"{key} has no effect here" for key in spec.elsewhere if key not in _HEARD]
-    notes = [Note("Warning", "NotHeeded", text) for text in unheard]
+    notes = [Note("Warning", "NotHeeded", problem_text(each)) for each in unheeded(spec)]
     # The first phase is shown before anything can run, however late the next plan is.
     return Plan(
         hold=None if is_held(world.run) else True,
@@ -145,7 +143,7 @@ def _cannot_be_run(spec: RunSpec, settings: OperatorSettings) -> str:
         return "agentSandbox.warmPoolRef: a pod that runs already takes no hooks; leave it out"
     if not settings.agent_command and not spec.dry_run and not (model and model.model):
         ref = f"; {model.ref!r} is a Model, which is not read here" if model and model.ref else ""
-        return f"no model is told for the built-in agent{ref}; write model: {{provider, model}}"
+        return f"the built-in agent has no model{ref}; write model: {{provider, model}}"
     if long := _too_long(spec):
         return f"{', '.join(long)}: a variable holds at most {LONGEST_VARIABLE // 1024} KiB"
     return ""

@@ -131,7 +131,7 @@ def _show(run: Object, records: Iterable[Record]) -> None:
             show(line, out)
     status = within(run, "status")
     if not status:
-        out.print("no status yet: nobody has looked after it; is the operator there?", style="yellow")
+        out.print("no status yet; is the operator running?", style="yellow")
     for line in lines_of_status(status) if status else ():
         show(line, out)
     if status.get("gateDigest"):
@@ -239,9 +239,7 @@ def _held(run: Object) -> str:
     if not digest:
         gate = within(run, "status").get("gateVerdict")
         told = f", and its gate has come to: {gate}" if gate else ""
-        raise UsageError(
-            f"run {name} is waiting for nobody; its phase is {phase_of(run) or 'not told yet'}{told}"
-        )
+        raise UsageError(f"run {name} is waiting for nobody; its phase is {phase_of(run) or 'unknown'}{told}")
     before = verdict(str(within(run, "metadata", "annotations").get(VERDICT, "")))
     if before is not None and before.digest == digest:
         raise UsageError(f"run {name}: somebody else has just answered ({before.action} by {before.by})")

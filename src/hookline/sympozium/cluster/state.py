@@ -26,6 +26,8 @@ from hookline.sympozium.resolve import run_of, with_provider
 from hookline.sympozium.run.state import seen_again
 from hookline.sympozium.types import RunSpec
 
+_HEEDED = ("agentSandbox", "imagePullSecrets")
+"""Keys that have no effect on a user's machine, and have one on a cluster."""
 FROZEN, STATE = "run.json", "state.json"
 _TOO_EARLY = "the gate's verdict stood there before there was an answer, so it holds for none; take it away and give it again"
 _LOST = "the workspace was removed from outside; the hooks that are left have an empty one"
@@ -114,6 +116,12 @@ def _made(given: Mapping[str, Any]) -> Workload:
 def problem_text(*problems: FileError) -> str:
     """The problems as one sentence; their lines are those of the object as the server has it, so they are left out."""
     return "; ".join(f"{each.key}: {each.message}" if each.key else each.message for each in problems)
+
+
+def unheeded(run: RunSpec) -> list[FileError]:
+    """One for each key of a run that has no effect, on a cluster either."""
+    places = [place for key, place in run.elsewhere.items() if key not in _HEEDED]
+    return [place.problem("has no effect: hookline's operator does not support it") for place in places]
 
 
 class Note(NamedTuple):

@@ -38,6 +38,7 @@ from hookline.source import load_all, without_lines
 from hookline.sympozium.check import doubts
 from hookline.sympozium.cluster.follow import FOLLOWED, RunFollower
 from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, RunOwner, value_object
+from hookline.sympozium.cluster.state import unheeded
 from hookline.sympozium.lifecycle import ContainerHook, SecretRef, Value
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import RunRequest, named, secret_values
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
     from hookline.kube.client import Cluster
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
-_NOT_HERE = {"agentSandbox", "imagePullSecrets", "skills"}
-"""Keys that only a cluster heeds, and that a run carries there."""
 
 
 def submit(
@@ -84,7 +83,8 @@ class _Submission:
         said = target.namespace or (spec.namespace if names_namespace(self._objects) else "")
         name = self._asked.name or named(spec.name, new_run_id())
         run = replace(spec, name=name, namespace=said or self._cluster.namespace)
-        self._tell(*dict.fromkeys([*map(str, doubts(run.hooks, set(run.env)).problems), *unheeded(run)]))
+        found = [*doubts(run.hooks, set(run.env)).problems, *unheeded(run)]
+        self._tell(*dict.fromkeys(map(str, found)))
         # The first call: an error of the connection comes before anything is created.
         await self._cluster.list(AGENT_RUN, run.namespace, {FOLLOWED: name})
         run = await self._with_agent(run)
@@ -207,15 +207,6 @@ def differs(stored: Mapping[str, Any], written: Instance) -> bool:
         getattr(found[0], key) != getattr(written, key)
         for key in ("model", "system_prompt", "lifecycle", "timeout")
     )
-
-
-def unheeded(run: RunSpec) -> list[str]:
-    """Notes on the keys of the file that have no effect on a cluster either."""
-    return [
-        str(place.problem("has no effect: hookline's operator does not heed it"))
-        for key, place in run.elsewhere.items()
-        if key not in _NOT_HERE
-    ]
 
 
 def with_own_secrets(run: RunSpec, known: Mapping[str, Any]) -> RunSpec:

@@ -5,7 +5,7 @@ local     one run from its beginning to its end, and the end of one that a kille
 hooks     the hooks of a manifest as hooks of the engine
 agent     the agent: in the same place as the hooks, under the contract of Sympozium's runner; and its result
 program   the built-in agent, as it is started there
-relay     hooks of the command line around what the agent does in there
-state     what was seen of a run, written to disk at each change
-folders   the folders of one run: made, held, looked into, removed; and how much they may hold
+relay     hooks of the command line around the steps and tools of that agent
+state     the state of a run, written to disk at each change; as lines
+folders   the folders of one run: made, locked, measured, removed
 """

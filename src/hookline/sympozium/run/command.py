@@ -21,7 +21,7 @@ from hookline.options import KUBERNETES, RunOptions, refuse_given
 from hookline.runners import Runner
 from hookline.runners.container import ContainerRunner
 from hookline.runners.local import LocalRunner
-from hookline.runners.places import PLACES, check_bubblewrap, known_place, mount_of
+from hookline.runners.places import check_bubblewrap, known_place, mount_of
 from hookline.runners.sandbox import SandboxRunner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
@@ -86,7 +86,7 @@ def run_agentrun(options: RunOptions) -> int:
     values = secret_values(asked, spec, os.environ)
 
     async def work(site: LocalSite) -> int:
-        for text in () if options.quiet else notes_before(spec, asked, PLACES[asked.on]):
+        for text in () if options.quiet else notes_before(spec, asked):
             err.print(text, style="yellow")
         _tell_recovered(await recovered(site), quiet=options.quiet)
         return _ended(await run(site, asked), json=options.json)
