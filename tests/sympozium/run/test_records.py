@@ -13,10 +13,10 @@ from hookline import HookResult, hook
 from hookline.engine.point import Scope, Status
 from hookline.engine.record import Begun, Called, Decided, Ended, owed
 from hookline.handlers.python import python_hook
+from hookline.journal.intake import INSIDE as NOTED
 from hookline.journal.intake import LONGEST, InnerScopes, Intake
 from hookline.journal.stream import Sender, split_text
-from hookline.sympozium.run.relay import INSIDE as NOTED
-from hookline.sympozium.run.relay import SOCKET
+from hookline.sympozium.run.folders import SOCKET
 from tests.sympozium.run.conftest import hook as container
 from tests.sympozium.run.conftest import lifecycle
 from tests.sympozium.run.test_command import Command

@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -34,6 +33,11 @@ from hookline.tasks import cancel_and_wait, finish
 
 KEPT = "kept"
 CONTROL = "control"
+SOCKET = "hooks.sock"
+"""The socket in /ipc over which the built-in agent asks hooks out here."""
+RELAYED = "HOOKLINE_RELAYED"
+"""The variable with the points, with commas between, at which the built-in agent has to ask."""
+MOST_LINE = 64 * 1024 * 1024
 TMP_SIZE = 256 * 1024 * 1024
 WORKSPACE_SIZE = 1024**3
 IPC_SIZE = 64 * 1024**2
@@ -172,7 +176,7 @@ class Folder:
 
     def write(self, name: str, value: Any) -> None:
         """Write one of our own files, whole or not at all."""
-        self.write_text(name, json.dumps(value, default=datetime.isoformat))
+        self.write_text(name, json.dumps(value, default=str))
 
     def write_text(self, name: str, text: str) -> None:
         files.write_whole(self.path / name, text.encode("utf-8", "surrogatepass"), mode=0o600)
@@ -223,6 +227,12 @@ class Folder:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def at_socket(ipc: Path, does: Callable[[str], None]) -> None:
+    """Bind or connect through an open folder: the whole path may be too long for a socket."""
+    with files.opened_folder(ipc) as fd:
+        does(f"/proc/self/fd/{fd}/{SOCKET}")
 
 
 class DiskUsage(NamedTuple):

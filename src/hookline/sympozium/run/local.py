@@ -43,10 +43,9 @@ from hookline.sympozium.resolve import (
     named,
     spec_of,
 )
-from hookline.sympozium.run.agent import run_agent
-from hookline.sympozium.run.folders import Folder, FolderError, apart
+from hookline.sympozium.run.agent import inner_points, relayed, run_agent
+from hookline.sympozium.run.folders import RELAYED, Folder, FolderError, apart
 from hookline.sympozium.run.hooks import CANCELLED, Ground, LocalSite, container_hooks
-from hookline.sympozium.run.relay import VARIABLE, inner_points, relayed
 from hookline.sympozium.run.state import last_seen
 from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
 
@@ -218,7 +217,7 @@ class _LocalRun(Ground):
         async def body(started: Outcome) -> dict[str, Any]:
             given = cast("dict[str, Any]", started.payload or {}).get("input")
             task = given if isinstance(given, str) and given != self._task else None
-            told = {VARIABLE: ",".join(inner_points(site.hooks))} if site.hooks else {}
+            told = {RELAYED: ",".join(inner_points(site.hooks))} if site.hooks else {}
             relay = relayed(self.folder.ipc, site.hooks, scope, self.mask)
             async with relay if self.asked.is_builtin else nullcontext():
                 seen = await run_agent(self, task, told)

@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import re
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -21,16 +22,16 @@ from hookline import files
 from hookline.agent.sdk import Agent
 from hookline.agent.tools import BASH_SECONDS, READY
 from hookline.engine.context import HookContext, WorkflowContext
-from hookline.engine.hook import hook
+from hookline.engine.hook import Hook, OnError, hook
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point
 from hookline.engine.record import Record
 from hookline.engine.result import CONTINUE, HookResult
-from hookline.errors import HooklineError, UsageError
+from hookline.errors import HookBroke, HooklineError, UsageError
 from hookline.journal.masking import Mask
 from hookline.journal.stream import Sender
 from hookline.secret_names import secrets_in
-from hookline.sympozium.run.relay import VARIABLE, Outside, asking_hooks
+from hookline.sympozium.run.folders import MOST_LINE, RELAYED, SOCKET, at_socket
 
 RECORDS = "HOOKLINE_RECORDS"
 SKIPPED = "preRun hook requested skip"
@@ -64,7 +65,7 @@ async def _worked(task: str, given: Mapping[str, str], ipc: Ipc) -> dict[str, An
     outside = Outside(ipc.path)
     await outside.open()
     try:
-        asking = asking_hooks(outside, given.get(VARIABLE, ""))
+        asking = asking_hooks(outside, given.get(RELAYED, ""))
         session = given.get("SESSION_KEY") or None
         watch = [outside.told, *([_printing(given)] if given.get(RECORDS) == "1" else [])]
         result = await agent.run(task, session_id=session, hooks=[*asking, ipc.calls], watch=watch)
@@ -86,6 +87,85 @@ def _printing(given: Mapping[str, str]) -> Callable[[Record], None]:
         sys.stdout.flush()
 
     return Sender(line, Mask(secrets_in(given))).scope
+
+
+def asking_hooks(outside: Outside, points: str) -> list[Hook]:
+    """The agent's side: one hook at each of the points, which asks out there."""
+    named = [Point(word) for word in points.split(",") if word]
+    return [
+        Hook(
+            name="relayed",
+            points=frozenset({point}),
+            handler=outside,
+            timeout=None,
+            on_error=OnError.BLOCK if point.is_start else OnError.FAIL,
+            source=f"{outside.ipc}/{SOCKET}",
+        )
+        for point in named
+    ]
+
+
+class Outside:
+    """The inner end of the socket. Lines go one after another: hooks of one point may not overtake each other."""
+
+    def __init__(self, ipc: Path) -> None:
+        self.ipc = ipc
+        self._turn = asyncio.Lock()
+        self._held: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._sender = Sender(self._send)
+
+    async def __call__(self, _ctx: WorkflowContext | None, context: HookContext, /) -> HookResult:
+        line = json.dumps(context.to_dict(), default=str).encode() + b"\n"
+        async with self._turn:
+            try:
+                reader, writer = self._held or await self._connection()
+                writer.write(line)
+                await writer.drain()
+                answer = await reader.readline()
+                return HookResult.from_dict(json.loads(answer))
+            except (OSError, ValueError, HooklineError) as exc:
+                raise HookBroke(f"the hooks outside could not be asked: {exc}", kind="not_started") from exc
+
+    async def open(self) -> None:
+        """Connect, so that records are sent; an agent works without, too."""
+        try:
+            await self._connection()
+        except OSError:
+            pass  # nobody listens
+
+    def told(self, record: Record) -> None:
+        """Send the beginning or end of a scope; for an agent's `watch`."""
+        if self._held is not None:
+            self._sender.scope(record)
+
+    def _send(self, line: str) -> None:
+        if self._held is not None:
+            self._held[1].write(line.encode())
+
+    async def close(self) -> None:
+        """After everything is sent."""
+        if self._held is None:
+            return
+        writer = self._held[1]
+        try:
+            writer.close()
+            await writer.wait_closed()
+        except OSError:
+            pass  # the listener is gone
+
+    async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        self._held = await asyncio.open_unix_connection(sock=_connected(self.ipc), limit=MOST_LINE)
+        return self._held
+
+
+def _connected(ipc: Path) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        at_socket(ipc, made.connect)
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def _agent(given: Mapping[str, str]) -> Agent:
