@@ -178,7 +178,8 @@ def print_end(run_id: str, end: Phase, status: Mapping[str, Any], *, json: bool,
     else:
         err.print(f"error: {status.get('error') or end} (hookline runs {run_id}{where})", style="red")
     # A run that succeeded and whose answer is held back must not be taken for one whose answer is out.
-    return 1 if end is Phase.FAILED or status.get("gateVerdict") in WITHHELD else 0
+    well = end in (Phase.SUCCEEDED, Phase.SKIPPED) and status.get("gateVerdict") not in WITHHELD
+    return 0 if well else 1
 
 
 def status_lines(records: list[Record]) -> Iterator[Line]:
