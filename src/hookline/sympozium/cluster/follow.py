@@ -35,11 +35,12 @@ from hookline.kube.objects import (
 )
 from hookline.kube.pod_state import ContainerPhase, container_state
 from hookline.sympozium.cluster.ledger import InnerRecords, RunLedger
-from hookline.sympozium.cluster.objects import AGENT, RECORDS, RUN_LABEL, names
+from hookline.sympozium.cluster.objects import AGENT, RUN_LABEL, names
 from hookline.sympozium.cluster.records import agent_has_begun, agent_is_over, inside_note, would_tell
 from hookline.sympozium.cluster.runs import RunView
 from hookline.sympozium.cluster.state import has_ended
 from hookline.sympozium.phases import Phase
+from hookline.sympozium.run.folders import RECORDS
 from hookline.sympozium.run.state import print_end
 from hookline.tasks import cancel_and_wait, on_signals
 from hookline.terminal import err, show

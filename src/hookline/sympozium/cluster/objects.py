@@ -32,6 +32,7 @@ from hookline.kube.objects import (
 from hookline.sympozium.environment import Environment, after_run, before_run, for_agent, task_input, unread
 from hookline.sympozium.lifecycle import ContainerHook, Value
 from hookline.sympozium.phases import Seen, exit_code, result_for_hooks
+from hookline.sympozium.run.folders import RECORDS
 from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
 
 MANAGER = "hookline"
@@ -41,8 +42,6 @@ RUN_LABEL = "sympozium.ai/agent-run"
 AGENT, PREPARE, DONE = "agent", "prepare", "done"
 PRE, POST = "pre-", "post-"
 LONGEST_VARIABLE = 100 * 1024
-RECORDS = "HOOKLINE_RECORDS"
-"""Makes the built-in agent print its inner records."""
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
 _RECORD = "/var/run/hookline"
 _VOLUME = "/volume"

@@ -44,19 +44,16 @@ from hookline.runners.sandbox import python_mounts
 from hookline.sympozium.environment import for_agent
 from hookline.sympozium.phases import NO_REASON, AgentSeen
 from hookline.sympozium.resolve import SCRIPTED
-from hookline.sympozium.run.folders import MOST_LINE, SOCKET, Held, at_socket
+from hookline.sympozium.run.folders import BEGIN, END, MOST_LINE, RESULT, SOCKET, Held, at_socket
 from hookline.sympozium.run.hooks import CANCELLED, WORKSPACE, Ground, reason_of, seconds_since
 from hookline.sympozium.types import RUN_TIMEOUT, ModelSpec, RunSpec
 from hookline.tasks import cancel_and_wait
 
-BEGIN = "__SYMPOZIUM_RESULT__"
-END = "__SYMPOZIUM_END__"
 MOST_BYTES = 8 * 1024 * 1024
 """A longer result is refused whole: half of one would be taken for an answer."""
 _MOST = 10_000_000_000
 _STATUSES = ("success", "error", "skipped")
 _METRICS = ("durationMs", "inputTokens", "outputTokens", "toolCalls")
-RESULT = "output/result.json"
 _OUTPUT = 4 * 1024 * 1024
 _LAST_LINES = 5.0
 """Seconds to read the rest of the socket once the agent has ended."""

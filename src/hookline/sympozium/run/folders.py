@@ -33,8 +33,15 @@ from hookline.tasks import cancel_and_wait, finish
 
 KEPT = "kept"
 CONTROL = "control"
+SKIP = f"{CONTROL}/skip"
+"""The skip marker, beneath /ipc."""
+RESULT = "output/result.json"
+"""The result of the agent, beneath /ipc; or on its standard output, between these two."""
+BEGIN, END = "__SYMPOZIUM_RESULT__", "__SYMPOZIUM_END__"
 SOCKET = "hooks.sock"
 """The socket in /ipc over which the built-in agent asks hooks out here."""
+RECORDS = "HOOKLINE_RECORDS"
+"""The variable that makes the built-in agent print its inner records, where it is 1."""
 RELAYED = "HOOKLINE_RELAYED"
 """The variable with the points, with commas between, at which the built-in agent has to ask."""
 MOST_LINE = 64 * 1024 * 1024

@@ -38,8 +38,8 @@ from hookline.sympozium.phases import (
     verdict_of,
 )
 from hookline.sympozium.resolve import ON_ERROR, POINTS, RunRequest, secret_values
-from hookline.sympozium.run.folders import CONTROL, Folder, Held, Home, Quota
-from hookline.sympozium.run.state import PHASE, SKIP, RunState, skip_marker
+from hookline.sympozium.run.folders import CONTROL, SKIP, Folder, Held, Home, Quota
+from hookline.sympozium.run.state import PHASE, RunState, skip_marker
 from hookline.sympozium.types import RunSpec
 from hookline.tasks import cancel_and_wait
 

@@ -31,9 +31,18 @@ from hookline.errors import HookBroke, HooklineError, UsageError
 from hookline.journal.masking import Mask
 from hookline.journal.stream import Sender
 from hookline.secret_names import secrets_in
-from hookline.sympozium.run.folders import MOST_LINE, RELAYED, SOCKET, at_socket
+from hookline.sympozium.run.folders import (
+    BEGIN,
+    END,
+    MOST_LINE,
+    RECORDS,
+    RELAYED,
+    RESULT,
+    SKIP,
+    SOCKET,
+    at_socket,
+)
 
-RECORDS = "HOOKLINE_RECORDS"
 SKIPPED = "preRun hook requested skip"
 _MODEL_KEYS = re.compile(r"(_API_KEY|_AUTH_TOKEN)$")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -213,7 +222,7 @@ class Ipc:
     def skip(self) -> str | None:
         """The reason in the skip marker, where a hook has left one."""
         try:
-            text = (self.path / "control/skip").read_text(errors="replace")
+            text = (self.path / SKIP).read_text(errors="replace")
         except OSError:
             return None
         return text.strip() or SKIPPED
@@ -241,12 +250,12 @@ class Ipc:
         """Write the result to all its places; returns the exit code."""
         metrics = {"durationMs": round((time.monotonic() - began) * 1000), "toolCalls": self._calls}
         result = {**result, "metrics": {**result.get("metrics", {}), **metrics}}
-        self.write("output/result.json", result)
+        self.write(RESULT, result)
         if result["status"] == "success":
             self.write("output/stream-0.json", {"type": "text", "content": result["response"], "index": 0})
         (self.path / "done").write_text("done")
         line = json.dumps(result, separators=(",", ":"))
-        sys.stdout.write(f"\n__SYMPOZIUM_RESULT__{line}__SYMPOZIUM_END__\n")
+        sys.stdout.write(f"\n{BEGIN}{line}{END}\n")
         sys.stdout.flush()
         return 1 if result["status"] == "error" else 0
 

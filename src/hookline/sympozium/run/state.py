@@ -25,14 +25,13 @@ from hookline.sympozium.phases import (
     pre_run,
     status,
 )
-from hookline.sympozium.run.folders import CONTROL, Folder
+from hookline.sympozium.run.folders import SKIP, Folder
 from hookline.terminal import err, out, print_json
 
 logger = logging.getLogger(__name__)
 
 PHASE = "x.sympozium.phase"
 """The point of a note on a run's phase."""
-SKIP = f"{CONTROL}/skip"
 _FILE = "seen.json"
 _SKIP_BYTES = 4096
 _STYLE = {"Failed": "red", "Succeeded": "green"}
