@@ -28,7 +28,8 @@ from hookline.kube.jobs import JobEnd
 from hookline.pyagent.cluster import RunStream
 from hookline.symphony.job import AttemptStream
 from hookline.sympozium.cluster.ledger import InnerRecords, JournalWriter, Ledger
-from hookline.sympozium.run.relay import SOCKET, relayed
+from hookline.sympozium.run.agent import relayed
+from hookline.sympozium.run.folders import SOCKET
 
 RUN = "t0abcd-0a1b2c"
 SECRET = "very-secret-word"

@@ -10,7 +10,7 @@ from hookline.errors import FileError
 from hookline.sympozium.check import doubts, doubts_of_file, not_here
 from hookline.sympozium.lifecycle import ContainerHook, Lifecycle, RbacRule, SecretRef
 from hookline.sympozium.read import is_sympozium, parse
-from hookline.sympozium.resolve import declaration, run_of
+from hookline.sympozium.resolve import RunRequest, declaration, run_of
 from hookline.sympozium.system import load
 from hookline.sympozium.types import ModelSpec, TaskSpec
 
@@ -65,6 +65,10 @@ def hook(text="", *, stage="postRun", name="a", image="image: busybox"):
         "apiVersion: sympozium.ai/v1alpha1\nkind: AgentRun\nmetadata: {name: r}\nspec:\n  task: t\n  lifecycle:\n"
         f"    {stage}:\n      - name: {name}\n        {image}\n{inner}"
     )
+
+
+def asked(**given):
+    return RunRequest(file="", text="", **given)
 
 
 def wrong(text):
@@ -292,7 +296,7 @@ def test_a_task_is_a_text_or_an_object():
     assert none.problems == ()
     with pytest.raises(FileError, match=r"^r.yaml:4: spec: spec.task is required and must not be empty"):
         run_of(none)
-    assert run_of(none, task="now").task == "now"
+    assert run_of(none, asked(task="now")).task == "now"
 
 
 @pytest.mark.statement("SZ55", "SZ59")
@@ -302,7 +306,9 @@ def test_a_run_of_an_instance_has_its_model_its_prompt_and_its_whole_lifecycle()
     ).read_text() + "      systemPrompt: read /workspace/context/incidents.json\n"
     found = parse(text, "oncall.yaml")
     assert found.problems == ()
-    run = run_of(found, task="what is on fire?", name="oncall-agent-7", namespace="prod", env={"A": "b"})
+    run = run_of(
+        found, asked(task="what is on fire?", name="oncall-agent-7", namespace="prod", env={"A": "b"})
+    )
     assert (run.name, run.namespace, run.instance) == ("oncall-agent-7", "prod", "oncall-agent")
     assert (run.task, run.model.model, run.env) == ("what is on fire?", "gpt-4o", {"A": "b"})
     assert run.system_prompt == "read /workspace/context/incidents.json"
@@ -330,13 +336,13 @@ def test_a_run_takes_what_it_lacks_of_the_instance_in_its_file_and_a_lifecycle_o
 @pytest.mark.rule("sympozium K8")
 def test_a_persona_of_a_pack_gets_its_hooks():
     found = load(SEED / "oncall-team.yaml")
-    run = run_of(found, persona="triage-agent", task="t")
+    run = run_of(found, asked(persona="triage-agent", task="t"))
     assert (run.instance, run.ensemble) == ("oncall-team-triage-agent", "oncall-team")
     assert run.lifecycle.pre_run[0].name == "fetch-alerts"
     assert run.system_prompt == "You are an SRE triage agent..."
-    assert run_of(found, task="t") == run
+    assert run_of(found, asked(task="t")) == run
     with pytest.raises(FileError, match="there is no persona 'triage'; did you mean triage-agent"):
-        run_of(found, persona="triage", task="t")
+        run_of(found, asked(persona="triage", task="t"))
 
 
 PACK = """\
@@ -359,14 +365,14 @@ spec:
 def test_an_ensemble_of_today_says_the_same_in_new_words():
     found = parse(PACK, "p.yaml")
     assert found.problems == ()
-    run = run_of(found, persona="a", task="t")
+    run = run_of(found, asked(persona="a", task="t"))
     assert run.model == ModelSpec(
         provider="openai", model="m", base_url="http://localhost:9", auth_secret="key"
     )
     with pytest.raises(FileError, match="several personas are in it: a, b, c; give --persona NAME"):
-        run_of(found, task="t")
+        run_of(found, asked(task="t"))
     with pytest.raises(FileError, match="'c' is among excludePersonas"):
-        run_of(found, persona="c", task="t")
+        run_of(found, asked(persona="c", task="t"))
 
 
 @pytest.mark.parametrize(
@@ -384,7 +390,7 @@ def test_a_persona_pack_is_on_and_an_ensemble_off_unless_it_says_otherwise(kind,
     assert found.packs[0].enabled is works
     if not works:
         with pytest.raises(FileError, match=rf"^p.yaml:1: the {kind} 'team' is not enabled"):
-            run_of(found, persona="a", task="t")
+            run_of(found, asked(persona="a", task="t"))
 
 
 @pytest.mark.parametrize(
@@ -396,7 +402,7 @@ def test_a_persona_pack_is_on_and_an_ensemble_off_unless_it_says_otherwise(kind,
 )
 def test_a_file_without_one_clear_run_says_so(text, told):
     with pytest.raises(FileError, match=told):
-        run_of(parse(text, "f.yaml"), task="t")
+        run_of(parse(text, "f.yaml"), asked(task="t"))
 
 
 def test_secrets_in_the_file_are_kept_apart_from_its_objects():
@@ -425,13 +431,13 @@ def test_a_variable_that_nobody_sets_is_told_until_somebody_does():
     found = load(SEED / "oncall-team.yaml")
     (told,) = doubts_of_file(found).problems
     assert "nobody sets $ALERTMANAGER_URL" in str(told)
-    assert doubts_of_file(found, {"ALERTMANAGER_URL"}).problems == ()
+    assert doubts_of_file(found, {"ALERTMANAGER_URL"}).problems == []
 
 
 @pytest.mark.rule("sympozium X6")
 def test_a_secret_written_into_the_file_is_told():
     notes = doubts_of_file(load(SEED / "upload-report.yaml")).notes
-    assert [note.split("value: ")[1].split()[0] for note in notes] == [
+    assert [str(note).split("value: ")[1].split()[0] for note in notes] == [
         "AWS_ACCESS_KEY_ID",
         "AWS_SECRET_ACCESS_KEY",
     ]
@@ -471,7 +477,7 @@ def test_postRun_hooks_have_the_result_to_ask_for():
     one = ContainerHook(
         name="a", image="b", command=("sh", "-c"), args=("echo $AGENT_RESULT $AGENT_EXIT_CODE",)
     )
-    assert doubts(Lifecycle(post_run=(one,))).problems == ()
+    assert doubts(Lifecycle(post_run=(one,))).problems == []
 
 
 @pytest.mark.rule("sympozium B17")

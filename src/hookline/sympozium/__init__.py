@@ -3,12 +3,12 @@
 types        the objects of a file as values, and the keys they are read from
 lifecycle    the same for a `lifecycle` and the containers in it
 read         reads a file, and every object in it
-resolve      one run out of a file and the command line; as a declaration
-check        `hookline check` and `hookline explain`: what cannot work as it is written, and what will run
+resolve      one run of a file and the command line; as a declaration
+check        `hookline check` and `hookline explain`: commands that cannot work, and the hooks that will run
 environment  the variables of hooks and agent, and the secrets among them
-phases       the phase of a run and what is due next, out of what was seen
+phases       the phase of a run and its next step, by its observed state
 run          a run on this machine
 cluster      runs on a cluster
 
-What is due and what a run came to is decided here: values in, values out. It is done in `run` and in `cluster`.
+Decisions are made here, with values in and values out; `run` and `cluster` carry them out.
 """

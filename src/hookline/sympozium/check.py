@@ -1,4 +1,4 @@
-"""`hookline check` and `hookline explain` of AgentRun manifests: what cannot work as it is written, and what will run.
+"""`hookline check` and `hookline explain` of AgentRun manifests: commands that cannot work, and the hooks that will run.
 
 Mistakes are found in the text of a hook's command; nothing of it is run.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
 
 from hookline.errors import FileError
 from hookline.options import KUBERNETES, ExplainOptions
@@ -21,7 +20,7 @@ from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import RunRequest, declaration, spec_of
 from hookline.sympozium.run.folders import IPC_SIZE, TMP_SIZE, WORKSPACE_SIZE, shown
 from hookline.sympozium.types import RunManifests, RunSpec
-from hookline.table import Location
+from hookline.table import Findings, Location
 from hookline.terminal import Explained, ExplainedHook, Problems
 
 _OF_A_LOGIN = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "HOSTNAME", "TERM", "TMPDIR")
@@ -67,33 +66,35 @@ _QUOTA = (
 
 
 def problems_of(file: str, env: Mapping[str, str]) -> Problems:
-    """Everything that is wrong in a manifest, and what should be known of it.
+    """The mistakes in a manifest, and notes on it.
 
-    `env` is what the command line sets: a variable of this process's own reaches no hook.
+    `env` are the variables of the command line; those of this process do not reach any hook.
     """
     manifests = parse(text_of(file), file)
     found = doubts_of_file(manifests, {*_TOLD, *env})
-    notes = [*manifests.notes, *found.notes, *not_here_of_file(manifests)]
+    elsewhere = [note for each in manifests.runs for note in not_here(each)]
+    elsewhere += [note for each in manifests.agents for note in _of_cluster(each.elsewhere)]
+    notes = [*manifests.notes, *map(str, found.notes), *dict.fromkeys(elsewhere)]
     return Problems([*map(str, manifests.problems), *map(str, found.problems)], notes)
 
 
 def explain_agentrun(options: ExplainOptions) -> Explained:
     file = options.file
-    if options.on == KUBERNETES:
-        from hookline.sympozium.cluster.runs import explain_there
-
-        return explain_there(options)
     asked = RunRequest(
         file=file,
         text=text_of(file),
         task="-",
         persona=options.persona,
         env=options.variables(),
-        on=known_place(options.on or "sandbox"),
+        on=KUBERNETES if options.on == KUBERNETES else known_place(options.on or "sandbox"),
     )
     spec = spec_of(asked)
+    if asked.on == KUBERNETES:
+        from hookline.sympozium.cluster.runs import explain_there
+
+        return explain_there(file, spec)
     declared = declaration(spec)
-    notes = [*parse(asked.text, file).notes, *notes_before(spec, asked, PLACES[asked.on]), _QUOTA]
+    notes = [*parse(asked.text, file).notes, *notes_before(spec, asked), _QUOTA]
     agent = declared.agent
     head = [f"{file} ({declared.format}), on {asked.on}"]
     if agent is not None:
@@ -114,8 +115,9 @@ def explain_agentrun(options: ExplainOptions) -> Explained:
     return Explained(head=head, hooks=hooks, notes=notes, value=value)
 
 
-def notes_before(spec: RunSpec, asked: RunRequest, where: Capabilities) -> list[str]:
-    """Everything to know before it runs there, each once."""
+def notes_before(spec: RunSpec, asked: RunRequest) -> list[str]:
+    """Notes on a run before it begins on this machine, each once."""
+    where = PLACES[asked.on]
     known = {*spec.env, *asked.env, *_TOLD}
     found = [str(each) for each in doubts(spec.hooks, known).problems]
     found += not_here(spec)
@@ -132,34 +134,30 @@ def notes_before(spec: RunSpec, asked: RunRequest, where: Capabilities) -> list[
     return list(dict.fromkeys(found))
 
 
-class Doubts(NamedTuple):
-    """`problems` cannot work; `notes` work, and should be known."""
+def doubts(lifecycle: Lifecycle, known: Collection[str] = ()) -> Findings:
+    """The doubts about these hooks, where `known` variables are set besides those that every hook has.
 
-    problems: tuple[FileError, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-def doubts(lifecycle: Lifecycle, known: Collection[str] = ()) -> Doubts:
-    """The doubts about these hooks, where `known` variables are set besides those that every hook has."""
-    problems: list[FileError] = []
-    notes: list[str] = []
+    Problems cannot work as they are written; notes are on what works and should be known.
+    """
+    found = Findings()
     hidden = frozenset(_AFTER_ONLY)
     for hooks, there in ((lifecycle.pre_run, RESERVED - hidden), (lifecycle.post_run, RESERVED)):
         for hook in hooks:
             names = frozenset({*there, *known, *hook.env})
-            problems += _of_command(hook, names)
-            notes += _literal_secrets(hook)
-    return Doubts(tuple(problems), tuple(notes))
+            found.problems += _of_command(hook, names)
+            found.notes += _literal_secrets(hook)
+    return found
 
 
-def doubts_of_file(manifests: RunManifests, known: Collection[str] = ()) -> Doubts:
+def doubts_of_file(manifests: RunManifests, known: Collection[str] = ()) -> Findings:
     """The same for every lifecycle in a file."""
-    found = [doubts(each.hooks, {*known, *each.env}) for each in manifests.runs]
-    found += [doubts(each.hooks, known) for each in manifests.agents]
-    return Doubts(
-        tuple(problem for each in found for problem in each.problems),
-        tuple(note for each in found for note in each.notes),
-    )
+    found = Findings()
+    for each in (*manifests.runs, *manifests.agents):
+        own = each.env if isinstance(each, RunSpec) else ()
+        more = doubts(each.hooks, {*known, *own})
+        found.problems += more.problems
+        found.notes += more.notes
+    return found
 
 
 def not_here(run: RunSpec) -> tuple[str, ...]:
@@ -179,13 +177,6 @@ def not_here(run: RunSpec) -> tuple[str, ...]:
             _said(run.place, "mode: server is not used on one machine: the run is done once, as a task")
         )
     return tuple(told)
-
-
-def not_here_of_file(manifests: RunManifests) -> tuple[str, ...]:
-    """The same for every run in a file, and for the instances that runs are made of."""
-    told = [note for each in manifests.runs for note in not_here(each)]
-    told += [note for each in manifests.agents for note in _of_cluster(each.elsewhere)]
-    return tuple(dict.fromkeys(told))
 
 
 def _literal(hook: ContainerHook, where: Capabilities) -> Iterator[str]:
@@ -281,12 +272,12 @@ def _without_shell(text: str, place: Location, names: frozenset[str]) -> Iterato
             )
 
 
-def _literal_secrets(hook: ContainerHook) -> Iterator[str]:
+def _literal_secrets(hook: ContainerHook) -> Iterator[FileError]:
     for name, value in hook.env.items():
         if isinstance(value, str) and value and secret_words(name):
             place = hook.env_places.get(name, hook.place)
-            yield _said(
-                place, f"{name} looks like a secret, and its value is in the file; use valueFrom.secretKeyRef"
+            yield place.problem(
+                f"{name} looks like a secret, and its value is in the file; use valueFrom.secretKeyRef"
             )
 
 

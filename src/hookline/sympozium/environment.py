@@ -1,6 +1,6 @@
-"""The variables of hooks and agent: what is set for them, what the file adds, and the secrets it refers to.
+"""The variables of hooks and agent: the fixed ones, those of the file, and the secrets that it refers to.
 
-What is set for them cannot be set otherwise; a hook's own `env` beats the run's, before the run and after it alike.
+The fixed ones cannot be overridden; a hook's own `env` overrides the run's, before the run and after it alike.
 On one machine a `secretKeyRef` is a Secret in the manifest, in a file of the user's, or in the environment.
 """
 
@@ -131,14 +131,14 @@ def expanded(text: str, known: Mapping[str, str]) -> str:
 def command_of(hook: ContainerHook, env: Environment, known: Mapping[str, str]) -> tuple[str, ...]:
     """`command` and `args` as they are run, where `known` are the variables of `env`.
 
-    What the model wrote never becomes part of a shell's script: there it stays a variable, for the shell to fill in.
+    Text of the model never becomes part of a shell script: there it stays a variable, for the shell to expand.
     """
     kept = [name for name in _of_the_model(env) if name in known]
     return tuple(expanded(word, known) for word in _guarded(hook, kept))
 
 
 def unread(hook: ContainerHook, env: Environment) -> tuple[str, ...]:
-    """`command` and `args` for somebody who reads `$(NAME)` by themselves, with the same guard as in `command_of`."""
+    """`command` and `args` for a cluster, which expands `$(NAME)` by itself, with the same guard as in `command_of`."""
     return _guarded(hook, _of_the_model(env))
 
 
@@ -215,7 +215,7 @@ def read_secrets(file: str | Path) -> dict[str, dict[str, str]]:
 
 
 def _of_the_model(env: Environment) -> list[str]:
-    """The variables that hold what the model wrote: the answer, and what the file makes of it."""
+    """The variables that hold text of the model: the answer, and those of the file that refer to it."""
     found = [_OF_THE_MODEL]
     for name, value in env.given.items():
         if isinstance(value, str) and any(f"$({each})" in value for each in found):

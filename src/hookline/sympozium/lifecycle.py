@@ -1,4 +1,4 @@
-"""A `lifecycle`: the containers before and after a run and what they may do, as values and as keys of the file."""
+"""A `lifecycle`: the containers before and after a run and their rights, as values and as keys of the file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HOOK_TIMEOUT = 300.0
 RESERVED = frozenset(
     {"AGENT_RUN_ID", "INSTANCE_NAME", "AGENT_NAMESPACE", "AGENT_EXIT_CODE", "AGENT_RESULT", "GATE_MODE"}
 )
-"""The variables of hooks that nobody can set otherwise."""
+"""The variables of hooks that a manifest cannot set."""
 VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*", re.ASCII)
 LONGEST = {"preRun": 59, "postRun": 58}
 """The name of a container, at most 63 letters, begins with pre- or post-."""
@@ -41,7 +41,7 @@ _RULE_HAS = "a rule has apiGroups, resources and verbs"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretRef:
-    """A value that stands in a Secret; whoever runs looks it up. A missing `optional` one leaves the variable unset."""
+    """A value in a Secret, looked up when the hook is started. A missing `optional` one leaves the variable unset."""
 
     name: str
     key: str
@@ -130,7 +130,7 @@ def limit(such_as: str) -> Reader:
 
 
 def may_be_set(node: Node, name: str, *inner: str | int) -> bool:
-    """True if a variable can be set under that name; told where it cannot, or is set anyway."""
+    """True if a variable can be set under that name; a finding is added where it cannot."""
     if not VARIABLE.fullmatch(name):
         node.wrong(f"{name!r} is no name of a variable; write it like PD_TOKEN", *inner)
         return False

@@ -1,6 +1,6 @@
-"""The phase of a run and what is due next, as functions of what was seen: one decision here and on a cluster.
+"""The phase of a run and its next step, as functions of its observed state: one decision here and on a cluster.
 
-Nothing is kept between two calls; whoever runs tells what it saw and does what is due.
+Nothing is kept between two calls: the caller passes the state that it observed, and starts what is due.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, cast
 
 from hookline.engine.plain import utc_text
+from hookline.engine.record import Verdict, VerdictKind
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium.lifecycle import ContainerHook, Lifecycle
 
@@ -49,17 +50,12 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSeen:
-    """The agent as it was seen. `skipped` is the reason where it said that there is nothing to do."""
+class AgentSeen(ContainerState):
+    """The observed state of the agent. `skipped` is its reason, where it said that there is nothing to do."""
 
-    state: ContainerPhase = ContainerPhase.WAITING
-    exit_code: int | None = None
-    reason: EndReason = EndReason.EXITED
     result: str = ""
     error: str = ""
     skipped: str | None = None
-    started: datetime | None = None
-    seconds: float | None = None
     usage: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
@@ -81,7 +77,7 @@ class GateVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """All that was seen of a run. Hooks stand as in the file; those not listed are waiting.
+    """The observed state of a run. Hooks stand in the order of the file; those not listed are waiting.
 
     `stopped` says why a run is to end before its agent began (its limit, a cancel); once the agent runs, its own end
     says so. `skip` is what stands in the skip marker, looked at when preRun is through.
@@ -185,7 +181,7 @@ def exit_code(lifecycle: Lifecycle, seen: Seen) -> int:
 
 
 def result_for_hooks(lifecycle: Lifecycle, seen: Seen, hook: ContainerHook) -> str:
-    """The result for a postRun hook: the answer itself for the gate, what the gate let out of it for the others.
+    """The result for a postRun hook: the answer itself for the gate, the text that the gate let out for the others.
 
     Of a run that failed it is the answer if there is one, else why.
     """
@@ -214,7 +210,7 @@ def conditions(lifecycle: Lifecycle, seen: Seen) -> tuple[dict[str, Any], ...]:
 
 
 def verdict(text: str) -> GateVerdict | None:
-    """The annotation of a gate hook. What is no JSON of that form, or has another action, is no verdict."""
+    """The annotation of a gate hook. A text that is no JSON of that form, or has another action, is no verdict."""
     try:
         given: Any = json.loads(text)
     except (ValueError, RecursionError):
@@ -225,6 +221,16 @@ def verdict(text: str) -> GateVerdict | None:
         return None
     reason, by, bound = (str(found.get(key) or "") for key in ("reason", "by", "digest"))
     return GateVerdict(action=action, response=response, reason=reason, by=by, digest=bound)
+
+
+def verdict_of(word: Verdict) -> GateVerdict:
+    """A person's verdict on an answer. The text that they gave instead of it, or their reason, is what goes out."""
+    if word.kind is VerdictKind.REWRITE:
+        text = word.value if isinstance(word.value, str) else json.dumps(word.value, ensure_ascii=False)
+        return GateVerdict(action="rewrite", response=text, by=word.by)
+    if word.kind is VerdictKind.REJECT:
+        return GateVerdict(action="reject", response=word.text or None, reason=word.text, by=word.by)
+    return GateVerdict(action="approve", by=word.by)
 
 
 def gate(said: GateVerdict | None, *, ended_ok: bool, default: str, original: str) -> Gated:
@@ -342,11 +348,12 @@ def _first(state: ContainerPhase, hooks: tuple[ContainerState, ...], order: Iter
 
 def _failed(hooks: tuple[ContainerHook, ...], seen: tuple[ContainerState, ...]) -> list[str]:
     return [
-        f"{hook.name!r} {_why(hook, each)}" for hook, each in zip(hooks, seen, strict=True) if each.failed
+        f"{hook.name!r} {failure(hook, each)}" for hook, each in zip(hooks, seen, strict=True) if each.failed
     ]
 
 
-def _why(hook: ContainerHook, seen: ContainerState) -> str:
+def failure(hook: ContainerHook, seen: ContainerState) -> str:
+    """How a hook failed: its exit code, or why it has none."""
     text = _ENDED[seen.reason].format(code=seen.exit_code, limit=hook.timeout)
     return f"failed: {text}{f' ({seen.detail})' if seen.detail else ''}"
 
@@ -358,7 +365,7 @@ def _told(stage: Stage, hook: ContainerHook, seen: ContainerState) -> dict[str, 
         "state": _state(seen),
         "exitCode": seen.exit_code,
         "reason": str(seen.reason) if seen.failed else None,
-        "message": _why(hook, seen) if seen.failed else None,
+        "message": failure(hook, seen) if seen.failed else None,
         "startedAt": utc_text(seen.started) if seen.started else None,
         "seconds": seen.seconds,
         "tail": seen.tail or None,
@@ -372,7 +379,7 @@ def _state(seen: ContainerState) -> str:
     return str(seen.state)
 
 
-def _end(seen: ContainerState | AgentSeen) -> datetime | None:
+def _end(seen: ContainerState) -> datetime | None:
     if seen.state is not ContainerPhase.ENDED or seen.started is None or seen.seconds is None:
         return None
     return seen.started + timedelta(seconds=seen.seconds)

@@ -1,4 +1,4 @@
-"""One run out of a file and the command line, with all that it takes from an instance or a pack; and as a declaration."""
+"""One run of a file and the command line, with all that it takes from an instance or a pack; and as a declaration."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ POINTS = {Stage.PRE_RUN: Point.RUN_START, Stage.POST_RUN: Point.RUN_END}
 ON_ERROR = {Stage.PRE_RUN: OnError.FAIL, Stage.POST_RUN: OnError.CONTINUE}
 _MANIFEST = "manifest.yaml"
 REQUEST = "run.json"
-"""The file of a run's folder that keeps what was asked for, all but the manifest."""
+"""The file in a run's folder that keeps its request, without the manifest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """A file and what the command line adds, as it is kept beside a run: plain, and enough to make the run again.
+    """A file and the options of the command line, as they are kept beside a run: plain data, enough to make the run again.
 
     Secrets are a file's name here, never values.
     """
@@ -84,44 +84,32 @@ class RunRequest:
 
 
 def spec_of(asked: RunRequest) -> RunSpec:
-    """The run that was asked for. A file with a mistake in it is not run: what is missing may be a guard."""
+    """The requested run. A file with a mistake in it is not run: the hook that is missing may be a guard."""
     manifests = _read(asked.text, asked.file)
     if manifests.problems:
         raise manifests.problems[0]
-    found = run_of(
-        manifests,
-        task=asked.task,
-        persona=asked.persona,
-        name=asked.name,
-        namespace=asked.namespace,
-        env=asked.env,
-    )
-    return _with_model(found, asked.model)
+    return _with_model(run_of(manifests, asked), asked.model)
 
 
-def run_of(
-    manifests: RunManifests,
-    *,
-    task: str = "",
-    persona: str = "",
-    name: str = "",
-    namespace: str = "",
-    env: Mapping[str, str] | None = None,
-) -> RunSpec:
+def run_of(manifests: RunManifests, asked: RunRequest | None = None) -> RunSpec:
     """The run that the file asks for: its AgentRun, else a new one of its instance, or of a pack's persona.
 
-    `name` is the name of the run, else that of the AgentRun or of the instance; `env` is added to the file's own.
-    A FileError says what is missing, or what there is to choose from.
+    A name, namespace, task and variables of the request override those of the file. A FileError names the missing
+    object, or those to choose from.
     """
+    asked = asked or RunRequest(file=manifests.file, text="")
+    name = asked.name
     if name and (len(name) > LONGEST_NAME or not LABEL.fullmatch(name)):
         raise UsageError(
             f"--name is {name!r}; a run's name has at most {LONGEST_NAME} small letters, digits and - inside,"
             " such as nightly-1"
         )
-    if persona:
-        found = _started(_persona(manifests, persona))
+    if asked.persona:
+        found = _started(_persona(manifests, asked.persona))
     elif manifests.runs:
-        found = _completed(manifests, _only(manifests, list(manifests.runs), "AgentRuns"))
+        found = _only(manifests, list(manifests.runs), "AgentRuns")
+        instance = _instance_named(manifests, found)
+        found = _taken(found, instance) if instance else found
     elif manifests.instances:
         found = _started(_only(manifests, list(manifests.instances), "agents"))
     else:
@@ -129,17 +117,22 @@ def run_of(
     found = replace(
         found,
         name=name or found.name,
-        namespace=namespace or found.namespace,
-        task=task or found.task,
-        env=dict(sorted({**found.env, **(env or {})}.items())),
+        namespace=asked.namespace or found.namespace,
+        task=asked.task or found.task,
+        env=dict(sorted({**found.env, **asked.env}.items())),
     )
     if not found.task:
         raise found.place.problem(f"{NO_TASK}; or give it on the command line")
     return replace(found, session_key=found.session_key or found.name)
 
 
+def named(name: str, mark: str) -> str:
+    """A name for one more run of that name: with the mark behind it, and never too long."""
+    return f"{name[: LONGEST_NAME - len(mark) - 1].rstrip('-')}-{mark}"
+
+
 def with_provider(run: RunSpec) -> RunSpec:
-    """The run with a provider for its model, where the file tells only the model's name, as the seed does."""
+    """The run with a provider for its model, where the file has only the name of the model, as the seed does."""
     model = run.model
     if model is None or model.provider or not model.model:
         return run
@@ -246,7 +239,7 @@ def _check_model(asked: RunRequest, spec: RunSpec, where: Capabilities) -> None:
     if model is None or not model.model:
         told = f"; {model.ref!r} is a Model of a cluster" if model and model.ref else ""
         raise spec.place.problem(
-            f"no model is told for the built-in agent{told}; give --model provider/name, or --agent-command"
+            f"the built-in agent has no model{told}; give --model provider/name, or --agent-command"
         )
     if model.provider == SCRIPTED:
         if not Path(model.model).is_file():
@@ -259,7 +252,7 @@ def _check_model(asked: RunRequest, spec: RunSpec, where: Capabilities) -> None:
 
 
 def _with_model(spec: RunSpec, given: str) -> RunSpec:
-    """The run with the model of the command line (provider/name), and with a provider where only a name is told."""
+    """The run with the model of the command line (provider/name), and with a provider where it has only a name."""
     model = spec.model or ModelSpec()
     if given:
         provider, _, name = given.partition("/")
@@ -273,20 +266,12 @@ def _with_model(spec: RunSpec, given: str) -> RunSpec:
 
 @lru_cache(maxsize=16)
 def _read(text: str, file: str) -> RunManifests:
-    """Asked for more than once in a run, and reading takes as long as starting a process."""
+    """Cached: it is needed more than once in a run, and reading takes as long as starting a process."""
     return parse(text, file)
 
 
-def _completed(manifests: RunManifests, run: RunSpec) -> RunSpec:
-    """A run with what it lacks of its instance, where that is in the same file; a lifecycle is taken whole or not."""
-    instance = _instance_named(manifests, run) if run.instance else None
-    if instance is None:
-        return run
-    return _taken(run, instance)
-
-
 def _taken(run: RunSpec, instance: Instance) -> RunSpec:
-    """The run with what it lacks taken from the instance."""
+    """The run with all that it lacks taken from the instance; a lifecycle is taken whole or not at all."""
     return replace(
         run,
         ensemble=instance.ensemble,
@@ -296,19 +281,12 @@ def _taken(run: RunSpec, instance: Instance) -> RunSpec:
 
 
 def _instance_named(manifests: RunManifests, run: RunSpec) -> Instance | None:
-    members = [
-        each.instance
-        for pack in manifests.packs
-        if pack.enabled
-        for each in pack.members
-        if not each.excluded
-    ]
-    named = [
-        each
-        for each in (*manifests.instances, *members)
-        if (each.name, each.namespace) == (run.instance, run.namespace)
-    ]
-    return named[0] if named else None
+    """The instance that a run names, where that is in the same file; one of a pack must be switched on."""
+    packs = [pack for pack in manifests.packs if pack.enabled]
+    members = [each.instance for pack in packs for each in pack.members if not each.excluded]
+    wanted = (run.instance, run.namespace)
+    found = (each for each in (*manifests.instances, *members) if (each.name, each.namespace) == wanted)
+    return next(found, None)
 
 
 def _started(instance: Instance) -> RunSpec:
@@ -324,7 +302,9 @@ def _persona(manifests: RunManifests, wanted: str) -> Instance:
     all_of: list[tuple[Pack, Persona]] = [(pack, each) for pack in manifests.packs for each in pack.members]
     names = [member.name for _, member in all_of]
     if not all_of:
-        raise manifests.problems[0] if manifests.problems else _nothing(manifests, wanted)
+        missing = f"pack in it, so no persona {wanted!r}" if wanted else "AgentRun, Agent or Ensemble in it"
+        nothing = FileError(f"there is no {missing}", file=manifests.file)
+        raise manifests.problems[0] if manifests.problems else nothing
     chosen = [each for each in all_of if not wanted or wanted in (each[1].name, each[1].instance.name)]
     if not chosen:
         raise all_of[0][0].place.problem(f"there is no persona {wanted!r}{meant(wanted, names)}")
@@ -340,12 +320,6 @@ def _persona(manifests: RunManifests, wanted: str) -> Instance:
     if member.excluded:
         raise pack.place.problem(f"{member.name!r} is among excludePersonas; take it out there")
     return member.instance
-
-
-def _nothing(manifests: RunManifests, wanted: str) -> FileError:
-    if wanted:
-        return FileError(f"there is no pack in it, so no persona {wanted!r}", file=manifests.file)
-    return FileError("there is no AgentRun, Agent or Ensemble in it", file=manifests.file)
 
 
 def _only(manifests: RunManifests, found: list[T], what: str) -> T:

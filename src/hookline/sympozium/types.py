@@ -68,7 +68,7 @@ class Sandbox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """An `Agent` (once `SympoziumInstance`): what the runs made of it begin with.
+    """An `Agent` (once `SympoziumInstance`): the defaults of the runs that are made of it.
 
     `elsewhere` are the keys in the file that only a cluster heeds, and where they stand.
     """
@@ -155,7 +155,7 @@ def elsewhere(node: Node, keys: Iterable[str]) -> dict[str, Location]:
 
 
 def as_it_is(node: Node, values: dict[str, Any]) -> tuple[Node, dict[str, Any]]:
-    """The values of a mapping, of which something is made once what stands around it is known."""
+    """The values of a mapping that is turned into an object once its surroundings are read."""
     return node, values
 
 
@@ -212,7 +212,7 @@ _TASK = Table(
 _MODEL = Table(
     {
         "provider": Key(text),
-        # Read by itself: whether it is needed is known once the others are.
+        # Read by itself, after the others: it is not needed beside a modelRef.
         "model": Key(unread),
         "baseURL": Key(text, field="base_url"),
         "thinking": Key(word(*THINKING)),

@@ -239,7 +239,9 @@ async def test_what_a_follower_that_left_did_not_hear_is_told_as_missing() -> No
     await Ledger(journal).take(states[-1])
     found = journal.records(run_id_of(running))
     assert inner(found) == LOST
-    assert notes(found) == ["nobody heard the rest of what the agent did inside, so it is not on record"]
+    assert notes(found) == [
+        "the rest of the agent's inner records is missing: its log was not read to the end"
+    ]
 
 
 async def test_a_journal_that_was_begun_after_the_log_was_read_says_that_it_has_no_inside(
@@ -249,9 +251,7 @@ async def test_a_journal_that_was_begun_after_the_log_was_read_says_that_it_has_
     await kept(MemoryJournal(), cluster, play)
     found = await kept(MemoryJournal(), cluster, play)
     assert inner(found) == []
-    assert [str(note).partition(":")[0] for note in notes(found)] == [
-        "what the agent did inside is not on record"
-    ]
+    assert [str(note).partition(":")[0] for note in notes(found)] == ["the agent's inner records are missing"]
 
 
 async def test_what_an_agent_that_died_left_open_is_lost_and_ends_before_it(tmp_path: Path) -> None:
@@ -352,7 +352,7 @@ async def test_why_the_rest_is_not_heard_is_told(error: Exception, why: str) -> 
 async def test_who_may_not_list_pods_is_told_so() -> None:
     cluster = Talking([])
     cluster.forbidden = "pods is forbidden"
-    assert await heard(cluster) == ([], "its pod may not be looked for: pods is forbidden")
+    assert await heard(cluster) == ([], "its pod cannot be looked up: pods is forbidden")
 
 
 async def test_an_agent_of_somebody_elses_is_not_listened_to() -> None:
@@ -425,11 +425,9 @@ async def test_who_hears_only_a_part_is_told_once_and_the_run_is_followed_to_its
     made = await followed(Slow([*OPENED, ApiRefused(403, "no more")]), journal)
     found = journal.records(run_id_of(made.run))
     assert inner(found) == LOST
-    assert notes(found) == [
-        "what the agent did inside is not all on record: its log may not be read: no more"
-    ]
+    assert notes(found) == ["some of the agent's inner records are missing: its log may not be read: no more"]
     shown = " ".join(capsys.readouterr().err.split())
-    assert shown.count("is not all on record: its log may not be read: no more") == 1
+    assert shown.count("inner records are missing: its log may not be read: no more") == 1
 
 
 async def test_who_may_not_look_for_pods_is_told_once_however_often_the_run_changes(
@@ -439,7 +437,7 @@ async def test_who_may_not_look_for_pods_is_told_once_however_often_the_run_chan
     cluster.forbidden = "pods is forbidden"
     made = await followed(cluster, journal, 0.02, lifecycle={"postRun": [hook("c"), hook("d")]})
     found = journal.records(run_id_of(made.run))
-    text = "what the agent did inside is not all on record: its pod may not be looked for: pods is forbidden"
+    text = "some of the agent's inner records are missing: its pod cannot be looked up: pods is forbidden"
     assert notes(found) == [text]
     assert isinstance(found[-1], Ended)
     assert " ".join(capsys.readouterr().err.split()).count(text) == 1

@@ -539,8 +539,8 @@ def test_who_may_not_read_the_log_follows_the_run_all_the_same(there):
     done = there("run", there.file(WORKING), "--name", "there")
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
     said = " ".join(done.stderr.split())
-    assert said.count("what the agent did inside is not all on record: its pod may not be looked for") == 1
+    assert said.count("some of the agent's inner records are missing: its pod cannot be looked up") == 1
     assert "pods is forbidden" in said
     notes = [each["note"] for each in on_record(there, "there") if each.get("point") == "x.hookline.inside"]
     assert len(notes) == 1
-    assert "is not all on record: its pod may not be looked for" in notes[0]
+    assert "inner records are missing: its pod cannot be looked up" in notes[0]

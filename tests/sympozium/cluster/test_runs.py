@@ -765,7 +765,7 @@ def test_describe_tells_what_happened_to_a_run(ran):
     said = ran.kubectl.well("describe", "agentrun", "after-fails")
     for line in (
         "postRun hook one succeeded",
-        "postRun hook two exited with 3",
+        "postRun hook two failed: exit code 3",
         "the run is PostRunning",
         "the run is Succeeded",
     ):

@@ -98,7 +98,7 @@ def test_events_tell_what_has_changed_and_nothing_twice() -> None:
     notes = notes_of(SPEC, EMPTY, DONE)
     assert [(each.kind, each.reason, each.message) for each in notes] == [
         ("Normal", "HookSucceeded", "preRun hook a succeeded after 1 s"),
-        ("Warning", "HookFailed", "postRun hook c exited with 3 after 2 s"),
+        ("Warning", "HookFailed", "postRun hook c failed: exit code 3 after 2 s"),
         ("Normal", "HookSucceeded", "postRun hook d succeeded after 1 s"),
         ("Normal", "Succeeded", "the run is Succeeded"),
     ]
@@ -108,7 +108,7 @@ def test_events_tell_what_has_changed_and_nothing_twice() -> None:
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        (EndReason.TIMED_OUT, "passed its limit"),
+        (EndReason.TIMED_OUT, "passed its limit of 300 s"),
         (EndReason.NOT_STARTED, "could not start"),
         (EndReason.KILLED, "was ended from outside"),
     ],
@@ -116,5 +116,5 @@ def test_events_tell_what_has_changed_and_nothing_twice() -> None:
 def test_an_event_says_how_a_hook_failed(reason: EndReason, words: str) -> None:
     seen = Seen(pre_run=(ContainerState(state=ContainerPhase.ENDED, reason=reason, detail="because"),))
     (note, ended) = notes_of(SPEC, EMPTY, replace(EMPTY, seen=seen))
-    assert note.message == f"preRun hook a {words}: because"
+    assert note.message == f"preRun hook a failed: {words} (because)"
     assert (ended.kind, ended.reason) == ("Warning", "PostRunning")

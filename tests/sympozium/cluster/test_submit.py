@@ -12,6 +12,7 @@ import pytest
 
 from hookline.sympozium.cluster import submit as submitting
 from hookline.sympozium.cluster.runs import RunView
+from hookline.sympozium.cluster.state import unheeded
 from hookline.sympozium.lifecycle import ContainerHook, RbacRule, SecretRef
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import RunRequest, run_of, spec_of
@@ -78,7 +79,7 @@ def test_a_run_of_a_file_is_the_same_run_when_it_is_read_from_the_cluster(file):
     manifests = parse(file.read_text(), file)
     personas = [member.name for pack in manifests.packs for member in pack.members] or [""]
     for persona in personas:
-        run = run_of(manifests, task="look", persona=persona)
+        run = run_of(manifests, RunRequest(file="", text="", task="look", persona=persona))
         assert again(run) == submitted_same(run)
         assert not refusals(submitting.manifest(run))
 
@@ -197,11 +198,11 @@ def test_a_namespace_counts_where_the_file_says_it(head, says):
 def test_what_the_operator_does_not_heed_is_told_with_its_line():
     text = (
         "apiVersion: sympozium.ai/v1alpha1\nkind: AgentRun\nmetadata: {name: a}\nspec:\n  task: t\n"
-        "  tolerations: [{key: k}]\n  imagePullSecrets: [{name: p}]\n"
+        "  tolerations: [{key: k}]\n  imagePullSecrets: [{name: p}]\n  skills: [{skillPackRef: s}]\n"
     )
-    (told,) = submitting.unheeded(run_of(parse(text, "f.yaml")))
-    assert told.startswith("f.yaml:6")
-    assert "tolerations" in told
+    told = [str(each) for each in unheeded(run_of(parse(text, "f.yaml")))]
+    places = [text.partition(": has no effect")[0] for text in told]
+    assert places == ["f.yaml:8: spec.skills", "f.yaml:6: spec.tolerations"]
 
 
 def hook(name, stage="preRun", state="succeeded", **more):

@@ -9,7 +9,7 @@ from hookline import HookContext, HookResult, hook
 from hookline.engine.pipeline import Pipeline
 from hookline.errors import UsageError
 from hookline.handlers.python import python_hook
-from hookline.sympozium.run.relay import Outside, asking_hooks
+from hookline.sympozium.run.program import Outside, asking_hooks
 from tests.sympozium.run.conftest import hook as container
 from tests.sympozium.run.conftest import lifecycle
 

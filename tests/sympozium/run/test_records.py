@@ -13,10 +13,10 @@ from hookline import HookResult, hook
 from hookline.engine.point import Scope, Status
 from hookline.engine.record import Begun, Called, Decided, Ended, owed
 from hookline.handlers.python import python_hook
+from hookline.journal.intake import INSIDE as NOTED
 from hookline.journal.intake import LONGEST, InnerScopes, Intake
 from hookline.journal.stream import Sender, split_text
-from hookline.sympozium.run.relay import INSIDE as NOTED
-from hookline.sympozium.run.relay import SOCKET
+from hookline.sympozium.run.folders import SOCKET
 from tests.sympozium.run.conftest import hook as container
 from tests.sympozium.run.conftest import lifecycle
 from tests.sympozium.run.test_command import Command
@@ -118,7 +118,7 @@ async def test_where_nothing_can_be_taken_down_the_agent_works_and_that_is_noted
     assert ran.phase == "Succeeded"
     assert (ground.truth / "x").exists()
     (note,) = (each.note for each in ground.records if isinstance(each, Decided) and each.point == NOTED)
-    assert "what the agent does inside is not on record" in note
+    assert "the agent's inner records are missing" in note
 
 
 LIES = r"""

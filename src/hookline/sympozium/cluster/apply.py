@@ -39,6 +39,7 @@ from hookline.kube.objects import (
     ClusterError,
     Kind,
     NotThere,
+    Object,
     is_owned,
     items,
     kind_of,
@@ -56,8 +57,6 @@ from hookline.sympozium.types import RunSpec
 
 logger = logging.getLogger("hookline.kube")
 
-Object = dict[str, Any]
-
 _ROUNDS = 12
 _LARGE_LOGS = 4
 _TOO_WIDE = "lifecycle.rbac asks for more than hookline may grant (the role hookline-grantable says what)"
@@ -68,7 +67,7 @@ OnRecords = Callable[[Mapping[str, Any], list[str], Mask], None]
 
 
 class RetryLater(ClusterError):
-    """Something stands in the way that goes by itself."""
+    """An obstacle that goes away by itself."""
 
 
 class Applier:
@@ -285,7 +284,7 @@ class Applier:
 
 
 class _NotCreated(Exception):
-    """The cluster refuses to create an object, or somebody else's has its name."""
+    """The cluster refuses to create an object, or a foreign object has its name."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(why)
@@ -334,8 +333,7 @@ def _why(kind: Kind, exc: ApiRefused) -> str:
 
 
 def _secrets(spec: RunSpec) -> tuple[list[str], list[SecretRef]]:
-    hooks = (*spec.hooks.pre_run, *spec.hooks.post_run)
     given = {**for_agent(spec).given, **spec.env}
-    environments = (given, *(hook.env for hook in hooks))
+    environments = (given, *(hook.env for hook in spec.hooks.containers))
     refs = [value for environ in environments for value in environ.values() if isinstance(value, SecretRef)]
     return secrets_in(*environments), refs

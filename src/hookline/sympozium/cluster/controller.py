@@ -26,6 +26,7 @@ from hookline.kube.objects import (
     AlreadyThere,
     ClusterError,
     Kind,
+    Object,
     bare,
     is_owned,
     mapping,
@@ -42,8 +43,6 @@ from hookline.sympozium.cluster.state import Record, agent_name, has_ended, prob
 from hookline.sympozium.phases import Phase
 from hookline.sympozium.read import parse
 from hookline.sympozium.types import GROUP, Pack
-
-Object = dict[str, Any]
 
 AT_ONCE = 16
 """Runs that are worked on side by side."""
@@ -62,7 +61,7 @@ _WATCHES = (
 
 
 class AgentRunController(Controller):
-    """Looks after AgentRuns, and after the packs that make agents; in `journal` it records what becomes of runs."""
+    """Reconciles AgentRuns, and the packs that make agents; `journal` gets the records of runs."""
 
     def __init__(
         self,
@@ -77,7 +76,7 @@ class AgentRunController(Controller):
         )
         self._settings = settings
         self._records: dict[str, Record] = {}
-        # Whose record and mask are kept; a run that is gone does not say it any more.
+        # The uids whose record and mask are kept, since a run that is gone has none to look up.
         self._uids: dict[Key, str] = {}
         self._applier = Applier(cluster, self.caches.put, *([self._writing.heard] if self._writing else []))
 
@@ -202,7 +201,7 @@ class AgentRunController(Controller):
             return await self.cluster.create(agent)
         except AlreadyThere:
             metadata = agent["metadata"]
-            # The whole spec, so that what the pack no longer has goes too.
+            # The whole spec, so that fields go that the pack no longer has.
             have = self.caches.get(AGENT, metadata["namespace"], metadata["name"])
             version = str(within(have or {}, "metadata").get("resourceVersion") or "")
             return await self.cluster.replace({**agent, "metadata": {**metadata, "resourceVersion": version}})
@@ -230,7 +229,7 @@ class Members(NamedTuple):
 
 
 def members(pack: Object, agents: Sequence[Object]) -> Members:
-    """`agents` are those in the pack's namespace. Those that are not the pack's own are left alone, and told."""
+    """`agents` are those in the pack's namespace. Foreign ones are left alone, and named in the status."""
     manifests = parse(json.dumps(bare(pack)), f"{pack['kind']} {pack['metadata']['name']}")
     own = [each for each in agents if is_owned(each, pack["metadata"]["uid"])]
     if manifests.problems:

@@ -1,7 +1,7 @@
 """A run on a cluster followed to its end: its records to the user's journal, and the same as a tree on the terminal.
 
-The log of its agent tells what that does inside. Nobody needs it to follow a run: whoever may not read the log, or comes
-too late for it, is told so, and that is all.
+The inner records of its agent are in the agent's log. A run can be followed without them: where the log cannot be read,
+or is gone already, a note says so.
 """
 
 from __future__ import annotations
@@ -22,28 +22,38 @@ from hookline.journal.stream import split_line
 from hookline.journal.view import Line
 from hookline.kube.cache import Store
 from hookline.kube.logs import GONE, LogReader
-from hookline.kube.objects import AGENT_RUN, POD, ApiRefused, ClusterError, items, owners, phase_of, within
+from hookline.kube.objects import (
+    AGENT_RUN,
+    POD,
+    ApiRefused,
+    ClusterError,
+    Object,
+    items,
+    owners,
+    phase_of,
+    within,
+)
 from hookline.kube.pod_state import ContainerPhase, container_state
 from hookline.sympozium.cluster.ledger import InnerRecords, RunLedger
-from hookline.sympozium.cluster.objects import AGENT, RECORDS, RUN_LABEL, names
+from hookline.sympozium.cluster.objects import AGENT, RUN_LABEL, names
 from hookline.sympozium.cluster.records import agent_has_begun, agent_is_over, inside_note, would_tell
 from hookline.sympozium.cluster.runs import RunView
 from hookline.sympozium.cluster.state import has_ended
-from hookline.sympozium.phases import WITHHELD, Phase
+from hookline.sympozium.phases import Phase
+from hookline.sympozium.run.folders import RECORDS
+from hookline.sympozium.run.state import print_end
 from hookline.tasks import cancel_and_wait, on_signals
-from hookline.terminal import err, out, print_json, show
+from hookline.terminal import err, show
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
 
-Object = dict[str, Any]
-
 FOLLOWED = "hookline.dev/run"
 """The label by which a run is followed: its own name."""
 SILENT = 20.0
-"""Seconds after which a run without any status is one that nobody looks after."""
+"""Seconds after which a run without any status seems to have no operator."""
 LAST_LINES = 20.0
-"""Seconds to hear the rest of what an agent that is over has told."""
+"""Seconds to read the rest of the log of an agent that has ended."""
 _INTERRUPTED = 130
 _PAUSE = 1.0
 
@@ -126,10 +136,10 @@ class RunFollower:
         self._put(self._heard_all, await log.read())
 
     async def _silent(self) -> None:
-        """Warn that nobody looks after the run."""
+        """Warn that the run has no operator."""
         if not within(self._run, "status"):
             err.print(
-                f"nobody looks after run {self._name}: it has no status after {SILENT:g} s; is the operator there?"
+                f"no operator handles run {self._name}: it has no status after {SILENT:g} s; is the operator running?"
                 " kubectl get deployments -A -l app.kubernetes.io/name=hookline"
                 " (hookline operator manifest --image IMAGE | kubectl apply -f - installs it)",
                 style="yellow",
@@ -155,7 +165,7 @@ class RunFollower:
 
     async def _heard_line(self, line: str | None) -> None:
         """A line of the agent's log has come; None before all of them come again."""
-        # What comes later than it was waited for has no place any more.
+        # A line that comes too late has no place any more.
         if not self._inside.over:
             await self._inside.take(line)
             await self._shown_inside()
@@ -180,7 +190,7 @@ class RunFollower:
         return None
 
     def _tell_missing(self) -> None:
-        """Warn at once, and not when the agent has ended: somebody may be looking at nothing."""
+        """Warn at once, and not when the agent has ended: the user may be waiting for lines that never come."""
         missing = self._inside.missing(self._run)
         for text in missing:
             if text not in self._missing_told and not self._quiet:
@@ -212,21 +222,10 @@ class RunFollower:
 
     def _over(self) -> int:
         status, now = within(self._run, "status"), Phase(phase_of(self._run))
-        if self._json:
-            print_json({"record": "result", "run_id": self._name, "status": status})
-        elif now is Phase.SKIPPED:
-            out.print(f"skipped: {status.get('result', '')}")
-        elif now is Phase.SUCCEEDED:
-            out.print(str(status.get("result") or ""))
-        else:
-            err.print(
-                f"error: {status.get('error') or now} (hookline runs {self._name} {self._where})", style="red"
-            )
-        # The run succeeded; what comes after it must not go on as if its answer were out.
-        return 1 if status.get("gateVerdict") in WITHHELD or now is Phase.FAILED else 0
+        return print_end(self._name, now, status, json=self._json, where=f" {self._where}")
 
     async def _interrupted(self, asks: bool) -> int | None:
-        """A signal came; `asks` if there is a terminal to ask what is meant by it."""
+        """A signal came; `asks` if there is a terminal to ask whether the run is to end."""
         if self._asked or self._ending or not asks:
             return self._left()
         self._asked = True
@@ -276,7 +275,7 @@ class AgentLog:
         self._labels = {RUN_LABEL: str(metadata["name"]), "sympozium.ai/component": "agent-run"}
         self._changed = asyncio.Event()
         self._first = ""
-        """The uid of the pod that counts; another in its place would begin anew."""
+        """The uid of the first pod; one that replaces it would begin anew, and does not count."""
         self._pods = Store(
             cluster,
             POD,
@@ -290,7 +289,7 @@ class AgentLog:
         try:
             await self._cluster.list(POD, self._namespace, self._labels)
         except ApiRefused as exc:
-            return f"its pod may not be looked for: {exc.message}"
+            return f"its pod cannot be looked up: {exc.message}"
         except ClusterError:
             pass  # tried again below, for as long as it takes
         watching = asyncio.create_task(self._pods.run())
@@ -350,7 +349,7 @@ class AgentLog:
 
 
 def _tells(pod: Object) -> bool:
-    """True if the agent was made to tell what it does; one of somebody else's does not."""
+    """True if the agent prints inner records; a foreign one does not."""
     containers = items(within(pod, "spec").get("containers"))
     given = (each for box in containers if box.get("name") == AGENT for each in items(box.get("env")))
     return any((each.get("name"), each.get("value")) == (RECORDS, "1") for each in given)

@@ -1,6 +1,6 @@
-"""Runs on a cluster in a journal: the records of their status, and of what their agents do inside, each once.
+"""Runs on a cluster in a journal: the records of their status, and the inner records of their agents, each once.
 
-`RunLedger` is for whoever follows a run, `JournalWriter` for the operator, who writes of all of them.
+`RunLedger` is for the command that follows one run, `JournalWriter` for the operator, which writes all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hookline.journal.intake import BROKEN_OFF, MOST_BYTES, Intake, OnceJournal,
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import end_as_lost, lost_ends
 from hookline.journal.sqlite import KEEP_BYTES_OPERATOR, KEEP_DAYS, SqliteJournal
-from hookline.kube.objects import items, mapping, within
+from hookline.kube.objects import Fields, items, mapping, within
 from hookline.options import KUBERNETES
 from hookline.sympozium.cluster.records import (
     AGENT_SCOPE,
@@ -41,24 +41,22 @@ from hookline.terminal import err
 
 logger = logging.getLogger("hookline.kube")
 
-Object = Mapping[str, Any]
-
-GONE = "lost: the AgentRun is gone from the cluster, and nothing tells how it ended"
-_UNHEARD = "nobody heard the rest of what the agent did inside, so it is not on record"
-_UNREAD = "what the agent did inside is not on record: its log was not read for this journal"
+GONE = "lost: the AgentRun is gone from the cluster, and how it ended is not known"
+_UNFINISHED = "the rest of the agent's inner records is missing: its log was not read to the end"
+_UNREAD = "the agent's inner records are missing: its log was not read for this journal"
 _ANSWERS = frozenset({Scope.STEP, Scope.MODEL, Scope.AGENT})
 """Scopes whose output may be the agent's answer."""
 _PRUNED_AFTER = 500
 _LONGEST_PAUSE = 30.0
 _HELD_BYTES = 32 * 1024 * 1024
-"""The most of what agents printed that is held until it is written."""
+"""The most lines of agents, in bytes, that are held until they are written."""
 _AT_A_TIME = 50
 
 Inside = Callable[[], Awaitable[list[Record]]]
 
 
 class Ledger:
-    """Writes the new records of runs on a cluster into a journal. `alone`: nobody else writes of them there."""
+    """Writes the new records of runs on a cluster into a journal. `alone`: there is no other writer of them."""
 
     def __init__(self, journal: Journal, *, alone: bool = False) -> None:
         self._journal = journal
@@ -66,8 +64,8 @@ class Ledger:
         self._once = OnceJournal(journal, _key)
         self._whole: set[str] = set()
 
-    async def take(self, run: Object, inside: Inside | None = None) -> list[Record]:
-        """Write what is new of a run, and return that. `inside` brings what the agent did, and is asked when it is over."""
+    async def take(self, run: Fields, inside: Inside | None = None) -> list[Record]:
+        """Write the new records of a run, and return them. `inside` gives the inner records, once the agent has ended."""
         run_id = run_id_of(run)
         if run_id in self._whole:
             return []
@@ -79,31 +77,31 @@ class Ledger:
             told[at:at] = await self._rest(run, inside)
         return await self._write(run_id, told)
 
-    async def add(self, run: Object, inside: Iterable[Record]) -> list[Record]:
-        """Write some of what the agent does, while it does, and return what was new. Nothing follows the agent's end.
+    async def add(self, run: Fields, inside: Iterable[Record]) -> list[Record]:
+        """Write inner records of an agent at work, and return the new ones. None is written after the agent's end.
 
-        The journal is not asked for each: there are too many of them."""
+        The journal is not read for each: there are too many of them."""
         run_id = run_id_of(run)
         if run_id in self._whole or (Ended, AGENT_SCOPE) in self._once.keys(run_id):
             return []
         return await self._write(run_id, [_let_out(record, run) for record in inside])
 
     async def lost(self, run_id: str) -> None:
-        """End what is open of a run that is gone."""
+        """End the open scopes of a run that is gone."""
         await self._write(run_id, lost_ends(self._journal.records(run_id), GONE))
 
     def forget(self, run_id: str) -> None:
-        """Drop all that is known of a run that is gone."""
+        """Drop the cached keys of a run that is gone."""
         self._once.forget(run_id)
         self._whole.discard(run_id)
 
-    async def _rest(self, run: Object, inside: Inside | None) -> list[Record]:
+    async def _rest(self, run: Fields, inside: Inside | None) -> list[Record]:
         """The remaining inner records of a finished agent, with an end for each scope that it never closed."""
         run_id = run_id_of(run)
         rest = [_let_out(record, run) for record in await inside()] if inside else []
         open_now = lost_ends([*self._journal.records(run_id), *rest], BROKEN_OFF)
         ends = [each for each in open_now if each.scope_id.startswith(f"{AGENT_SCOPE}.")]
-        note = [inside_note(run, _UNHEARD)] if ends and inside is None else []
+        note = [inside_note(run, _UNFINISHED)] if ends and inside is None else []
         return [*rest, *ends, *note]
 
     async def _write(self, run_id: str, records: Iterable[Record]) -> list[Record]:
@@ -115,24 +113,24 @@ class Ledger:
 
 
 class RunLedger:
-    """The run in the user's journal; what cannot be written there keeps nobody from following it."""
+    """The run in the user's journal; the run is followed to its end also where that cannot be written."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._ledger: Ledger | None = Ledger(journal)
 
-    async def take(self, run: Object, inside: Iterable[Record] = ()) -> None:
-        """`inside` is the rest of what the agent told, once it is over."""
+    async def take(self, run: Fields, inside: Iterable[Record] = ()) -> None:
+        """`inside` are the remaining inner records, once the agent has ended."""
 
         async def rest() -> list[Record]:
             return list(inside)
 
         await self._written(lambda ledger: ledger.take(run, rest))
 
-    async def add(self, run: Object, inside: Iterable[Record]) -> None:
+    async def add(self, run: Fields, inside: Iterable[Record]) -> None:
         await self._written(lambda ledger: ledger.add(run, inside))
 
-    async def lost(self, run: Object) -> None:
+    async def lost(self, run: Fields) -> None:
         await self._written(lambda ledger: ledger.lost(run_id_of(run)))
 
     async def _written(self, write: Callable[[Ledger], Awaitable[object]]) -> None:
@@ -143,13 +141,13 @@ class RunLedger:
             self._journal.flush()
         except JournalError as exc:
             self._ledger = None
-            err.print(f"the run goes on, and is not on record here any more: {exc}", style="yellow")
+            err.print(f"the run continues, but is no longer recorded here: {exc}", style="yellow")
 
 
 class InnerRecords:
     """The records from inside an agent, read from its log, on their way to the journal and the screen."""
 
-    def __init__(self, run: Object, mask: Mask) -> None:
+    def __init__(self, run: Fields, mask: Mask) -> None:
         self._scopes = inner_scopes_of(run, mask)
         self._intake = Intake(self._keep, self._scopes.admit, trusted=False, most=MOST_BYTES)
         self._known: set[tuple[type, str]] = set()
@@ -171,11 +169,11 @@ class InnerRecords:
         new, self._waiting = self._waiting, []
         return new
 
-    def missing(self, run: Object) -> list[str]:
+    def missing(self, run: Fields) -> list[str]:
         """Notes on the records that never come, once that is certain."""
         if not (self.over and would_tell(run) and agent_has_begun(run)):
             return []
-        why = [f"what the agent did inside is not all on record: {self.why}"] if self.why else []
+        why = [f"some of the agent's inner records are missing: {self.why}"] if self.why else []
         return [*why, *self.lacking()]
 
     def lacking(self) -> list[str]:
@@ -194,12 +192,12 @@ class InnerRecords:
 class _DueRun(NamedTuple):
     """A run of which there is something to write; as it was last seen, where it is gone."""
 
-    run: Object
+    run: Fields
     gone: bool = False
 
 
 class _AgentLines(NamedTuple):
-    """The lines in which the agent of a run told what it did inside."""
+    """The inner records of an agent, as the lines that it printed."""
 
     lines: list[str]
     mask: Mask
@@ -207,9 +205,9 @@ class _AgentLines(NamedTuple):
 
 
 class JournalWriter:
-    """Writes into a journal what becomes of runs, beside all that is done for them: nobody waits for it.
+    """Writes the records of runs into a journal, in the background: the controller does not wait for it.
 
-    An agent that is `built_in` tells what it does inside."""
+    A `built_in` agent prints inner records."""
 
     def __init__(self, journal: Journal, *, built_in: bool) -> None:
         self._journal = journal
@@ -221,8 +219,8 @@ class JournalWriter:
         self._failures = 0
         self._ended = 0
 
-    def note(self, before: Object | None, after: Object | None) -> None:
-        """Take note of a run that has changed, or is gone; of several changes only the last is written."""
+    def note(self, before: Fields | None, after: Fields | None) -> None:
+        """Queue a run that has changed, or is gone; of several changes only the last is written."""
         run = after or before
         if run is None or (before and after and before.get("status") == after.get("status")):
             return
@@ -230,13 +228,13 @@ class JournalWriter:
         self._any.set()
 
     def heard(self, run: Mapping[str, Any], lines: list[str], mask: Mask) -> None:
-        """Keep what an agent that has ended printed; the status that tells so comes after this."""
+        """Keep the lines of an agent that has ended; its status comes after this."""
         size, run_id = sum(map(len, lines)), run_id_of(run)
         self._heard.pop(run_id, None)
         if self._built_in and sum(each.size for each in self._heard.values()) + size <= _HELD_BYTES:
             self._heard[run_id] = _AgentLines(lines, mask, size)
 
-    async def run(self, runs: Sequence[Object]) -> None:
+    async def run(self, runs: Sequence[Fields]) -> None:
         """Writes until it is cancelled. `runs` are those that are there: others that are open went unseen."""
         there = {run_id_of(run) for run in runs}
         await self._tried(self._end_others(there))
@@ -272,8 +270,8 @@ class JournalWriter:
             self._ended = 0
             await self._prune()
 
-    async def _inside(self, run: Object) -> list[Record]:
-        """The inner records of what the run's agent printed; a note that they are missing, where its log was not read here."""
+    async def _inside(self, run: Fields) -> list[Record]:
+        """The inner records that the agent printed; a note that they are missing, where its log was not read here."""
         heard = self._heard.get(run_id_of(run))
         if heard is None:
             return [inside_note(run, _UNREAD)] if self._built_in and would_tell(run) else []
@@ -287,22 +285,22 @@ class JournalWriter:
     async def _prune(self) -> None:
         if isinstance(self._journal, SqliteJournal):
             self._journal.flush()
-            # Looking for what is old takes long enough to be noticed.
+            # The search for old records takes noticeably long.
             await asyncio.to_thread(_pruned, self._journal.path)
 
     async def _tried(self, written: Awaitable[None]) -> None:
-        """A journal that cannot be written is told once, and tried again; runs go on all the same."""
+        """Log once that the journal cannot be written, and try again; runs go on all the same."""
         try:
             await written
             self._failures = 0
         except JournalError as exc:
             if not self._failures:
-                logger.warning("what becomes of runs is not on record, and tried again: %s", exc)
+                logger.warning("runs cannot be recorded, trying again: %s", exc)
             self._failures += 1
             await asyncio.sleep(backoff(self._failures, first=0.25, longest=_LONGEST_PAUSE))
         except Exception:
-            # The outermost loop of the record: a status that nobody understands ends no operator.
-            logger.exception("what becomes of a run is not on record")
+            # The outermost loop of the writer: a malformed status must not end the operator.
+            logger.exception("a run cannot be recorded")
 
 
 def _pruned(path: Path) -> None:
@@ -310,14 +308,14 @@ def _pruned(path: Path) -> None:
         journal.prune(keep_days=KEEP_DAYS, keep_bytes=KEEP_BYTES_OPERATOR)
 
 
-def _let_out(record: Record, run: Object) -> Record:
+def _let_out(record: Record, run: Fields) -> Record:
     """The record without an answer that a gate may hold back."""
     if isinstance(record, Ended) and record.scope in _ANSWERS and _may_be_gated(run):
         return record._replace(output=None)
     return record
 
 
-def _may_be_gated(run: Object) -> bool:
+def _may_be_gated(run: Fields) -> bool:
     written = within(run, "spec").get("lifecycle")
     if written is not None:
         return any(mapping(each).get("gate") for each in items(mapping(written).get("postRun")))

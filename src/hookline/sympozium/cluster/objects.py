@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from hookline.kube.jobs import START_SECONDS, claim_spec
 from hookline.kube.objects import (
     ACCOUNT,
+    AGENT_RUN,
     CLAIM,
     JOB,
     ROLE,
@@ -23,16 +24,16 @@ from hookline.kube.objects import (
     SECRET,
     USER,
     Kind,
+    Object,
     child,
     owner_reference,
     resources,
 )
 from hookline.sympozium.environment import Environment, after_run, before_run, for_agent, task_input, unread
-from hookline.sympozium.lifecycle import ContainerHook, RbacRule, Value
+from hookline.sympozium.lifecycle import ContainerHook, Value
 from hookline.sympozium.phases import Seen, exit_code, result_for_hooks
-from hookline.sympozium.types import GROUP, RUN_TIMEOUT, RunSpec
-
-Object = dict[str, Any]
+from hookline.sympozium.run.folders import RECORDS
+from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
 
 MANAGER = "hookline"
 SHARED_ACCOUNT = "sympozium-agent"
@@ -41,8 +42,6 @@ RUN_LABEL = "sympozium.ai/agent-run"
 AGENT, PREPARE, DONE = "agent", "prepare", "done"
 PRE, POST = "pre-", "post-"
 LONGEST_VARIABLE = 100 * 1024
-RECORDS = "HOOKLINE_RECORDS"
-"""Has the built-in agent print what it does, for the record."""
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
 _RECORD = "/var/run/hookline"
 _VOLUME = "/volume"
@@ -85,7 +84,7 @@ class OperatorSettings:
     max_run_history: int = 50
     prepare_as_root: bool = False
     """For volumes that do not take the pod's group (host paths, some NFS): our first container makes the folders as
-    root, without any capability; hooks and agent stay what they are."""
+    root, without any capability; hooks and agent do not run as root."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +102,7 @@ class RunOwner:
 
     @property
     def reference(self) -> Object:
-        return owner_reference(GROUP, "AgentRun", self.name, self.uid)
+        return owner_reference(AGENT_RUN.api_version, AGENT_RUN.kind, self.name, self.uid)
 
 
 class Names(NamedTuple):
@@ -137,11 +136,6 @@ def positions_of(job: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(json.loads(text)) if text else ()
 
 
-def rule_object(rule: RbacRule) -> Object:
-    """A rule of `lifecycle.rbac` as a Role has it."""
-    return {"apiGroups": list(rule.api_groups), "resources": list(rule.resources), "verbs": list(rule.verbs)}
-
-
 def value_object(name: str, value: Value) -> Object:
     """A variable as a container lists it."""
     if isinstance(value, str):
@@ -160,7 +154,7 @@ class RunObjects:
         self._names = names(owner.name)
 
     def record(self, kept: Mapping[str, str]) -> Object:
-        """The Secret with the operator's record of a run and the task for its pods; nobody else reads it."""
+        """The Secret with the operator's record of a run and the task for its pods; it is read by no other."""
         return {
             **self._head(SECRET, self._names.record, "record"),
             "type": "hookline.dev/run",
@@ -181,8 +175,7 @@ class RunObjects:
         """The account of a namespace's runs. It belongs to no run, and is never removed."""
         labels = {"app.kubernetes.io/managed-by": MANAGER}
         return {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
+            **ACCOUNT.head,
             "metadata": {"name": SHARED_ACCOUNT, "namespace": self._owner.namespace, "labels": labels},
             "automountServiceAccountToken": False,
         }
@@ -193,14 +186,12 @@ class RunObjects:
         if not self._run.hooks.rbac:
             return []
         name = self._names.account
-        account: Object = {
-            **self._head(ACCOUNT, name, "lifecycle"),
-            "automountServiceAccountToken": False,
-        }
-        role: Object = {
-            **self._head(ROLE, name, "lifecycle"),
-            "rules": [rule_object(rule) for rule in self._run.hooks.rbac],
-        }
+        account = {**self._head(ACCOUNT, name, "lifecycle"), "automountServiceAccountToken": False}
+        rules: list[Object] = [
+            {"apiGroups": list(each.api_groups), "resources": list(each.resources), "verbs": list(each.verbs)}
+            for each in self._run.hooks.rbac
+        ]
+        role = {**self._head(ROLE, name, "lifecycle"), "rules": rules}
         subject = {"kind": "ServiceAccount", "name": self._account, "namespace": self._owner.namespace}
         binding: Object = {
             **self._head(ROLE_BINDING, name, "lifecycle"),
@@ -245,7 +236,8 @@ class RunObjects:
             )
             for hook in hooks
         ]
-        spec = self._pod(containers, self._own(DONE, ["true"], []))
+        done = _container(DONE, self._settings.image, _OWN_RESOURCES, [], command=["true"])
+        spec = self._pod(containers, done)
         name = child(self._owner.name, "-postrun" if number == 1 else f"-postrun-{number}")
         template: Object = {"metadata": {"labels": self._labels("post-run")}, "spec": spec}
         job = self._job(name, "post-run", [hook.timeout for hook in hooks], template)
@@ -257,24 +249,21 @@ class RunObjects:
         hooks = [self._hook(PRE, hook, before_run(run, hook)) for hook in run.hooks.pre_run]
         variables = _variables(for_agent(run))
         builtin = ["python3", "-P", "-m", "hookline.sympozium.run.program"]
-        agent: Object = {
-            "name": AGENT,
-            "image": settings.agent_image or settings.image,
-            "imagePullPolicy": "IfNotPresent",
-            "command": list(settings.agent_command) or builtin,
-            "workingDir": "/workspace",
+        agent = _container(
+            AGENT,
+            settings.agent_image or settings.image,
+            _AGENT_RESOURCES,
+            self._mounts(),
+            command=list(settings.agent_command) or builtin,
+            workingDir="/workspace",
             # A text that no variable can hold is in /ipc/input/task.json.
-            "env": [
+            env=[
                 {"name": "HOME", "value": "/tmp"},
                 {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
                 *([] if settings.agent_command else [{"name": RECORDS, "value": "1"}]),
                 *(each for each in variables if len(each.get("value", "").encode()) <= LONGEST_VARIABLE),
             ],
-            "volumeMounts": self._mounts(),
-            "securityContext": SAFE,
-            "resources": _AGENT_RESOURCES,
-            "terminationMessagePolicy": "FallbackToLogsOnError",
-        }
+        )
         labels = {**self._labels("agent-run"), "sympozium.ai/role": "agent"}
         return {"metadata": {"labels": labels}, "spec": self._pod(hooks, agent)}
 
@@ -300,18 +289,16 @@ class RunObjects:
 
     def _hook(self, prefix: str, hook: ContainerHook, environment: Environment) -> Object:
         argv, split = unread(hook, environment), len(hook.command)
-        return {
-            "name": f"{prefix}{hook.name}",
-            "image": hook.image,
-            "imagePullPolicy": hook.pull_policy,
+        return _container(
+            f"{prefix}{hook.name}",
+            hook.image,
+            _HOOK_RESOURCES,
+            self._mounts(),
+            imagePullPolicy=hook.pull_policy,
             **({"command": list(argv[:split])} if hook.command else {}),
             **({"args": list(argv[split:])} if hook.args else {}),
-            "env": [*_PLACES, *_variables(environment)],
-            "volumeMounts": self._mounts(),
-            "securityContext": SAFE,
-            "resources": _HOOK_RESOURCES,
-            "terminationMessagePolicy": "FallbackToLogsOnError",
-        }
+            env=[*_PLACES, *_variables(environment)],
+        )
 
     def _prepare(self) -> Object:
         """Ours, before all others: makes the folders that the seed's hooks write to, and leaves the task."""
@@ -321,36 +308,20 @@ class RunObjects:
             {"name": "record", "mountPath": _RECORD, "readOnly": True},
             *([{"name": "workspace", "mountPath": _VOLUME}] if lasting else self._mounts()),
         ]
-        program = "hookline.sympozium.cluster.prepare"
-        made = self._own(PREPARE, ["python3", "-P", "-m", program, f"{_RECORD}/task.json", *places], mounts)
-        made["terminationMessagePolicy"] = "FallbackToLogsOnError"
-        if self._settings.prepare_as_root:
-            made["securityContext"] = SAFE_ROOT
-        return made
-
-    def _own(self, name: str, command: list[str], mounts: list[Object]) -> Object:
-        return {
-            "name": name,
-            "image": self._settings.image,
-            "imagePullPolicy": "IfNotPresent",
-            "command": command,
-            "volumeMounts": mounts,
-            "securityContext": SAFE,
-            "resources": _OWN_RESOURCES,
-        }
+        program = ["python3", "-P", "-m", "hookline.sympozium.cluster.prepare", f"{_RECORD}/task.json"]
+        more: Object = {"securityContext": SAFE_ROOT} if self._settings.prepare_as_root else {}
+        image = self._settings.image
+        return _container(PREPARE, image, _OWN_RESOURCES, mounts, command=[*program, *places], **more)
 
     def _mounts(self) -> list[Object]:
         """With postRun hooks both folders are parts of the one volume that lasts."""
-        if not self._run.hooks.post_run:
-            parts: list[Object] = [
-                {"name": "workspace", "mountPath": "/workspace"},
-                {"name": "ipc", "mountPath": "/ipc"},
-            ]
-        else:
-            parts = [
-                {"name": "workspace", "mountPath": "/workspace", "subPath": "workspace"},
-                {"name": "workspace", "mountPath": "/ipc", "subPath": "ipc"},
-            ]
+        lasting = self._run.hooks.post_run
+        parts: list[Object] = [
+            {"name": "workspace", "mountPath": f"/{each}", "subPath": each}
+            if lasting
+            else {"name": each, "mountPath": f"/{each}"}
+            for each in ("workspace", "ipc")
+        ]
         return [*parts, {"name": "tmp", "mountPath": "/tmp"}]
 
     def _volumes(self) -> list[Object]:
@@ -394,7 +365,7 @@ class RunObjects:
             "labels": self._labels(component),
             "ownerReferences": [self._owner.reference],
         }
-        return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+        return {**kind.head, "metadata": metadata}
 
     def _labels(self, component: str) -> dict[str, str]:
         instance = self._run.instance
@@ -405,6 +376,19 @@ class RunObjects:
             "app.kubernetes.io/part-of": "sympozium",
             "app.kubernetes.io/managed-by": MANAGER,
         }
+
+
+def _container(name: str, image: str, sizes: Object, mounts: list[Object], **more: Any) -> Object:
+    return {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "volumeMounts": mounts,
+        "securityContext": SAFE,
+        "resources": sizes,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        **more,
+    }
 
 
 def _variables(environment: Environment) -> list[Object]:

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hookline.journal.masking import Mask
-from hookline.kube.objects import within
+from hookline.kube.objects import Fields, within
 from hookline.kube.pod_state import (
     ContainerPhase,
     ContainerState,
@@ -33,11 +33,19 @@ from hookline.sympozium.cluster.objects import (
 from hookline.sympozium.cluster.state import Record, spec_of
 from hookline.sympozium.environment import cut
 from hookline.sympozium.lifecycle import ContainerHook
-from hookline.sympozium.phases import AgentSeen, Phase, Seen, gate_settled, gated, phase, verdict
-from hookline.sympozium.run.agent import Result, ended, from_output
+from hookline.sympozium.phases import (
+    AgentSeen,
+    Phase,
+    Seen,
+    gate_settled,
+    gated,
+    phase,
+    post_run,
+    pre_run,
+    verdict,
+)
+from hookline.sympozium.run.agent import ended, from_output
 from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
-
-Object = Mapping[str, Any]
 
 FINALIZER = "hookline.dev/agentrun"
 VERDICT = "sympozium.ai/gate-verdict"
@@ -63,15 +71,15 @@ class World:
     """All that is there of one run. `logs` are those that an earlier plan asked for; `refused` has, by name, the reasons
     for which objects could not be created."""
 
-    run: Object
+    run: Fields
     now: datetime
     settings: OperatorSettings
     record: Record | None = None
-    instance: Object | None = None
-    jobs: Sequence[Object] = ()
-    pods: Sequence[Object] = ()
-    sandboxes: Sequence[Object] = ()
-    claims: Sequence[Object] = ()
+    instance: Fields | None = None
+    jobs: Sequence[Fields] = ()
+    pods: Sequence[Fields] = ()
+    sandboxes: Sequence[Fields] = ()
+    claims: Sequence[Fields] = ()
     logs: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
     mask: Mask = field(default_factory=Mask)
@@ -102,12 +110,12 @@ def observe(world: World, record: Record) -> Observation:
     return _Observer(world, record).observation()
 
 
-def is_held(run: Object) -> bool:
+def is_held(run: Fields) -> bool:
     """True if our finalizer keeps the run from going."""
     return FINALIZER in run["metadata"].get("finalizers", ())
 
 
-def workload_of(made: Object) -> Workload:
+def workload_of(made: Fields) -> Workload:
     """A Job or Sandbox of a run as its record has it."""
     metadata = made["metadata"]
     return Workload(name=metadata["name"], uid=metadata["uid"], positions=positions_of(made))
@@ -121,11 +129,6 @@ def never_begun(spec: RunSpec, seen: Seen, why: str) -> Seen:
     """A run of which nothing was begun, so that there is nothing that a hook could clean up."""
     never = tuple(never_started("nothing was begun") for _ in spec.hooks.post_run)
     return replace(seen, stopped=why, post_run=never)
-
-
-def hooks_of(hooks: Sequence[Any], seen: Sequence[ContainerState]) -> list[ContainerState]:
-    """One state for each hook, also for those that nothing is known of yet."""
-    return [*seen, *(ContainerState() for _ in hooks[len(seen) :])]
 
 
 class _Observer:
@@ -184,9 +187,8 @@ class _Observer:
             if self.world.deleted:
                 self._see(never_begun(self.spec, seen, DELETED))
             return
-        hooks = self.spec.hooks.pre_run
-        known = hooks_of(hooks, seen.pre_run)
-        last = Slot(container=AGENT, seen=_as_hook(seen.agent), timeout=self.spec.timeout or RUN_TIMEOUT)
+        hooks, known = self.spec.hooks.pre_run, pre_run(self.spec.hooks, seen)
+        last = Slot(container=AGENT, seen=seen.agent, timeout=self.spec.timeout or RUN_TIMEOUT)
         stop = (EndReason.KILLED, DELETED) if self.world.deleted else None
         found = self._followed(agent, [*_slots(PRE, hooks, known), last], stop)
         prepared, *before, last = found.slots
@@ -222,13 +224,13 @@ class _Observer:
             return self._unprepared(prepared, found.pod)
         return found.why or "its pod ended before the agent began"
 
-    def _unprepared(self, prepared: Slot, pod: Object | None) -> str:
+    def _unprepared(self, prepared: Slot, pod: Fields | None) -> str:
         said = self._said(prepared, pod, ContainerState())
         if said.reason is EndReason.NOT_STARTED:
             return said.detail
         return f"the workspace could not be prepared: {said.tail or said.detail or f'exit code {said.exit_code}'}"
 
-    def _said(self, slot: Slot, pod: Object | None, before: ContainerState) -> ContainerState:
+    def _said(self, slot: Slot, pod: Fields | None, before: ContainerState) -> ContainerState:
         """The state of a hook with the last lines of its log, which are read when it has ended."""
         seen = slot.seen
         if seen.state is not ContainerPhase.ENDED or seen.reason is EndReason.NOT_STARTED or pod is None:
@@ -238,7 +240,7 @@ class _Observer:
         text = self._log(pod, slot.container, TAIL_LINES)
         return replace(seen, tail=_tail(self.world.mask.text(text or seen.tail)))
 
-    def _log(self, pod: Object, container: str, lines: int | None) -> str:
+    def _log(self, pod: Fields, container: str, lines: int | None) -> str:
         metadata = pod["metadata"]
         key = (metadata["uid"], container)
         if key not in self.world.logs:
@@ -246,22 +248,19 @@ class _Observer:
             return ""
         return self.world.logs[key]
 
-    def _answered(self, slot: Slot, pod: Object | None) -> AgentSeen:
+    def _answered(self, slot: Slot, pod: Fields | None) -> AgentSeen:
         """The state of the agent, with the answer that it printed."""
         seen, before = slot.seen, self.now.seen.agent
         if before.state is ContainerPhase.ENDED:
             return before
         if seen.state is not ContainerPhase.ENDED:
             return AgentSeen(state=seen.state, started=seen.started)
-        # The built-in one prints what it does from its beginning on.
+        # The built-in agent prints its records from the beginning on.
         lines = _AGENT_LINES if self.world.settings.agent_command else None
         text = "" if pod is None or seen.reason is EndReason.NOT_STARTED else self._log(pod, AGENT, lines)
-        result = from_output(text)
-        if seen.detail and (result is None or not result.error):
-            result = replace(result or Result(), status="error", error=seen.detail)
         code = seen.exit_code if seen.reason is EndReason.EXITED else None
-        found = ended(code, result, reason=seen.reason, tail=_tail(text))
-        # Whoever may look at runs sees why one failed; its secrets are not for all of them.
+        found = ended(code, from_output(text), reason=seen.reason, detail=seen.detail, tail=_tail(text))
+        # The error is visible to all who may read AgentRuns; the secrets are not for all of them.
         found = replace(found, error=self.world.mask.text(found.error))
         kept = _kept(found.result)
         if kept != found.result:
@@ -276,27 +275,27 @@ class _Observer:
         if hooks.gate is None:
             return
         if unanswered or not text:
-            # One that is taken away and given again was given to what is there now.
+            # One that is removed and given again counts for the present answer.
             self.now = replace(now, void=text)
         elif text != now.void and gated(hooks, now.seen) is None:
             self._see(replace(now.seen, verdict=verdict(text)))
 
     def _look_at_hooks(self, index: int, made: Workload) -> None:
         lifecycle, hooks = self.spec.hooks, self.spec.hooks.post_run
-        known = hooks_of(hooks, self.now.seen.post_run)
+        known = list(post_run(lifecycle, self.now.seen))
         slots = _slots(POST, [hooks[n] for n in made.positions], [known[n] for n in made.positions])
         stop = None
         if lifecycle.gate in made.positions:
             if gate_settled(lifecycle, self.now.seen):
                 stop = (EndReason.SETTLED, "")
             elif self.world.deleted:
-                # Nobody waits any more for the answer that it holds.
+                # The answer that it holds back is not needed any more.
                 stop = (EndReason.KILLED, DELETED)
         found = self._followed(made, slots, stop)
         prepared, *after = found.slots
         for n, slot in zip(made.positions, after, strict=True):
             known[n] = self._said(slot, found.pod, known[n])
-        # Where somebody ended the pod before the first hook began, they are tried again.
+        # Where the pod was deleted before the first hook began, they are tried again.
         if prepared.seen.failed and prepared.seen.reason is not EndReason.KILLED:
             why = self._unprepared(prepared, found.pod)
             for n in made.positions:
@@ -315,12 +314,6 @@ def _slots(prefix: str, hooks: Sequence[ContainerHook], known: Sequence[Containe
             for hook, seen in zip(hooks, known, strict=True)
         ),
     ]
-
-
-def _as_hook(seen: AgentSeen) -> ContainerState:
-    return ContainerState(
-        state=seen.state, exit_code=seen.exit_code, reason=seen.reason, started=seen.started
-    )
 
 
 def _kept(text: str) -> str:

@@ -22,6 +22,7 @@ from hookline.kube.objects import (
     ROLE_BINDING,
     SANDBOX,
     SECRET,
+    Fields,
     Kind,
     is_owned,
     phase_of,
@@ -34,7 +35,6 @@ from hookline.sympozium.cluster.observation import (
     Log,
     Observation,
     World,
-    hooks_of,
     is_held,
     never_begun,
     never_started,
@@ -51,15 +51,12 @@ from hookline.sympozium.cluster.state import (
     problem_text,
     shown,
     spec_of,
+    unheeded,
 )
 from hookline.sympozium.environment import for_agent
-from hookline.sympozium.phases import Phase, Seen, Stage, due, phase
+from hookline.sympozium.phases import Phase, Seen, Stage, due, phase, post_run
 from hookline.sympozium.types import RunSpec
 
-Object = Mapping[str, Any]
-
-_HEARD = ("agentSandbox", "imagePullSecrets")
-"""Keys that mean nothing on a user's machine, and something here."""
 _NO_INSTANCE = 60.0
 """Seconds that a run waits for its agent to be there."""
 _TRIES = 3
@@ -74,7 +71,7 @@ class Removal(NamedTuple):
     uid: str = ""
 
     @classmethod
-    def of(cls, kind: Kind, each: Object) -> Removal:
+    def of(cls, kind: Kind, each: Fields) -> Removal:
         return cls(kind, each["metadata"]["name"], each["metadata"]["uid"])
 
 
@@ -104,7 +101,7 @@ def plan(world: World) -> Plan:
     agent = observed.record.seen.agent
     ran = agent.state is ContainerPhase.ENDED and agent.started is not None
     if ran and phase_of(world.run) in ("", Phase.PENDING):
-        # Who watches the run sees each phase, however short.
+        # Clients that watch the run see each phase, however short.
         status = {**within(world.run, "status"), "phase": str(Phase.RUNNING)}
         return Plan(status=status, wake=world.now)
     return _Next(world, world.record, observed).plan()
@@ -126,9 +123,8 @@ def _begun(world: World) -> Plan:
     record = Record(frozen=frozen)
     if refused := world.refused.get(f"{SECRET.kind}/{names(spec.name).record}"):
         return _failed(world, refused)
-    unheard = [f"{key} has no effect here" for key in spec.elsewhere if key not in _HEARD]
-    notes = [Note("Warning", "NotHeeded", text) for text in unheard]
-    # Its first phase is told before anything can run, however late the next look is.
+    notes = [Note("Warning", "NotHeeded", problem_text(each)) for each in unheeded(spec)]
+    # The first phase is shown before anything can run, however late the next plan is.
     return Plan(
         hold=None if is_held(world.run) else True,
         record=record,
@@ -147,7 +143,7 @@ def _cannot_be_run(spec: RunSpec, settings: OperatorSettings) -> str:
         return "agentSandbox.warmPoolRef: a pod that runs already takes no hooks; leave it out"
     if not settings.agent_command and not spec.dry_run and not (model and model.model):
         ref = f"; {model.ref!r} is a Model, which is not read here" if model and model.ref else ""
-        return f"no model is told for the built-in agent{ref}; write model: {{provider, model}}"
+        return f"the built-in agent has no model{ref}; write model: {{provider, model}}"
     if long := _too_long(spec):
         return f"{', '.join(long)}: a variable holds at most {LONGEST_VARIABLE // 1024} KiB"
     return ""
@@ -156,9 +152,8 @@ def _cannot_be_run(spec: RunSpec, settings: OperatorSettings) -> str:
 def _too_long(run: RunSpec) -> list[str]:
     """The variables, apart from the task, that no process could be started with."""
     given = for_agent(run)
-    hooks = (*run.hooks.pre_run, *run.hooks.post_run)
     found: set[str] = set()
-    for variables in (given.fixed, given.given, *(hook.env for hook in hooks)):
+    for variables in (given.fixed, given.given, *(hook.env for hook in run.hooks.containers)):
         for name, text in variables.items():
             if isinstance(text, str) and len(text.encode("utf-8", "replace")) > LONGEST_VARIABLE:
                 found.add(name)
@@ -190,7 +185,7 @@ def _put_away(world: World) -> Plan:
     own = names(world.owner.name)
     uids: Mapping[str, str] = world.record.uids if world.record else {}
     keep = within(world.run, "spec").get("cleanup") == "keep" and not world.deleted
-    # Not what is on record as made: we may have been broken off between the two.
+    # Not by the recorded objects: we may have been interrupted between creating and recording.
     had_grants = world.record is None or bool(spec_of(world.record.frozen).hooks.rbac)
     granted = (ROLE_BINDING, ROLE, ACCOUNT) if had_grants else ()
     # Pods before the claim that they hold.
@@ -204,7 +199,7 @@ def _put_away(world: World) -> Plan:
 
 
 class _Next:
-    """The next steps of a run that has begun, of what was observed."""
+    """The next steps of a run that has begun, by its observed state."""
 
     def __init__(self, world: World, record: Record, observed: Observation) -> None:
         self.world = world
@@ -302,9 +297,9 @@ class _Next:
         self.make += wanted
 
     def _after(self, position: int) -> None:
-        """Creates a Job with the hooks that wait; the gate has one of its own, since the others see what it let out."""
+        """Creates a Job with the hooks that wait; the gate has one of its own, since the others see the text that it let out."""
         hooks, seen, post = self.spec.hooks, self.now.seen, self.now.post
-        states = hooks_of(hooks.post_run, seen.post_run)
+        states = list(post_run(hooks, seen))
         waiting = [n for n in hooks.post_order if states[n].state is ContainerPhase.WAITING]
         positions = (position,) if hooks.post_run[position].gate else tuple(waiting)
         job = self.objects.post_job(seen, positions, len(post) + 1)
@@ -322,7 +317,7 @@ class _Next:
         self.make.append(job)
 
     def _keep_claim(self) -> None:
-        """Creates a claim again that somebody removed: the hooks that clean up do not need what was in it."""
+        """Creates a removed claim again: the hooks that clean up do not need its content."""
         if any(not _is_ending(each) for each in self.world.claims):
             return
         claim = self.objects.claim()
@@ -342,9 +337,9 @@ class _Next:
         self.remove += [each for each in found if each not in self.remove]
 
 
-def _is_ending(each: Object) -> bool:
+def _is_ending(each: Fields) -> bool:
     return bool(each["metadata"].get("deletionTimestamp"))
 
 
-def _name(wanted: Object) -> str:
+def _name(wanted: Fields) -> str:
     return f"{wanted['kind']}/{wanted['metadata']['name']}"

@@ -12,16 +12,10 @@ import shutil
 import sys
 
 FOLDERS = (
-    "input",
-    "output",
+    *("input", "output", "spawn", "tools", "messages", "schedules", "prompts", "context"),
     "control",
-    "tools",
-    "spawn",
-    "messages",
-    "schedules",
-    "prompts",
-    "context",
 )
+"""The folders beneath /ipc that Sympozium's bridge makes, and that its documents write into."""
 
 
 def main(task: str, workspace: str, ipc: str) -> int:

@@ -1,13 +1,13 @@
 """The status of a run on a cluster as the records that a run on this machine has.
 
-As the status goes on, the list only grows at its end: a record that may still change is not in it yet. So whoever keeps
-a journal may begin at any time, and after any break, and add the records that are missing.
+As the status goes on, the list only grows at its end: a record that may still change is not in it yet. So a
+reader may begin at any time, and after any break, and add the missing records to its journal.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from hookline.engine.plain import parse_time
@@ -17,31 +17,29 @@ from hookline.engine.result import HookAction, Reason
 from hookline.errors import FileError
 from hookline.journal.intake import INSIDE, InnerScopes
 from hookline.journal.masking import Mask
-from hookline.kube.objects import items, mapping, phase_of, within
+from hookline.kube.objects import Fields, items, mapping, phase_of, within
 from hookline.options import KUBERNETES
 from hookline.sympozium.cluster.state import agent_name, frozen_of, has_ended, spec_of
 from hookline.sympozium.phases import Phase, Stage
 from hookline.sympozium.resolve import FORMAT
+from hookline.sympozium.run.state import PHASE
 from hookline.sympozium.types import RUN_TIMEOUT
 
-Object = Mapping[str, Any]
-
-PHASE = "x.sympozium.phase"
 RUN_SCOPE, AGENT_SCOPE = "1", "2"
 _MARK = 8
 _KINDS = {"timed_out": "timed_out", "not_started": "not_started"}
 _LINES = 5
 _TIMED_OUT = "timeout"
-"""How the status tells of an agent that passed its limit."""
+"""The error in the status of a run whose agent passed its limit."""
 
 
-def run_id_of(run: Object) -> str:
+def run_id_of(run: Fields) -> str:
     """The name of the run and a part of its uid: a name may be given again once a run is gone."""
     metadata = within(run, "metadata")
     return f"{metadata.get('name')}-{str(metadata.get('uid')).replace('-', '')[:_MARK]}"
 
 
-def records_of(run: Object) -> list[Record]:
+def records_of(run: Fields) -> list[Record]:
     """The records that are certain by now, in the order of a run on this machine."""
     found: list[Record] = []
     try:
@@ -52,12 +50,12 @@ def records_of(run: Object) -> list[Record]:
     return found
 
 
-def agent_has_begun(run: Object) -> bool:
-    """True if the status tells so; from then on what the agent does inside has a place."""
+def agent_has_begun(run: Fields) -> bool:
+    """True if the agent has begun; from then on its inner records have a place."""
     return any(map(_is_running, records_of(run)))
 
 
-def agent_is_over(run: Object) -> bool:
+def agent_is_over(run: Fields) -> bool:
     return agents_end(records_of(run)) is not None
 
 
@@ -69,20 +67,20 @@ def is_runs_end(record: Record) -> bool:
     return isinstance(record, Ended) and record.scope_id == RUN_SCOPE
 
 
-def would_tell(run: Object) -> bool:
-    """True if a built-in agent has begun something to tell of."""
+def would_tell(run: Fields) -> bool:
+    """True if a built-in agent would have inner records."""
     idle = phase_of(run) == Phase.SKIPPED or within(run, "spec").get("dryRun")
     return bool(within(run, "status").get("startedAt")) and not idle
 
 
-def inner_scopes_of(run: Object, mask: Mask | None = None) -> InnerScopes:
-    """Admits what the run's agent tells of what it does inside."""
+def inner_scopes_of(run: Fields, mask: Mask | None = None) -> InnerScopes:
+    """Admits the inner records of the run's agent."""
     made = _moment(within(run, "metadata").get("creationTimestamp"))
     return InnerScopes(run_id_of(run), AGENT_SCOPE, mask, since=made)
 
 
-def inside_note(run: Object, text: str) -> Decided:
-    """A note on what of the agent's inside is not on record."""
+def inside_note(run: Fields, text: str) -> Decided:
+    """A note on inner records that are missing."""
     return Decided(run_id_of(run), AGENT_SCOPE, INSIDE, time.time(), HookAction.CONTINUE, note=text)
 
 
@@ -97,15 +95,15 @@ def agents_end(told: list[Record]) -> int | None:
 
 
 class _NotYet(Exception):
-    """The status does not tell what comes next."""
+    """The next record is not certain yet."""
 
 
 class HookStatus(NamedTuple):
-    """One hook as the status tells it."""
+    """One hook of the status."""
 
     name: str
     state: str
-    told: Object
+    told: Fields
 
     @property
     def ended(self) -> bool:
@@ -137,7 +135,7 @@ class HookStatus(NamedTuple):
 class _StatusReader:
     """The status of one run, read from its beginning to its end."""
 
-    def __init__(self, run: Object) -> None:
+    def __init__(self, run: Fields) -> None:
         self.run = run
         self.id = run_id_of(run)
         self.metadata, self.spec, self.status = (within(run, key) for key in ("metadata", "spec", "status"))
@@ -259,7 +257,7 @@ class _StatusReader:
         return (_limit_passed(self.run) if self._late else error) or None
 
     @property
-    def _answer(self) -> Object:
+    def _answer(self) -> Fields:
         """The agent's output; without its text where there is a gate, which may hold it back or let out another."""
         gated = self.status.get("gateDigest") or self.status.get("gateVerdict")
         code = {"exit_code": self.status.get("exitCode", 0)}
@@ -324,7 +322,7 @@ class _StatusReader:
         return Decided(self.id, RUN_SCOPE, point, self.at, HookAction.FAIL, (said,))
 
     def _pass(self, moment: float | None) -> None:
-        """Move the time on, never back: a cluster tells whole seconds, by more than one clock."""
+        """Move the time on, never back: a cluster reports whole seconds, by more than one clock."""
         self.at = max(self.at, moment or 0.0)
 
     def _hooks(self, stage: Stage) -> list[HookStatus]:
@@ -335,13 +333,13 @@ class _StatusReader:
         ]
 
     def _in_order(self, hooks: list[HookStatus]) -> list[HookStatus]:
-        """The gate first, where the run itself says which one that is."""
+        """The gate first, where the run itself declares its hooks."""
         written = items(within(self.spec, "lifecycle").get("postRun"))
         gates = {mapping(each).get("name") for each in written if mapping(each).get("gate")}
         return sorted(hooks, key=lambda hook: hook.name not in gates)
 
 
-def _limit_passed(run: Object) -> str:
+def _limit_passed(run: Fields) -> str:
     try:
         spec = spec_of(frozen_of(run, None))
     except FileError:

@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline.engine.plain import parse_time
@@ -21,10 +22,9 @@ from hookline.journal.masking import Mask
 from hookline.journal.user import open_journal
 from hookline.journal.view import Line, Tree, duration, moment
 from hookline.kube.connect import Target, connected, found_run
-from hookline.kube.objects import AGENT_RUN, SECRET, ApiRefused, Conflict, items, phase_of, within
-from hookline.options import KUBERNETES, ExplainOptions
+from hookline.kube.objects import AGENT_RUN, SECRET, ApiRefused, Conflict, Object, items, phase_of, within
+from hookline.options import KUBERNETES
 from hookline.secret_names import secrets_in
-from hookline.source import text_of
 from hookline.sympozium.cluster.ledger import Ledger
 from hookline.sympozium.cluster.objects import OperatorSettings, RunObjects, RunOwner, names
 from hookline.sympozium.cluster.observation import VERDICT
@@ -37,17 +37,14 @@ from hookline.sympozium.cluster.records import (
     run_id_of,
 )
 from hookline.sympozium.cluster.state import agent_name, has_ended, read_secret
-from hookline.sympozium.phases import Seen, verdict
+from hookline.sympozium.phases import Seen, verdict, verdict_of
 from hookline.sympozium.phases import digest as digest_of
-from hookline.sympozium.resolve import RunRequest, spec_of
 from hookline.sympozium.run.state import lines_of_status
 from hookline.sympozium.types import RunSpec
 from hookline.terminal import Explained, ExplainedHook, err, out, print_json, print_runs, show
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
-
-Object = dict[str, Any]
 
 _UNKNOWN = "IMAGE"
 
@@ -97,19 +94,8 @@ def answer_there(target: Target, run: str, word: Verdict, *, yes: bool = False) 
     return asyncio.run(main())
 
 
-def explain_there(options: ExplainOptions) -> Explained:
+def explain_there(file: str, spec: RunSpec) -> Explained:
     """The objects of a cluster that a run comes to, and which containers run in which order."""
-    file = options.file
-    spec = spec_of(
-        RunRequest(
-            file=file,
-            text=text_of(file),
-            task="-",
-            persona=options.persona,
-            env=options.variables(),
-            on=KUBERNETES,
-        )
-    )
     made = _objects(spec)
     return Explained(
         head=[f"{file}, on {KUBERNETES}"],
@@ -145,7 +131,7 @@ def _show(run: Object, records: Iterable[Record]) -> None:
             show(line, out)
     status = within(run, "status")
     if not status:
-        out.print("no status yet: nobody has looked after it; is the operator there?", style="yellow")
+        out.print("no status yet; is the operator running?", style="yellow")
     for line in lines_of_status(status) if status else ():
         show(line, out)
     if status.get("gateDigest"):
@@ -172,7 +158,7 @@ def _table(found: Iterable[Object]) -> None:
 
 
 class RunView:
-    """A run on a cluster as the lines of any run: the records of its status, and notes on what else the status has.
+    """A run on a cluster as the lines of any run: the records of its status, and notes on its other fields.
     `how_to_answer` is shown when the answer waits for a verdict."""
 
     def __init__(self, mask: Mask | None = None, *, width: int = 80, how_to_answer: str = "") -> None:
@@ -190,7 +176,7 @@ class RunView:
         found = [(_place(each), each) for each in (*new, *inside) if getattr(each, "point", "") != PHASE]
         notes = [(place, _note(run, self._mask.text(text))) for place, text in self._notes(run)]
         for _, record in sorted([*found, *notes], key=lambda each: each[0]):
-            # It is found again by the name that it has on the cluster.
+            # `hookline runs` finds it by the name that it has on the cluster.
             yield from self._tree.lines(record._replace(run_id=run["metadata"]["name"]))
 
     def inside(self, records: Iterable[Record]) -> Iterator[Line]:
@@ -199,7 +185,7 @@ class RunView:
             yield from self._tree.lines(each)
 
     def _notes(self, run: Object) -> Iterator[tuple[int, str]]:
-        """Notes on what is in the status and in no record, each once, with its place among the records."""
+        """Notes on the parts of the status that no record has, each once, with its place among the records."""
         status, now = within(run, "status"), phase_of(run)
         if now and now != self._phase:
             self._phase = now
@@ -223,7 +209,7 @@ class RunView:
 
 
 _BEFORE, _PHASE, _AGENT_OVER, _GATE, _AFTER, _CONDITION, _PHASE_OVER, _OVER = range(8)
-"""The order of what is new at one look at a run."""
+"""The order of new lines at one change of a run."""
 
 
 def _place(record: Record) -> int:
@@ -253,9 +239,7 @@ def _held(run: Object) -> str:
     if not digest:
         gate = within(run, "status").get("gateVerdict")
         told = f", and its gate has come to: {gate}" if gate else ""
-        raise UsageError(
-            f"run {name} is waiting for nobody; its phase is {phase_of(run) or 'not told yet'}{told}"
-        )
+        raise UsageError(f"run {name} is waiting for nobody; its phase is {phase_of(run) or 'unknown'}{told}")
     before = verdict(str(within(run, "metadata", "annotations").get(VERDICT, "")))
     if before is not None and before.digest == digest:
         raise UsageError(f"run {name}: somebody else has just answered ({before.action} by {before.by})")
@@ -285,13 +269,11 @@ def _confirmed(kind: VerdictKind) -> bool:
 
 
 async def _answer(cluster: Cluster, run: Object, word: Verdict, digest: str) -> None:
-    """Write the verdict, only on the run as it was read: of two people one is told that the other was first."""
-    said = {
-        **_said(word),
-        "by": cluster.user or f"{getpass.getuser()}@{socket.gethostname()}",
-        "digest": digest,
-    }
-    change: Object = {"metadata": {"annotations": {VERDICT: jsonlib.dumps(said, ensure_ascii=False)}}}
+    """Write the verdict, only on the run as it was read: the second of two people gets an error."""
+    by = cluster.user or f"{getpass.getuser()}@{socket.gethostname()}"
+    said = asdict(replace(verdict_of(word), by=by, digest=digest))
+    text = jsonlib.dumps({key: value for key, value in said.items() if value}, ensure_ascii=False)
+    change: Object = {"metadata": {"annotations": {VERDICT: text}}}
     while True:
         name, namespace = run["metadata"]["name"], run["metadata"]["namespace"]
         version = run["metadata"]["resourceVersion"]
@@ -304,16 +286,6 @@ async def _answer(cluster: Cluster, run: Object, word: Verdict, digest: str) -> 
                 raise UsageError(
                     f"run {name} waits for a word on another answer now; look at it again"
                 ) from None
-
-
-def _said(word: Verdict) -> Object:
-    """The verdict as the gate reads it; a text that was written instead of the answer, or the reason, is what goes out."""
-    if word.kind is VerdictKind.REWRITE:
-        text = word.value if isinstance(word.value, str) else jsonlib.dumps(word.value, ensure_ascii=False)
-        return {"action": "rewrite", "response": text}
-    if word.kind is VerdictKind.REJECT:
-        return {"action": "reject", **({"response": word.text, "reason": word.text} if word.text else {})}
-    return {"action": "approve"}
 
 
 def _objects(spec: RunSpec) -> list[Object]:

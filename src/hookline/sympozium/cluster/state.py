@@ -1,7 +1,7 @@
 """The record that the operator keeps of one run, and the status and events that users see of it.
 
 The record has the run's manifests when it began, the objects made for it, and their state. It is one Secret beside the
-run, written before anything that cannot be seen again is removed; whoever takes over after a crash goes on from there.
+run, written before anything that cannot be observed again is removed; after a crash the operator goes on from there.
 """
 
 from __future__ import annotations
@@ -17,24 +17,20 @@ from typing import Any, NamedTuple, cast
 from hookline.engine.plain import utc_text
 from hookline.errors import FileError
 from hookline.kube.objects import bare, phase_of, within
-from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason, Stall, Workload
+from hookline.kube.pod_state import ContainerPhase, ContainerState, Stall, Workload
 from hookline.sympozium.cluster.objects import is_sandboxed
 from hookline.sympozium.lifecycle import ContainerHook
-from hookline.sympozium.phases import Phase, Seen, Stage, digest, error, gated, phase, status
+from hookline.sympozium.phases import Phase, Seen, Stage, digest, error, failure, gated, phase, status
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import run_of, with_provider
 from hookline.sympozium.run.state import seen_again
 from hookline.sympozium.types import RunSpec
 
+_HEEDED = ("agentSandbox", "imagePullSecrets")
+"""Keys that have no effect on a user's machine, and have one on a cluster."""
 FROZEN, STATE = "run.json", "state.json"
 _TOO_EARLY = "the gate's verdict stood there before there was an answer, so it holds for none; take it away and give it again"
 _LOST = "the workspace was removed from outside; the hooks that are left have an empty one"
-_ENDED = {
-    EndReason.TIMED_OUT: "passed its limit",
-    EndReason.NOT_STARTED: "could not start",
-    EndReason.KILLED: "was ended from outside",
-    EndReason.SETTLED: "was ended when the verdict was in",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +68,7 @@ def frozen_of(run: Mapping[str, Any], instance: Mapping[str, Any] | None) -> str
 
 @lru_cache(maxsize=512)
 def spec_of(frozen: str) -> RunSpec:
-    """The run of frozen manifests, with all that it takes from its instance; a FileError tells their problems."""
+    """The run of frozen manifests, with all that it takes from its instance; a FileError lists their problems."""
     documents = cast("list[dict[str, Any]]", json.loads(frozen))
     run = documents[0]
     name = f"{run.get('kind')} {run.get('metadata', {}).get('name')}"
@@ -120,6 +116,12 @@ def _made(given: Mapping[str, Any]) -> Workload:
 def problem_text(*problems: FileError) -> str:
     """The problems as one sentence; their lines are those of the object as the server has it, so they are left out."""
     return "; ".join(f"{each.key}: {each.message}" if each.key else each.message for each in problems)
+
+
+def unheeded(run: RunSpec) -> list[FileError]:
+    """One for each key of a run that has no effect, on a cluster either."""
+    places = [place for key, place in run.elsewhere.items() if key not in _HEEDED]
+    return [place.problem("has no effect: hookline's operator does not support it") for place in places]
 
 
 class Note(NamedTuple):
@@ -192,9 +194,7 @@ def _hook_notes(
         if now.succeeded:
             yield Note("Normal", "HookSucceeded", f"{stage} hook {hook.name} succeeded{took}")
         else:
-            how = _ENDED.get(now.reason, f"exited with {now.exit_code}")
-            detail = f": {now.detail}" if now.detail else ""
-            yield Note("Warning", "HookFailed", f"{stage} hook {hook.name} {how}{took}{detail}")
+            yield Note("Warning", "HookFailed", f"{stage} hook {hook.name} {failure(hook, now)}{took}")
 
 
 def _conditions(record: Record) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """`hookline run FILE --on kubernetes`: puts the run on a cluster, and follows it to its end.
 
-The AgentRun that is put there is whole in itself. A Secret of the file goes under a name of the run's own: it is nobody
-else's, takes the place of none that is there, and goes with the run.
+The AgentRun that is put there is complete by itself. A Secret of the file gets a name of the run's own: it replaces no
+other Secret, and is removed with the run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import json as jsonlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,9 +24,9 @@ from hookline.kube.objects import (
     AGENT,
     AGENT_RUN,
     INSTANCE,
-    LONGEST_NAME,
     SECRET,
     AlreadyThere,
+    Object,
     bare,
     child,
     mapping,
@@ -37,35 +37,25 @@ from hookline.secret_names import secrets_in
 from hookline.source import load_all, without_lines
 from hookline.sympozium.check import doubts
 from hookline.sympozium.cluster.follow import FOLLOWED, RunFollower
-from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, RunOwner, rule_object, value_object
+from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, RunOwner, value_object
+from hookline.sympozium.cluster.state import unheeded
 from hookline.sympozium.lifecycle import ContainerHook, SecretRef, Value
 from hookline.sympozium.read import parse
-from hookline.sympozium.resolve import RunRequest, secret_values
-from hookline.sympozium.types import (
-    GROUP,
-    Instance,
-    Lifecycle,
-    ModelSpec,
-    RunManifests,
-    RunSpec,
-    Sandbox,
-    TaskSpec,
-)
+from hookline.sympozium.resolve import RunRequest, named, secret_values
+from hookline.sympozium.types import GROUP, RUN, Instance, RunManifests, RunSpec
+from hookline.table import Table, unread
 from hookline.terminal import err
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
 
-Object = dict[str, Any]
-
-_NOT_HERE = {"agentSandbox", "imagePullSecrets", "skills"}
-"""Keys that only a cluster heeds, and that a run carries there."""
+_EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
 def submit(
     asked: RunRequest, spec: RunSpec, target: Target, *, json: bool = False, quiet: bool = False
 ) -> int:
-    """Make an AgentRun of what was asked for, and follow it to its end."""
+    """Put the requested AgentRun on a cluster, and follow it to its end."""
     secrets = secret_values(asked, spec, os.environ)
     mask = Mask([*secrets_in(os.environ), *secrets])
     quiet = quiet or json
@@ -93,8 +83,9 @@ class _Submission:
         said = target.namespace or (spec.namespace if names_namespace(self._objects) else "")
         name = self._asked.name or named(spec.name, new_run_id())
         run = replace(spec, name=name, namespace=said or self._cluster.namespace)
-        self._tell(*dict.fromkeys([*map(str, doubts(run.hooks, set(run.env)).problems), *unheeded(run)]))
-        # The first call: what is wrong with the way there is told before anything is made.
+        found = [*doubts(run.hooks, set(run.env)).problems, *unheeded(run)]
+        self._tell(*dict.fromkeys(map(str, found)))
+        # The first call: an error of the connection comes before anything is created.
         await self._cluster.list(AGENT_RUN, run.namespace, {FOLLOWED: name})
         run = await self._with_agent(run)
         known = self._manifests.secrets
@@ -115,7 +106,7 @@ class _Submission:
         return made
 
     async def _with_agent(self, run: RunSpec) -> RunSpec:
-        """The run with an agent that is there, or without one: what it takes of the file's it has in itself."""
+        """The run with an agent of the cluster, or without one: all that it takes from the file's agent is in the run."""
         if not run.instance:
             return run
         written = instance_in(self._manifests, run.instance)
@@ -165,40 +156,18 @@ class _Submission:
 
 def manifest(run: RunSpec) -> Object:
     """The AgentRun that is read as this run again."""
-    spec: Object = {
-        "agentRef": run.instance,
-        "agentId": run.agent_id,
-        "sessionKey": run.session_key,
-        "model": _model(run.model or ModelSpec()),
-        "task": _task(run.task),
-        "systemPrompt": run.system_prompt,
-        "env": dict(run.env),
-        "timeout": _duration(run.timeout) if run.timeout else None,
-        "imagePullSecrets": [{"name": name} for name in run.image_pull_secrets],
-        "cleanup": run.cleanup,
-        "agentSandbox": _sandbox(run.sandbox),
-        "lifecycle": _lifecycle(run.lifecycle),
-        "mode": run.mode,
-        "dryRun": run.dry_run,
-        "canaryMode": run.canary,
-        "skills": [{"skillPackRef": name} for name in run.skills],
-        "toolPolicy": _written({"allow": list(run.tools_allowed), "deny": list(run.tools_denied)}),
-    }
+    if run.model and not (run.model.model or run.model.ref):
+        run = replace(run, model=None)  # the name of a provider alone is no model
+    tools = {"allow": list(run.tools_allowed), "deny": list(run.tools_denied)}
     return {
-        "apiVersion": GROUP,
-        "kind": "AgentRun",
+        **AGENT_RUN.head,
         "metadata": {
             "name": run.name,
             "namespace": run.namespace,
             "labels": {FOLLOWED: run.name, "app.kubernetes.io/managed-by": MANAGER},
         },
-        "spec": _written(spec) | ({} if run.use_context else {"useContext": False}),
+        "spec": _written(RUN, run) | ({"toolPolicy": tools} if any(tools.values()) else {}),
     }
-
-
-def named(name: str, mark: str) -> str:
-    """A name for one more run of that name: with the mark behind it, and never too long."""
-    return f"{name[: LONGEST_NAME - len(mark) - 1].rstrip('-')}-{mark}"
 
 
 def documents(text: str, file: str) -> list[Object]:
@@ -228,8 +197,7 @@ def source_of(objects: list[Object], manifests: RunManifests, run: RunSpec) -> O
 
 def instance_in(manifests: RunManifests, name: str) -> Instance | None:
     """The agent of that name, also as a member of a pack."""
-    members = (member.instance for pack in manifests.packs for member in pack.members)
-    return next((each for each in (*manifests.instances, *members) if each.name == name), None)
+    return next((each for each in manifests.agents if each.name == name), None)
 
 
 def differs(stored: Mapping[str, Any], written: Instance) -> bool:
@@ -239,15 +207,6 @@ def differs(stored: Mapping[str, Any], written: Instance) -> bool:
         getattr(found[0], key) != getattr(written, key)
         for key in ("model", "system_prompt", "lifecycle", "timeout")
     )
-
-
-def unheeded(run: RunSpec) -> list[str]:
-    """Notes on the keys of the file that have no effect on a cluster either."""
-    return [
-        str(place.problem("has no effect: hookline's operator does not heed it"))
-        for key, place in run.elsewhere.items()
-        if key not in _NOT_HERE
-    ]
 
 
 def with_own_secrets(run: RunSpec, known: Mapping[str, Any]) -> RunSpec:
@@ -296,7 +255,7 @@ def _own_name(run: RunSpec, secret: str) -> str:
 
 
 def _asked(run: RunSpec) -> Iterator[str]:
-    for hook in (*run.hooks.pre_run, *run.hooks.post_run):
+    for hook in run.hooks.containers:
         yield from (value.name for value in hook.env.values() if isinstance(value, SecretRef))
     yield from (run.model.auth_secret,) if run.model else ()
     yield from run.image_pull_secrets
@@ -313,68 +272,27 @@ def _is_ours(each: Mapping[str, Any]) -> bool:
     return each.get("apiVersion") == GROUP
 
 
-def _model(model: ModelSpec) -> Object:
-    if not model.model and not model.ref:
-        return {}  # the name of a provider alone is no model
-    return _written(
-        {
-            "provider": model.provider,
-            "model": model.model,
-            "baseURL": model.base_url,
-            "authSecretRef": model.auth_secret,
-            "thinking": model.thinking,
-            "modelRef": model.ref,
-            "providerHeaders": dict(model.headers),
-        }
-    )
+def _written(table: Table, value: Any) -> Object:
+    """The keys that the value is read from, without those that are empty, which are read as not given."""
+    keys: dict[str, str] = {}
+    for name, key in sorted(table.keys.items(), key=lambda each: each[1].read is unread):
+        if not key.today:
+            keys.setdefault(key.field or name, name)
+    found = {
+        name: _plain(getattr(value, field, None), table.keys[name].below) for field, name in keys.items()
+    }
+    return {name: each for name, each in found.items() if each not in _EMPTY or table.keys[name].needed}
 
 
-def _task(task: str | TaskSpec | None) -> Any:
-    if not isinstance(task, TaskSpec):
-        return task
-    return _written({"mode": task.mode, "tool": task.tool, "parameters": dict(task.parameters)})
-
-
-def _sandbox(sandbox: Sandbox | None) -> Object | None:
-    if sandbox is None:
-        return None
-    more = _written({"runtimeClass": sandbox.runtime_class, "warmPoolRef": sandbox.warm_pool})
-    return {"enabled": sandbox.enabled, **more}
-
-
-def _lifecycle(lifecycle: Lifecycle | None) -> Object:
-    if lifecycle is None:
-        return {}
-    return _written(
-        {
-            "preRun": [_hook(hook) for hook in lifecycle.pre_run],
-            "postRun": [_hook(hook) for hook in lifecycle.post_run],
-            "rbac": [rule_object(rule) for rule in lifecycle.rbac],
-            "gateDefault": lifecycle.gate_default,
-        }
-    )
-
-
-def _hook(hook: ContainerHook) -> Object:
-    return _written(
-        {
-            "name": hook.name,
-            "image": hook.image,
-            "imagePullPolicy": hook.pull_policy,
-            "command": list(hook.command),
-            "args": list(hook.args),
-            "env": [value_object(name, value) for name, value in hook.env.items()],
-            "timeout": _duration(hook.timeout),
-            "gate": hook.gate,
-        }
-    )
-
-
-def _duration(seconds: float) -> str:
-    """Written out, for Go reads no exponents."""
-    return f"{Decimal(repr(seconds)):f}s"
-
-
-def _written(fields: Object) -> Object:
-    """Without what is empty, which is read as not given."""
-    return {key: value for key, value in fields.items() if value not in (None, "", [], {}, False)}
+def _plain(value: Any, table: Table | None) -> Any:
+    if isinstance(value, float):
+        return f"{Decimal(repr(value)):f}s"  # written out, for Go reads no exponents
+    if isinstance(value, tuple):
+        listed = cast("tuple[Any, ...]", value)
+        if table is not None and len(table.keys) == 1:
+            return [dict.fromkeys(table.keys, each) for each in listed]
+        return [_plain(each, table) for each in listed]
+    if isinstance(value, Mapping):
+        given = cast("Mapping[str, Any]", value)
+        return dict(given) if table is None else [value_object(*each) for each in given.items()]
+    return _written(table, value) if table is not None and is_dataclass(value) else value

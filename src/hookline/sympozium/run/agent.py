@@ -1,45 +1,70 @@
-"""The agent of a run: the built-in one, or any command that keeps the contract of Sympozium's runner.
+"""The agent of a run as it is seen from outside: its start, the hooks that it asks, and its result.
 
-TASK and /ipc/input/task.json say what is asked; /ipc/output/result.json, else a line between two markers on standard
-output, else the exit code alone says what came of it. What an agent left is never taken for more than it is.
+It is the built-in one (`program`), or any command that keeps the contract of Sympozium's runner. The task is in TASK and
+/ipc/input/task.json; the result is /ipc/output/result.json, else a line between two markers on standard output, else the
+exit code alone. A result that is cut or malformed is an error, never an answer.
+
+The built-in agent asks the hooks of the command line at its steps and tools, over a socket in /ipc with one line of JSON
+for each point; the hooks run out here, where their files are, and their answer goes back as one line. Where no answer
+comes, the agent acts as if the hook broke: no answer is no permission. Records of the agent come the same way, in the
+format of `journal.stream`, and get no answer.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeGuard, cast
 
 from hookline.agent.models import COMPATIBLE
-from hookline.errors import FileError
+from hookline.engine.context import HookContext
+from hookline.engine.hook import Hook
+from hookline.engine.lifecycle import OpenScope
+from hookline.engine.pipeline import Pipeline
+from hookline.engine.plain import plain
+from hookline.engine.point import Point, Scope
+from hookline.engine.record import Begun, Decided, Ended, Record
+from hookline.engine.result import HookAction, HookResult, Outcome
+from hookline.errors import AgentFailed, FileError, HooklineError
+from hookline.journal.intake import INSIDE, InnerScopes, Intake, lacking
+from hookline.journal.intake import MOST_BYTES as MOST_RECORDED
+from hookline.journal.masking import Mask
+from hookline.journal.stream import MARK
 from hookline.kube.pod_state import ContainerPhase, EndReason
 from hookline.runners import Ending, Mount, Order
 from hookline.runners.sandbox import python_mounts
 from hookline.sympozium.environment import for_agent
 from hookline.sympozium.phases import NO_REASON, AgentSeen
 from hookline.sympozium.resolve import SCRIPTED
-from hookline.sympozium.run.folders import Held
+from hookline.sympozium.run.folders import BEGIN, END, MOST_LINE, RESULT, SOCKET, Held, at_socket
 from hookline.sympozium.run.hooks import CANCELLED, WORKSPACE, Ground, reason_of, seconds_since
 from hookline.sympozium.types import RUN_TIMEOUT, ModelSpec, RunSpec
+from hookline.tasks import cancel_and_wait
 
-BEGIN = "__SYMPOZIUM_RESULT__"
-END = "__SYMPOZIUM_END__"
 MOST_BYTES = 8 * 1024 * 1024
 """A longer result is refused whole: half of one would be taken for an answer."""
 _MOST = 10_000_000_000
 _STATUSES = ("success", "error", "skipped")
 _METRICS = ("durationMs", "inputTokens", "outputTokens", "toolCalls")
-RESULT = "output/result.json"
 _OUTPUT = 4 * 1024 * 1024
+_LAST_LINES = 5.0
+"""Seconds to read the rest of the socket once the agent has ended."""
+_OUTSIDE = frozenset({Scope.WORKSPACE, Scope.RUN, Scope.AGENT})
+"""The scopes that are opened out here."""
 _ANTHROPIC = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """`wrong` says why what was left is no result."""
+    """The result that an agent left; `wrong` says why it cannot be used."""
 
     status: str = "error"
     response: str = ""
@@ -48,16 +73,16 @@ class Result:
     wrong: str = ""
 
 
-async def run_agent(ground: Ground, task: str | None, relayed: Mapping[str, str]) -> AgentSeen:
-    """Start the agent and wait for its end; what came of it is seen before this returns, also where it is cancelled.
+async def run_agent(ground: Ground, task: str | None, variables: Mapping[str, str]) -> AgentSeen:
+    """Start the agent and wait for its end; its state is kept before this returns, also where it is cancelled.
 
-    `task` is another one than the manifest's; `relayed` are variables for the built-in agent.
+    `task` is another one than the manifest's; `variables` are more of them for the built-in agent.
     """
     began = datetime.now(UTC)
     ground.state.change(agent=AgentSeen(state=ContainerPhase.RUNNING, started=began))
     seen = AgentSeen(state=ContainerPhase.ENDED, reason=EndReason.KILLED, error=CANCELLED)
     try:
-        held = await ground.quota.run(ground.site.agent_runner, _order(ground, task, relayed))
+        held = await ground.quota.run(ground.site.agent_runner, _order(ground, task, variables))
         seen = _seen(ground, held)
     except FileError as exc:
         seen = ended(None, Result(error=str(exc)), reason=EndReason.NOT_STARTED)
@@ -65,6 +90,100 @@ async def run_agent(ground: Ground, task: str | None, relayed: Mapping[str, str]
         seen = replace(seen, started=began, seconds=seconds_since(began))
         ground.state.change(agent=seen)
     return seen
+
+
+def inner_points(hooks: Iterable[Hook]) -> tuple[Point, ...]:
+    """The points of these hooks that lie inside the agent's work."""
+    points = {point for hook in hooks for point in hook.points if isinstance(point, Point)}
+    return tuple(sorted(point for point in points if point.scope not in _OUTSIDE))
+
+
+@asynccontextmanager
+async def relayed(
+    ipc: Path, hooks: tuple[Hook, ...], scope: OpenScope, mask: Mask | None = None
+) -> AsyncGenerator[None]:
+    """Answer for the hooks as long as the agent works, and record its scopes below `scope`."""
+    relay = _Relay(Pipeline(hooks, scope.run.recorder), scope, mask)
+    try:
+        listening = _bound(ipc)
+    except AgentFailed as exc:
+        if inner_points(hooks):
+            raise
+        relay.note(f"the agent's inner records are missing: {exc}")
+        yield
+        return
+    server = await asyncio.start_unix_server(relay.served, sock=listening, limit=MOST_LINE)
+    try:
+        async with server:
+            yield
+            await relay.over()
+    finally:
+        await relay.ended()
+
+
+class _Relay:
+    """The outer end of the socket."""
+
+    def __init__(self, pipeline: Pipeline, scope: OpenScope, mask: Mask | None) -> None:
+        self._pipeline = pipeline
+        self._scope = scope
+        self._scopes = InnerScopes(scope.run.id, scope.facts.scope_id, mask)
+        self._intakes: list[Intake] = []
+        self._serving: set[asyncio.Task[None]] = set()
+
+    async def served(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        # Each connection has numbers of its own; a tool inside may open one too.
+        intake = Intake(self._write, self._scopes.admit, trusted=False, most=MOST_RECORDED)
+        self._intakes.append(intake)
+        try:
+            while line := await reader.readline():
+                if line.startswith(MARK.encode()):
+                    await intake.take(line.decode(errors="replace"))
+                    continue
+                writer.write(json.dumps(await self._answered(line)).encode() + b"\n")
+                await writer.drain()
+        except (ValueError, ConnectionError):
+            pass  # an invalid line, or the connection is gone: the other side treats the hook as broken
+        finally:
+            writer.close()
+
+    async def over(self) -> None:
+        """The agent has ended; read the lines that it has sent."""
+        if self._serving:
+            await asyncio.wait(self._serving, timeout=_LAST_LINES)
+
+    async def ended(self) -> None:
+        await cancel_and_wait(*self._serving)
+        for each in self._scopes.left():
+            await self._scope.run.recorder.write(each)
+        for text in lacking(
+            sum(each.dropped for each in self._intakes), sum(each.missing for each in self._intakes)
+        ):
+            self.note(text)
+
+    def note(self, text: str) -> None:
+        run = self._scope.run
+        if run.recorder.on:
+            at = self._scope.facts.scope_id
+            run.recorder.note(Decided(run.id, at, INSIDE, time.time(), HookAction.CONTINUE, note=text))
+
+    async def _write(self, record: Record, _size: int) -> bool:
+        if isinstance(record, Begun | Ended) and self._scope.run.recorder.on:
+            await self._scope.run.recorder.write(record)
+        return True
+
+    async def _answered(self, line: bytes) -> dict[str, Any]:
+        given: Mapping[str, Any] = json.loads(line)
+        try:
+            # The run and scope are ours to say; the other side of the socket is not trusted.
+            at = self._scopes.here(given.get("scope_id"))
+            context = HookContext.from_dict({**given, "run_id": self._scope.run.id, "scope_id": at})
+        except (HooklineError, AttributeError, TypeError, ValueError) as exc:
+            return HookResult.fail(f"not a context: {exc}").to_dict()
+        return plain(_one_result(context, await self._pipeline.fire(context)).to_dict())
 
 
 def parsed(content: bytes | str) -> Result:
@@ -96,9 +215,16 @@ def from_output(text: str) -> Result | None:
 
 
 def ended(
-    exit_code: int | None, result: Result | None, *, reason: EndReason = EndReason.EXITED, tail: str = ""
+    exit_code: int | None,
+    result: Result | None,
+    *,
+    reason: EndReason = EndReason.EXITED,
+    detail: str = "",
+    tail: str = "",
 ) -> AgentSeen:
-    """How an agent ended, of its exit code and what it left. Its own code counts above what it says of itself."""
+    """How an agent ended, by its exit code and its result. The exit code counts more than the status in the result."""
+    if detail and (reason is EndReason.OVERFULL or result is None or not result.error):
+        result = replace(result or Result(), status="error", error=detail)
     found = result or Result(status="success" if exit_code == 0 else "error")
     failed = reason is not EndReason.EXITED or exit_code != 0 or found.status == "error"
     if not failed and found.status == "skipped":
@@ -119,13 +245,13 @@ def ended(
     )
 
 
-def _order(ground: Ground, task: str | None, relayed: Mapping[str, str]) -> Order:
+def _order(ground: Ground, task: str | None, variables: Mapping[str, str]) -> Order:
     spec, asked, runner = ground.spec, ground.asked, ground.site.agent_runner
     env = ground.variables(for_agent(spec), runner)
     if task is not None:
         env["TASK"] = task
     if asked.is_builtin:
-        env = {**_keys(spec, ground.site.environ), **env, **relayed, "PYTHONDONTWRITEBYTECODE": "1"}
+        env = {**_keys(spec, ground.site.environ), **env, **variables, "PYTHONDONTWRITEBYTECODE": "1"}
     return Order(
         argv=asked.agent_command or (sys.executable, "-P", "-m", "hookline.sympozium.run.program"),
         cwd=WORKSPACE,
@@ -158,17 +284,14 @@ def _keys(spec: RunSpec, environ: Mapping[str, str]) -> dict[str, str]:
 def _seen(ground: Ground, held: Held) -> AgentSeen:
     ending = held.ending
     reason, detail = reason_of(held)
-    result = _result(ground, ending)
-    if detail and (held.overfull or result is None or not result.error):
-        result = replace(result or Result(), status="error", error=ground.mask.text(detail))
     errors = ground.mask.text(ending.last_lines())
-    # What was ended has no code of its own, whatever the runner saw.
+    # A process that was killed has no exit code of its own, whatever the runner reports.
     code = ending.exit_code if ending.exited else None
-    return ended(code, result, reason=reason, tail=errors)
+    return ended(code, _result(ground, ending), reason=reason, detail=ground.mask.text(detail), tail=errors)
 
 
 def _result(ground: Ground, ending: Ending) -> Result | None:
-    """The file if it is a whole result, else the marker's, else whatever is wrong with what there is."""
+    """The file if it is a whole result, else that of the output, else the one that is wrong."""
     content = ground.folder.left_in_ipc(RESULT, MOST_BYTES)
     filed = parsed(content) if content is not None else None
     if filed is not None and not filed.wrong:
@@ -193,7 +316,7 @@ def _read(value: Mapping[str, Any]) -> Result:
 
 
 def _metrics(value: Any) -> dict[str, int]:
-    """Counts that can be believed: none above a limit, and where one is negative none at all."""
+    """Plausible counts: none above a limit, and all zero where one is negative."""
     given: Mapping[str, Any] = cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
     counts = {key: given.get(key) for key in _METRICS}
     found = {key: min(count, _MOST) for key, count in counts.items() if _is_number(count)}
@@ -221,3 +344,34 @@ def _spread(text: str) -> Result | None:
 
 def _wrong(why: str) -> Result:
     return Result(status="error", wrong=why)
+
+
+def _one_result(context: HookContext, outcome: Outcome) -> HookResult:
+    """The outcome of all hooks as one result."""
+    if outcome.answered:
+        return HookResult.answer(plain(outcome.output))
+    is_start = isinstance(context.point, Point) and context.point.is_start
+    changes = outcome.changed and outcome.action in (HookAction.CONTINUE, HookAction.ALLOW, HookAction.ASK)
+    return HookResult(
+        action=outcome.action,
+        error_message=outcome.reason or None,
+        modified_payload=plain(outcome.payload) if changes and is_start else None,
+        modified_output=plain(outcome.output) if changes and not is_start else None,
+        replace=True,
+        tell_model="\n".join(outcome.tell_model) or None,
+        tell_user="\n".join(outcome.tell_user) or None,
+    )
+
+
+def _bound(ipc: Path) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # A preRun hook may have left something of that name.
+        (ipc / SOCKET).unlink(missing_ok=True)
+        at_socket(ipc, made.bind)
+    except OSError as exc:
+        made.close()
+        raise AgentFailed(
+            f"the agent could not ask the hooks out here: /ipc/{SOCKET}: {exc.strerror}"
+        ) from exc
+    return made

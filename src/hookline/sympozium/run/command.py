@@ -21,30 +21,28 @@ from hookline.options import KUBERNETES, RunOptions, refuse_given
 from hookline.runners import Runner
 from hookline.runners.container import ContainerRunner
 from hookline.runners.local import LocalRunner
-from hookline.runners.places import PLACES, check_bubblewrap, known_place, mount_of
+from hookline.runners.places import check_bubblewrap, known_place, mount_of
 from hookline.runners.sandbox import SandboxRunner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.sympozium.check import notes_before
-from hookline.sympozium.phases import WITHHELD, Phase
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import REQUEST, RunRequest, secret_values, spec_of
 from hookline.sympozium.run.folders import WORKSPACE_SIZE, Home, in_bytes
-from hookline.sympozium.run.local import LocalSite, Ran, recovered, resumed, run
+from hookline.sympozium.run.hooks import LocalSite
+from hookline.sympozium.run.local import Ran, recovered, resumed, run
+from hookline.sympozium.run.state import print_end
 from hookline.sympozium.types import RunSpec
 from hookline.terminal import (
     approver_of,
     err,
     found_run,
     interruptible,
-    out,
-    print_json,
     refuse_mistakes,
     watcher,
 )
 
 _PULLS = {"Always": "always", "IfNotPresent": "missing", "Never": "never"}
-_EXIT = {Phase.SUCCEEDED: 0, Phase.SKIPPED: 0}
 _ONLY_HERE = (
     "secrets",
     "agent_command",
@@ -88,7 +86,7 @@ def run_agentrun(options: RunOptions) -> int:
     values = secret_values(asked, spec, os.environ)
 
     async def work(site: LocalSite) -> int:
-        for text in () if options.quiet else notes_before(spec, asked, PLACES[asked.on]):
+        for text in () if options.quiet else notes_before(spec, asked):
             err.print(text, style="yellow")
         _tell_recovered(await recovered(site), quiet=options.quiet)
         return _ended(await run(site, asked), json=options.json)
@@ -124,7 +122,7 @@ def resume_agentrun(options: RunOptions) -> int:
 
 
 def _sound(asked: RunRequest, *, quiet: bool) -> RunSpec:
-    """The run, if it can be run. A hook that cannot work as it is written is run all the same: it will tell."""
+    """The run of a file without mistakes. Doubts about the commands of its hooks do not keep it from running."""
     manifests = parse(asked.text, asked.file)
     for text in (*map(str, manifests.problems), *(() if quiet else manifests.notes)):
         err.print(text, style="yellow")
@@ -153,7 +151,7 @@ def _at_work(
     mask = Mask(masked)
     watch = watcher(mask, json=options.json, quiet=options.quiet)
     with open_journal(secrets) as journal:
-        # What was asked for when a run began is kept with it; to end it no more hooks are taken.
+        # The request of a run is kept with it; no hooks are added to end it.
         files = () if options.resume else options.hooks
         site = LocalSite(
             home=_home(),
@@ -177,7 +175,7 @@ def _at_work(
 
 
 class _Runners:
-    """The runners of one command, made when they are first needed; all stand on one."""
+    """The runners of one command, made when they are first needed, all on one local runner."""
 
     def __init__(self, on: str, *, builtin: bool) -> None:
         self.on = on
@@ -212,16 +210,7 @@ def _ended(ran: Ran, *, json: bool) -> int:
         err.print(ran.problem, style="yellow")
     if ran.kept is not None:
         err.print(f"the workspace is kept: {ran.kept}; it is yours to remove", style="yellow")
-    if json:
-        print_json({"record": "result", "run_id": ran.run_id, "status": ran.status})
-    elif ran.phase is Phase.SKIPPED:
-        out.print(f"skipped: {ran.status.get('result', '')}")
-    elif ran.phase is Phase.SUCCEEDED:
-        out.print(str(ran.status.get("result", "")))
-    else:
-        err.print(f"error: {ran.status.get('error') or ran.phase} (hookline runs {ran.run_id})", style="red")
-    # The run succeeded; what comes after it must not go on as if its answer were out.
-    return 1 if ran.status.get("gateVerdict") in WITHHELD else _EXIT.get(ran.phase, 1)
+    return print_end(ran.run_id, ran.phase, ran.status, json=json)
 
 
 def _tell_recovered(ended: list[Ran], *, quiet: bool) -> None:

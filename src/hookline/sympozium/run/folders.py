@@ -1,13 +1,13 @@
 """The folders of one run, `/workspace` and `/ipc` as its hooks and its agent see them, and how much they may hold.
 
-They are below a folder that only the user can enter, together with what is needed to end the run after a crash. Who
-holds that folder's lock is at work on the run; the system lets go of it when its process is gone, however that ended.
+They are below a folder that only the user can enter, together with the files that end the run after a crash. The
+process that holds the lock of that folder works on the run; the system releases the lock when the process is gone.
 
-What a run leaves there is written by others: it is read without following a link, and no more of it than was asked for.
+Files beneath /ipc are written by others: they are read without following links, and only up to a given size.
 
-The system itself holds each single file and, where a process has a /tmp of its own, that. What lies in folders that
-hooks share is measured: while a process runs, and when it has ended. One that holds too much is ended with what it
-started. So between two looks more can be written than is allowed, and it is not there for long.
+The system itself limits each single file and, where a process has a /tmp of its own, that. The folders that hooks share
+are measured, while a process runs and when it has ended. A process that fills one is ended with its children. So between
+two measurements more can be written than is allowed, but not for long.
 """
 
 from __future__ import annotations
@@ -28,15 +28,23 @@ from hookline import files
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, HooklineError, UsageError
 from hookline.runners import Ending, Mount, Order, Runner
+from hookline.sympozium.cluster.prepare import FOLDERS
 from hookline.tasks import cancel_and_wait, finish
 
 KEPT = "kept"
 CONTROL = "control"
-IPC = (
-    *("input", "output", "spawn", "tools", "messages", "schedules", "prompts", "context"),
-    CONTROL,
-)
-"""The folders beneath /ipc that Sympozium's bridge makes, and that its documents write into."""
+SKIP = f"{CONTROL}/skip"
+"""The skip marker, beneath /ipc."""
+RESULT = "output/result.json"
+"""The result of the agent, beneath /ipc; or on its standard output, between these two."""
+BEGIN, END = "__SYMPOZIUM_RESULT__", "__SYMPOZIUM_END__"
+SOCKET = "hooks.sock"
+"""The socket in /ipc over which the built-in agent asks hooks out here."""
+RECORDS = "HOOKLINE_RECORDS"
+"""The variable that makes the built-in agent print its inner records, where it is 1."""
+RELAYED = "HOOKLINE_RELAYED"
+"""The variable with the points, with commas between, at which the built-in agent has to ask."""
+MOST_LINE = 64 * 1024 * 1024
 TMP_SIZE = 256 * 1024 * 1024
 WORKSPACE_SIZE = 1024**3
 IPC_SIZE = 64 * 1024**2
@@ -44,12 +52,12 @@ LEAST_FREE = 128 * 1024**2
 """Bytes that stay free on the disk: a file that was removed and is still written to is seen there alone."""
 _OPTION = {"/workspace": " (--workspace-size)"}
 _ENTRY = 1024
-"""Bytes that an entry counts at least: also a million empty files are too much for a disk."""
+"""The least that an entry counts, in bytes: a million empty files are too much for a disk, too."""
 _PAUSE = 0.25
 _SHARE = 10
-"""A look takes no more of the time than one in so many."""
+"""Measuring takes at most this fraction of the time, one in ten."""
 _MORE = 16
-"""Where it is full already, a hook that tidies up may still add one part in so many."""
+"""In a folder that is full already, a hook that cleans up may still add one part in sixteen."""
 _UNITS = {
     "": 1,
     **{unit: 1000**power for power, unit in enumerate("kMGTPE", 1)},
@@ -66,7 +74,7 @@ class FolderError(HooklineError):
 
 
 async def apart(work: Callable[[], _Made]) -> _Made:
-    """In a thread, for a large folder takes long; to its end, also where we are cancelled meanwhile."""
+    """Run in a thread, since a large folder takes long; to its end, also where we are cancelled meanwhile."""
     return await finish(_in_thread(work))
 
 
@@ -74,7 +82,7 @@ async def _in_thread(work: Callable[[], _Made]) -> _Made:
     try:
         return await _threads.call(work, timeout=None)
     except HookBroke:
-        return work()  # no thread to be had
+        return work()  # no thread is available
 
 
 class Home:
@@ -121,7 +129,7 @@ class Home:
 
     @contextmanager
     def _alone(self) -> Generator[None]:
-        """While folders are made and taken over; between its making and its lock one looks as if it were left."""
+        """Hold the lock on all folders: one that is made and not locked yet would look abandoned."""
         with ExitStack() as stack:
             try:
                 files.private_folder(self.path)
@@ -161,11 +169,11 @@ class Folder:
 
     def lay_out(self) -> None:
         """`context` and `control` exist beforehand: the documents write there without making them."""
-        for each in (self.workspace / "context", *(self.ipc / name for name in IPC), self.tmp):
+        for each in (self.workspace / "context", *(self.ipc / name for name in FOLDERS), self.tmp):
             each.mkdir(parents=True, exist_ok=True)
 
     def mounts(self, *, own_tmp: bool) -> tuple[Mount, ...]:
-        """As a hook or the agent is given them. Without a file system of its own, /tmp is a folder of the run's."""
+        """The mounts of a hook or the agent. Without a file system of its own, /tmp is a folder of the run."""
         tmp = None if own_tmp else str(self.tmp)
         return (
             Mount(target="/workspace", source=str(self.workspace), variable="WORKSPACE"),
@@ -174,21 +182,21 @@ class Folder:
         )
 
     def write(self, name: str, value: Any) -> None:
-        """One of our own notes, whole or not at all."""
-        self.write_text(name, json.dumps(value))
+        """Write one of our own files, whole or not at all."""
+        self.write_text(name, json.dumps(value, default=str))
 
     def write_text(self, name: str, text: str) -> None:
         files.write_whole(self.path / name, text.encode("utf-8", "surrogatepass"), mode=0o600)
 
     def read(self, name: str) -> Any:
-        """One of our own notes; None where it was not written."""
+        """Read one of our own files; None where it was not written."""
         try:
             return json.loads((self.path / name).read_text(encoding="utf-8", errors="surrogatepass"))
         except (OSError, ValueError):
             return None
 
     def put(self, name: str, text: str) -> None:
-        """A file beneath /ipc, before anybody else can be there."""
+        """Write a file beneath /ipc, before the run begins."""
         (self.ipc / name).write_text(text, encoding="utf-8", errors="replace")
 
     def left_in_ipc(self, name: str, most: int) -> bytes | None:
@@ -228,6 +236,12 @@ class Folder:
             self._fd = -1
 
 
+def at_socket(ipc: Path, does: Callable[[str], None]) -> None:
+    """Bind or connect through an open folder: the whole path may be too long for a socket."""
+    with files.opened_folder(ipc) as fd:
+        does(f"/proc/self/fd/{fd}/{SOCKET}")
+
+
 class DiskUsage(NamedTuple):
     """The bytes in each folder of a run, by its name in the run, and those that are free on the disk."""
 
@@ -236,7 +250,7 @@ class DiskUsage(NamedTuple):
 
 
 class Held(NamedTuple):
-    """How a process ended; `overfull` says what there was too much of, where that is why."""
+    """How a process ended; `overfull` says which folder was too full, where that is the reason."""
 
     ending: Ending
     overfull: str = ""
@@ -247,14 +261,14 @@ class Quota:
 
     def __init__(self, folder: Folder, workspace: int = WORKSPACE_SIZE) -> None:
         self._folder = folder
-        self._workspace = workspace
+        self._most = {"/workspace": workspace, "/ipc": IPC_SIZE, "/tmp": TMP_SIZE}
         self._before: DiskUsage | None = None
 
     async def run(self, runner: Runner, order: Order) -> Held:
         """Run it, unless it takes up more than there is room for; then it is ended."""
         before = self._before or await self._look()
         self._before = None
-        running = asyncio.ensure_future(runner.run(replace(order, file_size=self._workspace)))
+        running = asyncio.ensure_future(runner.run(replace(order, file_size=self._most["/workspace"])))
         filling = asyncio.ensure_future(self._filled(before))
         try:
             await asyncio.wait({running, filling}, return_when=asyncio.FIRST_COMPLETED)
@@ -262,7 +276,7 @@ class Quota:
                 return Held(Ending(), filling.result())
             ending = running.result()
             self._before = await self._look()
-            return Held(ending, self._wrong(before, self._before))
+            return Held(ending, overfull(self._most, before, self._before))
         except GeneratorExit:
             running.cancel()
             filling.cancel()
@@ -275,7 +289,7 @@ class Quota:
         while not found:
             await asyncio.sleep(pause)
             began = time.monotonic()
-            found = self._wrong(before, await self._look())
+            found = overfull(self._most, before, await self._look())
             pause = max(_PAUSE, _SHARE * (time.monotonic() - began))
         return found
 
@@ -287,14 +301,11 @@ class Quota:
         places = {"/workspace": folder.workspace, "/ipc": folder.ipc, "/tmp": folder.tmp}
         return DiskUsage({name: _held_in(str(place)) for name, place in places.items()}, _free(folder.path))
 
-    def _wrong(self, before: DiskUsage, now: DiskUsage) -> str:
-        return overfull({"/workspace": self._workspace, "/ipc": IPC_SIZE, "/tmp": TMP_SIZE}, before, now)
-
 
 def overfull(most: Mapping[str, int], before: DiskUsage, now: DiskUsage) -> str:
-    """Says what there is too much of; empty if there is room.
+    """Which folder holds too much; empty if there is room.
 
-    What lay there before a process began is none of its doing: it must be able to tidy up.
+    Files from before a process are not counted against it: it must be able to clean up.
     """
     for name, limit in most.items():
         if now.held[name] > max(
@@ -346,7 +357,7 @@ def _held_in(folder: str) -> int:
                         seen.add(about.st_ino)
                     total += max(about.st_blocks * 512, _ENTRY)
         except OSError:
-            continue  # gone meanwhile, or not to be looked into; the disk tells then
+            continue  # removed meanwhile, or unreadable; free space on the disk is checked besides
     return total
 
 
@@ -354,5 +365,5 @@ def _free(path: Path) -> int:
     try:
         disk = os.statvfs(path)
     except OSError:
-        return sys.maxsize  # somebody has removed it, and then nothing is written there
+        return sys.maxsize  # it was removed, so nothing is written there
     return disk.f_bavail * disk.f_frsize

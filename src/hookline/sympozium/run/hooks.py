@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from hookline.engine.hook import Hook
 from hookline.engine.lifecycle import Approver, Run
 from hookline.engine.pipeline import Recorder
 from hookline.engine.point import Point, Status
-from hookline.engine.record import Owner, Question, Verdict, VerdictKind
+from hookline.engine.record import Begun, Called, Decided, Ended, Owner, Question
 from hookline.engine.result import CONTINUE, HookAction, HookResult
 from hookline.engine.result import Reason as HookReason
 from hookline.errors import FileError, HookBroke
@@ -22,11 +21,13 @@ from hookline.handlers.process import broke, context_json, environment, with_las
 from hookline.journal.masking import Mask
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.runners import Ending, Mount, Order, Runner
-from hookline.sympozium.environment import Environment, Secrets, after_run, before_run, command_of
+from hookline.sympozium.environment import Environment, after_run, before_run, command_of
 from hookline.sympozium.lifecycle import ContainerHook
 from hookline.sympozium.phases import (
     NO_REASON,
     GateVerdict,
+    Phase,
+    Seen,
     Stage,
     digest,
     exit_code,
@@ -34,19 +35,21 @@ from hookline.sympozium.phases import (
     post_run,
     result_for_hooks,
     verdict,
+    verdict_of,
 )
-from hookline.sympozium.resolve import ON_ERROR, POINTS, RunRequest
-from hookline.sympozium.run.folders import CONTROL, Folder, Held, Home, Quota
-from hookline.sympozium.run.state import SKIP, RunState, skip_marker
+from hookline.sympozium.resolve import ON_ERROR, POINTS, RunRequest, secret_values
+from hookline.sympozium.run.folders import CONTROL, SKIP, Folder, Held, Home, Quota
+from hookline.sympozium.run.state import PHASE, RunState, skip_marker
 from hookline.sympozium.types import RunSpec
 from hookline.tasks import cancel_and_wait
 
 CANCELLED = "cancelled"
 WORKSPACE = "/workspace"
 VERDICT = f"{CONTROL}/gate-verdict"
-"""Beneath /ipc: where a gate hook says what becomes of the answer, as JSON with `action`, `response` and `reason`."""
+"""The file beneath /ipc with the verdict of a gate hook, as JSON with `action`, `response` and `reason`."""
 _VERDICT_BYTES = 1024 * 1024
 _TAIL = 2048
+_MORE_GRACE = 5.0
 _LIKE_HERE = ("PATH", "LANG", "LC_ALL", "TZ")
 
 
@@ -66,26 +69,30 @@ class LocalSite:
     """Values that are secret besides those of each run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """All that the hooks and the agent of one run stand on."""
+    """One run, as its hooks and its agent use it. `seen` is the state that a killed process left."""
 
-    site: LocalSite
-    asked: RunRequest
-    spec: RunSpec
-    folder: Folder
-    quota: Quota
-    state: RunState
-    run: Run
-    scope_id: str
-    secrets: Secrets
-    mask: Mask
+    def __init__(
+        self, site: LocalSite, asked: RunRequest, spec: RunSpec, folder: Folder, seen: Seen | None = None
+    ) -> None:
+        self.site = site
+        self.asked = asked
+        self.spec = spec
+        self.folder = folder
+        self.quota = Quota(folder, asked.workspace_size)
+        self.state = RunState(folder, spec.hooks, self._tell, seen)
+        self.recorder = _PhaseRecorder(site.recorder, self.state)
+        grace = sum(hook.timeout for hook in spec.hooks.post_run) + _MORE_GRACE
+        self.run = Run(id=folder.run_id, recorder=self.recorder, approver=site.approver, end_grace=grace)
+        self.scope_id = self.run.next_id()
+        self.secrets = asked.known_secrets(site.environ)
+        self.mask = Mask([*site.masked, *secret_values(asked, spec, site.environ)])
 
     def mounts(self, runner: Runner) -> tuple[Mount, ...]:
         return (*self.asked.mounts, *self.folder.mounts(own_tmp=runner.capabilities.hides_files))
 
     def variables(self, env: Environment, runner: Runner) -> dict[str, str]:
-        """The variables of a process, with those that every one has that is no image's: an image has its own."""
+        """The variables of a process. PATH, HOME and the like are set where it runs in no image, which has its own."""
         can, environ = runner.capabilities, self.site.environ
         found: dict[str, str] = {}
         if not can.uses_image:
@@ -99,9 +106,37 @@ class Ground:
         lines = [line.rstrip() for line in text.splitlines() if line.strip()]
         return "\n".join(lines[-5:])[-_TAIL:]
 
+    def _tell(self, now: Phase) -> None:
+        """Record the phase as a note."""
+        if self.recorder.on:
+            self.recorder.note(
+                Decided(
+                    self.run.id, self.scope_id, PHASE, time.time(), HookAction.CONTINUE, note=f"phase {now}"
+                )
+            )
+
+
+class _PhaseRecorder(Recorder):
+    """The site's recorder with the phases of one run: a phase that a hook's end brings comes after the hook."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, of_site: Recorder, state: RunState) -> None:
+        super().__init__(of_site.journal, of_site.watchers)
+        self._state = state
+
+    def note(self, record: Called | Decided) -> None:
+        super().note(record)
+        if isinstance(record, Called):
+            self._state.tell_due()
+
+    async def write(self, record: Begun | Ended) -> None:
+        self._state.tell_due()
+        await super().write(record)
+
 
 def container_hooks(ground: Ground) -> tuple[Hook, ...]:
-    """The hooks that have not ended yet, in the order in which they run, and the look for a skip marker."""
+    """The hooks that have not ended yet, in the order in which they run, with the one for the skip marker."""
     lifecycle = ground.spec.hooks
     known = post_run(lifecycle, ground.state.seen)
     before = [(Stage.PRE_RUN, index) for index in range(len(lifecycle.pre_run))]
@@ -118,7 +153,7 @@ def container_hooks(ground: Ground) -> tuple[Hook, ...]:
 
 
 def reason_of(held: Held) -> tuple[EndReason, str]:
-    """Why a process ended, and what more there is to say about that."""
+    """Why a process ended, with details."""
     ending, overfull = held
     if overfull:
         return EndReason.OVERFULL, overfull
@@ -151,7 +186,7 @@ def _not_skipped(facts: Facts) -> bool:
 
 
 def _skip(ground: Ground) -> Hook:
-    """Stands behind the preRun hooks, which all run, and is called only where one of them asked for it."""
+    """The last hook at run.start: skips the run where a preRun hook left the skip marker."""
 
     def there(_facts: Facts) -> bool:
         reason = skip_marker(ground.folder)
@@ -205,7 +240,7 @@ class _ContainerHandler:
             )
             return self._judged(held)
         except asyncio.CancelledError:
-            # Then no other is called either.
+            # No other hook is called after that.
             seen = _over(began, EndReason.KILLED, CANCELLED)
             ground.state.give_up(self.stage)
             raise
@@ -216,7 +251,7 @@ class _ContainerHandler:
             self._see(seen)
 
     async def _ran(self, context: HookContext) -> Held | None:
-        """How it ended; None where a gate was ended because a person had decided meanwhile."""
+        """How the process ended; None where a gate was ended because a person had decided meanwhile."""
         runner = self.ground.site.runner_of(self.spec.pull_policy)
         order = self._order(runner, context)
         if not order.argv and not order.own_program:
@@ -229,9 +264,9 @@ class _ContainerHandler:
         return await self.ground.quota.run(runner, order)
 
     async def _gated(self, runner: Runner, order: Order) -> Held | None:
-        """Run the gate hook and ask a person at once; the first verdict stands, and nobody waits for the other."""
+        """Run the gate hook and ask a person at the same time; the first verdict stands, and the other is cancelled."""
         ground = self.ground
-        # The agent may have left one there, and it is not its to give.
+        # The agent may have left one there, which must not count.
         ground.folder.drop_from_ipc(VERDICT)
         running = asyncio.ensure_future(ground.quota.run(runner, order))
         asking = asyncio.ensure_future(self._asked())
@@ -250,7 +285,7 @@ class _ContainerHandler:
             await cancel_and_wait(running, asking)
 
     async def _asked(self) -> GateVerdict | None:
-        """Ask a person what becomes of the answer; None where nobody can be asked."""
+        """Ask a person for the verdict on the answer; None where there is no person to ask."""
         ground = self.ground
         approver, journal = ground.run.approver, ground.run.recorder.journal
         if approver is None:
@@ -270,7 +305,7 @@ class _ContainerHandler:
         word = await approver(question)
         if journal is not None:
             journal.answer(question.id, word)
-        return _verdict(word)
+        return verdict_of(word)
 
     def _own_verdict(self) -> GateVerdict | None:
         found = self.ground.folder.left_in_ipc(VERDICT, _VERDICT_BYTES)
@@ -327,16 +362,6 @@ class _ContainerHandler:
 
     def _see(self, seen: ContainerState) -> None:
         self.ground.state.hook(self.stage, self.index, seen)
-
-
-def _verdict(word: Verdict) -> GateVerdict:
-    """A person's word on an answer. What they wrote instead of it, or why not, is what goes out."""
-    if word.kind is VerdictKind.REWRITE:
-        text = word.value if isinstance(word.value, str) else json.dumps(word.value, ensure_ascii=False)
-        return GateVerdict(action="rewrite", response=text, by=word.by)
-    if word.kind is VerdictKind.REJECT:
-        return GateVerdict(action="reject", response=word.text or None, reason=word.text, by=word.by)
-    return GateVerdict(action="approve", by=word.by)
 
 
 def _over(began: datetime, reason: EndReason, detail: str) -> ContainerState:

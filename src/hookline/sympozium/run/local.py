@@ -1,7 +1,7 @@
 """One run of a manifest on this machine, from its beginning to its end, and the end of one that was broken off.
 
 In the journal it is a run like any other: preRun hooks stand at `run.start`, postRun hooks at `run.end`, the agent is
-inside. What is needed to end it after a crash is beside its workspace, in a folder that is removed last.
+inside. The files that end it after a crash are beside its workspace, in a folder that is removed last.
 """
 
 from __future__ import annotations
@@ -16,29 +16,23 @@ from pathlib import Path
 from typing import Any, cast
 
 from hookline.engine.context import Facts, WorkflowContext
-from hookline.engine.lifecycle import OpenScope, Run, new_run_id
-from hookline.engine.pipeline import Pipeline, Recorder
+from hookline.engine.lifecycle import OpenScope, new_run_id
+from hookline.engine.pipeline import Pipeline
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import (
-    Begun,
-    Called,
-    Decided,
-    Ended,
     Journal,
     Owner,
     Record,
     RunRow,
     owed,
 )
-from hookline.engine.result import HookAction, Outcome
+from hookline.engine.result import Outcome
 from hookline.errors import AgentFailed, HooklineError, RunEnded, RunTimedOut, Skipped, UsageError
-from hookline.journal.masking import Mask
 from hookline.journal.recovery import LOST, alive, claim_abandoned, format_of, lost_end, lost_ends
-from hookline.kube.objects import LONGEST_NAME
 from hookline.kube.pod_state import ContainerPhase, EndReason
 from hookline.sympozium.environment import task_input
-from hookline.sympozium.phases import AgentSeen, Phase, Seen, outcome
+from hookline.sympozium.phases import AgentSeen, Phase, outcome
 from hookline.sympozium.resolve import (
     FORMAT,
     RunRequest,
@@ -46,19 +40,16 @@ from hookline.sympozium.resolve import (
     declaration,
     keep_request,
     kept_request,
-    secret_values,
+    named,
     spec_of,
 )
-from hookline.sympozium.run.agent import run_agent
-from hookline.sympozium.run.folders import Folder, FolderError, Quota, apart
+from hookline.sympozium.run.agent import inner_points, relayed, run_agent
+from hookline.sympozium.run.folders import RELAYED, Folder, FolderError, apart
 from hookline.sympozium.run.hooks import CANCELLED, Ground, LocalSite, container_hooks
-from hookline.sympozium.run.relay import VARIABLE, inner_points, relayed
-from hookline.sympozium.run.state import RunState, last_seen
+from hookline.sympozium.run.state import last_seen
 from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
 
 AGAIN = f"{LOST}; its postRun hooks had begun, and what had not ended was run again"
-PHASE = "x.sympozium.phase"
-_MORE_GRACE = 5.0
 _STATUS: dict[Phase | None, Status] = {Phase.SUCCEEDED: Status.OK, Phase.SKIPPED: Status.SKIPPED}
 
 
@@ -76,12 +67,12 @@ class Ran:
 async def run(site: LocalSite, asked: RunRequest) -> Ran:
     """Run it. However it ends, postRun has run by then unless it was skipped, and its folders are gone.
 
-    A cancellation comes out as one, after postRun; everything else that goes wrong is in what is returned.
+    A cancellation is raised after postRun; any other failure is in the returned value.
     """
     spec = spec_of(asked)
     check_request(asked, spec, site.environ, site.agent_runner)
     _check_hooks(site, asked)
-    run_id = asked.name or f"{spec.name[: LONGEST_NAME - 15].rstrip('-')}-{new_run_id()}"
+    run_id = asked.name or named(spec.name, new_run_id())
     spec = replace(spec, name=run_id)
     journal = site.recorder.journal
     if journal is not None and run_id in journal.find(run_id):
@@ -97,12 +88,12 @@ async def run(site: LocalSite, asked: RunRequest) -> Ran:
     try:
         return await work.done()
     finally:
-        # Nothing was begun, or all of it is ended; what is left here is nobody's.
+        # Nothing was begun, or all of it has ended.
         folder.let_go()
 
 
 async def recovered(site: LocalSite) -> list[Ran]:
-    """End every run on this machine that a killed process left, and remove what is left of ended ones."""
+    """End every run on this machine that a killed process left, and remove the remains of ended ones."""
 
     def is_left(row: RunRow, records: Sequence[Record]) -> bool:
         return format_of(records) == FORMAT and not (site.home.path / row.run_id).exists()
@@ -115,7 +106,7 @@ async def recovered(site: LocalSite) -> list[Ran]:
 
 
 async def resumed(site: LocalSite, folder: Folder) -> Ran | None:
-    """End the run of a folder that nobody holds; None where it had ended, or never begun."""
+    """End the run of an abandoned folder; None where it had ended, or never begun."""
     journal = site.recorder.journal
     rows = journal.unfinished() if journal is not None else []
     row = next((each for each in rows if each.run_id == folder.run_id), None)
@@ -143,34 +134,8 @@ def _taken_over(site: LocalSite, journal: Journal, run_id: str, held_by: Owner) 
     return not alive(held_by) and journal.claim(run_id, held_by, site.owner)
 
 
-class _LocalRun:
+class _LocalRun(Ground):
     """One run while it is at work."""
-
-    def __init__(
-        self, site: LocalSite, asked: RunRequest, spec: RunSpec, folder: Folder, seen: Seen | None = None
-    ) -> None:
-        self.site = site
-        self.spec = spec
-        self.asked = asked
-        self.folder = folder
-        lifecycle = spec.hooks
-        grace = sum(hook.timeout for hook in lifecycle.post_run) + _MORE_GRACE
-        self.state = RunState(folder, lifecycle, self._tell, seen)
-        self.recorder = _PhaseRecorder(site.recorder, self.state)
-        self.run = Run(id=folder.run_id, recorder=self.recorder, approver=site.approver, end_grace=grace)
-        self.scope_id = self.run.next_id()
-        self.ground = Ground(
-            site=site,
-            asked=asked,
-            spec=spec,
-            folder=folder,
-            quota=Quota(folder, asked.workspace_size),
-            state=self.state,
-            run=self.run,
-            scope_id=self.scope_id,
-            secrets=asked.known_secrets(site.environ),
-            mask=Mask([*site.masked, *secret_values(asked, spec, site.environ)]),
-        )
 
     async def done(self) -> Ran:
         scope = self._scope()
@@ -197,7 +162,8 @@ class _LocalRun:
             raise
         except BaseException as exc:
             if outcome(self.spec.hooks, self.state.seen) is None:
-                self.state.change(stopped=_why(exc))
+                cancelled = isinstance(exc, asyncio.CancelledError)
+                self.state.change(stopped=CANCELLED if cancelled else str(exc) or type(exc).__name__)
             await scope.left_after(exc, output=self.state.shown)
             if not isinstance(exc, RunEnded):
                 raise
@@ -205,7 +171,7 @@ class _LocalRun:
             await scope.left(self.state.shown, Status.OK)
 
     async def broken_off(self, journal: Journal) -> Ran:
-        """End what a killed process left: postRun hooks that had not ended, the record, the folders."""
+        """End a run that a killed process left: postRun hooks that had not ended, the record, the folders."""
         records = journal.records(self.run.id)
         left = owed(records)
         again = any(each.again for each in left if each.begun.scope is Scope.RUN)
@@ -219,7 +185,7 @@ class _LocalRun:
         try:
             await self._scope().left(self.state.shown, status)
         except BaseException:
-            # Ended by the user meanwhile; what is still owed stays with the folder.
+            # Ended by the user meanwhile; the rest is done when the folder is recovered.
             self.folder.let_go()
             raise
         return await self._over()
@@ -230,7 +196,7 @@ class _LocalRun:
 
     def _scope(self) -> OpenScope:
         site, run = self.site, self.run
-        hooks = (*site.hooks, *container_hooks(self.ground))
+        hooks = (*site.hooks, *container_hooks(self))
         pipeline = Pipeline(hooks, self.recorder)
         return OpenScope(
             run, pipeline, Scope.RUN, self._facts(self.scope_id), name=self.spec.instance or self.spec.name
@@ -251,10 +217,10 @@ class _LocalRun:
         async def body(started: Outcome) -> dict[str, Any]:
             given = cast("dict[str, Any]", started.payload or {}).get("input")
             task = given if isinstance(given, str) and given != self._task else None
-            told = {VARIABLE: ",".join(inner_points(site.hooks))} if site.hooks else {}
-            relay = relayed(self.folder.ipc, site.hooks, scope, self.ground.mask)
+            told = {RELAYED: ",".join(inner_points(site.hooks))} if site.hooks else {}
+            relay = relayed(self.folder.ipc, site.hooks, scope, self.mask)
             async with relay if self.asked.is_builtin else nullcontext():
-                seen = await run_agent(self.ground, task, told)
+                seen = await run_agent(self, task, told)
             return _answer(self.spec, seen)
 
         try:
@@ -287,15 +253,6 @@ class _LocalRun:
         shown = {**self.state.shown, **self.state.about}
         return Ran(run_id=self.run.id, phase=self.state.phase, status=shown, kept=kept, problem=problem)
 
-    def _tell(self, now: Phase) -> None:
-        """The phase, as a note on the run's record."""
-        if self.recorder.on:
-            self.recorder.note(
-                Decided(
-                    self.run.id, self.scope_id, PHASE, time.time(), HookAction.CONTINUE, note=f"phase {now}"
-                )
-            )
-
     def _facts(self, scope_id: str) -> Facts:
         spec, run_id = self.spec, self.run.id
         return Facts(
@@ -316,27 +273,8 @@ class _LocalRun:
         )
 
 
-class _PhaseRecorder(Recorder):
-    """The site's recorder with the phases of one run: a phase that a hook's end brings comes after the hook."""
-
-    __slots__ = ("_state",)
-
-    def __init__(self, of_site: Recorder, state: RunState) -> None:
-        super().__init__(of_site.journal, of_site.watchers)
-        self._state = state
-
-    def note(self, record: Called | Decided) -> None:
-        super().note(record)
-        if isinstance(record, Called):
-            self._state.tell_due()
-
-    async def write(self, record: Begun | Ended) -> None:
-        self._state.tell_due()
-        await super().write(record)
-
-
 def _check_hooks(site: LocalSite, asked: RunRequest) -> None:
-    """A guard that nobody would ask is off, and nobody would know."""
+    """Refuse hooks inside the work of a foreign agent, which would never be called."""
     if asked.is_builtin:
         return
     for hook in site.hooks:
@@ -346,10 +284,6 @@ def _check_hooks(site: LocalSite, asked: RunRequest) -> None:
                 f"hook {hook.name} [{hook.source}] stands at {', '.join(points)}, and what --agent-command does"
                 " inside is not seen from here; without it the built-in agent asks the hook"
             )
-
-
-def _why(exc: BaseException) -> str:
-    return CANCELLED if isinstance(exc, asyncio.CancelledError) else str(exc) or type(exc).__name__
 
 
 def _answer(spec: RunSpec, seen: AgentSeen) -> dict[str, Any]:
@@ -373,7 +307,7 @@ async def _removed(folder: Folder) -> str:
 
 
 async def _given_up(site: LocalSite, row: RunRow, records: Sequence[Record]) -> Ran:
-    """Record the end of a run whose folders somebody has removed."""
+    """Record the end of a run whose folders were removed."""
     why = f"{LOST}, and its folders are gone, so no postRun hook was run"
     for each in lost_ends(records, why):
         await site.recorder.write(each)

@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import re
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -21,18 +22,27 @@ from hookline import files
 from hookline.agent.sdk import Agent
 from hookline.agent.tools import BASH_SECONDS, READY
 from hookline.engine.context import HookContext, WorkflowContext
-from hookline.engine.hook import hook
+from hookline.engine.hook import Hook, OnError, hook
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point
 from hookline.engine.record import Record
 from hookline.engine.result import CONTINUE, HookResult
-from hookline.errors import HooklineError, UsageError
+from hookline.errors import HookBroke, HooklineError, UsageError
 from hookline.journal.masking import Mask
 from hookline.journal.stream import Sender
 from hookline.secret_names import secrets_in
-from hookline.sympozium.run.relay import VARIABLE, Outside, asking_hooks
+from hookline.sympozium.run.folders import (
+    BEGIN,
+    END,
+    MOST_LINE,
+    RECORDS,
+    RELAYED,
+    RESULT,
+    SKIP,
+    SOCKET,
+    at_socket,
+)
 
-RECORDS = "HOOKLINE_RECORDS"
 SKIPPED = "preRun hook requested skip"
 _MODEL_KEYS = re.compile(r"(_API_KEY|_AUTH_TOKEN)$")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -64,7 +74,7 @@ async def _worked(task: str, given: Mapping[str, str], ipc: Ipc) -> dict[str, An
     outside = Outside(ipc.path)
     await outside.open()
     try:
-        asking = asking_hooks(outside, given.get(VARIABLE, ""))
+        asking = asking_hooks(outside, given.get(RELAYED, ""))
         session = given.get("SESSION_KEY") or None
         watch = [outside.told, *([_printing(given)] if given.get(RECORDS) == "1" else [])]
         result = await agent.run(task, session_id=session, hooks=[*asking, ipc.calls], watch=watch)
@@ -79,13 +89,92 @@ async def _worked(task: str, given: Mapping[str, str], ipc: Ipc) -> dict[str, An
 
 
 def _printing(given: Mapping[str, str]) -> Callable[[Record], None]:
-    """Prints records, for whoever reads the log. Others may read it as well, so it knows the agent's own keys."""
+    """Prints records to the log, masking the agent's own keys: others may read the log as well."""
 
     def line(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
 
     return Sender(line, Mask(secrets_in(given))).scope
+
+
+def asking_hooks(outside: Outside, points: str) -> list[Hook]:
+    """The agent's side: one hook at each of the points, which asks out there."""
+    named = [Point(word) for word in points.split(",") if word]
+    return [
+        Hook(
+            name="relayed",
+            points=frozenset({point}),
+            handler=outside,
+            timeout=None,
+            on_error=OnError.BLOCK if point.is_start else OnError.FAIL,
+            source=f"{outside.ipc}/{SOCKET}",
+        )
+        for point in named
+    ]
+
+
+class Outside:
+    """The inner end of the socket. Lines go one after another: hooks of one point may not overtake each other."""
+
+    def __init__(self, ipc: Path) -> None:
+        self.ipc = ipc
+        self._turn = asyncio.Lock()
+        self._held: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._sender = Sender(self._send)
+
+    async def __call__(self, _ctx: WorkflowContext | None, context: HookContext, /) -> HookResult:
+        line = json.dumps(context.to_dict(), default=str).encode() + b"\n"
+        async with self._turn:
+            try:
+                reader, writer = self._held or await self._connection()
+                writer.write(line)
+                await writer.drain()
+                answer = await reader.readline()
+                return HookResult.from_dict(json.loads(answer))
+            except (OSError, ValueError, HooklineError) as exc:
+                raise HookBroke(f"the hooks outside could not be asked: {exc}", kind="not_started") from exc
+
+    async def open(self) -> None:
+        """Connect, so that records are sent; an agent works without, too."""
+        try:
+            await self._connection()
+        except OSError:
+            pass  # nobody listens
+
+    def told(self, record: Record) -> None:
+        """Send the beginning or end of a scope; for an agent's `watch`."""
+        if self._held is not None:
+            self._sender.scope(record)
+
+    def _send(self, line: str) -> None:
+        if self._held is not None:
+            self._held[1].write(line.encode())
+
+    async def close(self) -> None:
+        """After everything is sent."""
+        if self._held is None:
+            return
+        writer = self._held[1]
+        try:
+            writer.close()
+            await writer.wait_closed()
+        except OSError:
+            pass  # the listener is gone
+
+    async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        self._held = await asyncio.open_unix_connection(sock=_connected(self.ipc), limit=MOST_LINE)
+        return self._held
+
+
+def _connected(ipc: Path) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        at_socket(ipc, made.connect)
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def _agent(given: Mapping[str, str]) -> Agent:
@@ -104,7 +193,7 @@ def _agent(given: Mapping[str, str]) -> Agent:
 
 
 def _tools(given: Mapping[str, str]) -> list[str]:
-    """The ready tools that the manifest's policy lets through; what it denies, it denies also where it allows."""
+    """The ready tools that the policy of the manifest allows; a denied tool stays denied where it is also allowed."""
     allowed, denied = _words(given, "TOOL_POLICY_ALLOW"), _words(given, "TOOL_POLICY_DENY")
     if given.get("TOOLS_ENABLED", "true") != "true":
         return []
@@ -131,9 +220,9 @@ class Ipc:
         self.calls = calls
 
     def skip(self) -> str | None:
-        """Why there is nothing to do, where a hook has said so."""
+        """The reason in the skip marker, where a hook has left one."""
         try:
-            text = (self.path / "control/skip").read_text(errors="replace")
+            text = (self.path / SKIP).read_text(errors="replace")
         except OSError:
             return None
         return text.strip() or SKIPPED
@@ -152,21 +241,21 @@ class Ipc:
         return task
 
     def write(self, name: str, value: Any) -> None:
-        """A whole file or none: somebody may be watching the folder."""
+        """Write a whole file or none, since the folder may be watched."""
         place = self.path / name
         place.parent.mkdir(parents=True, exist_ok=True)
         files.write_whole(place, json.dumps(value, indent=2, ensure_ascii=False).encode("utf-8", "replace"))
 
     def ended(self, result: dict[str, Any], began: float) -> int:
-        """Leave the result everywhere it is looked for; the exit code."""
+        """Write the result to all its places; returns the exit code."""
         metrics = {"durationMs": round((time.monotonic() - began) * 1000), "toolCalls": self._calls}
         result = {**result, "metrics": {**result.get("metrics", {}), **metrics}}
-        self.write("output/result.json", result)
+        self.write(RESULT, result)
         if result["status"] == "success":
             self.write("output/stream-0.json", {"type": "text", "content": result["response"], "index": 0})
         (self.path / "done").write_text("done")
         line = json.dumps(result, separators=(",", ":"))
-        sys.stdout.write(f"\n__SYMPOZIUM_RESULT__{line}__SYMPOZIUM_END__\n")
+        sys.stdout.write(f"\n{BEGIN}{line}{END}\n")
         sys.stdout.flush()
         return 1 if result["status"] == "error" else 0
 

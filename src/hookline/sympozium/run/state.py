@@ -14,6 +14,7 @@ from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium.lifecycle import Lifecycle
 from hookline.sympozium.phases import (
     NO_REASON,
+    WITHHELD,
     AgentSeen,
     GateVerdict,
     Phase,
@@ -24,19 +25,21 @@ from hookline.sympozium.phases import (
     pre_run,
     status,
 )
-from hookline.sympozium.run.folders import CONTROL, Folder
+from hookline.sympozium.run.folders import SKIP, Folder
+from hookline.terminal import err, out, print_json
 
 logger = logging.getLogger(__name__)
 
-SKIP = f"{CONTROL}/skip"
+PHASE = "x.sympozium.phase"
+"""The point of a note on a run's phase."""
 _FILE = "seen.json"
 _SKIP_BYTES = 4096
-_OF_STAGE = {Stage.PRE_RUN: ("pre_run", pre_run), Stage.POST_RUN: ("post_run", post_run)}
 _STYLE = {"Failed": "red", "Succeeded": "green"}
+_OF_STAGE = {Stage.PRE_RUN: ("pre_run", pre_run), Stage.POST_RUN: ("post_run", post_run)}
 
 
 class RunState:
-    """All that was seen of one run. `shown` is its status, always as of now: the record of its end has it."""
+    """The observed state of one run. `shown` is its status, updated in place: the record of its end refers to it."""
 
     def __init__(
         self, folder: Folder, lifecycle: Lifecycle, tell: Callable[[Phase], None], seen: Seen | None = None
@@ -46,7 +49,7 @@ class RunState:
         self._tell = tell
         self.shown: dict[str, Any] = {}
         self.about: dict[str, Any] = {}
-        """More for the status, such as who let an answer through."""
+        """More fields of the status, such as the person who let an answer through."""
         self.seen = seen or Seen()
         self._due: list[Phase] = []
         self._phase = phase(lifecycle, self.seen) if seen is not None else None
@@ -57,7 +60,7 @@ class RunState:
         return phase(self._lifecycle, self.seen)
 
     def hook(self, stage: Stage, index: int, seen: ContainerState) -> None:
-        """Keep what was seen of a hook. A phase that its end brings is told by `tell_due`: its own record comes first."""
+        """Keep the state of a hook. A phase that its end brings is reported by `tell_due`, after the record of the hook."""
         field, states = _OF_STAGE[stage]
         known = list(states(self._lifecycle, self.seen))
         known[index] = seen
@@ -72,7 +75,7 @@ class RunState:
         self.tell_due()
 
     def tell_due(self) -> None:
-        """Tell the phases that were not told yet."""
+        """Report the phases that were not reported yet."""
         due, self._due = self._due, []
         for each in due:
             self._tell(each)
@@ -82,7 +85,7 @@ class RunState:
         self._show()
 
     def give_up(self, stage: Stage) -> None:
-        """None of that stage's hooks that wait is called any more."""
+        """Mark the waiting hooks of that stage as never started."""
         if stage is not Stage.POST_RUN:
             return
         never = ContainerState(
@@ -93,7 +96,7 @@ class RunState:
                 self.hook(stage, index, never)
 
     def settle(self, why: str) -> None:
-        """After its process was killed: what was running then is over, and what had not begun never ran."""
+        """Correct the state after the process was killed: all that was running has ended, and the rest never began."""
         seen = self.seen
         before = tuple(
             replace(each, state=ContainerPhase.ENDED, reason=EndReason.KILLED, detail=why)
@@ -101,7 +104,7 @@ class RunState:
             else each
             for each in seen.pre_run
         )
-        # A postRun hook that was running is due again: nobody knows how far it came.
+        # A postRun hook that was running is due again: it may not have got far.
         after = tuple(
             ContainerState() if each.state is ContainerPhase.RUNNING else each for each in seen.post_run
         )
@@ -118,10 +121,10 @@ class RunState:
 
     def _changed(self) -> None:
         try:
-            self._folder.write(_FILE, kept(self.seen))
+            self._folder.write(_FILE, asdict(self.seen))
         except OSError as exc:
             # A full disk must not keep a hook from running, least of all one that cleans up.
-            logger.warning("%s: what was seen of it cannot be kept: %s", self._folder.run_id, exc)
+            logger.warning("%s: its state cannot be kept: %s", self._folder.run_id, exc)
         self._show()
         if self._phase is None:
             self._phase = Phase.PENDING
@@ -131,13 +134,13 @@ class RunState:
             self._due.append(self._phase)
 
     def _show(self) -> None:
-        # In place: whoever was given it sees what it has become.
+        # In place, since others hold a reference to it.
         self.shown.clear()
         self.shown.update(status(self._lifecycle, self.seen), **self.about)
 
 
 def skip_marker(folder: Folder) -> str | None:
-    """Why there is nothing to do, where a preRun hook has left that."""
+    """The reason in the skip marker, where a preRun hook has left one."""
     found = folder.left_in_ipc(SKIP, _SKIP_BYTES)
     if found is None:
         return None
@@ -150,12 +153,8 @@ def last_seen(folder: Folder) -> Seen:
     return seen_again(cast("dict[str, Any]", found)) if isinstance(found, dict) else Seen()
 
 
-def kept(seen: Seen) -> dict[str, Any]:
-    """As plain data, which `seen_again` reads."""
-    return asdict(seen, dict_factory=_plain)
-
-
 def seen_again(known: Mapping[str, Any]) -> Seen:
+    """The state of a run that was written as plain data."""
     said = known["verdict"]
     return Seen(
         pre_run=tuple(ContainerState(**_read(each)) for each in known["pre_run"]),
@@ -165,6 +164,21 @@ def seen_again(known: Mapping[str, Any]) -> Seen:
         skip=known["skip"],
         verdict=GateVerdict(**said) if said else None,
     )
+
+
+def print_end(run_id: str, end: Phase, status: Mapping[str, Any], *, json: bool, where: str = "") -> int:
+    """Print how a run ended; returns the exit code. `where` are the words that find a run on a cluster."""
+    if json:
+        print_json({"record": "result", "run_id": run_id, "status": status})
+    elif end is Phase.SKIPPED:
+        out.print(f"skipped: {status.get('result', '')}")
+    elif end is Phase.SUCCEEDED:
+        out.print(str(status.get("result") or ""))
+    else:
+        err.print(f"error: {status.get('error') or end} (hookline runs {run_id}{where})", style="red")
+    # A run that succeeded and whose answer is held back must not be taken for one whose answer is out.
+    well = end in (Phase.SUCCEEDED, Phase.SKIPPED) and status.get("gateVerdict") not in WITHHELD
+    return 0 if well else 1
 
 
 def status_lines(records: list[Record]) -> Iterator[Line]:
@@ -203,10 +217,6 @@ def _hook_lines(told: Mapping[str, Any]) -> Iterator[Line]:
 def _one_line(value: Any) -> str:
     text = " ".join(str(value).split())
     return text if len(text) <= 300 else f"{text[:297]}..."
-
-
-def _plain(values: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {key: value.isoformat() if isinstance(value, datetime) else value for key, value in values}
 
 
 def _read(given: Mapping[str, Any]) -> dict[str, Any]:
