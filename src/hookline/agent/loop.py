@@ -32,7 +32,7 @@ from hookline.agent.models import (
 from hookline.agent.output import AgentResult, DoesNotFit
 from hookline.agent.spec import AgentContext, CurrentRun, RunArguments, Spec
 from hookline.agent.stop import StopConditionContext
-from hookline.engine.context import Step, Usage
+from hookline.engine.context import Step
 from hookline.engine.lifecycle import OpenScope
 from hookline.engine.pipeline import Pipeline
 from hookline.engine.plain import as_text, plain
@@ -54,7 +54,9 @@ class Loop(AgentContext):
         pipeline: Pipeline | None = None,
         history: Sequence[Message] = (),
     ) -> None:
-        super().__init__(spec, inside, arguments, pipeline)
+        pipeline = pipeline or spec.pipeline(inside)
+        super().__init__(spec.configured(arguments), inside, pipeline, arguments.emit)
+        self.spec = spec
         self.messages: list[Message] = list(history)
         self._model = spec.model
         self._tools = spec.tools
@@ -77,7 +79,7 @@ class Loop(AgentContext):
             "streaming": self._streaming,
             "provider_kwargs": dict(self._kwargs),
         }
-        scope = self.scope(Scope.AGENT, self.inside.scope, self.spec.id, aliases={"prompt": "input"})
+        scope = self.open(Scope.AGENT, self.inside.scope, self.spec.id, aliases={"prompt": "input"})
         refusals = 0
 
         async def body(outcome: Outcome) -> AgentResult:
@@ -153,14 +155,9 @@ class Loop(AgentContext):
                         text_message("user", f"{exc}. Answer again with JSON that fits the schema.")
                     )
                     continue
-            self._found = AgentResult(
-                agent_run_id=self.run.id,
-                result=result,
-                tool_results=tuple(found for each in self.steps for found in each.tool_results),
-                total_steps=len(self.steps),
-                usage=sum((each.usage for each in self.steps), Usage()),
+            self._found = self.result_of(
+                result,
                 result_schema=self.spec.output.name if self.spec.output else None,
-                session_id=self.inside.session_id,
                 stopped_by=stopped_by or ("max_output_tokens" if self._cut else None),
             )
             return self._found
@@ -176,10 +173,7 @@ class Loop(AgentContext):
         """The answer after the hooks, converted back to its own types."""
         result = ending.output
         if not isinstance(result, AgentResult):
-            found = self._found or AgentResult(
-                agent_run_id=self.run.id, result=None, session_id=self.inside.session_id
-            )
-            result = replace(found, result=result)
+            result = replace(self._found or self.result_of(None), result=result)
         schema = self.spec.output
         if schema is not None and (ending.changed or answered):
             try:
@@ -196,7 +190,7 @@ class Loop(AgentContext):
     async def _step(self, agent_scope: OpenScope, number: int) -> Step | Outcome:
         """Runs one step; returns the outcome instead if its start was refused."""
         self._tell_untold()
-        scope = self.scope(Scope.STEP, agent_scope, str(number), step=number)
+        scope = self.open(Scope.STEP, agent_scope, str(number), step=number)
         payload = {"step": number, "messages": list(self.messages)}
         self.tell("step_start", step=number)
 
@@ -210,15 +204,9 @@ class Loop(AgentContext):
             reply = await self._reply(scope, [*messages, *told])
             self._cut = reply.stop_reason == "length"
             self.messages.append(assistant_message(reply))
-            made = await ToolCalls(self, scope).made(reply.tool_calls)
+            made = await ToolCalls(self, scope, self._tools).made(reply.tool_calls)
             self.messages.extend(each.message() for each in made)
-            step = Step(
-                step=number,
-                content=reply.text,
-                tool_calls=reply.tool_calls,
-                tool_results=tuple(each.result() for each in made),
-                usage=reply.usage,
-            )
+            step = reply.step(number, (each.result() for each in made))
             self.steps.append(step)
             return step
 
@@ -259,7 +247,7 @@ class Loop(AgentContext):
 
     async def _model_call(self, step_scope: OpenScope, messages: list[Message]) -> tuple[Outcome, Outcome]:
         """Calls the model; returns the outcomes of the start hooks and of the end hooks."""
-        scope = self.scope(Scope.MODEL, step_scope, f"{self._model.provider}/{self._model.name}")
+        scope = self.open(Scope.MODEL, step_scope, f"{self._model.provider}/{self._model.name}")
         payload = {
             "messages": messages,
             "system": self.config.system_prompt,

@@ -61,7 +61,7 @@ class AgentExecution:
 
     async def _in_run(self, given: Any) -> AgentResult:
         context, timeout = self._context(), self.arguments.timeout
-        scope = context.scope(Scope.RUN, None, self.spec.id)
+        scope = context.open(Scope.RUN, None, self.spec.id)
         found: AgentResult | None = None
 
         async def body(outcome: Outcome) -> AgentResult:
@@ -108,16 +108,18 @@ class AgentExecution:
             session_id=self.session.id,
             user_id=self.arguments.user_id,
         )
-        return AgentContext(self.spec, inside, self.arguments)
+        return AgentContext(self.spec.configured(self.arguments), inside, self.spec.pipeline(inside), emit)
 
     async def _in_session(self, context: AgentContext, parent: OpenScope, before: Outcome) -> AgentResult:
         session = self.session
         async with session.turn:
             if session.lasts:
                 if session.scope is None:
-                    await self._open(context, parent)
+                    scope = context.open(Scope.SESSION, parent, session.id)
+                    opened = await context.enter(scope, {"session_id": session.id})
+                    session.scope, session.told = scope, opened.tell_model
                 return await self._work(context, parent, before)
-            scope = context.scope(Scope.SESSION, parent, session.id)
+            scope = context.open(Scope.SESSION, parent, session.id)
             found: AgentResult | None = None
 
             async def body(outcome: Outcome) -> AgentResult:
@@ -130,18 +132,6 @@ class AgentExecution:
             ending = await scope.around({"session_id": session.id}, body)
             context.note(ending)
             return self._result(ending, Point.SESSION_START, found)
-
-    async def _open(self, context: AgentContext, parent: OpenScope) -> None:
-        session = self.session
-        scope = context.scope(Scope.SESSION, parent, session.id)
-        try:
-            outcome = await scope.enter({"session_id": session.id})
-            scope.raise_if_over(outcome, Point.SESSION_START)
-        except BaseException as exc:
-            await scope.left_after(exc)
-            raise
-        context.note(outcome)
-        session.scope, session.told = scope, outcome.tell_model
 
     async def _work(self, context: AgentContext, parent: OpenScope, before: Outcome) -> AgentResult:
         session = self.session

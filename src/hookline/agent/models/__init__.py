@@ -11,12 +11,12 @@ plain dicts in one neutral shape; each provider's module converts them:
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol, cast, runtime_checkable
 
-from hookline.engine.context import ToolCall, Usage
+from hookline.engine.context import Step, ToolCall, ToolResult, Usage
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point
 from hookline.engine.result import Outcome
@@ -65,6 +65,16 @@ class Reply:
     tool_calls: tuple[ToolCall, ...] = ()
     usage: Usage = Usage()
     stop_reason: str = "stop"
+
+    def step(self, number: int, results: Iterable[ToolResult]) -> Step:
+        """The step of this answer and the results of its tool calls."""
+        return Step(
+            step=number,
+            content=self.text,
+            tool_calls=self.tool_calls,
+            tool_results=tuple(results),
+            usage=self.usage,
+        )
 
     @classmethod
     def model_validate(cls, value: Mapping[str, Any]) -> Reply:
