@@ -172,16 +172,10 @@ class PendingCall:
 
     @property
     def failed(self) -> bool:
-        return self.status not in (Status.OK, Status.ANSWERED)
+        return _is_failure(self.status)
 
     def result(self) -> ToolResult:
-        return ToolResult(
-            tool_call_id=self.call.id,
-            tool_name=self.call.name,
-            status=str(self.status),
-            result=self.output,
-            error=_error(self.output) if self.failed else None,
-        )
+        return tool_result(self.call.id, self.call.name, self.status, self.output)
 
     def message(self) -> Message:
         return {
@@ -195,6 +189,21 @@ class PendingCall:
         """The text for the model: the result, followed by the messages of hooks."""
         shown = _error(self.output) if self.failed else as_text(plain(self.output))
         return "\n".join([f"Error: {shown}" if self.failed else shown, *self.told])
+
+
+def tool_result(call_id: str, tool: str, status: Status, output: Any) -> ToolResult:
+    """The result of a call as steps and answers have it."""
+    return ToolResult(
+        tool_call_id=call_id,
+        tool_name=tool,
+        status=str(status),
+        result=output,
+        error=_error(output) if _is_failure(status) else None,
+    )
+
+
+def _is_failure(status: Status) -> bool:
+    return status not in (Status.OK, Status.ANSWERED)
 
 
 def _error(output: Any) -> str:

@@ -13,7 +13,7 @@ agent.end                                             refused: the reason is the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from hookline.agent.models import (
     Reply,
     Request,
     assistant_message,
+    input_in,
     mapping,
     messages_in,
     refusal,
@@ -30,7 +31,7 @@ from hookline.agent.models import (
     text_message,
 )
 from hookline.agent.output import AgentResult, DoesNotFit
-from hookline.agent.spec import AgentContext, CurrentRun, RunArguments, Spec
+from hookline.agent.spec import AgentContext, CurrentRun, RunArguments, Spec, agent_payload
 from hookline.agent.stop import StopConditionContext
 from hookline.engine.context import Step
 from hookline.engine.lifecycle import OpenScope
@@ -61,7 +62,6 @@ class Loop(AgentContext):
         self._model = spec.model
         self._tools = spec.tools
         self._kwargs = arguments.provider_kwargs
-        self._streaming = arguments.emit is not None
         self._untold: list[str] = []
         self._cut = False
         self._found: AgentResult | None = None
@@ -73,12 +73,7 @@ class Loop(AgentContext):
 
     async def answer(self, given: Any) -> AgentResult:
         """Runs the agent on one input, with its hooks."""
-        payload = {
-            "input": given,
-            "prompt": given,
-            "streaming": self._streaming,
-            "provider_kwargs": dict(self._kwargs),
-        }
+        payload = agent_payload(given, streaming=self._emit is not None, provider_kwargs=self._kwargs)
         scope = self.open(Scope.AGENT, self.inside.scope, self.spec.id, aliases={"prompt": "input"})
         refusals = 0
 
@@ -86,7 +81,7 @@ class Loop(AgentContext):
             self.tell("agent_start", run_id=self.run.id)
             payload = mapping(outcome.payload, Point.AGENT_START)
             self._kwargs = cast("dict[str, Any]", payload.get("provider_kwargs") or {})
-            self._take_input(outcome, payload)
+            self._take_input(outcome)
             return await self._work(scope)
 
         async def again(ending: Outcome) -> AgentResult:
@@ -110,17 +105,15 @@ class Loop(AgentContext):
         started = scope.outcome
         answered = started is not None and started.answered
         if answered and started is not None:
-            self._take_input(started, mapping(started.payload, Point.AGENT_START))
+            self._take_input(started)
             self.messages.append(text_message("assistant", as_text(plain(ending.output))))
         self._untold.extend(ending.tell_model)
         self._tell_untold()
         return self._final(ending, answered=answered)
 
-    def _take_input(self, outcome: Outcome, payload: Mapping[str, Any]) -> None:
-        if payload.get("input") is None:
-            raise AgentFailed("the hooks at agent.start left no 'input' in the payload")
+    def _take_input(self, outcome: Outcome) -> None:
+        given = input_in(outcome.payload, Point.AGENT_START)
         self.note(outcome)
-        given = payload["input"]
         if isinstance(given, list):
             self.messages.extend(cast("list[Message]", given))
         else:

@@ -184,6 +184,14 @@ class RunArguments:
             )
 
 
+def agent_payload(
+    given: Any, *, streaming: bool, provider_kwargs: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The payload of `agent.start`."""
+    kwargs = dict(provider_kwargs or {})
+    return {"input": given, "prompt": given, "streaming": streaming, "provider_kwargs": kwargs}
+
+
 class AgentContext:
     """One agent at work on one input: opens its scopes, and reports its events and notices."""
 
@@ -241,13 +249,14 @@ class AgentContext:
     def result_of(self, result: Any, **more: Any) -> AgentResult:
         """The result with the steps so far."""
         found = tuple(found for step in self.steps for found in step.tool_results)
+        known: dict[str, Any] = {"tool_results": found, **more}
         return AgentResult(
             agent_run_id=self.run.id,
             result=result,
             total_steps=len(self.steps),
             usage=sum((step.usage for step in self.steps), Usage()),
             session_id=self.inside.session_id,
-            **{"tool_results": found, **more},
+            **known,
         )
 
     def may_change(self, point: Point) -> bool:

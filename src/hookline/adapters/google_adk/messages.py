@@ -7,18 +7,21 @@ nothing is lost which our words have no name for (thoughts, images, signatures).
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from hookline.agent.models import Message, Reply, assistant_message, mapping, messages_in, text_message
-from hookline.engine.context import ToolCall, Usage
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point
 from hookline.errors import AgentFailed
 
 ROLES = {"user": "user", "assistant": "model", "tool": "user", "system": "user"}
 STOP_REASONS = {"STOP": "stop", "MAX_TOKENS": "length", "SAFETY": "filtered"}
+TOKENS = {
+    "input_tokens": "prompt_token_count",
+    "output_tokens": "candidates_token_count",
+    "total_tokens": "total_token_count",
+}
 SETTINGS = ("temperature", "top_p", "max_output_tokens")
 """Keys of a `model.start` payload that are fields of a request's config by the same name."""
 
@@ -226,29 +229,16 @@ def _system(instruction: Any) -> str | None:
 
 def reply_of(response: Any) -> Reply:
     """A model's answer as hooks see it."""
-    parts = getattr(response.content, "parts", None) or ()
-    calls = [part.function_call for part in parts if part.function_call is not None]
-    usage = response.usage_metadata
+    said = _assistant(getattr(response.content, "parts", None) or ())
+    calls, usage = said.get("tool_calls"), response.usage_metadata
     reason = getattr(response.finish_reason, "name", None) or "STOP"
-    return Reply(
-        text=_text(parts) or None,
-        tool_calls=tuple(_tool_call(call, number) for number, call in enumerate(calls, 1)),
-        usage=Usage(
-            input_tokens=getattr(usage, "prompt_token_count", None) or 0,
-            output_tokens=getattr(usage, "candidates_token_count", None) or 0,
-            total_tokens=getattr(usage, "total_token_count", None) or 0,
-        ),
-        stop_reason="tool_calls" if calls else STOP_REASONS.get(reason, reason.lower()),
-    )
-
-
-def _tool_call(call: Any, number: int) -> ToolCall:
-    arguments = dict(call.args or {})
-    return ToolCall(
-        id=call.id or f"call_{number}",
-        name=call.name,
-        arguments=arguments,
-        raw_arguments=json.dumps(arguments, default=str),
+    return Reply.model_validate(
+        {
+            "text": said["content"],
+            "tool_calls": calls,
+            "usage": {key: getattr(usage, name, None) or 0 for key, name in TOKENS.items()},
+            "stop_reason": "tool_calls" if calls else STOP_REASONS.get(reason, reason.lower()),
+        }
     )
 
 

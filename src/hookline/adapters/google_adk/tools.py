@@ -14,10 +14,11 @@ from typing import Any, cast
 
 from hookline.adapters.google_adk.agents import AdkAgent, PausedCall
 from hookline.adapters.google_adk.messages import adk_class
-from hookline.engine.context import ToolResult
+from hookline.agent.calls import tool_result
+from hookline.claude.tools import TOOLS
 from hookline.engine.lifecycle import OpenScope, nobodys_verdict, settled_by
 from hookline.engine.plain import plain
-from hookline.engine.point import Point, Status
+from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Question, Verdict, VerdictKind
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import HooklineError, Refused, RunEnded
@@ -27,6 +28,22 @@ TOLD = "told_by_hooks"
 DECISION = "requested_tool_confirmations"
 PAUSES = {DECISION: "a person has to decide first", "requested_auth_configs": "it needs a credential"}
 """ADK's lists of calls that are to come again, and why each does."""
+
+TOOL_CLASSES: Mapping[str, str] = {
+    "AgentTool": "agent",
+    "TransferToAgentTool": "agent",
+    "MCPTool": "mcp",
+    "McpTool": "mcp",
+    "ExecuteBashTool": "shell",
+    "UrlContextTool": "web",
+    "GoogleSearchTool": "web",
+}
+"""Kinds of ADK's own tools by their class, for they may have any name."""
+TOOL_NAMES: Mapping[str, str] = {
+    "list_files": "search",
+    **{name: tool.kind for table in TOOLS.values() for name, tool in table.items()},
+}
+"""Kinds of other tools by their usual names."""
 
 BODY: ContextVar[AdkCall | None] = ContextVar("hookline_adk_body", default=None)
 """The tool call whose body runs here: an agent that starts inside it is part of that call's run."""
@@ -61,6 +78,31 @@ async def ask_in_client(question: Question) -> Verdict:
     return nobodys_verdict(question)
 
 
+async def start_call(
+    agent: AdkAgent, tool: Any, kinds: Mapping[str, str], args: dict[str, Any], context: Any
+) -> Any:
+    """Begin a call; a response stands in for the tool's. `kinds` are the user's, by the names of tools."""
+    name = tool.name
+    kind = kinds.get(name) or TOOL_CLASSES.get(type(tool).__name__) or TOOL_NAMES.get(name, "other")
+    agent.inside.seen.tools[name] = kind
+    # ADK makes a bare BaseTool in the place of a name that no tool has, and tells the model.
+    known = type(tool) is not adk_class("tools.base_tool", "BaseTool")
+    scope = agent.open(
+        Scope.TOOL,
+        agent.inner_scope,
+        name,
+        hooks=known,
+        current_tool=name,
+        tool_kind=kind,
+        call_id=context.function_call_id or None,
+    )
+    if known:
+        return await AdkCall(agent, scope, args, context).start()
+    await scope.enter(dict(args))
+    await scope.leave(None, Status.FAILED, error=f"there is no tool {name!r}")
+    return None
+
+
 class CallPhase(Enum):
     """How far a tool call has come."""
 
@@ -75,7 +117,7 @@ class AdkCall:
 
     def __init__(self, agent: AdkAgent, scope: OpenScope, args: dict[str, Any], context: Any) -> None:
         step_calls = agent.step_calls
-        if not isinstance(step_calls, StepCalls) or step_calls.through:
+        if step_calls is None or step_calls.through:
             step_calls = agent.step_calls = StepCalls()
         self.agent = agent
         self.step_calls = step_calls
@@ -194,16 +236,16 @@ class AdkCall:
             outcome = await self.scope.enter(dict(self.args))
         finally:
             _STARTING.reset(token)
-        self.agent.run.notices.extend(outcome.tell_user)
+        self.agent.note(outcome)
         self.scope.raise_if_over(outcome, Point.TOOL_START)
         return outcome
 
     async def _resume(self, paused: PausedCall) -> Outcome:
         """The call has been before the hooks already; only a person's word is new."""
-        before, run = paused.outcome, self.agent.run
-        self.scope.pipeline = run.no_hooks
-        outcome = await run.start(self.scope, plain(before.payload))
-        self.scope.pipeline = run.pipeline
+        before = paused.outcome
+        self.scope.pipeline = self.agent.no_hooks
+        outcome = await self.agent.enter(self.scope, plain(before.payload))
+        self.scope.pipeline = self.agent.pipeline
         self._told.extend(before.tell_model)
         if paused.question is None:
             return outcome
@@ -231,7 +273,7 @@ class AdkCall:
         try:
             if in_turn:
                 await self.step_calls.turn_to_end(self)
-            ending = await self.agent.run.end(self.scope, result, status)
+            ending = await self.agent.leave(self.scope, result, status)
         except asyncio.CancelledError as exc:
             await self.scope.left_after(exc, output=result, status=status)
             raise
@@ -250,29 +292,19 @@ class AdkCall:
     async def _close(self, why: str, status: Status, output: Any = None) -> None:
         """Close its scope with no end hook, for its body never ran."""
         self.move(CallPhase.OVER)
-        self.scope.pipeline = self.agent.run.no_hooks
+        self.scope.pipeline = self.agent.no_hooks
         await self.scope.leave(output, status, error=why)
 
     def _count(self, output: Any, status: Status) -> None:
-        failed = status not in (Status.OK, Status.ANSWERED)
-        shown: Any = plain(output)
-        error = cast("Any", shown).get("error") if failed and isinstance(shown, dict) else None
-        result = ToolResult(
-            tool_call_id=self.id,
-            tool_name=self.name,
-            status=str(status),
-            result=output,
-            error=str(error) if error is not None else None,
-        )
-        self.agent.results.append(result)
+        self.agent.results.append(tool_result(self.id, self.name, status, output))
 
     def _remember(self, outcome: Outcome, pause: str, question: str | None = None) -> None:
         paused = PausedCall(self.name, self._given, outcome, pause, question)
-        self.agent.run.session.paused[self.id] = paused
+        self.agent.adk_run.session.paused[self.id] = paused
 
     def _paused(self) -> PausedCall | None:
         """This call as it was paused. A model may use an id twice: it must be the same call."""
-        known = self.agent.run.session.paused
+        known = self.agent.adk_run.session.paused
         found = known.get(self.id)
         if found is None or (found.tool, found.args) != (self.name, self._given):
             return None

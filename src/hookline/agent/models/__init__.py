@@ -106,7 +106,7 @@ def _call(index: int, given: Mapping[str, Any]) -> ToolCall:
         id=given.get("id") or f"call_{index + 1}",
         name=given["name"],
         arguments=arguments,
-        raw_arguments=given.get("raw_arguments") or json.dumps(arguments),
+        raw_arguments=given.get("raw_arguments") or json.dumps(arguments, default=str),
     )
 
 
@@ -152,6 +152,14 @@ def mapping(payload: Any, point: Point) -> Mapping[str, Any]:
         kind = type(payload).__name__
         raise AgentFailed(f"the hooks at {point} made the payload a {kind}; it must stay a mapping")
     return cast("Mapping[str, Any]", payload)
+
+
+def input_in(payload: Any, point: Point) -> Any:
+    """The input in a payload after the start hooks."""
+    given = mapping(payload, point).get("input")
+    if given is None:
+        raise AgentFailed(f"the hooks at {point} left no 'input' in the payload")
+    return given
 
 
 def messages_in(payload: Any, point: Point) -> list[Message]:
