@@ -9,11 +9,12 @@ import asyncio
 import inspect
 import os
 import shutil
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, TextIO, get_type_hints, overload
 
 from hookline.agent.models import ToolSpec
 from hookline.agent.output import faults
@@ -30,6 +31,7 @@ _threads = Threads(cap=256)
 APPROVALS = ("none", "always")
 BASH_SECONDS = 120.0
 OUTPUT_BYTES = 64 * 1024
+READ_CHARACTERS = 1024 * 1024
 LISTED = 1000
 
 
@@ -257,12 +259,9 @@ async def _run_alone(order: Order) -> Ending:
 
 async def _read_file(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
     path = _inside(ctx, _text(arguments, "path"))
-    text = await asyncio.to_thread(_read, path)
-    if "offset" in arguments or "limit" in arguments:
-        first = int(arguments.get("offset") or 1) - 1
-        lines = text.splitlines(keepends=True)
-        text = "".join(lines[first : first + int(arguments.get("limit") or len(lines))])
-    return text
+    first = max(int(arguments.get("offset") or 1), 1)
+    count = max(int(arguments.get("limit") or sys.maxsize), 0)
+    return await asyncio.to_thread(_read_lines, path, first, count)
 
 
 async def _write_file(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
@@ -274,7 +273,7 @@ async def _write_file(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
 async def _edit_file(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
     path, old = _inside(ctx, _text(arguments, "path")), _text(arguments, "old")
     new = _text(arguments, "new")
-    text = await asyncio.to_thread(_read, path, "strict")
+    text = await asyncio.to_thread(_read, path)
     count = text.count(old) if old else 0
     if count != 1:
         raise AgentFailed(f"`old` stands {count} times in {arguments['path']}; it must stand exactly once")
@@ -373,15 +372,35 @@ def _inside(ctx: WorkflowContext, name: str) -> Path:
     return path
 
 
-def _read(path: Path, errors: str = "replace") -> str:
-    if not path.is_file():
-        raise AgentFailed(f"there is no file {path.name!r} there")
+def _read(path: Path) -> str:
     try:
-        # Line ends as they are: what is read is what `old` of an edit is compared with.
-        with path.open(encoding="utf-8", errors=errors, newline="") as file:
+        with _opened(path, "strict") as file:
             return file.read()
     except UnicodeDecodeError as exc:
         raise AgentFailed(f"{path.name!r} is not UTF-8 text: {exc}") from None
+
+
+def _read_lines(path: Path, first: int, count: int) -> str:
+    """Lines of a file, up to READ_CHARACTERS; a longer line counts as several."""
+    kept, room, number = list[str](), READ_CHARACTERS, 0
+    with _opened(path, "replace") as file:
+        while (line := file.readline(READ_CHARACTERS)) and (number := number + 1) < first + count:
+            if number < first:
+                continue
+            kept.append(line[:room])
+            room -= len(line)
+            if room < 0:
+                size = os.fstat(file.fileno()).st_size
+                kept.append(f"\n... cut in line {number}; the file has {size} bytes; read on with offset")
+                break
+    return "".join(kept)
+
+
+def _opened(path: Path, errors: str) -> TextIO:
+    if not path.is_file():
+        raise AgentFailed(f"there is no file {path.name!r} there")
+    # Line ends as they are: what is read is what `old` of an edit is compared with.
+    return path.open(encoding="utf-8", errors=errors, newline="")
 
 
 def _write(path: Path, content: str) -> None:
