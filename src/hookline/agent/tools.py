@@ -271,7 +271,7 @@ async def _list_files(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
     glob = str(arguments.get("glob") or "*")
     if ".." in Path(glob).parts or Path(glob).is_absolute():
         raise AgentFailed(f"glob {glob!r} leads out of the folder")
-    return await asyncio.to_thread(_listed, folder, glob, Path(_folder(ctx)).resolve())
+    return await asyncio.to_thread(_listed, folder, glob, _inside(ctx, "."))
 
 
 def _schema(required: tuple[str, ...], **properties: tuple[str, str]) -> dict[str, Any]:
