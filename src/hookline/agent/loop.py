@@ -100,8 +100,7 @@ class Loop(AgentContext):
 
         ending = await scope.around(payload, body, again=again, steps=lambda: tuple(self.steps))
         self.note(ending)
-        if ending.action is HookAction.BLOCK:
-            raise Refused(ending.reason or "refused", point=Point.AGENT_START, hook=ending.hook)
+        result = self.answer_in(ending, Point.AGENT_START, self._found)
         started = scope.outcome
         answered = started is not None and started.answered
         if answered and started is not None:
@@ -109,7 +108,7 @@ class Loop(AgentContext):
             self.messages.append(text_message("assistant", as_text(plain(ending.output))))
         self._untold.extend(ending.tell_model)
         self._tell_untold()
-        return self._final(ending, answered=answered)
+        return self._final(result, ending, answered=answered)
 
     def _take_input(self, outcome: Outcome) -> None:
         given = input_in(outcome.payload, Point.AGENT_START)
@@ -162,11 +161,8 @@ class Loop(AgentContext):
                 return str(condition)
         return None
 
-    def _final(self, ending: Outcome, *, answered: bool) -> AgentResult:
-        """The answer after the hooks, converted back to its own types."""
-        result = ending.output
-        if not isinstance(result, AgentResult):
-            result = replace(self._found or self.result_of(None), result=result)
+    def _final(self, result: AgentResult, ending: Outcome, *, answered: bool) -> AgentResult:
+        """The answer after the hooks, checked against the schema, with all notices."""
         schema = self.spec.output
         if schema is not None and (ending.changed or answered):
             try:

@@ -15,8 +15,8 @@ from hookline.agent.spec import CURRENT_RUN, AgentContext, CurrentRun, RunArgume
 from hookline.agent.tools import ToolTimedOut
 from hookline.engine.lifecycle import OpenScope, Run
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.result import HookAction, Outcome
-from hookline.errors import Refused, RunEnded, RunTimedOut
+from hookline.engine.result import Outcome
+from hookline.errors import RunEnded, RunTimedOut
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class AgentExecution:
         context.note(ending)
         if self.session.lasts:
             self.session.told = (*self.session.told, *ending.tell_model)
-        result = self._result(ending, Point.RUN_START, found)
+        result = context.answer_in(ending, Point.RUN_START, found)
         return replace(result, notices=tuple(context.notices))
 
     def _context(self) -> AgentContext:
@@ -131,7 +131,7 @@ class AgentExecution:
 
             ending = await scope.around({"session_id": session.id}, body)
             context.note(ending)
-            return self._result(ending, Point.SESSION_START, found)
+            return context.answer_in(ending, Point.SESSION_START, found)
 
     async def _work(self, context: AgentContext, parent: OpenScope, before: Outcome) -> AgentResult:
         session = self.session
@@ -144,15 +144,6 @@ class AgentExecution:
         result = await loop.answer(mapping(before.payload, Point.RUN_START).get("input"))
         session.messages = loop.messages
         return result
-
-    def _result(self, ending: Outcome, point: Point, found: AgentResult | None) -> AgentResult:
-        """The answer after the hooks of run and session; a bare value from a hook replaces its result."""
-        if ending.action is HookAction.BLOCK:
-            raise Refused(ending.reason or "refused", point=point, hook=ending.hook)
-        if isinstance(ending.output, AgentResult):
-            return ending.output
-        found = found or AgentResult(agent_run_id=self.run.id, result=None, session_id=self.session.id)
-        return replace(found, result=ending.output)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

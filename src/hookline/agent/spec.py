@@ -21,7 +21,7 @@ from hookline.engine.pipeline import Pipeline
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Decided, Journal, Owner, Record
 from hookline.engine.result import HookAction, Outcome
-from hookline.errors import UsageError
+from hookline.errors import Refused, UsageError
 
 DEFAULT_MAX_STEPS = 20
 
@@ -258,6 +258,14 @@ class AgentContext:
             session_id=self.inside.session_id,
             **known,
         )
+
+    def answer_in(self, ending: Outcome, point: Point, found: AgentResult | None) -> AgentResult:
+        """The answer after the hooks of a scope; a bare value from a hook replaces its result."""
+        if ending.action is HookAction.BLOCK:
+            raise Refused(ending.reason or "refused", point=point, hook=ending.hook)
+        if isinstance(ending.output, AgentResult):
+            return ending.output
+        return replace(found or self.result_of(None), result=ending.output)
 
     def may_change(self, point: Point) -> bool:
         """True if a hook at the point may change or refuse what it is given."""

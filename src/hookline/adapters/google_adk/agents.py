@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from hookline.adapters.google_adk import messages
 from hookline.agent.models import Reply, refusal, reply_from
@@ -23,9 +23,6 @@ from hookline.engine.point import Point, Scope, Status
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import AgentFailed, Refused
 from hookline.journal.recovery import owner
-
-if TYPE_CHECKING:
-    from hookline.adapters.google_adk.tools import StepCalls
 
 
 class PausedCall(NamedTuple):
@@ -150,7 +147,7 @@ class AdkAgent(AgentContext):
         )
         self.over = False
         self.in_next_request: list[str] = []
-        self.step_calls: StepCalls | None = None
+        self.step_calls: Any = None  # the `StepCalls` of its step
         self.results: list[ToolResult] = []
         self._model_name = f"google-adk/{self.config.model}"
         self._step: OpenScope | None = None

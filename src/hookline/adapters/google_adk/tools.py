@@ -116,7 +116,7 @@ class AdkCall:
     """One tool call, from before its start hooks to after its end hooks."""
 
     def __init__(self, agent: AdkAgent, scope: OpenScope, args: dict[str, Any], context: Any) -> None:
-        step_calls = agent.step_calls
+        step_calls: StepCalls | None = agent.step_calls
         if step_calls is None or step_calls.through:
             step_calls = agent.step_calls = StepCalls()
         self.agent = agent
