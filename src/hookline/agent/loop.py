@@ -55,7 +55,7 @@ class Loop(AgentContext):
         pipeline: Pipeline | None = None,
         history: Sequence[Message] = (),
     ) -> None:
-        pipeline = pipeline or spec.pipeline(inside)
+        pipeline = pipeline or inside.pipeline(spec.hooks)
         super().__init__(spec.configured(arguments), inside, pipeline, arguments.emit)
         self.spec = spec
         self.messages: list[Message] = list(history)
@@ -65,7 +65,6 @@ class Loop(AgentContext):
         self._untold: list[str] = []
         self._cut = False
         self._found: AgentResult | None = None
-        inside.seen.hooks.update((hook.name, hook) for hook in self.pipeline.matching)
         self._holds_model = self.may_change(Point.MODEL_END)
         self._holds_step = self.may_change(Point.STEP_END)
         self._holds_answer = self.may_change(Point.AGENT_END)

@@ -108,7 +108,8 @@ class AgentExecution:
             session_id=self.session.id,
             user_id=self.arguments.user_id,
         )
-        return AgentContext(self.spec.configured(self.arguments), inside, self.spec.pipeline(inside), emit)
+        config, pipeline = self.spec.configured(self.arguments), inside.pipeline(self.spec.hooks)
+        return AgentContext(config, inside, pipeline, emit)
 
     async def _in_session(self, context: AgentContext, parent: OpenScope, before: Outcome) -> AgentResult:
         session = self.session

@@ -53,10 +53,6 @@ class Spec:
         kwargs = dict(arguments.provider_kwargs)
         return replace(self.config, tools=tuple(self.tools), provider_kwargs=kwargs)
 
-    def pipeline(self, inside: CurrentRun) -> Pipeline:
-        """Its own hooks after those of the run."""
-        return Pipeline((*inside.hooks, *self.hooks), inside.run.recorder, inside.seen.matched)
-
     def conditions(self) -> tuple[StopCondition, ...]:
         """The stop conditions, with a default limit of steps if they have none."""
         if any(each.name == max_steps.name for each in self.stop_conditions):
@@ -116,6 +112,10 @@ class CurrentRun:
     seen: HookCoverage = field(default_factory=HookCoverage)
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     tasks: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
+
+    def pipeline(self, own: tuple[Hook, ...] = ()) -> Pipeline:
+        """The hooks of the run, and after them those of one agent."""
+        return Pipeline((*self.hooks, *own), self.run.recorder, self.seen.matched)
 
     def facts(self, config: AgentConfig) -> dict[str, Any]:
         """The facts common to all points of an agent in this run, with the context for its hooks and tools."""
@@ -206,6 +206,7 @@ class AgentContext:
         self.inside = inside
         self.run = inside.run
         self.pipeline = pipeline
+        inside.seen.hooks.update((hook.name, hook) for hook in pipeline.matching)
         self.steps: list[Step] = []
         self.notices: list[str] = []
         self._emit = emit

@@ -1,4 +1,4 @@
-"""Sessions, runs and agents of ADK, with their steps and model calls, as scopes of ours.
+"""Sessions, runs and agents of ADK, with their steps and model calls, as scopes of hookline.
 
 ADK has no callback after the tools of a step. A step is over when the next request is made, or the agent ends.
 """
@@ -26,7 +26,7 @@ from hookline.journal.recovery import owner
 
 
 class PausedCall(NamedTuple):
-    """A call that is to come again: what its start hooks made of it, and the question, where that is ours."""
+    """A call that will come again: the outcome of its start hooks, and the question, if hookline asked one."""
 
     tool: str
     args: dict[str, Any]
@@ -92,7 +92,7 @@ class AdkRun(AgentContext):
             system_prompt=self.config.system_prompt,
             tools=self.config.tools,
         )
-        hooks = tuple(hook_declaration(hook) for hook in self.pipeline.hooks)
+        hooks = tuple(hook_declaration(hook) for hook in self.inside.hooks)
         declaration = Declaration(format="google-adk", source="", agent=agent, hooks=hooks)
         return {"owner": owner(), "declaration": declaration.to_dict()}
 
@@ -163,7 +163,7 @@ class AdkAgent(AgentContext):
 
     @property
     def is_node(self) -> bool:
-        """True if no agent is at work, but a tool that is a node of a workflow."""
+        """True for a tool that is a node of a workflow, and no agent."""
         return not hasattr(self.invocation.agent, "run_async")
 
     @property
@@ -198,7 +198,7 @@ class AdkAgent(AgentContext):
     async def request_made(self, request: Any) -> Any:
         """Begin a step and its model call; a response stands in for the model's own."""
         await self._end_step()
-        # Whatever was cancelled before was a part of the run; its ends have their whole time again.
+        # Only a part of the run was cancelled, if anything; end hooks have their whole time again.
         self.run.resume()
         self._refusals.clear()
         adk_run = self.adk_run
@@ -211,14 +211,14 @@ class AdkAgent(AgentContext):
         return await self._begin_model()
 
     async def response_received(self, given: Any) -> Any:
-        """End the model call; a response takes the given one's place. A refused answer is asked for again."""
+        """End the model call; a response takes the given one's place. After a refusal the model is called again."""
         if given.partial:
             # An empty piece stands in for one of a text that a hook may still change.
             held = messages.adk_class("models", "LlmResponse")(partial=True)
             return held if self.may_change(Point.MODEL_END) else None
         scope, self._model = self._model, None
         if scope is None:
-            # A model may answer one request in several whole responses; none of them passes unseen.
+            # A model may answer one request in several whole responses; hooks see each of them.
             scope = self.open(Scope.MODEL, self.inner_scope, self._model_name, hooks=False)
             await self.enter(scope, None)
             scope.pipeline = self.pipeline
@@ -247,7 +247,7 @@ class AdkAgent(AgentContext):
     async def _begin(
         self, scope: Scope, name: str, more: dict[str, Any], **facts: Any
     ) -> tuple[OpenScope, Outcome]:
-        """Enter a scope around the request: again while it is refused; what hooks change goes into the request."""
+        """Enter a scope around the request, again while it is refused; changes of hooks go into the request."""
         point, pipeline = Point.start_of(scope), self.pipeline
         is_seen = pipeline.recorder.on or pipeline.at(point) or pipeline.at(Point.end_of(scope))
         while True:
@@ -265,7 +265,7 @@ class AdkAgent(AgentContext):
             return opened, outcome
 
     async def _begin_model(self) -> Any:
-        """None where the model is to be asked; else the response that hooks gave in its place."""
+        """The response that hooks gave in the model's place; None if the model is to be called."""
         while True:
             settings = self._request.settings()
             scope, outcome = await self._begin(Scope.MODEL, self._model_name, settings)
@@ -286,7 +286,7 @@ class AdkAgent(AgentContext):
         return ending
 
     async def _ask_model(self, scope: OpenScope) -> Any:
-        """Ask the model once more ourselves; ADK asks only once a step."""
+        """Call the model once more; ADK itself calls it only once a step."""
         response: Any = None
         try:
             self.invocation.increment_llm_call_count()
@@ -301,11 +301,11 @@ class AdkAgent(AgentContext):
         return response
 
     async def _end_step(self, exc: BaseException | None = None) -> None:
-        """End the step that is open, if one is, with whatever is open in it."""
+        """End the open step, if there is one, after everything that is open in it."""
         if self.step_calls is not None:
             calls, self.step_calls = self.step_calls, None
             await calls.abandon(exc)
-        # A model call that is still open never answered: cancelled, or the caller left.
+        # A model call that is still open was cancelled, or the caller left.
         await self.model_failed(exc or asyncio.CancelledError())
         scope, self._step = self._step, None
         if scope is None:
@@ -321,7 +321,7 @@ class AdkAgent(AgentContext):
         self.in_next_request.extend(ending.tell_model)
 
     def _refuse(self, refused: Outcome, point: Point) -> None:
-        """Tell the model why; what it is told of a step stays in its later requests."""
+        """Tell the model the reason; that of a step stays in its later requests."""
         self._refusals[point.scope] += 1
         texts = [refusal(refused, point, self._refusals[point.scope]), *refused.tell_model]
         if point.scope is Scope.STEP:

@@ -18,10 +18,10 @@ from hookline.adapters.google_adk.agents import AdkAgent, AdkRun, AdkSession
 from hookline.adapters.google_adk.messages import text_content, text_of, with_text
 from hookline.adapters.google_adk.tools import BODY, AdkCall, ask_in_client, cause, start_call
 from hookline.agent.models import input_in
-from hookline.agent.spec import CurrentRun, HookCoverage, agent_payload
+from hookline.agent.spec import CurrentRun, agent_payload
 from hookline.engine.hook import Hook, Mode
 from hookline.engine.lifecycle import Approver, Run
-from hookline.engine.pipeline import Pipeline, Recorder
+from hookline.engine.pipeline import Recorder
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Journal, Record
@@ -312,17 +312,16 @@ class Plugin:
         given = invocation.session
         key = (given.app_name, given.user_id, given.id)
         session = self._sessions.setdefault(key, AdkSession(given.id))
-        pipeline = Pipeline(self.hooks, self._recorder)
         inside = CurrentRun(
             run=Run(recorder=self._recorder, approver=self._approver),
             root_workflow_id=getattr(invocation.agent, "name", None) or given.app_name,
             note=lambda _agent, _text: None,
+            hooks=self.hooks,
             workspace=self._workspace,
             session_id=given.id,
             user_id=given.user_id,
-            seen=HookCoverage({hook.name: hook for hook in pipeline.matching}, pipeline.matched),
         )
-        return AdkRun(invocation, inside, pipeline, session, implied=implied)
+        return AdkRun(invocation, inside, inside.pipeline(), session, implied=implied)
 
     async def _end_run(self, run: AdkRun | None, exc: BaseException | None = None) -> None:
         """End a run, once, after everything that is open in it; a refused or failed end stops no other."""

@@ -1,7 +1,7 @@
-"""Tool calls: ADK runs the calls of a step in tasks side by side; here they become tool points in call order.
+"""Tool calls: ADK runs the calls of a step in concurrent tasks; here their hooks run in call order.
 
-All starts one after another, then the bodies together, then all ends one after another. ADK also calls back for
-what never ran (a refused call, one that waits for a person); those have no end.
+All starts run one after another, then the bodies together, then all ends one after another. ADK also calls back for a
+call that never ran (a refused one, or one that waits for a person); such a call has no end.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from hookline.engine.result import HookAction, Outcome
 from hookline.errors import HooklineError, Refused, RunEnded
 
 TOLD = "told_by_hooks"
-"""Where a tool's response carries what hooks add for the model."""
+"""The key of a tool's response under which the messages of hooks for the model stand."""
 DECISION = "requested_tool_confirmations"
 PAUSES = {DECISION: "a person has to decide first", "requested_auth_configs": "it needs a credential"}
-"""ADK's lists of calls that are to come again, and why each does."""
+"""ADK's lists of calls that will come again, each with the reason."""
 
 TOOL_CLASSES: Mapping[str, str] = {
     "AgentTool": "agent",
@@ -38,7 +38,7 @@ TOOL_CLASSES: Mapping[str, str] = {
     "UrlContextTool": "web",
     "GoogleSearchTool": "web",
 }
-"""Kinds of ADK's own tools by their class, for they may have any name."""
+"""Kinds of ADK's own tools by their class, because they may have any name."""
 TOOL_NAMES: Mapping[str, str] = {
     "list_files": "search",
     **{name: tool.kind for table in TOOLS.values() for name, tool in table.items()},
@@ -48,11 +48,11 @@ TOOL_NAMES: Mapping[str, str] = {
 BODY: ContextVar[AdkCall | None] = ContextVar("hookline_adk_body", default=None)
 """The tool call whose body runs here: an agent that starts inside it is part of that call's run."""
 _STARTING: ContextVar[AdkCall | None] = ContextVar("hookline_adk_starting", default=None)
-"""The call whose start hooks are at work here."""
+"""The call whose start hooks run here."""
 
 
 class PersonAsked(HooklineError):
-    """A person is asked by ADK's own means, and the call comes again with the answer."""
+    """ADK asks a person, and the call comes again with the answer."""
 
     def __init__(self, question: Question) -> None:
         super().__init__("a person has to decide")
@@ -60,7 +60,7 @@ class PersonAsked(HooklineError):
 
 
 def cause(error: BaseException) -> BaseException:
-    """The error of a hook, taken out of those that ADK wrapped around it; else the error itself."""
+    """The error of a hook without those that ADK wrapped around it; else the error itself."""
     inner: BaseException | None = error
     while inner is not None and not isinstance(inner, RunEnded):
         inner = inner.__cause__
@@ -68,11 +68,11 @@ def cause(error: BaseException) -> BaseException:
 
 
 async def ask_in_client(question: Question) -> Verdict:
-    """The approver where none was given: ADK asks whoever is at the other end, if it can there."""
+    """The approver if none was given: ADK asks its client, where it can."""
     call = _STARTING.get()
     if call is not None and call.context.tool_confirmation is not None:
         return _verdict(call.context.tool_confirmation)
-    # An AgentTool and a node of a workflow do not take up again what a callback paused.
+    # An AgentTool and a node of a workflow do not resume a call that a callback paused.
     if call is not None and call.outer is None and not call.agent.is_node:
         raise PersonAsked(question)
     return nobodys_verdict(question)
@@ -138,7 +138,7 @@ class AdkCall:
 
     @property
     def open(self) -> bool:
-        """True if its body has begun, its end is due, and there is a task that may still come to it."""
+        """True if its body has begun, its end is due, and its task still runs."""
         return self.phase in (CallPhase.RUNNING, CallPhase.BACK) and not (
             self.task is not None and self.task.done()
         )
@@ -184,13 +184,11 @@ class AdkCall:
         BODY.set(self.outer)
         if self.phase is CallPhase.OVER:
             return None
-        for pause, why in PAUSES.items():
+        for pause in PAUSES:
             if self.id in (getattr(self.context.actions, pause) or {}):
-                # Somebody else's request, after ours: the call comes again.
+                # The tool or another plugin asks for it, after the start hooks: the call comes again.
                 assert self.scope.outcome is not None
-                self._remember(self.scope.outcome, pause)
-                self.move(CallPhase.OVER)
-                await self.scope.drop(why)
+                await self._postpone(self.scope.outcome, pause)
                 return None
         confirmation = self.context.tool_confirmation
         if confirmation is not None and not confirmation.confirmed:
@@ -210,11 +208,11 @@ class AdkCall:
         refused = isinstance(why, Refused)
         text = f"refused: {why.reason}" if isinstance(why, Refused) else f"{type(why).__name__}: {why}"
         response = await self._end({"error": text}, self.scope.status_of(why), always=refused, in_turn=False)
-        # What ends the run, said by a hook inside an agent that is a tool, is not for another hook to mend.
+        # A hook inside an agent that is a tool ended the run; no other hook can recover that.
         return None if isinstance(why, RunEnded) and not refused else response
 
     async def abandon(self, exc: BaseException | None) -> None:
-        """End a call whose result ADK did not show us."""
+        """End a call for which ADK called nothing after its body."""
         if self.phase not in (CallPhase.RUNNING, CallPhase.BACK):
             return
         self.phase = CallPhase.OVER
@@ -222,7 +220,7 @@ class AdkCall:
             if exc is not None:
                 await self.scope.left_after(exc)
             elif self.agent.is_node:
-                # A node of a workflow that waits for a person says nothing to the callbacks after it.
+                # ADK calls nothing after a node of a workflow that waits for a person.
                 await self.scope.drop(PAUSES[DECISION])
             else:
                 why = "another plugin took the tool's result before hookline saw it"
@@ -241,7 +239,7 @@ class AdkCall:
         return outcome
 
     async def _resume(self, paused: PausedCall) -> Outcome:
-        """The call has been before the hooks already; only a person's word is new."""
+        """Enter a call again whose start hooks have run; only the person's answer is new."""
         before = paused.outcome
         self.scope.pipeline = self.agent.no_hooks
         outcome = await self.agent.enter(self.scope, plain(before.payload))
@@ -257,14 +255,12 @@ class AdkCall:
 
     async def _pause(self, question: Question) -> Any:
         asked = Outcome(HookAction.ASK, payload=question.value, reasons=question.reasons)
-        self._remember(asked, DECISION, question.id)
-        self.move(CallPhase.OVER)
+        await self._postpone(asked, DECISION, question.id)
         why = asked.reason
         payload = {"input": plain(question.value)}
         self.context.request_confirmation(hint=why or f"May {self.name} run?", payload=payload)
-        # The pause is no result to go on with; without this ADK asks the model once more before the person.
+        # Without this ADK calls the model once more before it asks the person.
         self.context.actions.skip_summarization = True
-        await self.scope.drop(PAUSES[DECISION])
         return {"error": f"waits for a person's decision: {why}" if why else "waits for a person's decision"}
 
     async def _end(self, result: Any, status: Status, *, always: bool = False, in_turn: bool = True) -> Any:
@@ -285,12 +281,12 @@ class AdkCall:
         self._count(ending.output, status)
         if told and (ending.output or always):
             return _with_told(ending.output, told)
-        # A long-running tool has no result yet, and a text of ours must not be taken for it.
+        # A long-running tool has no result yet, and the messages of hooks must not be taken for one.
         self.agent.in_next_request.extend(told)
         return plain(ending.output) if ending.changed or always else None
 
     async def _close(self, why: str, status: Status, output: Any = None) -> None:
-        """Close its scope with no end hook, for its body never ran."""
+        """Close its scope without end hooks, because its body never ran."""
         self.move(CallPhase.OVER)
         self.scope.pipeline = self.agent.no_hooks
         await self.scope.leave(output, status, error=why)
@@ -298,9 +294,12 @@ class AdkCall:
     def _count(self, output: Any, status: Status) -> None:
         self.agent.results.append(tool_result(self.id, self.name, status, output))
 
-    def _remember(self, outcome: Outcome, pause: str, question: str | None = None) -> None:
+    async def _postpone(self, outcome: Outcome, pause: str, question: str | None = None) -> None:
+        """Close its scope until the call comes again."""
         paused = PausedCall(self.name, self._given, outcome, pause, question)
         self.agent.adk_run.session.paused[self.id] = paused
+        self.move(CallPhase.OVER)
+        await self.scope.drop(PAUSES[pause])
 
     def _paused(self) -> PausedCall | None:
         """This call as it was paused. A model may use an id twice: it must be the same call."""
