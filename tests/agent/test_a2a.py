@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from a2a.types import CancelTaskRequest, GetTaskRequest, Role, SendMessageReques
 
 from hookline import Agent, HookContext, HookResult, Scripted, WorkflowContext, hook, tool
 from hookline.agent.a2a import serving
+from hookline.errors import UsageError
 from hookline.journal.sqlite import MemoryJournal
 from tests.fakes.images import MadeImage
 from tests.fakes.registry import FakeRegistry
@@ -377,6 +380,16 @@ def test_a_python_agent_is_served_by_the_same_command(tmp_path):
     )
     with served(tmp_path, "agent.py:agent") as address:
         assert sent(address, "hi")["artifacts"][0]["parts"][0]["text"] == "Hello."
+
+
+async def test_a_port_that_cannot_be_is_refused_and_leaves_no_socket_open():
+    with warnings.catch_warnings(record=True) as left:
+        warnings.simplefilter("always", ResourceWarning)
+        with pytest.raises(UsageError, match=r"cannot listen on 127\.0\.0\.1:65536: .*port must be 0-65535"):
+            async with serving(Agent(id="helper", model=Scripted([])), port=65536):
+                pass
+        gc.collect()
+    assert [str(each.message) for each in left if issubclass(each.category, ResourceWarning)] == []
 
 
 WRONG = {

@@ -5,13 +5,14 @@ import os
 import resource
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hookline import Agent, HookResult, Scripted, WorkflowContext, hook
-from hookline.agent.tools import OUTPUT_BYTES, READY, ready_tool
+from hookline.agent.tools import OUTPUT_BYTES, READ_CHARACTERS, READY, ready_tool
 from hookline.errors import AgentFailed
 from tests.agents import calls
 
@@ -154,6 +155,28 @@ async def test_lines_can_be_read_from_one_to_another(root: Path) -> None:
     (root / "a.txt").write_text("1\n2\n3\n4\n")
     assert await use("read_file", root, path="a.txt", offset=2, limit=2) == "2\n3\n"
     assert await use("read_file", root, path="a.txt", offset=3) == "3\n4\n"
+
+
+async def test_of_a_file_of_any_size_only_so_much_is_read_into_memory(root: Path) -> None:
+    with (root / "big").open("wb") as file:
+        file.truncate(64 * READ_CHARACTERS)
+    tracemalloc.start()
+    try:
+        whole = await use("read_file", root, path="big")
+        later = await use("read_file", root, path="big", offset=64, limit=9)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    told = f"\n... cut in line 2; the file has {64 * READ_CHARACTERS} bytes; read on with offset"
+    assert whole == "\0" * READ_CHARACTERS + told
+    assert later == "\0" * READ_CHARACTERS
+    assert peak < 16 * READ_CHARACTERS
+
+
+async def test_a_file_that_just_fits_is_read_whole(root: Path) -> None:
+    text = "x" * (READ_CHARACTERS - 3) + "\ny\n"
+    (root / "a").write_text(text)
+    assert await use("read_file", root, path="a") == text
 
 
 @pytest.mark.parametrize(("old", "times"), [("x", 0), ("a", 2), ("", 0)])

@@ -335,11 +335,13 @@ def _said(updater: TaskUpdater, text: str, run_id: str | None = None) -> Any:
 
 def _listener(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    if not 0 <= port <= 65535:
+        # `create_server` would leave its socket open.
+        raise UsageError(f"cannot listen on {host}:{port}: port must be 0-65535")
     try:
         return socket.create_server((host, port), family=family, backlog=128)
-    except (OSError, OverflowError) as exc:
-        why = getattr(exc, "strerror", None) or exc
-        raise UsageError(f"cannot listen on {host}:{port}: {why}") from exc
+    except OSError as exc:
+        raise UsageError(f"cannot listen on {host}:{port}: {exc.strerror or exc}") from exc
 
 
 def _shown(host: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -22,10 +22,10 @@ from hookline.tasks import cancel_and_wait
 class ToolCalls:
     """Makes the tool calls of one step."""
 
-    def __init__(self, context: AgentContext, step: OpenScope) -> None:
+    def __init__(self, context: AgentContext, step: OpenScope, tools: Mapping[str, Tool]) -> None:
         self._context = context
         self._step = step
-        self._tools = context.spec.tools
+        self._tools = tools
 
     async def made(self, calls: Sequence[ToolCall]) -> list[PendingCall]:
         """Enters, runs and leaves every call of a step."""
@@ -57,7 +57,7 @@ class ToolCalls:
             problem = f"there is no tool {call.name!r}; the tools are: {known}"
         elif call.arguments is None:
             problem = f"the arguments of {call.name} are not a JSON object: {call.raw_arguments[:200]!r}"
-        scope = self._context.scope(
+        scope = self._context.open(
             Scope.TOOL,
             self._step,
             call.name,
@@ -110,7 +110,7 @@ class ToolCalls:
             replace(
                 inside,
                 scope=each.scope,
-                parents=(*inside.parents, self._context.spec.id),
+                parents=(*inside.parents, self._context.config.name),
                 note=self._context.notice,
                 tasks=tasks,
             ),
@@ -142,11 +142,10 @@ class ToolCalls:
         for each in begun:
             assert each.scope is not None
             try:
-                ending = await each.scope.left(each.output, each.status)
+                ending = await self._context.leave(each.scope, each.output, each.status)
             except HookFailed as exc:
                 failure = failure or exc
                 continue
-            self._context.note(ending)
             each.output = ending.output
             each.told.extend(ending.tell_model)
             if ending.action is HookAction.BLOCK and ending.reason:
@@ -173,16 +172,10 @@ class PendingCall:
 
     @property
     def failed(self) -> bool:
-        return self.status not in (Status.OK, Status.ANSWERED)
+        return _is_failure(self.status)
 
     def result(self) -> ToolResult:
-        return ToolResult(
-            tool_call_id=self.call.id,
-            tool_name=self.call.name,
-            status=str(self.status),
-            result=self.output,
-            error=_error(self.output) if self.failed else None,
-        )
+        return tool_result(self.call.id, self.call.name, self.status, self.output)
 
     def message(self) -> Message:
         return {
@@ -196,6 +189,21 @@ class PendingCall:
         """The text for the model: the result, followed by the messages of hooks."""
         shown = _error(self.output) if self.failed else as_text(plain(self.output))
         return "\n".join([f"Error: {shown}" if self.failed else shown, *self.told])
+
+
+def tool_result(call_id: str, tool: str, status: Status, output: Any) -> ToolResult:
+    """The result of a call as steps and answers have it."""
+    return ToolResult(
+        tool_call_id=call_id,
+        tool_name=tool,
+        status=str(status),
+        result=output,
+        error=_error(output) if _is_failure(status) else None,
+    )
+
+
+def _is_failure(status: Status) -> bool:
+    return status not in (Status.OK, Status.ANSWERED)
 
 
 def _error(output: Any) -> str:

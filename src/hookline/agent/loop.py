@@ -13,7 +13,7 @@ agent.end                                             refused: the reason is the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from hookline.agent.models import (
     Reply,
     Request,
     assistant_message,
+    input_in,
     mapping,
     messages_in,
     refusal,
@@ -30,9 +31,9 @@ from hookline.agent.models import (
     text_message,
 )
 from hookline.agent.output import AgentResult, DoesNotFit
-from hookline.agent.spec import AgentContext, CurrentRun, RunArguments, Spec
+from hookline.agent.spec import AgentContext, CurrentRun, RunArguments, Spec, agent_payload
 from hookline.agent.stop import StopConditionContext
-from hookline.engine.context import Step, Usage
+from hookline.engine.context import Step
 from hookline.engine.lifecycle import OpenScope
 from hookline.engine.pipeline import Pipeline
 from hookline.engine.plain import as_text, plain
@@ -54,16 +55,16 @@ class Loop(AgentContext):
         pipeline: Pipeline | None = None,
         history: Sequence[Message] = (),
     ) -> None:
-        super().__init__(spec, inside, arguments, pipeline)
+        pipeline = pipeline or inside.pipeline(spec.hooks)
+        super().__init__(spec.configured(arguments), inside, pipeline, arguments.emit)
+        self.spec = spec
         self.messages: list[Message] = list(history)
         self._model = spec.model
         self._tools = spec.tools
         self._kwargs = arguments.provider_kwargs
-        self._streaming = arguments.emit is not None
         self._untold: list[str] = []
         self._cut = False
         self._found: AgentResult | None = None
-        inside.seen.hooks.update((hook.name, hook) for hook in self.pipeline.matching)
         self._holds_model = self.may_change(Point.MODEL_END)
         self._holds_step = self.may_change(Point.STEP_END)
         self._holds_answer = self.may_change(Point.AGENT_END)
@@ -71,20 +72,15 @@ class Loop(AgentContext):
 
     async def answer(self, given: Any) -> AgentResult:
         """Runs the agent on one input, with its hooks."""
-        payload = {
-            "input": given,
-            "prompt": given,
-            "streaming": self._streaming,
-            "provider_kwargs": dict(self._kwargs),
-        }
-        scope = self.scope(Scope.AGENT, self.inside.scope, self.spec.id, aliases={"prompt": "input"})
+        payload = agent_payload(given, streaming=self._emit is not None, provider_kwargs=self._kwargs)
+        scope = self.open(Scope.AGENT, self.inside.scope, self.spec.id, aliases={"prompt": "input"})
         refusals = 0
 
         async def body(outcome: Outcome) -> AgentResult:
             self.tell("agent_start", run_id=self.run.id)
             payload = mapping(outcome.payload, Point.AGENT_START)
             self._kwargs = cast("dict[str, Any]", payload.get("provider_kwargs") or {})
-            self._take_input(outcome, payload)
+            self._take_input(outcome)
             return await self._work(scope)
 
         async def again(ending: Outcome) -> AgentResult:
@@ -103,22 +99,19 @@ class Loop(AgentContext):
 
         ending = await scope.around(payload, body, again=again, steps=lambda: tuple(self.steps))
         self.note(ending)
-        if ending.action is HookAction.BLOCK:
-            raise Refused(ending.reason or "refused", point=Point.AGENT_START, hook=ending.hook)
+        result = self.answer_in(ending, Point.AGENT_START, self._found)
         started = scope.outcome
         answered = started is not None and started.answered
         if answered and started is not None:
-            self._take_input(started, mapping(started.payload, Point.AGENT_START))
+            self._take_input(started)
             self.messages.append(text_message("assistant", as_text(plain(ending.output))))
         self._untold.extend(ending.tell_model)
         self._tell_untold()
-        return self._final(ending, answered=answered)
+        return self._final(result, ending, answered=answered)
 
-    def _take_input(self, outcome: Outcome, payload: Mapping[str, Any]) -> None:
-        if payload.get("input") is None:
-            raise AgentFailed("the hooks at agent.start left no 'input' in the payload")
+    def _take_input(self, outcome: Outcome) -> None:
+        given = input_in(outcome.payload, Point.AGENT_START)
         self.note(outcome)
-        given = payload["input"]
         if isinstance(given, list):
             self.messages.extend(cast("list[Message]", given))
         else:
@@ -153,14 +146,9 @@ class Loop(AgentContext):
                         text_message("user", f"{exc}. Answer again with JSON that fits the schema.")
                     )
                     continue
-            self._found = AgentResult(
-                agent_run_id=self.run.id,
-                result=result,
-                tool_results=tuple(found for each in self.steps for found in each.tool_results),
-                total_steps=len(self.steps),
-                usage=sum((each.usage for each in self.steps), Usage()),
+            self._found = self.result_of(
+                result,
                 result_schema=self.spec.output.name if self.spec.output else None,
-                session_id=self.inside.session_id,
                 stopped_by=stopped_by or ("max_output_tokens" if self._cut else None),
             )
             return self._found
@@ -172,14 +160,8 @@ class Loop(AgentContext):
                 return str(condition)
         return None
 
-    def _final(self, ending: Outcome, *, answered: bool) -> AgentResult:
-        """The answer after the hooks, converted back to its own types."""
-        result = ending.output
-        if not isinstance(result, AgentResult):
-            found = self._found or AgentResult(
-                agent_run_id=self.run.id, result=None, session_id=self.inside.session_id
-            )
-            result = replace(found, result=result)
+    def _final(self, result: AgentResult, ending: Outcome, *, answered: bool) -> AgentResult:
+        """The answer after the hooks, checked against the schema, with all notices."""
         schema = self.spec.output
         if schema is not None and (ending.changed or answered):
             try:
@@ -196,7 +178,7 @@ class Loop(AgentContext):
     async def _step(self, agent_scope: OpenScope, number: int) -> Step | Outcome:
         """Runs one step; returns the outcome instead if its start was refused."""
         self._tell_untold()
-        scope = self.scope(Scope.STEP, agent_scope, str(number), step=number)
+        scope = self.open(Scope.STEP, agent_scope, str(number), step=number)
         payload = {"step": number, "messages": list(self.messages)}
         self.tell("step_start", step=number)
 
@@ -210,15 +192,9 @@ class Loop(AgentContext):
             reply = await self._reply(scope, [*messages, *told])
             self._cut = reply.stop_reason == "length"
             self.messages.append(assistant_message(reply))
-            made = await ToolCalls(self, scope).made(reply.tool_calls)
+            made = await ToolCalls(self, scope, self._tools).made(reply.tool_calls)
             self.messages.extend(each.message() for each in made)
-            step = Step(
-                step=number,
-                content=reply.text,
-                tool_calls=reply.tool_calls,
-                tool_results=tuple(each.result() for each in made),
-                usage=reply.usage,
-            )
+            step = reply.step(number, (each.result() for each in made))
             self.steps.append(step)
             return step
 
@@ -259,7 +235,7 @@ class Loop(AgentContext):
 
     async def _model_call(self, step_scope: OpenScope, messages: list[Message]) -> tuple[Outcome, Outcome]:
         """Calls the model; returns the outcomes of the start hooks and of the end hooks."""
-        scope = self.scope(Scope.MODEL, step_scope, f"{self._model.provider}/{self._model.name}")
+        scope = self.open(Scope.MODEL, step_scope, f"{self._model.provider}/{self._model.name}")
         payload = {
             "messages": messages,
             "system": self.config.system_prompt,

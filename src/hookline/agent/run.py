@@ -15,8 +15,8 @@ from hookline.agent.spec import CURRENT_RUN, AgentContext, CurrentRun, RunArgume
 from hookline.agent.tools import ToolTimedOut
 from hookline.engine.lifecycle import OpenScope, Run
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.result import HookAction, Outcome
-from hookline.errors import Refused, RunEnded, RunTimedOut
+from hookline.engine.result import Outcome
+from hookline.errors import RunEnded, RunTimedOut
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class AgentExecution:
 
     async def _in_run(self, given: Any) -> AgentResult:
         context, timeout = self._context(), self.arguments.timeout
-        scope = context.scope(Scope.RUN, None, self.spec.id)
+        scope = context.open(Scope.RUN, None, self.spec.id)
         found: AgentResult | None = None
 
         async def body(outcome: Outcome) -> AgentResult:
@@ -89,7 +89,7 @@ class AgentExecution:
         context.note(ending)
         if self.session.lasts:
             self.session.told = (*self.session.told, *ending.tell_model)
-        result = self._result(ending, Point.RUN_START, found)
+        result = context.answer_in(ending, Point.RUN_START, found)
         return replace(result, notices=tuple(context.notices))
 
     def _context(self) -> AgentContext:
@@ -108,16 +108,19 @@ class AgentExecution:
             session_id=self.session.id,
             user_id=self.arguments.user_id,
         )
-        return AgentContext(self.spec, inside, self.arguments)
+        config, pipeline = self.spec.configured(self.arguments), inside.pipeline(self.spec.hooks)
+        return AgentContext(config, inside, pipeline, emit)
 
     async def _in_session(self, context: AgentContext, parent: OpenScope, before: Outcome) -> AgentResult:
         session = self.session
         async with session.turn:
             if session.lasts:
                 if session.scope is None:
-                    await self._open(context, parent)
+                    scope = context.open(Scope.SESSION, parent, session.id)
+                    opened = await context.enter(scope, {"session_id": session.id})
+                    session.scope, session.told = scope, opened.tell_model
                 return await self._work(context, parent, before)
-            scope = context.scope(Scope.SESSION, parent, session.id)
+            scope = context.open(Scope.SESSION, parent, session.id)
             found: AgentResult | None = None
 
             async def body(outcome: Outcome) -> AgentResult:
@@ -129,19 +132,7 @@ class AgentExecution:
 
             ending = await scope.around({"session_id": session.id}, body)
             context.note(ending)
-            return self._result(ending, Point.SESSION_START, found)
-
-    async def _open(self, context: AgentContext, parent: OpenScope) -> None:
-        session = self.session
-        scope = context.scope(Scope.SESSION, parent, session.id)
-        try:
-            outcome = await scope.enter({"session_id": session.id})
-            scope.raise_if_over(outcome, Point.SESSION_START)
-        except BaseException as exc:
-            await scope.left_after(exc)
-            raise
-        context.note(outcome)
-        session.scope, session.told = scope, outcome.tell_model
+            return context.answer_in(ending, Point.SESSION_START, found)
 
     async def _work(self, context: AgentContext, parent: OpenScope, before: Outcome) -> AgentResult:
         session = self.session
@@ -154,15 +145,6 @@ class AgentExecution:
         result = await loop.answer(mapping(before.payload, Point.RUN_START).get("input"))
         session.messages = loop.messages
         return result
-
-    def _result(self, ending: Outcome, point: Point, found: AgentResult | None) -> AgentResult:
-        """The answer after the hooks of run and session; a bare value from a hook replaces its result."""
-        if ending.action is HookAction.BLOCK:
-            raise Refused(ending.reason or "refused", point=point, hook=ending.hook)
-        if isinstance(ending.output, AgentResult):
-            return ending.output
-        found = found or AgentResult(agent_run_id=self.run.id, result=None, session_id=self.session.id)
-        return replace(found, result=ending.output)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

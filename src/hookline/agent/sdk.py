@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from hookline.agent.mcp_server import McpServer
 from hookline.agent.models import Model, model_named
-from hookline.agent.output import AgentResult, OutputSchema, StreamResult
+from hookline.agent.output import AgentResult, Event, OutputSchema, StreamResult
 from hookline.agent.run import AgentExecution, NestedExecution, Session
 from hookline.agent.spec import CURRENT_RUN, RunArguments, Spec, hook_declaration
 from hookline.agent.stop import StopCondition, conditions_of
@@ -29,6 +29,17 @@ if TYPE_CHECKING:
     from hookline.agent.mcp import Servers
 
 Functions = Callable[..., Any] | Sequence[Callable[..., Any]] | None
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _takes_the_arguments_of(
+    other: Callable[Concatenate[Agent, _P], Any],
+) -> Callable[[Callable[..., _R]], Callable[Concatenate[Agent, _P], _R]]:
+    """Gives a method the arguments of another one, for type checkers."""
+    return lambda method: method
+
 
 KEYWORDS: Mapping[str, Point] = {
     "on_run_start": Point.RUN_START,
@@ -119,7 +130,7 @@ class Agent:
         self._hooks: tuple[Hook, ...] = ()
         self.hooks()
 
-    async def run(
+    def run(
         self,
         input: str | list[Mapping[str, Any]],
         *,
@@ -134,17 +145,20 @@ class Agent:
         run_id: str | None = None,
         source: str | None = None,
         owner: Owner | None = None,
+        emit: Callable[[Event], None] | None = None,
         **provider_kwargs: Any,
-    ) -> AgentResult:
+    ) -> Coroutine[Any, Any, AgentResult]:
         """The agent's answer to `input`; raises a RunEnded if there is none.
 
-        `hooks` apply to every agent of the run, including those that are tools. Called inside a tool of
-        another run, the agent is part of that run: under its hooks, in its session, in its journal.
+        `hooks` apply to every agent of the run, including those that are tools. `emit` is called with each event.
+        Called inside a tool of another run, the agent is part of that run: under its hooks, in its session, in its
+        journal.
         """
         arguments = RunArguments(
             hooks=_live(hooks),
             timeout=timeout,
             provider_kwargs=provider_kwargs,
+            emit=emit,
             session_id=session_id,
             user_id=user_id,
             journal=journal,
@@ -155,41 +169,13 @@ class Agent:
             source=source,
             owner=owner,
         )
-        return await self._answer(input, arguments)
+        return self._answer(input, arguments)
 
-    def stream(
-        self,
-        input: str | list[Mapping[str, Any]],
-        *,
-        session_id: str | None = None,
-        user_id: str | None = None,
-        timeout: float | None = None,
-        hooks: Iterable[Hook | Callable[..., Any]] = (),
-        journal: Journal | None = None,
-        watch: Iterable[Callable[[Record], None]] = (),
-        approver: Approver | None = None,
-        workspace: str | Path | None = None,
-        source: str | None = None,
-        owner: Owner | None = None,
-        **provider_kwargs: Any,
-    ) -> StreamResult:
+    @_takes_the_arguments_of(run)
+    def stream(self, input: str | list[Mapping[str, Any]], **given: Any) -> StreamResult:
         """Like `run`, as a stream of events; the same hooks run in the same order."""
         stream = StreamResult()
-        arguments = RunArguments(
-            hooks=_live(hooks),
-            timeout=timeout,
-            provider_kwargs=provider_kwargs,
-            emit=stream.emit,
-            session_id=session_id,
-            user_id=user_id,
-            journal=journal,
-            watch=watch,
-            approver=approver,
-            workspace=workspace,
-            source=source,
-            owner=owner,
-        )
-        stream.follow(asyncio.ensure_future(self._answer(input, arguments)))
+        stream.follow(asyncio.ensure_future(self.run(input, emit=stream.emit, **given)))
         return stream
 
     async def close_session(self, session_id: str) -> None:

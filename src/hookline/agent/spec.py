@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from hookline.agent.models import Model
-from hookline.agent.output import Event, OutputSchema
+from hookline.agent.output import AgentResult, Event, OutputSchema
 from hookline.agent.stop import MaxStepsConfig, StopCondition, max_steps
 from hookline.agent.tools import Tool
-from hookline.engine.context import AgentConfig, Facts, Step, WorkflowContext
+from hookline.engine.context import AgentConfig, Facts, Step, Usage, WorkflowContext
 from hookline.engine.hook import Hook, HookDeclaration, Mode
 from hookline.engine.lifecycle import Approver, OpenScope, Run
 from hookline.engine.pipeline import Pipeline
-from hookline.engine.point import Point, Scope
+from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Decided, Journal, Owner, Record
 from hookline.engine.result import HookAction, Outcome
-from hookline.errors import UsageError
+from hookline.errors import Refused, UsageError
 
 DEFAULT_MAX_STEPS = 20
 
@@ -47,6 +47,11 @@ class Spec:
         if self.listed is None:
             return self
         return replace(self, tools={**self.tools, **await self.listed()}, listed=None)
+
+    def configured(self, arguments: RunArguments) -> AgentConfig:
+        """Its configuration in one run."""
+        kwargs = dict(arguments.provider_kwargs)
+        return replace(self.config, tools=tuple(self.tools), provider_kwargs=kwargs)
 
     def conditions(self) -> tuple[StopCondition, ...]:
         """The stop conditions, with a default limit of steps if they have none."""
@@ -108,63 +113,45 @@ class CurrentRun:
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     tasks: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
 
+    def pipeline(self, own: tuple[Hook, ...] = ()) -> Pipeline:
+        """The hooks of the run, and after them those of one agent."""
+        return Pipeline((*self.hooks, *own), self.run.recorder, self.seen.matched)
+
     def facts(self, config: AgentConfig) -> dict[str, Any]:
-        """The facts common to all points of an agent in this run."""
-        return facts_of(
-            config,
-            self.run,
-            root=self.root_workflow_id,
+        """The facts common to all points of an agent in this run, with the context for its hooks and tools."""
+        run = self.run
+        nested = self.scope is not None and self.scope.scope is Scope.TOOL
+        workflow = WorkflowContext(
+            workflow_id=config.name,
+            execution_id=run.id,
             session_id=self.session_id,
             user_id=self.user_id,
+            parent_execution_id=run.id if nested else None,
+            root_execution_id=run.id,
+            root_workflow_id=self.root_workflow_id,
+            created_at=time.time(),
             workspace=self.workspace,
-            parents=self.parents,
-            nested=bool(self.parents),
+            state=run.state,
+            agent_id=config.name,
+            provider=config.provider,
+            model=config.model,
+            system_prompt=config.system_prompt,
+            tools=config.tools,
         )
+        return {
+            "workflow_id": config.name,
+            "run_id": run.id,
+            "agent": config.name,
+            "parents": self.parents,
+            "session_id": self.session_id,
+            "user_id": self.user_id,
+            "agent_config": config,
+            "workflow": workflow,
+        }
 
 
 CURRENT_RUN: ContextVar[CurrentRun | None] = ContextVar("hookline_inside", default=None)
 """Set inside a tool: an agent that is started there becomes part of the run."""
-
-
-def facts_of(
-    config: AgentConfig,
-    run: Run,
-    *,
-    root: str,
-    session_id: str | None,
-    user_id: str | None,
-    workspace: str | None,
-    parents: tuple[str, ...] = (),
-    nested: bool = False,
-) -> dict[str, Any]:
-    """The facts common to all points of one agent, including the context of its execution for hooks and tools."""
-    workflow = WorkflowContext(
-        workflow_id=config.name,
-        execution_id=run.id,
-        session_id=session_id,
-        user_id=user_id,
-        parent_execution_id=run.id if nested else None,
-        root_execution_id=run.id,
-        root_workflow_id=root,
-        created_at=time.time(),
-        workspace=workspace,
-        state=run.state,
-        agent_id=config.name,
-        provider=config.provider,
-        model=config.model,
-        system_prompt=config.system_prompt,
-        tools=config.tools,
-    )
-    return {
-        "workflow_id": config.name,
-        "run_id": run.id,
-        "agent": config.name,
-        "parents": parents,
-        "session_id": session_id,
-        "user_id": user_id,
-        "agent_config": config,
-        "workflow": workflow,
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,38 +184,89 @@ class RunArguments:
             )
 
 
+def agent_payload(
+    given: Any, *, streaming: bool, provider_kwargs: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The payload of `agent.start`."""
+    kwargs = dict(provider_kwargs or {})
+    return {"input": given, "prompt": given, "streaming": streaming, "provider_kwargs": kwargs}
+
+
 class AgentContext:
     """One agent at work on one input: opens its scopes, and reports its events and notices."""
 
     def __init__(
         self,
-        spec: Spec,
+        config: AgentConfig,
         inside: CurrentRun,
-        arguments: RunArguments,
-        pipeline: Pipeline | None = None,
+        pipeline: Pipeline,
+        emit: Callable[[Event], None] | None = None,
     ) -> None:
-        self.spec = spec
+        self.config = config
         self.inside = inside
         self.run = inside.run
-        hooks = (*inside.hooks, *spec.hooks)
-        self.pipeline = pipeline or Pipeline(hooks, self.run.recorder, inside.seen.matched)
+        self.pipeline = pipeline
+        inside.seen.hooks.update((hook.name, hook) for hook in pipeline.matching)
         self.steps: list[Step] = []
         self.notices: list[str] = []
-        self._emit = arguments.emit
-        self.config = replace(
-            spec.config, tools=tuple(spec.tools), provider_kwargs=dict(arguments.provider_kwargs)
-        )
-        self._facts = inside.facts(self.config)
+        self._emit = emit
+        self._facts = inside.facts(config)
         self.workflow: WorkflowContext = self._facts["workflow"]
 
-    def scope(
+    def open(
         self, scope: Scope, parent: OpenScope | None, name: str, *, hooks: bool = True, **facts: Any
     ) -> OpenScope:
-        """A scope inside another, with further facts of its own; `hooks` is False for a call that cannot run."""
+        """A scope inside another, with further facts of its own; `hooks` is False for one that is only recorded."""
         facts.setdefault("step", parent.facts.step if parent is not None else None)
         known = Facts(**self._facts, **facts, scope_id=self.run.next_id(), steps=tuple(self.steps))
-        pipeline = self.pipeline if hooks else Pipeline((), self.run.recorder)
-        return OpenScope(self.run, pipeline, scope, known, name=name, parent=parent)
+        return OpenScope(
+            self.run, self.pipeline if hooks else self.no_hooks, scope, known, name=name, parent=parent
+        )
+
+    @property
+    def no_hooks(self) -> Pipeline:
+        """The pipeline of a scope, or of one end of it, that is only recorded."""
+        return Pipeline((), self.run.recorder)
+
+    async def enter(self, scope: OpenScope, payload: Any, **record: Any) -> Outcome:
+        """Enters a scope that is left elsewhere; one that hooks refuse, skip or fail is closed again."""
+        try:
+            outcome = await scope.enter(payload, **record)
+            scope.raise_if_over(outcome, Point.start_of(scope.scope))
+        except BaseException as exc:
+            await scope.left_after(exc)
+            raise
+        self.note(outcome)
+        if outcome.action is HookAction.BLOCK:
+            await scope.leave(None, Status.BLOCKED, error=outcome.reason)
+        return outcome
+
+    async def leave(self, scope: OpenScope, output: Any, status: Status = Status.OK) -> Outcome:
+        """Leaves a scope that came to an end by itself."""
+        ending = await scope.left(output, status, tuple(self.steps))
+        self.note(ending)
+        return ending
+
+    def result_of(self, result: Any, **more: Any) -> AgentResult:
+        """The result with the steps so far."""
+        found = tuple(found for step in self.steps for found in step.tool_results)
+        known: dict[str, Any] = {"tool_results": found, **more}
+        return AgentResult(
+            agent_run_id=self.run.id,
+            result=result,
+            total_steps=len(self.steps),
+            usage=sum((step.usage for step in self.steps), Usage()),
+            session_id=self.inside.session_id,
+            **known,
+        )
+
+    def answer_in(self, ending: Outcome, point: Point, found: AgentResult | None) -> AgentResult:
+        """The answer after the hooks of a scope; a bare value from a hook replaces its result."""
+        if ending.action is HookAction.BLOCK:
+            raise Refused(ending.reason or "refused", point=point, hook=ending.hook)
+        if isinstance(ending.output, AgentResult):
+            return ending.output
+        return replace(found or self.result_of(None), result=ending.output)
 
     def may_change(self, point: Point) -> bool:
         """True if a hook at the point may change or refuse what it is given."""
@@ -237,7 +275,7 @@ class AgentContext:
     def note(self, outcome: Outcome) -> None:
         """Reports what hooks tell the user."""
         for text in outcome.tell_user:
-            self.notice(self.spec.id, text)
+            self.notice(self.config.name, text)
 
     def notice(self, agent: str, text: str) -> None:
         self.notices.append(text)
@@ -246,4 +284,4 @@ class AgentContext:
     def tell(self, type: str, *, text: str = "", **data: Any) -> None:
         """Emits an event, if this is a stream."""
         if self._emit is not None:
-            self._emit(Event(type=type, agent=self.spec.id, text=text, data=data))
+            self._emit(Event(type=type, agent=self.config.name, text=text, data=data))

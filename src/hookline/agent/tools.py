@@ -12,15 +12,16 @@ import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, get_type_hints, overload
 
 from hookline.agent.models import ToolSpec
 from hookline.agent.output import faults
 from hookline.engine.context import WorkflowContext
 from hookline.engine.threads import Threads
 from hookline.errors import AgentFailed, UsageError
-from hookline.runners import Ending, Order, Runner
+from hookline.runners import Order, Runner
 from hookline.runners.local import LocalRunner
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ _threads = Threads(cap=256)
 APPROVALS = ("none", "always")
 BASH_SECONDS = 120.0
 OUTPUT_BYTES = 64 * 1024
+READ_CHARACTERS = 1024 * 1024
 LISTED = 1000
 
 
@@ -98,12 +100,14 @@ def tool(
         name = getattr(target, "__name__", None)
         if name is None:
             raise UsageError(f"tool {target!r} has no name and no parameters of its own; give a function")
-        shape = _shape(target)
+        signature = _signature(target)
+        parameters = signature.model.model_json_schema()
+        parameters.pop("title", None)
         return Tool(
             id=id or name,
             description=description or inspect.getdoc(target) or "",
-            parameters=shape.schema(),
-            body=_body(target, shape),
+            parameters=parameters,
+            body=_body(target, signature),
             kind=kind,
             approval=approval,
             timeout=timeout,
@@ -112,34 +116,16 @@ def tool(
     return make if function is None else make(function)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ToolSignature:
+class _ToolSignature(NamedTuple):
     """The parameters of a function: with or without the context, and single values by `names`, or one whole model."""
 
     takes_context: bool
     model: type[BaseModel]
     names: Mapping[str, str] | None = None
 
-    def schema(self) -> dict[str, Any]:
-        schema = self.model.model_json_schema()
-        schema.pop("title", None)
-        return schema
 
-    def values(self, ctx: WorkflowContext, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        from pydantic import ValidationError
-
-        try:
-            checked = self.model.model_validate(arguments)
-        except ValidationError as exc:
-            raise AgentFailed(f"the arguments do not fit: {faults(exc)}") from None
-        first = [ctx] if self.takes_context else []
-        if self.names is None:
-            return [*first, checked], {}
-        return first, {name: getattr(checked, field) for name, field in self.names.items()}
-
-
-def _shape(function: Callable[..., Any]) -> _ToolSignature:
-    from pydantic import BaseModel, create_model
+def _signature(function: Callable[..., Any]) -> _ToolSignature:
+    from pydantic import BaseModel, ConfigDict, Field, create_model
 
     where = f"tool {getattr(function, '__name__', function)!r}"
     try:
@@ -155,11 +141,9 @@ def _shape(function: Callable[..., Any]) -> _ToolSignature:
     if len(rest) == 1:
         hint = hints.get(rest[0].name)
         if isinstance(hint, type) and issubclass(hint, BaseModel):
-            return _ToolSignature(takes_context=takes_context, model=hint)
+            return _ToolSignature(takes_context, hint)
     # Own field names: a parameter may be called `schema` or `_x`, which a model's field may not.
     names = {param.name: f"field_{index}" for index, param in enumerate(rest)}
-    from pydantic import ConfigDict, Field
-
     fields: dict[str, Any] = {
         names[param.name]: (
             hints.get(param.name, Any),
@@ -170,19 +154,29 @@ def _shape(function: Callable[..., Any]) -> _ToolSignature:
     model = create_model(
         f"{getattr(function, '__name__', 'tool')}_input", __config__=ConfigDict(extra="ignore"), **fields
     )
-    return _ToolSignature(takes_context=takes_context, model=model, names=names)
+    return _ToolSignature(takes_context, model, names)
 
 
 def _body(
-    function: Callable[..., Any], shape: _ToolSignature
+    function: Callable[..., Any], signature: _ToolSignature
 ) -> Callable[[WorkflowContext, dict[str, Any]], Awaitable[Any]]:
     is_async = inspect.iscoroutinefunction(function)
+    takes_context, model, names = signature
 
     async def body(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
-        positional, named = shape.values(ctx, arguments)
+        from pydantic import ValidationError
+
+        try:
+            checked = model.model_validate(arguments)
+        except ValidationError as exc:
+            raise AgentFailed(f"the arguments do not fit: {faults(exc)}") from None
+        named = {name: getattr(checked, field) for name, field in (names or {}).items()}
+        call = partial(function, *([ctx] if takes_context else []), **named)
+        if names is None:
+            call = partial(call, checked)
         if is_async:
-            return await function(*positional, **named)
-        value = await _threads.call(partial(function, *positional, **named), timeout=None)
+            return await call()
+        value = await _threads.call(call, timeout=None)
         return await value if inspect.isawaitable(value) else value
 
     return body
@@ -219,7 +213,12 @@ def bash_tool(runner: Runner | None = None, env: Mapping[str, str] | None = None
             output_cap=OUTPUT_BYTES,
             merge_stderr=True,
         )
-        ending = await (_run_alone(order) if runner is None else runner.run(order))
+        used = LocalRunner(cap=1) if runner is None else runner
+        try:
+            ending = await used.run(order)
+        finally:
+            if runner is None:
+                await used.close()
         if ending.passed_limit:
             raise AgentFailed(
                 f"the command ran past {limit:g} s and was ended; it had said: {ending.stdout.text}"
@@ -247,22 +246,11 @@ def is_limit(seconds: Any) -> bool:
     return isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0
 
 
-async def _run_alone(order: Order) -> Ending:
-    runner = LocalRunner(cap=1)
-    try:
-        return await runner.run(order)
-    finally:
-        await runner.close()
-
-
 async def _read_file(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
     path = _inside(ctx, _text(arguments, "path"))
-    text = await asyncio.to_thread(_read, path)
-    if "offset" in arguments or "limit" in arguments:
-        first = int(arguments.get("offset") or 1) - 1
-        lines = text.splitlines(keepends=True)
-        text = "".join(lines[first : first + int(arguments.get("limit") or len(lines))])
-    return text
+    first, count = max(int(arguments.get("offset") or 1), 1), arguments.get("limit")
+    stop = first - 1 + max(int(count), 0) if count else None
+    return await asyncio.to_thread(_read_lines, path, first, stop)
 
 
 async def _write_file(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
@@ -274,11 +262,7 @@ async def _write_file(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
 async def _edit_file(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
     path, old = _inside(ctx, _text(arguments, "path")), _text(arguments, "old")
     new = _text(arguments, "new")
-    text = await asyncio.to_thread(_read, path, "strict")
-    count = text.count(old) if old else 0
-    if count != 1:
-        raise AgentFailed(f"`old` stands {count} times in {arguments['path']}; it must stand exactly once")
-    await asyncio.to_thread(_write, path, text.replace(old, new))
+    await asyncio.to_thread(_edit, path, arguments["path"], old, new)
     return f"edited {arguments['path']}"
 
 
@@ -287,7 +271,7 @@ async def _list_files(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
     glob = str(arguments.get("glob") or "*")
     if ".." in Path(glob).parts or Path(glob).is_absolute():
         raise AgentFailed(f"glob {glob!r} leads out of the folder")
-    return await asyncio.to_thread(_listed, folder, glob, _root(ctx))
+    return await asyncio.to_thread(_listed, folder, glob, _inside(ctx, "."))
 
 
 def _schema(required: tuple[str, ...], **properties: tuple[str, str]) -> dict[str, Any]:
@@ -352,10 +336,6 @@ def _folder(ctx: WorkflowContext) -> str:
     return ctx.workspace or os.getcwd()
 
 
-def _root(ctx: WorkflowContext) -> Path:
-    return Path(_folder(ctx)).resolve()
-
-
 def _listed(folder: Path, glob: str, root: Path) -> list[str]:
     if not folder.is_dir():
         raise AgentFailed(f"there is no folder {folder.name!r} there")
@@ -366,22 +346,44 @@ def _listed(folder: Path, glob: str, root: Path) -> list[str]:
 
 
 def _inside(ctx: WorkflowContext, name: str) -> Path:
-    root = _root(ctx)
+    root = Path(_folder(ctx)).resolve()
     path = (root / name).resolve()
     if not path.is_relative_to(root):
         raise AgentFailed(f"path {name!r} leads out of the workspace")
     return path
 
 
-def _read(path: Path, errors: str = "replace") -> str:
-    if not path.is_file():
-        raise AgentFailed(f"there is no file {path.name!r} there")
+def _read_lines(path: Path, first: int, stop: int | None) -> str:
+    """The lines from `first` to `stop`, up to READ_CHARACTERS; a longer line counts as several."""
+    text = ""
+    with _opened(path, "replace") as file:
+        lines = iter(partial(file.readline, READ_CHARACTERS), "")
+        for number, line in enumerate(islice(lines, first - 1, stop), first):
+            text += line
+            if len(text) > READ_CHARACTERS:
+                size = os.fstat(file.fileno()).st_size
+                told = f"... cut in line {number}; the file has {size} bytes; read on with offset"
+                return f"{text[:READ_CHARACTERS]}\n{told}"
+    return text
+
+
+def _edit(path: Path, name: str, old: str, new: str) -> None:
     try:
-        # Line ends as they are: what is read is what `old` of an edit is compared with.
-        with path.open(encoding="utf-8", errors=errors, newline="") as file:
-            return file.read()
+        with _opened(path, "strict") as file:
+            text = file.read()
     except UnicodeDecodeError as exc:
         raise AgentFailed(f"{path.name!r} is not UTF-8 text: {exc}") from None
+    count = text.count(old) if old else 0
+    if count != 1:
+        raise AgentFailed(f"`old` stands {count} times in {name}; it must stand exactly once")
+    _write(path, text.replace(old, new))
+
+
+def _opened(path: Path, errors: str) -> TextIO:
+    if not path.is_file():
+        raise AgentFailed(f"there is no file {path.name!r} there")
+    # Line ends as they are: what is read is what `old` of an edit is compared with.
+    return path.open(encoding="utf-8", errors=errors, newline="")
 
 
 def _write(path: Path, content: str) -> None:

@@ -2,106 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
-
 from hookline import systems
-from hookline.engine.hook import Hook, Mode, settled_on_error
-from hookline.engine.point import Point
+from hookline.engine.hook import Hook, Mode
 from hookline.errors import UsageError
 from hookline.hookfile.attach import load_hooks
 from hookline.options import ExplainOptions
 from hookline.runners.local import LocalRunner
-from hookline.terminal import out, print_explained, print_json
+from hookline.terminal import Explained, print_explained
 
 
 def explain(options: ExplainOptions) -> int:
     options.set_environment()
-    if options.framework:
-        return _explain_for(options)
-    print_explained(systems.explain(options), as_json=options.json)
+    explained = _explain_for_adk(options) if options.framework else systems.explain(options)
+    print_explained(explained, as_json=options.json)
     return 0
 
 
-class Gap(Protocol):
-    """One path that a framework lets nobody hook, and the points that this concerns."""
+def _explain_for_adk(options: ExplainOptions) -> Explained:
+    """The hooks of the files around an agent of Google's ADK, and every gap that concerns one of them."""
+    if options.framework != "adk":
+        raise UsageError(f"--for is {options.framework!r}; known: adk")
+    from hookline.adapters.google_adk import TESTED, gaps
+    from hookline.pyagent.system import explained_hooks, hook_rows
 
-    @property
-    def points(self) -> tuple[str, ...]: ...
-
-    @property
-    def text(self) -> str: ...
-
-
-class Framework(NamedTuple):
-    """A framework that hookline has an adapter for."""
-
-    name: str
-    gaps: tuple[Gap, ...]
-
-
-def _adk() -> Framework:
-    from hookline.adapters import google_adk
-
-    return Framework(f"google-adk {google_adk.TESTED}", google_adk.gaps())
-
-
-FRAMEWORKS: dict[str, Callable[[], Framework]] = {"adk": _adk}
-
-
-def _explain_for(options: ExplainOptions) -> int:
-    """Print the hooks of the files by point, and every gap that concerns one of them."""
-    if options.framework not in FRAMEWORKS:
-        raise UsageError(f"--for is {options.framework!r}; known: {', '.join(FRAMEWORKS)}")
-    system = FRAMEWORKS[options.framework]()
-    rows = list(_rows(_hooks([options.file, *options.hooks])))
+    rows = list(hook_rows(_hooks([options.file, *options.hooks])))
     standing = {str(row["point"]) for row in rows}
-    concerned = [gap for gap in system.gaps if standing & set(gap.points)]
-    if options.json:
-        gaps = [{"points": list(gap.points), "text": gap.text} for gap in concerned]
-        print_json({"for": system.name, "hooks": rows, "gaps": gaps})
-        return 0
-    out.print(f"around an agent of {system.name}")
-    point = None
-    for row in rows:
-        if row["point"] != point:
-            point = row["point"]
-            out.print(f"\n{point}", style="bold")
-        out.print(f"  {row['order']}. {row['name']} ({row['kind']}), if it breaks: {row['on_error']}")
-        out.print(f"     {row['source']}", style="dim")
-    out.print(
-        "\nnot hooked there, or not wholly" if concerned else "\nall of it is hooked there", style="bold"
+    concerned = [gap for gap in gaps() if standing & set(gap.points)]
+    lines = [
+        f"  {', '.join(each for each in gap.points if each in standing)}: {gap.text}" for gap in concerned
+    ]
+    note = "\n".join(["not hooked there, or not wholly", *lines]) if lines else "all of it is hooked there"
+    name = f"google-adk {TESTED}"
+    return Explained(
+        head=[f"around an agent of {name}"],
+        hooks=explained_hooks(rows),
+        notes=[note],
+        value={"for": name, "hooks": rows, "gaps": [gap._asdict() for gap in concerned]},
     )
-    for gap in concerned:
-        named = ", ".join(point for point in gap.points if point in standing)
-        out.print(f"  {named}: {gap.text}")
-    return 0
 
 
-def _hooks(files: Iterable[str]) -> list[Hook]:
+def _hooks(files: list[str]) -> list[Hook]:
     found: list[Hook] = []
     for file in files:
         attached = load_hooks(file, LocalRunner())
         if attached.problems:
             raise attached.problems[0]
-        found += attached.hooks
+        found += [hook for hook in attached.hooks if hook.mode is not Mode.OFF]
     return found
-
-
-def _rows(hooks: list[Hook]) -> Iterable[dict[str, Any]]:
-    for point in Point:
-        standing = [hook for hook in hooks if point in hook.points and hook.mode is not Mode.OFF]
-        for order, hook in enumerate(standing, 1):
-            yield {
-                "point": point,
-                "order": order,
-                "name": hook.name,
-                "kind": hook.kind,
-                "match": hook.match_text,
-                "on_error": settled_on_error(hook, point),
-                "mode": hook.mode,
-                "source": hook.source,
-            }
 
 
 COMMANDS = {"explain": (ExplainOptions, explain)}

@@ -84,7 +84,7 @@ def explain(options: ExplainOptions, load: Loader) -> Explained:
     runner = LocalRunner()
     image_notes = loaded.attach_unfetched(runner, here=place.is_here)
     hooks = [*hooks_of(options.hooks, runner), *loaded.agent.hooks()]
-    rows = list(_hook_rows(hooks, place.on))
+    rows = list(hook_rows(hooks, place.on))
     notes = [
         *place.told(AGENT_HERE, workspace=Path.cwd(), files=options.hooks),
         *image_notes,
@@ -98,14 +98,7 @@ def explain(options: ExplainOptions, load: Loader) -> Explained:
             f"{loaded.source} ({loaded.declaration.format})",
             f"agent {agent.name}, {agent.provider or '?'}/{agent.model or '?'}, {tools}",
         ],
-        hooks=[
-            ExplainedHook(
-                str(row["point"]),
-                f"{row['order']}. {_sentence(row, placed=bool(options.on))}",
-                str(row["source"]),
-            )
-            for row in rows
-        ],
+        hooks=explained_hooks(rows, placed=bool(options.on)),
         notes=notes,
         value={
             "declaration": loaded.declaration.to_dict(),
@@ -187,7 +180,7 @@ def _known_tools(loaded: Loaded) -> list[Facts] | None:
     return [Facts(workflow_id="", current_tool=name, tool_kind=kind) for name, kind in known]
 
 
-def _hook_rows(hooks: Sequence[Hook], on: str) -> Iterable[dict[str, Any]]:
+def hook_rows(hooks: Sequence[Hook], on: str = "local") -> Iterable[dict[str, Any]]:
     """Each hook at each of its points, in the order in which they run."""
     for point in Point:
         standing = [hook for hook in hooks if point in hook.points]
@@ -204,6 +197,16 @@ def _hook_rows(hooks: Sequence[Hook], on: str) -> Iterable[dict[str, Any]]:
                 "mode": hook.mode,
                 "source": hook.source,
             }
+
+
+def explained_hooks(rows: Iterable[dict[str, Any]], *, placed: bool = False) -> list[ExplainedHook]:
+    """The rows for a reader; `placed` says where each hook runs."""
+    return [
+        ExplainedHook(
+            str(row["point"]), f"{row['order']}. {_sentence(row, placed=placed)}", str(row["source"])
+        )
+        for row in rows
+    ]
 
 
 def _sentence(row: dict[str, Any], *, placed: bool) -> str:

@@ -125,7 +125,7 @@ def test_a_script_that_ran_out_and_a_message_that_was_not_expected_are_told(serv
 @pytest.mark.parametrize(
     ("turn", "said"),
     [
-        ({"text": "x", "statu": 500}, "turn 1: unknown key 'statu'"),
+        ({"text": "x", "statu": 500}, "turn 1: statu: unknown key"),
         ({"status": "500"}, "turn 1: status must be a number, not '500'"),
         ({"headers": ["x"]}, "turn 1: headers must be a mapping"),
     ],

@@ -116,32 +116,34 @@ async def test_many_at_once_get_one_turn_each(ask):
 
 
 WRONG = {
-    "no turn": (42, "a turn is a text or a mapping, not 42"),
-    "a typo": ({"txt": "x"}, "unknown key 'txt'; did you mean text?"),
-    "a strange key": ({"colour": "x"}, "unknown key 'colour'; known: text, stream"),
+    "no turn": (42, "is 42; a turn is a text or a mapping"),
+    "a typo": ({"txt": "x"}, "txt: unknown key; did you mean text?"),
+    "a strange key": ({"colour": "x"}, "colour: unknown key; known: text, stream"),
     "nothing": ({"delay": 1}, "a turn needs one of text, stream, tools, error"),
     "text twice": ({"text": "a", "stream": ["a"]}, "either text or stream"),
-    "text": ({"text": 1}, "text must be a text, not 1"),
-    "stream": ({"stream": "abc"}, "stream must be a list of texts"),
-    "piece": ({"stream": ["a", 1]}, "stream[1] must be a text"),
-    "tools": ({"tools": {"name": "f"}}, "tools must be a list of calls"),
-    "call": ({"tools": ["f"]}, "tools[0] must be a mapping with name and arguments"),
-    "call's key": ({"tools": [{"name": "f", "args": {}}]}, "tools[0]: unknown key 'args'"),
-    "arguments": ({"tools": [{"name": "f", "arguments": [1]}]}, "tools[0].arguments must be a mapping"),
+    "text": ({"text": 1}, "text: is 1; give a text"),
+    "stream": ({"stream": "abc"}, "stream: is 'abc'; give a list of texts"),
+    "piece": ({"stream": ("a", 1)}, "stream[1]: is 1; give a text"),
+    "tools": ({"tools": {"name": "f"}}, "tools: is not a list; begin each with `- name: TOOL`"),
+    "call": ({"tools": ("f",)}, "tools[0]: is 'f'; it must be a mapping"),
+    "call's key": ({"tools": [{"name": "f", "args": {}}]}, "tools[0].args: unknown key"),
+    "no name": ({"tools": [{"arguments": {}}]}, "tools[0]: name is missing; it names the tool"),
+    "arguments": ({"tools": [{"name": "f", "arguments": [1]}]}, "tools[0].arguments: is [1]; give a mapping"),
     "no json": (
         {"tools": [{"name": "f", "arguments": {"x": {1}}}]},
-        "tools[0].arguments cannot be written as JSON",
+        "tools[0].arguments: cannot be written as JSON",
     ),
-    "name": ({"tools": [{"name": 1}]}, "tools[0].name must be a text"),
-    "id": ({"tools": [{"name": "f", "id": 1}]}, "tools[0].id must be a text"),
-    "usage": ({"text": "a", "usage": 3}, "usage must be a mapping"),
-    "usage's key": ({"text": "a", "usage": {"tokens": 3}}, "usage: unknown key 'tokens'"),
+    "name": ({"tools": [{"name": 1}]}, "tools[0].name: is 1; it names the tool"),
+    "id": ({"tools": [{"name": "f", "id": 1}]}, "tools[0].id: is 1; give a text"),
+    "usage": ({"text": "a", "usage": 3}, "usage: is 3; it must be a mapping"),
+    "usage's key": ({"text": "a", "usage": {"tokens": 3}}, "usage.tokens: unknown key"),
     "usage's number": (
         {"text": "a", "usage": {"input_tokens": -1}},
-        "usage.input_tokens must be a whole number",
+        "usage.input_tokens: is -1; give a whole number",
     ),
-    "delay": ({"text": "a", "delay": "1s"}, "delay must be seconds"),
-    "expect": ({"text": "a", "expect": "("}, "expect is no regular expression"),
+    "delay": ({"text": "a", "delay": "1s"}, "delay: is '1s'; give a number"),
+    "no delay": ({"text": "a", "delay": -1}, "delay: is -1; give seconds"),
+    "expect": ({"text": "a", "expect": "("}, "expect: '(' is no regular expression"),
 }
 
 
@@ -199,18 +201,23 @@ WRONG_FILES = {
     "a turn": (
         "s.yaml",
         "- One.\n\n- txt: Two.\n",
-        "s.yaml:3: turn 2: unknown key 'txt'; did you mean text?",
+        "s.yaml:3: [1].txt: unknown key; did you mean text?",
     ),
-    "a turn in json": ("s.json", '["One.",\n\t{"txt": 2}]', "s.json:2: turn 2: unknown key 'txt'"),
+    "a call further in": (
+        "s.yaml",
+        "- One.\n- text: Two.\n  tools:\n  - name: f\n    args: {}\n",
+        "s.yaml:5: [1].tools[0].args: unknown key",
+    ),
+    "a turn in json": ("s.json", '["One.",\n\t{"txt": 2}]', "s.json:2: [1].txt: unknown key"),
     "a turn further in": (
         "s.yaml",
         "repeat: true\nturns:\n- One.\n- 2\n",
-        "s.yaml:4: turn 2: a turn is a text",
+        "s.yaml:4: turns[1]: is 2; a turn is a text",
     ),
-    "no list": ("s.yaml", "turns: One.\n", "s.yaml: turns: a script is a list of turns, not 'One.'"),
-    "empty": ("s.yaml", "", "s.yaml: turns: a script is a list of turns, not None"),
-    "a typo": ("s.yaml", "turn: []\n", "s.yaml: unknown key 'turn'; did you mean turns?"),
-    "repeat": ("s.yaml", "turns: []\nrepeat: 2\n", "s.yaml: repeat: must be true or false, not 2"),
+    "no list": ("s.yaml", "turns: One.\n", "s.yaml:1: turns: is 'One.'; a script is a list of turns"),
+    "empty": ("s.yaml", "", "s.yaml:1: turns is missing; a script is a list of turns"),
+    "a typo": ("s.yaml", "turn: []\n", "s.yaml:1: turn: unknown key; did you mean turns?"),
+    "repeat": ("s.yaml", "turns: []\nrepeat: 2\n", "s.yaml:2: repeat: is 2; give true or false"),
 }
 
 

@@ -9,9 +9,14 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hookline.adapters.google_adk.plugin import Callbacks, Plugin, callbacks
+from hookline.adapters.google_adk.plugin import HookSource, Plugin, check_reach
+from hookline.engine.lifecycle import Approver
+from hookline.engine.point import Scope
+from hookline.engine.record import Journal, Record
 from hookline.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,6 +46,65 @@ def __getattr__(name: str) -> Any:
     made = type(name, (Plugin, adk.BasePlugin), {"__doc__": Plugin.__doc__, "__module__": __name__})
     globals()[name] = made
     return made
+
+
+AGENT_CALLBACKS = (
+    "before_agent_callback",
+    "after_agent_callback",
+    "before_model_callback",
+    "after_model_callback",
+    "on_model_error_callback",
+    "before_tool_callback",
+    "after_tool_callback",
+    "on_tool_error_callback",
+)
+PLUGIN_NAMES = {"args": "tool_args", "tool_response": "result"}
+"""Parameters of an agent's callbacks that a plugin's call by other names."""
+
+
+class Callbacks(dict[str, Callable[..., Any]]):
+    """The callbacks of one or more agents, by the names that `LlmAgent(...)` takes them under."""
+
+    def __init__(self, plugin: Plugin) -> None:
+        super().__init__({name: _renamed(getattr(plugin, name)) for name in AGENT_CALLBACKS})
+        self._plugin = plugin
+
+    async def close(self) -> None:
+        """End what is still open, and the processes of command hooks."""
+        await self._plugin.close()
+
+
+def callbacks(
+    hooks: HookSource | Iterable[HookSource] = (),
+    *,
+    journal: Journal | None = None,
+    watch: Iterable[Callable[[Record], None]] = (),
+    approver: Approver | None = None,
+    kinds: Mapping[str, str] | None = None,
+    workspace: str | Path | None = None,
+    only_what_fits: bool = False,
+) -> Callbacks:
+    """The hooks as an agent's callbacks: `LlmAgent(..., **callbacks("hookline.yaml"))`.
+
+    ADK has no such callbacks for runs and sessions. A hook that stands there is refused, or only told of with
+    `only_what_fits`; the plugin has them all.
+    """
+    plugin = Plugin(hooks, journal=journal, watch=watch, approver=approver, kinds=kinds, workspace=workspace)
+    check_reach(
+        plugin.hooks,
+        {Scope.RUN, Scope.SESSION, Scope.WORKSPACE},
+        "which callbacks cannot reach",
+        "use HooklinePlugin, or only_what_fits=True to leave it out there",
+        lambda _: not only_what_fits,
+    )
+    return Callbacks(plugin)
+
+
+def _renamed(method: Callable[..., Any]) -> Callable[..., Any]:
+    async def callback(*args: Any, **named: Any) -> Any:
+        return await method(*args, **{PLUGIN_NAMES.get(name, name): each for name, each in named.items()})
+
+    return callback
 
 
 class AdkGap(NamedTuple):

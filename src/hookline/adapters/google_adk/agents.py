@@ -1,4 +1,4 @@
-"""Sessions, runs and agents of ADK, with their steps and model calls, as scopes of ours.
+"""Sessions, runs and agents of ADK, with their steps and model calls, as scopes of hookline.
 
 ADK has no callback after the tools of a step. A step is over when the next request is made, or the agent ends.
 """
@@ -7,25 +7,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from hookline.adapters.google_adk import messages
 from hookline.agent.models import Reply, refusal, reply_from
 from hookline.agent.output import AgentResult
-from hookline.agent.spec import facts_of
-from hookline.engine.context import AgentConfig, Facts, Step, ToolResult, Usage
-from hookline.engine.hook import Mode
-from hookline.engine.lifecycle import OpenScope, Run
+from hookline.agent.spec import AgentContext, CurrentRun, hook_declaration
+from hookline.engine.context import AgentConfig, ToolResult
+from hookline.engine.hook import AgentDeclaration, Declaration
+from hookline.engine.lifecycle import OpenScope
 from hookline.engine.pipeline import Pipeline
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import AgentFailed, Refused
+from hookline.journal.recovery import owner
 
 
 class PausedCall(NamedTuple):
-    """A call that is to come again: what its start hooks made of it, and the question, where that is ours."""
+    """A call that will come again: the outcome of its start hooks, and the question, if hookline asked one."""
 
     tool: str
     args: dict[str, Any]
@@ -34,15 +35,14 @@ class PausedCall(NamedTuple):
     question: str | None
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class AdkSession:
-    """One session of ADK, as long as the plugin knows it.
+    """One session of ADK.
 
-    `rewritten`: a user's inputs with what hooks made of them; ADK keeps the original and shows it to us again.
+    `rewritten`: inputs of the user, each with the text that hooks put in its place; ADK keeps the original and shows it again.
     """
 
     id: str
-    user_id: str
     scope: OpenScope | None = None
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     in_every_request: list[str] = field(default_factory=list[str])
@@ -51,142 +51,105 @@ class AdkSession:
     paused: dict[str, PausedCall] = field(default_factory=dict[str, PausedCall])
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class AdkRun:
-    """One invocation: a run of a Runner, or what an AgentTool runs inside a tool call of an `outer` one.
+class AdkRun(AgentContext):
+    """One invocation: a run of a Runner, or the run of an AgentTool inside a tool call of an `outer` one.
 
-    `agents`: those at work in it, by the identity of the invocation that ADK made for each.
-    `parents`: the names of the agents above those of this run.
-    `tools`: the kinds of the tools that were called.
-    `implied`: only an agent's callbacks are ours, and ADK has none there for the run.
+    `agents`: its agents, by the identity of the invocation that ADK made for each.
+    `implied`: hookline has only callbacks of an agent, and ADK has none there for runs.
     """
 
-    invocation: Any
-    run: Run
-    pipeline: Pipeline
-    session: AdkSession
-    root: str
-    workspace: str | None
-    implied: bool
-    rewritten: dict[str, str]
-    outer: AdkRun | None = None
-    parents: tuple[str, ...] = ()
-    scope: OpenScope = field(init=False)
-    agents: dict[int, AdkAgent] = field(default_factory=dict[int, Any])
-    tools: dict[str, str | None] = field(default_factory=dict[str, str | None])
-    notices: list[str] = field(default_factory=list[str])
-    texts: dict[str, str] = field(default_factory=dict[str, str])
-    result: str | None = None
-    status: Status = Status.OK
-
-    def __post_init__(self) -> None:
-        if self.outer is None:
-            facts = self.facts(self.invocation.agent)
-            self.scope = self.open(Scope.RUN, facts, name=self.root, hooks=not self.implied)
-
-    @property
-    def no_hooks(self) -> Pipeline:
-        """The pipeline of a scope, or of one end of it, that is on record only."""
-        return Pipeline((), self.run.recorder)
-
-    def inside(self, invocation: Any, call: OpenScope, parents: tuple[str, ...]) -> AdkRun:
-        """The run of an AgentTool in a tool call: part of this one, with agents and inputs of its own."""
-        own: dict[str, Any] = {"rewritten": {}, "texts": {}, "agents": {}}
-        inner = replace(self, invocation=invocation, outer=self, parents=parents, **own)
-        inner.scope = call
-        return inner
-
-    def facts(self, agent: Any, parents: tuple[str, ...] = ()) -> dict[str, Any]:
-        """The facts that hold at every point of an agent. A workflow as the root is none, and goes by its app's name."""
-        model = getattr(agent, "model", None)
-        instruction = getattr(agent, "instruction", None)
-        tools = (
-            getattr(each, "name", None) or getattr(each, "__name__", "")
-            for each in getattr(agent, "tools", None) or ()
-        )
-        config = AgentConfig(
-            name=getattr(agent, "name", None) or self.root,
-            provider="google-adk",
-            model=model if isinstance(model, str) else str(getattr(model, "model", "")),
-            tools=tuple(filter(None, tools)),
-            system_prompt=instruction if isinstance(instruction, str) and instruction else None,
-        )
-        return facts_of(
-            config,
-            self.run,
-            root=self.root,
-            session_id=self.session.id,
-            user_id=self.session.user_id,
-            workspace=self.workspace,
-            parents=parents,
-            nested=self.outer is not None,
-        )
-
-    def open(
+    def __init__(
         self,
-        scope: Scope,
-        facts: dict[str, Any],
+        invocation: Any,
+        inside: CurrentRun,
+        pipeline: Pipeline,
+        session: AdkSession,
         *,
-        name: str,
-        parent: OpenScope | None = None,
-        hooks: bool = True,
-    ) -> OpenScope:
-        """A scope of this run, not entered yet; on record only where `hooks` is false."""
-        known = Facts(**facts, scope_id=self.run.next_id())
-        pipeline = self.pipeline if hooks else self.no_hooks
-        return OpenScope(self.run, pipeline, scope, known, name=name, parent=parent)
-
-    async def start(self, scope: OpenScope, payload: Any, **record: Any) -> Outcome:
-        """Enter a scope; refused or failed, it is closed again."""
-        try:
-            outcome = await scope.enter(payload, **record)
-            scope.raise_if_over(outcome, Point.start_of(scope.scope))
-        except BaseException as exc:
-            await scope.left_after(exc)
-            raise
-        self.notices.extend(outcome.tell_user)
-        if outcome.action is HookAction.BLOCK:
-            await scope.leave(None, Status.BLOCKED, error=outcome.reason)
-        return outcome
-
-    async def end(
-        self, scope: OpenScope, output: Any, status: Status = Status.OK, steps: tuple[Step, ...] | None = None
-    ) -> Outcome:
-        """Leave a scope that came to an end by itself."""
-        ending = await scope.left(output, status, steps)
-        self.notices.extend(ending.tell_user)
-        return ending
-
-
-class OpenCalls(Protocol):
-    """The tool calls of a step, as its agent needs to know them."""
-
-    async def abandon(self, exc: BaseException | None) -> None: ...
-
-
-class AdkAgent:
-    """One agent at work: its scope, the step it is in, and what hooks told it."""
-
-    def __init__(self, run: AdkRun, invocation: Any, *, hooks: bool = True) -> None:
-        self.run = run
+        implied: bool,
+        outer: AdkRun | None = None,
+    ) -> None:
+        root = inside.root_workflow_id
+        super().__init__(_config(invocation.agent, root), inside, pipeline)
         self.invocation = invocation
-        self.parent = parent = _parent(run.agents, invocation.agent)
-        self.parents: tuple[str, ...] = (*parent.parents, parent.name) if parent else run.parents
-        self._facts = run.facts(invocation.agent, self.parents)
-        self.name: str = self._facts["agent"]
-        self._model_name = f"google-adk/{self._facts['agent_config'].model}"
-        self.scope = run.open(
+        self.session = session
+        self.outer = outer
+        self.implied = implied
+        self.scope = inside.scope or self.open(Scope.RUN, None, root, hooks=not implied)
+        self.rewritten = session.rewritten if outer is None else dict[str, str]()
+        self.agents: dict[int, AdkAgent] = {}
+        self.texts: dict[str, str] = {}
+        self.result: str | None = None
+        self.status = Status.OK
+
+    def record(self) -> dict[str, Any]:
+        """Owner and declaration for the record of the run, from which it can be ended after a crash."""
+        if self.run.recorder.journal is None:
+            return {}
+        agent = AgentDeclaration(
+            name=self.config.name,
+            provider=self.config.provider,
+            model=self.config.model,
+            system_prompt=self.config.system_prompt,
+            tools=self.config.tools,
+        )
+        hooks = tuple(hook_declaration(hook) for hook in self.inside.hooks)
+        declaration = Declaration(format="google-adk", source="", agent=agent, hooks=hooks)
+        return {"owner": owner(), "declaration": declaration.to_dict()}
+
+    async def open_session(self) -> None:
+        """Begin the session, if no earlier run of it did."""
+        session, invocation = self.session, self.invocation
+        async with session.opening:
+            if session.scope is not None:
+                return
+            scope = self.open(Scope.SESSION, self.scope, session.id)
+            resumed = any(
+                each.invocation_id != invocation.invocation_id for each in invocation.session.events
+            )
+            payload = {"session_id": session.id, "source": "resume" if resumed else "startup"}
+            outcome = await self.enter(scope, payload)
+            session.scope = scope
+            session.in_every_request.extend(outcome.tell_model)
+
+    def answer(self) -> AgentResult:
+        """The work of all its agents as the result of a run."""
+        agents = self.agents.values()
+        self.steps = [step for agent in agents for step in agent.steps]
+        found = tuple(result for agent in agents for result in agent.tool_results)
+        return self.result_of(self.result, tool_results=found)
+
+    def inner(self, invocation: Any, call: AdkAgent, scope: OpenScope) -> AdkRun:
+        """The run of an AgentTool in a tool call of an agent: part of this one, with agents and inputs of its own."""
+        inside = replace(self.inside, scope=scope, parents=call.path, note=self.notice)
+        return AdkRun(invocation, inside, self.pipeline, self.session, implied=self.implied, outer=self)
+
+
+class AdkAgent(AgentContext):
+    """One agent at work: its scope, its current step, and the messages of hooks for its model."""
+
+    def __init__(self, adk_run: AdkRun, invocation: Any, *, hooks: bool = True) -> None:
+        parent = _parent(adk_run.agents, invocation.agent)
+        above = parent.path if parent is not None else adk_run.inside.parents
+        inside = replace(adk_run.inside, parents=above, note=adk_run.notice)
+        super().__init__(_config(invocation.agent, inside.root_workflow_id), inside, adk_run.pipeline)
+        self.adk_run = adk_run
+        self.invocation = invocation
+        self.parent = parent
+        self.name = self.config.name
+        self.path = (*above, self.name)
+        self.scope = self.open(
             Scope.AGENT,
-            {**self._facts, "aliases": {"prompt": "input"}},
-            name=self.name,
-            parent=parent.scope if parent is not None else run.scope,
+            parent.scope if parent is not None else adk_run.scope,
+            self.name,
             hooks=hooks,
+            step=None,
+            aliases={"prompt": "input"},
         )
         self.over = False
         self.in_next_request: list[str] = []
-        self.steps: list[Step] = []
-        self.step_calls: OpenCalls | None = None
+        self.step_calls: Any = None  # the `StepCalls` of its step
         self.results: list[ToolResult] = []
+        self._model_name = f"google-adk/{self.config.model}"
         self._step: OpenScope | None = None
         self._model: OpenScope | None = None
         self._reply = Reply()
@@ -196,23 +159,21 @@ class AdkAgent:
 
     @property
     def outermost(self) -> bool:
-        return self.parent is None and self.run.outer is None
+        return self.parent is None and self.adk_run.outer is None
 
     @property
     def is_node(self) -> bool:
-        """True if no agent is at work, but a tool that is a node of a workflow."""
+        """True for a tool that is a node of a workflow, and no agent."""
         return not hasattr(self.invocation.agent, "run_async")
 
     @property
     def tool_results(self) -> list[ToolResult]:
         return [*(result for step in self.steps for result in step.tool_results), *self.results]
 
-    def open(self, scope: Scope, *, name: str, hooks: bool = True, **facts: Any) -> OpenScope:
-        """A scope inside this agent."""
-        if self._step is not None or scope is Scope.STEP:
-            facts["step"] = len(self.steps) + 1
-        known = {**self._facts, "steps": tuple(self.steps), **facts}
-        return self.run.open(scope, known, name=name, parent=self._step or self.scope, hooks=hooks)
+    @property
+    def inner_scope(self) -> OpenScope:
+        """The scope of its step, or its own between steps."""
+        return self._step or self.scope
 
     async def end(self, exc: BaseException | None = None) -> Outcome | None:
         """End its step and then itself, once; with an exception, because of that."""
@@ -220,47 +181,47 @@ class AdkAgent:
             return None
         self.over = True
         await self._end_step(exc)
-        steps = tuple(self.steps)
         if exc is not None:
-            await self.scope.left_after(exc, steps)
+            await self.scope.left_after(exc, tuple(self.steps))
             return None
-        text = self.run.texts.get(self.name) or self._reply.text
-        ending = await self.run.end(self.scope, answer_of(self.run, text, [self]), Status.OK, steps)
+        text = self.adk_run.texts.get(self.name) or self._reply.text
+        answer = self.result_of(text, tool_results=tuple(self.tool_results))
+        ending = await self.leave(self.scope, answer)
         if ending.action is HookAction.BLOCK:
             why = f"its end was refused, and ADK cannot send it back to work: {ending.reason}"
             refused = Refused(why, point=Point.AGENT_END, hook=ending.hook)
             await self.scope.left_after(refused)
             raise refused
-        self.run.session.in_next_request.extend(ending.tell_model)
+        self.adk_run.session.in_next_request.extend(ending.tell_model)
         return ending
 
     async def request_made(self, request: Any) -> Any:
         """Begin a step and its model call; a response stands in for the model's own."""
         await self._end_step()
-        # Whatever was cancelled before was a part of the run; its ends have their whole time again.
-        self.run.run.resume()
+        # Only a part of the run was cancelled, if anything; end hooks have their whole time again.
+        self.run.resume()
         self._refusals.clear()
-        always = self.run.session.in_every_request if self.run.outer is None else ()
-        self._request = messages.AdkRequest(request, self._told, always, self.run.rewritten)
+        adk_run = self.adk_run
+        always = adk_run.session.in_every_request if adk_run.outer is None else ()
+        self._request = messages.AdkRequest(request, self._told, always, adk_run.rewritten)
         texts, self.in_next_request = self.in_next_request, []
         self._request.tell(texts)
         number = len(self.steps) + 1
-        self._step, _ = await self._begin(Scope.STEP, str(number), {"step": number})
+        self._step, _ = await self._begin(Scope.STEP, str(number), {"step": number}, step=number)
         return await self._begin_model()
 
     async def response_received(self, given: Any) -> Any:
-        """End the model call; a response takes the given one's place. A refused answer is asked for again."""
+        """End the model call; a response takes the given one's place. After a refusal the model is called again."""
         if given.partial:
-            guards = self.run.pipeline.at(Point.MODEL_END)
             # An empty piece stands in for one of a text that a hook may still change.
             held = messages.adk_class("models", "LlmResponse")(partial=True)
-            return held if any(hook.mode is Mode.ENFORCE for hook in guards) else None
+            return held if self.may_change(Point.MODEL_END) else None
         scope, self._model = self._model, None
         if scope is None:
-            # A model may answer one request in several whole responses; none of them passes unseen.
-            scope = self.open(Scope.MODEL, name=self._model_name, hooks=False)
-            await self.run.start(scope, None)
-            scope.pipeline = self.run.pipeline
+            # A model may answer one request in several whole responses; hooks see each of them.
+            scope = self.open(Scope.MODEL, self.inner_scope, self._model_name, hooks=False)
+            await self.enter(scope, None)
+            scope.pipeline = self.pipeline
         if given.error_code and not getattr(given.content, "parts", None):
             text = f"{given.error_code}: {given.error_message or 'the model gave no answer'}"
             await scope.left_after(AgentFailed(text))
@@ -283,15 +244,17 @@ class AdkAgent:
         if scope is not None:
             await scope.left_after(error)
 
-    async def _begin(self, scope: Scope, name: str, more: dict[str, Any]) -> tuple[OpenScope, Outcome]:
-        """Enter a scope around the request: again while it is refused; what hooks change goes into the request."""
-        point, pipeline = Point.start_of(scope), self.run.pipeline
+    async def _begin(
+        self, scope: Scope, name: str, more: dict[str, Any], **facts: Any
+    ) -> tuple[OpenScope, Outcome]:
+        """Enter a scope around the request, again while it is refused; changes of hooks go into the request."""
+        point, pipeline = Point.start_of(scope), self.pipeline
         is_seen = pipeline.recorder.on or pipeline.at(point) or pipeline.at(Point.end_of(scope))
         while True:
-            opened = self.open(scope, name=name)
+            opened = self.open(scope, self.inner_scope, name, **facts)
             shown = self._request.shown() if is_seen else []
             payload = {**more, "messages": [each.message for each in shown]}
-            outcome = await self.run.start(opened, payload)
+            outcome = await self.enter(opened, payload)
             if outcome.action is HookAction.BLOCK:
                 self._refuse(outcome, point)
                 continue
@@ -302,7 +265,7 @@ class AdkAgent:
             return opened, outcome
 
     async def _begin_model(self) -> Any:
-        """None where the model is to be asked; else the response that hooks gave in its place."""
+        """The response that hooks gave in the model's place; None if the model is to be called."""
         while True:
             settings = self._request.settings()
             scope, outcome = await self._begin(Scope.MODEL, self._model_name, settings)
@@ -314,7 +277,7 @@ class AdkAgent:
                 return messages.response_for(self._reply)
 
     async def _end_model(self, scope: OpenScope, reply: Reply, status: Status = Status.OK) -> Outcome:
-        ending = await self.run.end(scope, reply, status)
+        ending = await self.leave(scope, reply, status)
         if ending.action is HookAction.BLOCK:
             self._refuse(ending, Point.MODEL_END)
         else:
@@ -323,7 +286,7 @@ class AdkAgent:
         return ending
 
     async def _ask_model(self, scope: OpenScope) -> Any:
-        """Ask the model once more ourselves; ADK asks only once a step."""
+        """Call the model once more; ADK itself calls it only once a step."""
         response: Any = None
         try:
             self.invocation.increment_llm_call_count()
@@ -338,33 +301,27 @@ class AdkAgent:
         return response
 
     async def _end_step(self, exc: BaseException | None = None) -> None:
-        """End the step that is open, if one is, with whatever is open in it."""
+        """End the open step, if there is one, after everything that is open in it."""
         if self.step_calls is not None:
             calls, self.step_calls = self.step_calls, None
             await calls.abandon(exc)
-        # A model call that is still open never answered: cancelled, or the caller left.
+        # A model call that is still open was cancelled, or the caller left.
         await self.model_failed(exc or asyncio.CancelledError())
         scope, self._step = self._step, None
         if scope is None:
             return
-        step = Step(
-            step=len(self.steps) + 1,
-            content=self._reply.text,
-            tool_calls=self._reply.tool_calls,
-            tool_results=tuple(self.results),
-            usage=self._reply.usage,
-        )
+        step = self._reply.step(len(self.steps) + 1, self.results)
         self.steps.append(step)
         self.results = []
         self._reply = Reply(text=step.content)
         if exc is not None:
             await scope.left_after(exc, tuple(self.steps), output=step)
             return
-        ending = await self.run.end(scope, step, Status.OK, tuple(self.steps))
+        ending = await self.leave(scope, step)
         self.in_next_request.extend(ending.tell_model)
 
     def _refuse(self, refused: Outcome, point: Point) -> None:
-        """Tell the model why; what it is told of a step stays in its later requests."""
+        """Tell the model the reason; that of a step stays in its later requests."""
         self._refusals[point.scope] += 1
         texts = [refusal(refused, point, self._refusals[point.scope]), *refused.tell_model]
         if point.scope is Scope.STEP:
@@ -373,16 +330,20 @@ class AdkAgent:
             self._request.tell_once(texts)
 
 
-def answer_of(run: AdkRun, text: str | None, agents: Collection[AdkAgent]) -> AgentResult:
-    """The work of some agents in the form that hooks of the built-in agent see."""
-    steps = [step for agent in agents for step in agent.steps]
-    return AgentResult(
-        agent_run_id=run.run.id,
-        result=text,
-        tool_results=tuple(result for agent in agents for result in agent.tool_results),
-        total_steps=len(steps),
-        usage=sum((step.usage for step in steps), Usage()),
-        session_id=run.session.id,
+def _config(agent: Any, root: str) -> AgentConfig:
+    """An agent of ADK in our words. A workflow as the root is no agent, and goes by the name of its app."""
+    model = getattr(agent, "model", None)
+    instruction = getattr(agent, "instruction", None)
+    tools = (
+        getattr(each, "name", None) or getattr(each, "__name__", "")
+        for each in getattr(agent, "tools", None) or ()
+    )
+    return AgentConfig(
+        name=getattr(agent, "name", None) or root,
+        provider="google-adk",
+        model=model if isinstance(model, str) else str(getattr(model, "model", "")),
+        tools=tuple(filter(None, tools)),
+        system_prompt=instruction if isinstance(instruction, str) and instruction else None,
     )
 
 

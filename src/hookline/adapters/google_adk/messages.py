@@ -1,30 +1,38 @@
-"""ADK's contents, requests and responses in the words that hooks know, and back.
+"""ADK's contents, requests and responses as the messages and replies that hooks see, and back.
 
-A hook may change any part of what it is shown. What it left alone goes back as the object it came from, so that
-nothing is lost which our words have no name for (thoughts, images, signatures).
+A hook may change any part of a message. A message that is unchanged goes back as the object it came from, so that
+nothing is lost that a message has no place for (thoughts, images, signatures).
 """
 
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from hookline.agent.models import Message, Reply, assistant_message, mapping, messages_in, text_message
-from hookline.engine.context import ToolCall, Usage
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point
 from hookline.errors import AgentFailed
 
 ROLES = {"user": "user", "assistant": "model", "tool": "user", "system": "user"}
 STOP_REASONS = {"STOP": "stop", "MAX_TOKENS": "length", "SAFETY": "filtered"}
-SETTINGS = ("temperature", "top_p", "max_output_tokens")
-"""Keys of a `model.start` payload that are fields of a request's config by the same name."""
+TOKENS = {
+    "input_tokens": "prompt_token_count",
+    "output_tokens": "candidates_token_count",
+    "total_tokens": "total_token_count",
+}
+SETTINGS = {
+    "system": "system_instruction",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "max_output_tokens": "max_output_tokens",
+}
+"""Keys of a `model.start` payload, each with its field of a request's config."""
 
 
 class ContentSlice(NamedTuple):
-    """One message as hooks see it, with the parts it stands for and the content they came from, if it has one."""
+    """One message as hooks see it, with its parts and the content that they came from, if any."""
 
     message: Message
     role: str
@@ -38,7 +46,7 @@ def adk_class(module: str, name: str) -> Any:
 
 
 def text_of(content: Any) -> str:
-    """The text in a content; what a model thought aloud is not part of what it said."""
+    """The text of a content, without the thoughts of a model."""
     return _text(getattr(content, "parts", None) or ())
 
 
@@ -48,17 +56,17 @@ def text_content(text: str, role: str = "user") -> Any:
 
 
 def with_text(content: Any, text: str) -> Any:
-    """The same content with another text; what is not text stays."""
+    """The same content with another text; parts that are no text stay."""
     types = _types()
     others = [part for part in content.parts or () if not part.text]
     return types.Content(role=content.role, parts=[types.Part(text=text), *others])
 
 
 class AdkRequest:
-    """One request of ADK's to its model, with what hooks have told the model so far put in.
+    """One request of ADK to its model, with the messages of hooks put in.
 
-    ADK builds every request anew from its own record. `told` is what stays in an agent's requests, with its
-    place in each; `always` stands before all of it; `rewritten` are the user's inputs that hooks have changed.
+    ADK builds every request anew from its own record. `told` are the messages that stay in an agent's requests, with
+    their places; `always` stand before all others; `rewritten` are inputs of the user with the texts in their place.
     """
 
     def __init__(
@@ -77,7 +85,7 @@ class AdkRequest:
             self._contents.insert(min(index, self._length), text_content(text))
 
     def tell(self, texts: Collection[str]) -> None:
-        """Say it in this request, and at the same place in those that follow."""
+        """Add messages to this request, and at the same place to those that follow."""
         self.tell_once(texts)
         self._told.extend((self._length, text) for text in texts)
 
@@ -95,20 +103,18 @@ class AdkRequest:
         """The payload of `model.start` beside the messages."""
         config = self.raw.config
         return {
+            **{key: getattr(config, field, None) for key, field in SETTINGS.items()},
             "system": _system(getattr(config, "system_instruction", None)),
             "tools": list(self.raw.tools_dict),
-            **{key: getattr(config, key, None) for key in SETTINGS},
         }
 
     def change(self, before: Mapping[str, Any], after: Any, point: Point) -> None:
-        """Write into it what the hooks at `step.start` or `model.start` changed in its payload."""
+        """Write the changes that hooks at `step.start` or `model.start` made in the payload into the request."""
         changed = mapping(after, point)
         config = self.raw.config
-        if "system" in before and changed.get("system") != before["system"]:
-            config.system_instruction = changed.get("system")
-        for key in SETTINGS:
+        for key, field in SETTINGS.items():
             if key in before and changed.get(key) != before[key]:
-                setattr(config, key, changed.get(key))
+                setattr(config, field, changed.get(key))
         kept = changed.get("tools") or ()
         for name in [name for name in before.get("tools", ()) if name not in kept]:
             self.raw.tools_dict.pop(name, None)
@@ -138,7 +144,7 @@ def slices(contents: Iterable[Any]) -> list[ContentSlice]:
 
 
 def _contents(messages: Sequence[Message], shown: Sequence[ContentSlice]) -> list[Any]:
-    """The contents for messages that hooks left; those that are as before are the very objects."""
+    """The contents for the messages after the hooks; unchanged ones are the same objects."""
     in_place = len(messages) == len(shown)
     unused = list(shown)
     groups: list[list[ContentSlice]] = []
@@ -171,7 +177,7 @@ def _joined(group: Sequence[ContentSlice]) -> Any:
 
 
 def _written(message: Message, was: Iterable[Any]) -> ContentSlice:
-    """A message that a hook wrote; the parts that stood in its place keep what our words do not show."""
+    """The slice of a message that a hook wrote; parts in its place that no message shows are kept."""
     types = _types()
     role = str(message.get("role") or "user")
     if role not in ROLES:
@@ -226,34 +232,21 @@ def _system(instruction: Any) -> str | None:
 
 def reply_of(response: Any) -> Reply:
     """A model's answer as hooks see it."""
-    parts = getattr(response.content, "parts", None) or ()
-    calls = [part.function_call for part in parts if part.function_call is not None]
-    usage = response.usage_metadata
+    said = _assistant(getattr(response.content, "parts", None) or ())
+    calls, usage = said.get("tool_calls"), response.usage_metadata
     reason = getattr(response.finish_reason, "name", None) or "STOP"
-    return Reply(
-        text=_text(parts) or None,
-        tool_calls=tuple(_tool_call(call, number) for number, call in enumerate(calls, 1)),
-        usage=Usage(
-            input_tokens=getattr(usage, "prompt_token_count", None) or 0,
-            output_tokens=getattr(usage, "candidates_token_count", None) or 0,
-            total_tokens=getattr(usage, "total_token_count", None) or 0,
-        ),
-        stop_reason="tool_calls" if calls else STOP_REASONS.get(reason, reason.lower()),
-    )
-
-
-def _tool_call(call: Any, number: int) -> ToolCall:
-    arguments = dict(call.args or {})
-    return ToolCall(
-        id=call.id or f"call_{number}",
-        name=call.name,
-        arguments=arguments,
-        raw_arguments=json.dumps(arguments, default=str),
+    return Reply.model_validate(
+        {
+            "text": said["content"],
+            "tool_calls": calls,
+            "usage": {key: getattr(usage, name, None) or 0 for key, name in TOKENS.items()},
+            "stop_reason": "tool_calls" if calls else STOP_REASONS.get(reason, reason.lower()),
+        }
     )
 
 
 def response_for(reply: Reply, original: Any = None) -> Any:
-    """ADK's response for a reply; what is neither text nor call in the original stays."""
+    """ADK's response for a reply; parts of the original that are neither text nor call stay."""
     before = getattr(original.content, "parts", None) or () if original is not None else ()
     kept = [part for part in before if part.function_call is None and (not part.text or part.thought)]
     content = _types().Content(role="model", parts=[*kept, *_parts(assistant_message(reply))])
@@ -267,5 +260,5 @@ def _text(parts: Iterable[Any]) -> str:
 
 
 def _types() -> Any:
-    """`google.genai.types`, the values that ADK speaks in."""
+    """`google.genai.types`, the types of ADK's messages."""
     return importlib.import_module("google.genai.types")

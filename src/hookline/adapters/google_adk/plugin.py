@@ -1,7 +1,8 @@
-"""ADK's callbacks as our points: the plugin, and the same as callbacks of one agent.
+"""ADK's callbacks as points of hookline: the plugin, and the same as callbacks of one agent.
 
-ADK tells of a run's end only when it went well (`after_run`) or raised (`on_run_error`); of an agent's end not when
-it handed over to another, nor when the caller left. Whatever is still open when the outer one ends is ended first.
+Each run and agent is begun once and ended once. ADK reports the end of a run only if it went well (`after_run`) or
+raised (`on_run_error`), and not the end of an agent that handed over to another or whose caller left. Whatever is still
+open when the outer scope ends is ended first.
 """
 
 from __future__ import annotations
@@ -13,38 +14,30 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hookline.adapters.google_adk.messages import adk_class, text_content, text_of, with_text
-from hookline.adapters.google_adk.runs import HookSource, OpenRuns, invocation_of
-from hookline.adapters.google_adk.tools import BODY, AdkCall, cause
-from hookline.claude.tools import TOOLS
+from hookline.adapters.google_adk.agents import AdkAgent, AdkRun, AdkSession
+from hookline.adapters.google_adk.messages import text_content, text_of, with_text
+from hookline.adapters.google_adk.tools import BODY, AdkCall, ask_in_client, cause, start_call
+from hookline.agent.models import input_in
+from hookline.agent.spec import CurrentRun, agent_payload
 from hookline.engine.hook import Hook, Mode
-from hookline.engine.lifecycle import Approver
+from hookline.engine.lifecycle import Approver, Run
+from hookline.engine.pipeline import Recorder
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Journal, Record
 from hookline.engine.result import HookAction
-from hookline.errors import Skipped, UsageError
+from hookline.errors import HooklineError, RunEnded, Skipped, UsageError
+from hookline.handlers.python import python_hook
+from hookline.hookfile.attach import load_hooks
+from hookline.runners.local import LocalRunner
 
 logger = logging.getLogger(__name__)
 
-TOOL_CLASSES: Mapping[str, str] = {
-    "AgentTool": "agent",
-    "TransferToAgentTool": "agent",
-    "MCPTool": "mcp",
-    "McpTool": "mcp",
-    "ExecuteBashTool": "shell",
-    "UrlContextTool": "web",
-    "GoogleSearchTool": "web",
-}
-"""Kinds of ADK's own tools by their class, for they may have any name."""
-TOOL_NAMES: Mapping[str, str] = {
-    "list_files": "search",
-    **{name: tool.kind for table in TOOLS.values() for name, tool in table.items()},
-}
-"""Kinds of other tools by their usual names."""
+HookSource = str | Path | Hook | Callable[..., Any]
+"""A hook file, a hook, or a function with `@hook(on=...)`."""
 
 
-class Plugin(OpenRuns):
+class Plugin:
     """The methods of `HooklinePlugin`, which is this and ADK's `BasePlugin`.
 
     hooks: hook files (`hookline.yaml`, `.claude/settings.json`), functions with `@hook(on=...)`, `Hook` objects
@@ -52,6 +45,65 @@ class Plugin(OpenRuns):
     approver: who answers `ask`; without one, ADK asks its client to confirm the call
     kinds: tool names to tool kinds (`{"deploy": "shell"}`), for `match: kind:shell`
     """
+
+    def __init__(
+        self,
+        hooks: HookSource | Iterable[HookSource] = (),
+        *,
+        journal: Journal | None = None,
+        watch: Iterable[Callable[[Record], None]] = (),
+        approver: Approver | None = None,
+        kinds: Mapping[str, str] | None = None,
+        workspace: str | Path | None = None,
+        name: str = "hookline",
+    ) -> None:
+        if isinstance(hooks, str | Path | Hook) or callable(hooks):
+            hooks = [hooks]
+        self.name = name
+        self._kinds = kinds or {}
+        self._sources = list(hooks)
+        self._recorder = Recorder(journal, watch)
+        self._approver = approver or ask_in_client
+        self._workspace = str(workspace) if workspace is not None else None
+        self._runs: dict[str, AdkRun] = {}
+        self._sessions: dict[tuple[str, str, str], AdkSession] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._attach()
+
+    def _attach(self) -> None:
+        """Make the hooks live; again if a runner was closed with all its plugins and another uses this one."""
+        self._runner = LocalRunner()
+        self._closed = False
+        self.hooks = tuple(hook for source in self._sources for hook in _hooks_of(source, self._runner))
+        for hook in self.hooks:
+            scopes = {point.scope for point in hook.points if isinstance(point, Point)}
+            if not scopes - {Scope.WORKSPACE}:
+                text = "hook %s [%s] never runs here: ADK has none of its points"
+                logger.warning(text, hook.name, hook.source)
+
+    async def close_session(
+        self, session_id: str, *, app_name: str | None = None, user_id: str | None = None
+    ) -> None:
+        """End a conversation: its session.end hooks run, once."""
+        for app, user, id in list(self._sessions):
+            if id != session_id or app_name not in (None, app) or user_id not in (None, user):
+                continue
+            scope = self._sessions.pop((app, user, id)).scope
+            if scope is not None:
+                await scope.left({"session_id": session_id}, Status.OK)
+
+    async def close(self) -> None:
+        """End everything that is open, and all conversations."""
+        while self._ending:
+            await asyncio.wait(self._ending)
+        for run in list(self._runs.values()):
+            if run.outer is None:
+                await self._end_run(run, None if run.implied else asyncio.CancelledError())
+        self._runs.clear()
+        for app, user, id in list(self._sessions):
+            await self.close_session(id, app_name=app, user_id=user)
+        self._closed = True
+        await self._runner.close()
 
     async def on_user_message_callback(self, *, invocation_context: Any, user_message: Any) -> Any:
         """Begin a run; a content takes the message's place."""
@@ -70,8 +122,8 @@ class Plugin(OpenRuns):
         if run.status is Status.SKIPPED:
             return text_content(run.result or "", "model")
         if _is_live(invocation_context):
-            # There ADK asks its model callbacks about scraps, in no order of calls; no guard may rest on that.
-            _check_reach(
+            # There ADK calls the model callbacks for fragments, in no order of calls; no guard can rely on that.
+            check_reach(
                 self.hooks,
                 {Scope.STEP, Scope.MODEL},
                 "which live mode does not have",
@@ -80,15 +132,15 @@ class Plugin(OpenRuns):
             )
         if run.outer is None:
             try:
-                await self._open_session(run)
+                await run.open_session()
             except asyncio.CancelledError as exc:
-                # ADK tells its plugins nothing of a run that is cancelled before its first agent.
+                # ADK calls no plugin for a run that is cancelled before its first agent.
                 await self._end_run(run, exc)
                 raise
         return None
 
     async def after_run_callback(self, *, invocation_context: Any) -> None:
-        # ADK calls this while the caller's leaving is under way, and has no other word for it.
+        # ADK has no other callback for a caller that leaves; the exception is still being handled here.
         left = isinstance(sys.exc_info()[1], GeneratorExit | asyncio.CancelledError)
         left = left or getattr(invocation_context, "is_aborted", False) is True
         await self._end_run(self._run_of(invocation_context), asyncio.CancelledError() if left else None)
@@ -97,7 +149,7 @@ class Plugin(OpenRuns):
         await self._end_run(self._run_of(invocation_context), cause(error))
 
     async def on_event_callback(self, *, invocation_context: Any, event: Any) -> Any:
-        """Take note of what an agent said; an event carries what hooks have for the user."""
+        """Keep the text of an agent; the event carries the notices of hooks to the user."""
         run = self._run_of(invocation_context)
         if run is None:
             return None
@@ -116,19 +168,13 @@ class Plugin(OpenRuns):
         """Begin an agent's work; a content stands in for it."""
         invocation = invocation_of(callback_context)
         at_work = await self._take_up(invocation)
-        run = at_work.run
+        run = at_work.adk_run
         original = text_of(invocation.user_content)
         given = run.rewritten.get(original, original)
         streaming = str(getattr(invocation.run_config, "streaming_mode", "")).lower().endswith("sse")
-        payload: dict[str, Any] = {
-            "input": given,
-            "prompt": given,
-            "streaming": streaming,
-            "provider_kwargs": {},
-        }
         at_work.over = True
         try:
-            outcome = await run.start(at_work.scope, payload)
+            outcome = await at_work.enter(at_work.scope, agent_payload(given, streaming=streaming))
         except Skipped as exc:
             if not at_work.outermost:
                 raise
@@ -136,7 +182,7 @@ class Plugin(OpenRuns):
             return text_content(exc.reason, "model")
         except asyncio.CancelledError as exc:
             if at_work.parent is None:
-                # ADK ends a cancelled run without another word; with its outermost agent, the run is over.
+                # ADK calls nothing more for a cancelled run: it is over with its outermost agent.
                 await self._end_run(run, exc)
             raise
         if outcome.action is HookAction.BLOCK:
@@ -145,7 +191,7 @@ class Plugin(OpenRuns):
             return text_content(f"refused: {outcome.reason}", "model")
         at_work.in_next_request.extend(outcome.tell_model)
         if outcome.answered:
-            ending = await run.end(at_work.scope, outcome.output, Status.ANSWERED)
+            ending = await at_work.leave(at_work.scope, outcome.output, Status.ANSWERED)
             return text_content(as_text(plain(ending.output)), "model")
         at_work.over = False
         new = _input(outcome.payload, Point.AGENT_START)
@@ -158,7 +204,7 @@ class Plugin(OpenRuns):
         at_work = self._agent_of(callback_context)
         if at_work is None:
             return None
-        run = at_work.run
+        run = at_work.adk_run
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             cancelled = asyncio.CancelledError()
@@ -193,19 +239,7 @@ class Plugin(OpenRuns):
 
     async def before_tool_callback(self, tool: Any, tool_args: dict[str, Any], tool_context: Any) -> Any:
         at_work = await self._at_work(tool_context)
-        name, kind_of_class = tool.name, TOOL_CLASSES.get(type(tool).__name__)
-        kind = self._kinds.get(name) or kind_of_class or TOOL_NAMES.get(name, "other")
-        at_work.run.tools[name] = kind
-        # ADK makes a bare BaseTool in the place of a name that no tool has, and tells the model.
-        known = type(tool) is not adk_class("tools.base_tool", "BaseTool")
-        call_id = tool_context.function_call_id or None
-        facts = {"current_tool": name, "tool_kind": kind, "call_id": call_id}
-        scope = at_work.open(Scope.TOOL, name=name, hooks=known, **facts)
-        if known:
-            return await AdkCall(at_work, scope, tool_args, tool_context).start()
-        await scope.enter(dict(tool_args))
-        await scope.leave(None, Status.FAILED, error=f"there is no tool {name!r}")
-        return None
+        return await start_call(at_work, tool, self._kinds, tool_args, tool_context)
 
     async def after_tool_callback(self, tool: Any, tool_args: Any, tool_context: Any, result: Any) -> Any:
         call = _call_of(tool_context)
@@ -217,70 +251,108 @@ class Plugin(OpenRuns):
         call = _call_of(tool_context)
         return await call.fail(error) if call is not None else None
 
+    def _run_of(self, invocation: Any) -> AdkRun | None:
+        return self._runs.get(invocation.invocation_id)
 
-AGENT_CALLBACKS = (
-    "before_agent_callback",
-    "after_agent_callback",
-    "before_model_callback",
-    "after_model_callback",
-    "on_model_error_callback",
-    "before_tool_callback",
-    "after_tool_callback",
-    "on_tool_error_callback",
-)
-PLUGIN_NAMES = {"args": "tool_args", "tool_response": "result"}
-"""Parameters of an agent's callbacks that a plugin's call by other names."""
+    def _agent_of(self, context: Any) -> AdkAgent | None:
+        invocation = invocation_of(context)
+        run = self._run_of(invocation)
+        return run.agents.get(id(invocation)) if run is not None else None
+
+    async def _at_work(self, context: Any) -> AdkAgent:
+        """The agent that a callback is for; only recorded if ADK did not report its beginning."""
+        agent = self._agent_of(context)
+        if agent is None:
+            agent = await self._take_up(invocation_of(context), hooks=False)
+            await agent.enter(agent.scope, None)
+        return agent
+
+    async def _take_up(self, invocation: Any, *, hooks: bool = True) -> AdkAgent:
+        """The agent of an invocation, not started yet, in its run."""
+        run = self._run_of(invocation) or await self._begin_implied(invocation)
+        agent = run.agents[id(invocation)] = AdkAgent(run, invocation, hooks=hooks)
+        if run.outer is None:
+            texts, run.session.in_next_request = run.session.in_next_request, []
+            agent.in_next_request.extend(texts)
+        return agent
+
+    async def _begin(self, invocation: Any, message: Any, *, implied: bool = False) -> AdkRun:
+        """Begin a run, or a part of the run whose tool call it is in."""
+        call = BODY.get()
+        if call is not None and call.agent.adk_run in self._runs.values():
+            run = call.agent.adk_run.inner(invocation, call.agent, call.scope)
+            self._runs[invocation.invocation_id] = run
+            return run
+        run = self._runs[invocation.invocation_id] = self._new_run(invocation, implied)
+        task = asyncio.current_task()
+        if task is not None and not implied:
+            task.add_done_callback(lambda _: self._end_silent(run))
+        try:
+            outcome = await run.enter(run.scope, {"input": text_of(message)}, **run.record())
+        except Skipped as exc:
+            run.result, run.status = exc.reason, Status.SKIPPED
+            return run
+        except BaseException:
+            self._runs.pop(invocation.invocation_id, None)
+            raise
+        run.session.in_next_request.extend(outcome.tell_model)
+        return run
+
+    async def _begin_implied(self, invocation: Any) -> AdkRun:
+        """Begin a run that ADK does not report: an agent's callbacks, among which there is none for runs."""
+        for run in list(self._runs.values()):
+            if run.implied and run.session.id == invocation.session.id:
+                # ADK calls no callback of an agent that raises; this run was left open by one.
+                await self._end_run(run, HooklineError("it ended, and ADK did not say how"))
+        return await self._begin(invocation, invocation.user_content, implied=True)
+
+    def _new_run(self, invocation: Any, implied: bool) -> AdkRun:
+        if self._closed:
+            self._attach()
+        given = invocation.session
+        key = (given.app_name, given.user_id, given.id)
+        session = self._sessions.setdefault(key, AdkSession(given.id))
+        inside = CurrentRun(
+            run=Run(recorder=self._recorder, approver=self._approver),
+            root_workflow_id=getattr(invocation.agent, "name", None) or given.app_name,
+            note=lambda _agent, _text: None,
+            hooks=self.hooks,
+            workspace=self._workspace,
+            session_id=given.id,
+            user_id=given.user_id,
+        )
+        return AdkRun(invocation, inside, inside.pipeline(), session, implied=implied)
+
+    async def _end_run(self, run: AdkRun | None, exc: BaseException | None = None) -> None:
+        """End a run, once, after everything that is open in it; a refused or failed end stops no other."""
+        if run is None or self._runs.pop(run.invocation.invocation_id, None) is None:
+            return
+        failed: RunEnded | None = None
+        for inner in [each for each in self._runs.values() if each.outer is run]:
+            await self._end_run(inner, exc)
+        for agent in reversed(run.agents.values()):
+            try:
+                await agent.end(exc)
+            except RunEnded as error:
+                exc = failed = error
+        if run.outer is None:
+            run.inside.seen.note_unmatched(run.run, run.inside.root_workflow_id)
+            await (run.scope.left_after(exc) if exc is not None else run.scope.left(run.answer(), run.status))
+        if failed is not None:
+            raise failed
+
+    def _end_silent(self, run: AdkRun) -> None:
+        """End a run whose task ended without a callback: it was cancelled outside of any agent."""
+        if self._runs.get(run.invocation.invocation_id) is run:
+            ending = asyncio.ensure_future(self._end_run(run, asyncio.CancelledError()))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
 
 
-class Callbacks(dict[str, Callable[..., Any]]):
-    """The callbacks of one or more agents, by the names that `LlmAgent(...)` takes them under."""
-
-    def __init__(self, plugin: Plugin) -> None:
-        super().__init__({name: _renamed(getattr(plugin, name)) for name in AGENT_CALLBACKS})
-        self._plugin = plugin
-
-    async def close(self) -> None:
-        """End what is still open, and the processes of command hooks."""
-        await self._plugin.close()
-
-
-def callbacks(
-    hooks: HookSource | Iterable[HookSource] = (),
-    *,
-    journal: Journal | None = None,
-    watch: Iterable[Callable[[Record], None]] = (),
-    approver: Approver | None = None,
-    kinds: Mapping[str, str] | None = None,
-    workspace: str | Path | None = None,
-    only_what_fits: bool = False,
-) -> Callbacks:
-    """The hooks as an agent's callbacks: `LlmAgent(..., **callbacks("hookline.yaml"))`.
-
-    ADK has no such callbacks for runs and sessions. A hook that stands there is refused, or only told of with
-    `only_what_fits`; the plugin has them all.
-    """
-    plugin = Plugin(hooks, journal=journal, watch=watch, approver=approver, kinds=kinds, workspace=workspace)
-    _check_reach(
-        plugin.hooks,
-        {Scope.RUN, Scope.SESSION, Scope.WORKSPACE},
-        "which callbacks cannot reach",
-        "use HooklinePlugin, or only_what_fits=True to leave it out there",
-        lambda _: not only_what_fits,
-    )
-    return Callbacks(plugin)
-
-
-def _renamed(method: Callable[..., Any]) -> Callable[..., Any]:
-    async def callback(*args: Any, **named: Any) -> Any:
-        return await method(*args, **{PLUGIN_NAMES.get(name, name): each for name, each in named.items()})
-
-    return callback
-
-
-def _check_reach(
+def check_reach(
     hooks: Iterable[Hook], scopes: set[Scope], why: str, remedy: str, is_refused: Callable[[Hook], bool]
 ) -> None:
-    """Refuse, or tell of, every hook that stands where it is never called."""
+    """Refuse, or warn of, every hook at a point where it is never called."""
     for hook in hooks:
         points = sorted(each for each in hook.points if isinstance(each, Point) and each.scope in scopes)
         if not points or hook.mode is Mode.OFF:
@@ -292,7 +364,7 @@ def _check_reach(
 
 
 def _call_of(context: Any) -> AdkCall | None:
-    """The call of ours that a callback after its body is for; none where it was refused or answered."""
+    """The call that a callback after its body is for; None if hooks refused or answered it."""
     call = BODY.get()
     return call if call is not None and call.context is context else None
 
@@ -302,7 +374,22 @@ def _is_live(invocation: Any) -> bool:
 
 
 def _input(payload: Any, point: Point) -> str:
-    given: Any = payload.get("input") if isinstance(payload, Mapping) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] a hook made it
-    if given is None:
-        raise UsageError(f"the hooks at {point} left no 'input' in the payload")
-    return as_text(plain(given))
+    return as_text(plain(input_in(payload, point)))
+
+
+def invocation_of(context: Any) -> Any:
+    """The invocation of a callback; its public getter makes a copy, which has another identity."""
+    return getattr(context, "_invocation_context")  # noqa: B009
+
+
+def _hooks_of(source: HookSource, runner: LocalRunner) -> list[Hook]:
+    if isinstance(source, Hook):
+        return [source]
+    if not isinstance(source, str | Path):
+        return [python_hook(source)]
+    attached = load_hooks(str(source), runner)
+    if attached.problems:
+        raise attached.problems[0]
+    for note in (*attached.notes, *attached.doubts):
+        logger.warning("%s", note)
+    return attached.hooks

@@ -1,7 +1,7 @@
-"""Tool calls: ADK runs the calls of a step in tasks side by side; here they become tool points in call order.
+"""Tool calls: ADK runs the calls of a step in concurrent tasks; here their hooks run in call order.
 
-All starts one after another, then the bodies together, then all ends one after another. ADK also calls back for
-what never ran (a refused call, one that waits for a person); those have no end.
+All starts run one after another, then the bodies together, then all ends one after another. ADK also calls back for a
+call that never ran (a refused one, or one that waits for a person); such a call has no end.
 """
 
 from __future__ import annotations
@@ -14,28 +14,45 @@ from typing import Any, cast
 
 from hookline.adapters.google_adk.agents import AdkAgent, PausedCall
 from hookline.adapters.google_adk.messages import adk_class
-from hookline.engine.context import ToolResult
+from hookline.agent.calls import tool_result
+from hookline.claude.tools import TOOLS
 from hookline.engine.lifecycle import OpenScope, nobodys_verdict, settled_by
 from hookline.engine.plain import plain
-from hookline.engine.point import Point, Status
+from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Question, Verdict, VerdictKind
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import HooklineError, Refused, RunEnded
 
 TOLD = "told_by_hooks"
-"""Where a tool's response carries what hooks add for the model."""
+"""The key of a tool's response under which the messages of hooks for the model stand."""
 DECISION = "requested_tool_confirmations"
 PAUSES = {DECISION: "a person has to decide first", "requested_auth_configs": "it needs a credential"}
-"""ADK's lists of calls that are to come again, and why each does."""
+"""ADK's lists of calls that will come again, each with the reason."""
+
+TOOL_CLASSES: Mapping[str, str] = {
+    "AgentTool": "agent",
+    "TransferToAgentTool": "agent",
+    "MCPTool": "mcp",
+    "McpTool": "mcp",
+    "ExecuteBashTool": "shell",
+    "UrlContextTool": "web",
+    "GoogleSearchTool": "web",
+}
+"""Kinds of ADK's own tools by their class, because they may have any name."""
+TOOL_NAMES: Mapping[str, str] = {
+    "list_files": "search",
+    **{name: tool.kind for table in TOOLS.values() for name, tool in table.items()},
+}
+"""Kinds of other tools by their usual names."""
 
 BODY: ContextVar[AdkCall | None] = ContextVar("hookline_adk_body", default=None)
 """The tool call whose body runs here: an agent that starts inside it is part of that call's run."""
 _STARTING: ContextVar[AdkCall | None] = ContextVar("hookline_adk_starting", default=None)
-"""The call whose start hooks are at work here."""
+"""The call whose start hooks run here."""
 
 
 class PersonAsked(HooklineError):
-    """A person is asked by ADK's own means, and the call comes again with the answer."""
+    """ADK asks a person, and the call comes again with the answer."""
 
     def __init__(self, question: Question) -> None:
         super().__init__("a person has to decide")
@@ -43,7 +60,7 @@ class PersonAsked(HooklineError):
 
 
 def cause(error: BaseException) -> BaseException:
-    """The error of a hook, taken out of those that ADK wrapped around it; else the error itself."""
+    """The error of a hook without those that ADK wrapped around it; else the error itself."""
     inner: BaseException | None = error
     while inner is not None and not isinstance(inner, RunEnded):
         inner = inner.__cause__
@@ -51,14 +68,39 @@ def cause(error: BaseException) -> BaseException:
 
 
 async def ask_in_client(question: Question) -> Verdict:
-    """The approver where none was given: ADK asks whoever is at the other end, if it can there."""
+    """The approver if none was given: ADK asks its client, where it can."""
     call = _STARTING.get()
     if call is not None and call.context.tool_confirmation is not None:
         return _verdict(call.context.tool_confirmation)
-    # An AgentTool and a node of a workflow do not take up again what a callback paused.
+    # An AgentTool and a node of a workflow do not resume a call that a callback paused.
     if call is not None and call.outer is None and not call.agent.is_node:
         raise PersonAsked(question)
     return nobodys_verdict(question)
+
+
+async def start_call(
+    agent: AdkAgent, tool: Any, kinds: Mapping[str, str], args: dict[str, Any], context: Any
+) -> Any:
+    """Begin a call; a response stands in for the tool's. `kinds` are the user's, by the names of tools."""
+    name = tool.name
+    kind = kinds.get(name) or TOOL_CLASSES.get(type(tool).__name__) or TOOL_NAMES.get(name, "other")
+    agent.inside.seen.tools[name] = kind
+    # ADK makes a bare BaseTool in the place of a name that no tool has, and tells the model.
+    known = type(tool) is not adk_class("tools.base_tool", "BaseTool")
+    scope = agent.open(
+        Scope.TOOL,
+        agent.inner_scope,
+        name,
+        hooks=known,
+        current_tool=name,
+        tool_kind=kind,
+        call_id=context.function_call_id or None,
+    )
+    if known:
+        return await AdkCall(agent, scope, args, context).start()
+    await scope.enter(dict(args))
+    await scope.leave(None, Status.FAILED, error=f"there is no tool {name!r}")
+    return None
 
 
 class CallPhase(Enum):
@@ -74,8 +116,8 @@ class AdkCall:
     """One tool call, from before its start hooks to after its end hooks."""
 
     def __init__(self, agent: AdkAgent, scope: OpenScope, args: dict[str, Any], context: Any) -> None:
-        step_calls = agent.step_calls
-        if not isinstance(step_calls, StepCalls) or step_calls.through:
+        step_calls: StepCalls | None = agent.step_calls
+        if step_calls is None or step_calls.through:
             step_calls = agent.step_calls = StepCalls()
         self.agent = agent
         self.step_calls = step_calls
@@ -96,7 +138,7 @@ class AdkCall:
 
     @property
     def open(self) -> bool:
-        """True if its body has begun, its end is due, and there is a task that may still come to it."""
+        """True if its body has begun, its end is due, and its task still runs."""
         return self.phase in (CallPhase.RUNNING, CallPhase.BACK) and not (
             self.task is not None and self.task.done()
         )
@@ -142,13 +184,11 @@ class AdkCall:
         BODY.set(self.outer)
         if self.phase is CallPhase.OVER:
             return None
-        for pause, why in PAUSES.items():
+        for pause in PAUSES:
             if self.id in (getattr(self.context.actions, pause) or {}):
-                # Somebody else's request, after ours: the call comes again.
+                # The tool or another plugin asks for it, after the start hooks: the call comes again.
                 assert self.scope.outcome is not None
-                self._remember(self.scope.outcome, pause)
-                self.move(CallPhase.OVER)
-                await self.scope.drop(why)
+                await self._postpone(self.scope.outcome, pause)
                 return None
         confirmation = self.context.tool_confirmation
         if confirmation is not None and not confirmation.confirmed:
@@ -168,11 +208,11 @@ class AdkCall:
         refused = isinstance(why, Refused)
         text = f"refused: {why.reason}" if isinstance(why, Refused) else f"{type(why).__name__}: {why}"
         response = await self._end({"error": text}, self.scope.status_of(why), always=refused, in_turn=False)
-        # What ends the run, said by a hook inside an agent that is a tool, is not for another hook to mend.
+        # A hook inside an agent that is a tool ended the run; no other hook can recover that.
         return None if isinstance(why, RunEnded) and not refused else response
 
     async def abandon(self, exc: BaseException | None) -> None:
-        """End a call whose result ADK did not show us."""
+        """End a call for which ADK called nothing after its body."""
         if self.phase not in (CallPhase.RUNNING, CallPhase.BACK):
             return
         self.phase = CallPhase.OVER
@@ -180,7 +220,7 @@ class AdkCall:
             if exc is not None:
                 await self.scope.left_after(exc)
             elif self.agent.is_node:
-                # A node of a workflow that waits for a person says nothing to the callbacks after it.
+                # ADK calls nothing after a node of a workflow that waits for a person.
                 await self.scope.drop(PAUSES[DECISION])
             else:
                 why = "another plugin took the tool's result before hookline saw it"
@@ -194,16 +234,16 @@ class AdkCall:
             outcome = await self.scope.enter(dict(self.args))
         finally:
             _STARTING.reset(token)
-        self.agent.run.notices.extend(outcome.tell_user)
+        self.agent.note(outcome)
         self.scope.raise_if_over(outcome, Point.TOOL_START)
         return outcome
 
     async def _resume(self, paused: PausedCall) -> Outcome:
-        """The call has been before the hooks already; only a person's word is new."""
-        before, run = paused.outcome, self.agent.run
-        self.scope.pipeline = run.no_hooks
-        outcome = await run.start(self.scope, plain(before.payload))
-        self.scope.pipeline = run.pipeline
+        """Enter a call again whose start hooks have run; only the person's answer is new."""
+        before = paused.outcome
+        self.scope.pipeline = self.agent.no_hooks
+        outcome = await self.agent.enter(self.scope, plain(before.payload))
+        self.scope.pipeline = self.agent.pipeline
         self._told.extend(before.tell_model)
         if paused.question is None:
             return outcome
@@ -215,14 +255,12 @@ class AdkCall:
 
     async def _pause(self, question: Question) -> Any:
         asked = Outcome(HookAction.ASK, payload=question.value, reasons=question.reasons)
-        self._remember(asked, DECISION, question.id)
-        self.move(CallPhase.OVER)
+        await self._postpone(asked, DECISION, question.id)
         why = asked.reason
         payload = {"input": plain(question.value)}
         self.context.request_confirmation(hint=why or f"May {self.name} run?", payload=payload)
-        # The pause is no result to go on with; without this ADK asks the model once more before the person.
+        # Without this ADK calls the model once more before it asks the person.
         self.context.actions.skip_summarization = True
-        await self.scope.drop(PAUSES[DECISION])
         return {"error": f"waits for a person's decision: {why}" if why else "waits for a person's decision"}
 
     async def _end(self, result: Any, status: Status, *, always: bool = False, in_turn: bool = True) -> Any:
@@ -231,7 +269,7 @@ class AdkCall:
         try:
             if in_turn:
                 await self.step_calls.turn_to_end(self)
-            ending = await self.agent.run.end(self.scope, result, status)
+            ending = await self.agent.leave(self.scope, result, status)
         except asyncio.CancelledError as exc:
             await self.scope.left_after(exc, output=result, status=status)
             raise
@@ -243,36 +281,29 @@ class AdkCall:
         self._count(ending.output, status)
         if told and (ending.output or always):
             return _with_told(ending.output, told)
-        # A long-running tool has no result yet, and a text of ours must not be taken for it.
+        # A long-running tool has no result yet, and the messages of hooks must not be taken for one.
         self.agent.in_next_request.extend(told)
         return plain(ending.output) if ending.changed or always else None
 
     async def _close(self, why: str, status: Status, output: Any = None) -> None:
-        """Close its scope with no end hook, for its body never ran."""
+        """Close its scope without end hooks, because its body never ran."""
         self.move(CallPhase.OVER)
-        self.scope.pipeline = self.agent.run.no_hooks
+        self.scope.pipeline = self.agent.no_hooks
         await self.scope.leave(output, status, error=why)
 
     def _count(self, output: Any, status: Status) -> None:
-        failed = status not in (Status.OK, Status.ANSWERED)
-        shown: Any = plain(output)
-        error = cast("Any", shown).get("error") if failed and isinstance(shown, dict) else None
-        result = ToolResult(
-            tool_call_id=self.id,
-            tool_name=self.name,
-            status=str(status),
-            result=output,
-            error=str(error) if error is not None else None,
-        )
-        self.agent.results.append(result)
+        self.agent.results.append(tool_result(self.id, self.name, status, output))
 
-    def _remember(self, outcome: Outcome, pause: str, question: str | None = None) -> None:
+    async def _postpone(self, outcome: Outcome, pause: str, question: str | None = None) -> None:
+        """Close its scope until the call comes again."""
         paused = PausedCall(self.name, self._given, outcome, pause, question)
-        self.agent.run.session.paused[self.id] = paused
+        self.agent.adk_run.session.paused[self.id] = paused
+        self.move(CallPhase.OVER)
+        await self.scope.drop(PAUSES[pause])
 
     def _paused(self) -> PausedCall | None:
         """This call as it was paused. A model may use an id twice: it must be the same call."""
-        known = self.agent.run.session.paused
+        known = self.agent.adk_run.session.paused
         found = known.get(self.id)
         if found is None or (found.tool, found.args) != (self.name, self._given):
             return None

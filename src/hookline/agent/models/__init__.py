@@ -11,12 +11,12 @@ plain dicts in one neutral shape; each provider's module converts them:
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol, cast, runtime_checkable
 
-from hookline.engine.context import ToolCall, Usage
+from hookline.engine.context import Step, ToolCall, ToolResult, Usage
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point
 from hookline.engine.result import Outcome
@@ -66,6 +66,16 @@ class Reply:
     usage: Usage = Usage()
     stop_reason: str = "stop"
 
+    def step(self, number: int, results: Iterable[ToolResult]) -> Step:
+        """The step of this answer and the results of its tool calls."""
+        return Step(
+            step=number,
+            content=self.text,
+            tool_calls=self.tool_calls,
+            tool_results=tuple(results),
+            usage=self.usage,
+        )
+
     @classmethod
     def model_validate(cls, value: Mapping[str, Any]) -> Reply:
         """Rebuilds a reply from the plain form that hooks read and change."""
@@ -96,7 +106,7 @@ def _call(index: int, given: Mapping[str, Any]) -> ToolCall:
         id=given.get("id") or f"call_{index + 1}",
         name=given["name"],
         arguments=arguments,
-        raw_arguments=given.get("raw_arguments") or json.dumps(arguments),
+        raw_arguments=given.get("raw_arguments") or json.dumps(arguments, default=str),
     )
 
 
@@ -142,6 +152,14 @@ def mapping(payload: Any, point: Point) -> Mapping[str, Any]:
         kind = type(payload).__name__
         raise AgentFailed(f"the hooks at {point} made the payload a {kind}; it must stay a mapping")
     return cast("Mapping[str, Any]", payload)
+
+
+def input_in(payload: Any, point: Point) -> Any:
+    """The input in a payload after the start hooks."""
+    given = mapping(payload, point).get("input")
+    if given is None:
+        raise AgentFailed(f"the hooks at {point} left no 'input' in the payload")
+    return given
 
 
 def messages_in(payload: Any, point: Point) -> list[Message]:

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hookline.agent.models import Message, Reply, Request, ToolSpec
+from hookline.agent.models import Message, Request, ToolSpec
 from hookline.agent.models.provider import (
+    AnswerReading,
     ClientModel,
     PartialCall,
     ProviderTrouble,
     Tries,
-    clipped,
     field_of,
     refused_with,
     said,
     sent_arguments,
-    whole,
 )
 from hookline.engine.context import Usage
 from hookline.errors import UsageError
@@ -107,15 +106,16 @@ class Anthropic(ClientModel):
         return refused_with(status, exc.api_message or said(exc), exc.response.headers)
 
 
-class _MessageReading:
+class _MessageReading(AnswerReading):
     """The answer so far; blocks other than text and tool calls, such as thinking, are ignored."""
 
+    end = "message_stop"
+    refusing = "refusal"
+    unexplained = "no explanation given"
+
     def __init__(self) -> None:
-        self.calls: dict[int, PartialCall] = {}
-        self.given: dict[str, int] = {}
-        self.stop_reason: str | None = None
-        self.explanation: str | None = None
-        self.ended = False
+        super().__init__()
+        self._counts: dict[str, int] = {}
 
     def add(self, event: Any) -> str:
         index, block, delta = (
@@ -140,7 +140,8 @@ class _MessageReading:
                 self._count(field_of(field_of(event, "message"), "usage"))
             case "message_delta", _:
                 self.stop_reason = field_of(delta, "stop_reason") or self.stop_reason
-                self.explanation = field_of(field_of(delta, "stop_details"), "explanation")
+                if self.stop_reason == self.refusing:
+                    self.refusal = field_of(field_of(delta, "stop_details"), "explanation") or ""
                 self._count(field_of(event, "usage"))
             case "message_stop", _:
                 self.ended = True
@@ -153,21 +154,10 @@ class _MessageReading:
         for key in COUNTS:
             number = field_of(usage, key)
             if number is not None:
-                self.given[key] = number
-
-    def reply(self, text: str) -> Reply:
-        if not self.ended:
-            raise ProviderTrouble("the stream ended without message_stop", passing=True, cut=True)
-        if self.stop_reason == "refusal":
-            raise ProviderTrouble(f"refused to answer: {clipped(self.explanation or 'no explanation given')}")
-        answered = self.given.pop("output_tokens", 0)
-        asked = sum(self.given.values())
-        return whole(
-            text=text,
-            calls=tuple(call.whole() for call in self.calls.values()),
-            usage=Usage(input_tokens=asked, output_tokens=answered, total_tokens=asked + answered),
-            stop_reason=self.stop_reason or "stop",
-        )
+                self._counts[key] = number
+        answered = self._counts.get("output_tokens", 0)
+        total = sum(self._counts.values())
+        self.usage = Usage(input_tokens=total - answered, output_tokens=answered, total_tokens=total)
 
 
 def _messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:

@@ -9,14 +9,13 @@ from typing import Any, cast
 
 from hookline.agent.models import Message, Reply, Request, ToolSpec
 from hookline.agent.models.provider import (
+    AnswerReading,
     ClientModel,
     PartialCall,
     ProviderTrouble,
     Tries,
-    clipped,
     field_of,
     sent_arguments,
-    whole,
 )
 from hookline.engine.context import Usage
 from hookline.errors import UsageError
@@ -75,26 +74,28 @@ class OpenAI(ClientModel):
         return _ChatReading()
 
 
-class _ChatReading:
+class _ChatReading(AnswerReading):
     """The answer so far. Compatible providers leave fields out, so every field may be missing."""
 
+    end = "a finish reason"
+    refusing = "content_filter"
+    unexplained = "stopped by the content filter"
+
     def __init__(self) -> None:
-        self.chunks = 0
-        self.choices = 0
-        self.refusal = ""
-        self.calls: list[PartialCall] = []
-        self.usage = Usage()
-        self.stop_reason: str | None = None
+        super().__init__()
+        self._chunks = 0
+        self._choices = 0
 
     def add(self, event: Any) -> str:
-        self.chunks += 1
+        self._chunks += 1
         usage = field_of(event, "usage")
         if usage is not None:
             self.usage = _usage(usage)
         text = ""
         for choice in (field_of(event, "choices") or ())[:1]:
-            self.choices += 1
+            self._choices += 1
             self.stop_reason = field_of(choice, "finish_reason") or self.stop_reason
+            self.ended = self.stop_reason is not None
             delta: Any = field_of(choice, "delta")
             for piece in field_of(delta, "tool_calls") or ():
                 self._add_call(piece)
@@ -105,27 +106,19 @@ class _ChatReading:
 
     def _add_call(self, piece: Any) -> None:
         index, id = field_of(piece, "index"), field_of(piece, "id")
-        call = next((known for known in reversed(self.calls) if known.index == index), None)
+        call = next((known for known in reversed(self.calls.values()) if known.index == index), None)
         # Some providers give all calls index 0 or none; then only a new id marks a new call.
         if call is None or (id and call.id and id != call.id):
-            call = PartialCall(index=index)
-            self.calls.append(call)
+            call = self.calls[len(self.calls)] = PartialCall(index=index)
         function = field_of(piece, "function")
         call.id = call.id or id
         call.name += field_of(function, "name") or ""
         call.arguments += field_of(function, "arguments") or ""
 
     def reply(self, text: str) -> Reply:
-        if self.chunks and not self.choices:
+        if self._chunks and not self._choices:
             raise ProviderTrouble("answered with no choices")
-        if self.stop_reason is None:
-            raise ProviderTrouble("the stream ended without a finish reason", passing=True, cut=True)
-        if self.refusal or self.stop_reason == "content_filter":
-            raise ProviderTrouble(
-                f"refused to answer: {clipped(self.refusal) or 'stopped by the content filter'}"
-            )
-        calls = tuple(call.whole() for call in self.calls)
-        return whole(text=text, calls=calls, usage=self.usage, stop_reason=self.stop_reason)
+        return super().reply(text)
 
 
 def _messages(request: Request) -> list[dict[str, Any]]:

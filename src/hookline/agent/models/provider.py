@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from hookline.agent.models import Reply, Request, TextDelta
 from hookline.engine.context import ToolCall, Usage
@@ -66,16 +66,57 @@ class ProviderTrouble(Exception):
         self.asked = asked
 
 
-class AnswerReading(Protocol):
-    """The answer so far, read event by event."""
+@dataclass(slots=True, kw_only=True)
+class PartialCall:
+    """A tool call of which pieces have come; `at_once` are arguments that do not come in pieces."""
+
+    index: int | None = None
+    id: str | None = None
+    name: str = ""
+    arguments: str = ""
+    at_once: dict[str, Any] | None = None
+
+    def whole(self) -> ToolCall:
+        if not self.arguments and self.at_once is not None:
+            self.arguments = json.dumps(self.at_once, ensure_ascii=False)
+        return tool_call(self.id, self.name, self.arguments)
+
+
+class AnswerReading:
+    """The answer so far, read event by event.
+
+    `end` names what ends a stream, `refusing` the stop reason of a refusal, `unexplained` the text of one without a reason.
+    """
+
+    end: str
+    refusing: str
+    unexplained: str
+
+    def __init__(self) -> None:
+        self.calls: dict[int, PartialCall] = {}
+        self.usage = Usage()
+        self.stop_reason: str | None = None
+        self.refusal = ""
+        self.ended = False
 
     def add(self, event: Any) -> str:
         """Takes in one event; returns its text."""
-        ...
+        raise NotImplementedError
 
     def reply(self, text: str) -> Reply:
-        """The whole answer with that text; raises ProviderTrouble if it is not whole."""
-        ...
+        """The answer with that text, in our words; raises ProviderTrouble if it is not whole, refused or empty."""
+        if not self.ended:
+            raise ProviderTrouble(f"the stream ended without {self.end}", passing=True, cut=True)
+        if self.refusal or self.stop_reason == self.refusing:
+            raise ProviderTrouble(f"refused to answer: {clipped(self.refusal) or self.unexplained}")
+        reason = self.stop_reason or "stop"
+        if not text and not self.calls:
+            raise ProviderTrouble(f"answered with neither text nor a tool call (stop reason {reason!r})")
+        stop = STOP_REASONS.get(reason, reason)
+        if self.calls and stop == "stop":
+            stop = "tool_calls"
+        calls = tuple(call.whole() for call in self.calls.values())
+        return Reply(text=text or None, tool_calls=calls, usage=self.usage, stop_reason=stop)
 
 
 class ClientModel:
@@ -213,32 +254,6 @@ def refused_with(status: int, text: str, headers: Mapping[str, str]) -> Provider
     if word in ("true", "false"):
         passing = word == "true"
     return ProviderTrouble(f"{status}: {clipped(text)}", passing=passing, asked=retry_after(headers.get))
-
-
-def whole(*, text: str, calls: tuple[ToolCall, ...], usage: Usage, stop_reason: str) -> Reply:
-    """The reply, in our words; an answer with neither text nor tool call is trouble."""
-    stop = STOP_REASONS.get(stop_reason, stop_reason)
-    if not text and not calls:
-        raise ProviderTrouble(f"answered with neither text nor a tool call (stop reason {stop_reason!r})")
-    if calls and stop == "stop":
-        stop = "tool_calls"
-    return Reply(text=text or None, tool_calls=calls, usage=usage, stop_reason=stop)
-
-
-@dataclass(slots=True, kw_only=True)
-class PartialCall:
-    """A tool call of which pieces have come; `at_once` are arguments that do not come in pieces."""
-
-    index: int | None = None
-    id: str | None = None
-    name: str = ""
-    arguments: str = ""
-    at_once: dict[str, Any] | None = None
-
-    def whole(self) -> ToolCall:
-        if not self.arguments and self.at_once is not None:
-            self.arguments = json.dumps(self.at_once, ensure_ascii=False)
-        return tool_call(self.id, self.name, self.arguments)
 
 
 def field_of(thing: Any, name: str) -> Any:

@@ -24,9 +24,9 @@ from typing import Any, Generic, TypeVar, cast
 from hookline.agent.models import Message, Reply, Request, TextDelta
 from hookline.agent.models.provider import tool_call
 from hookline.engine.context import ToolCall, Usage
-from hookline.errors import FileError, ModelFailed, UsageError
-from hookline.source import line_of, read
-from hookline.table import meant
+from hookline.errors import ModelFailed, UsageError
+from hookline.source import Document, Wrong, read
+from hookline.table import Findings, InList, InMapping, Key, Node, Table, flag, number, text, texts
 
 T = TypeVar("T")
 
@@ -158,106 +158,125 @@ def expected(turn: ScriptTurn, last: Message | None) -> str | None:
 
 
 def read_turn(value: Any) -> ScriptTurn:
-    """Reads one entry of a script; UsageError if it is wrong."""
-    if isinstance(value, str):
-        return ScriptTurn(text=value)
-    if not isinstance(value, Mapping):
-        raise UsageError(f"a turn is a text or a mapping, not {value!r}")
-    given = cast("Mapping[str, Any]", value)
-    known = [item.name for item in fields(ScriptTurn)]
-    _check_keys(given, known)
-    if not any(given.get(key) is not None for key in ("text", "stream", "tools", "error")):
-        raise UsageError("a turn needs one of text, stream, tools, error")
-    if given.get("text") is not None and given.get("stream") is not None:
-        raise UsageError("a turn has either text or stream; stream is the text in pieces")
-    return ScriptTurn(**{key: READ[key](key, item) for key, item in given.items() if item is not None})
+    """Reads one turn of a script; UsageError if it is wrong."""
+    findings = Findings()
+    turn = _turn(Node.root(Document(value, ""), findings))
+    for wrong in findings.problems:
+        raise UsageError(f"{wrong.key}: {wrong.message}" if wrong.key else wrong.message)
+    return turn
 
 
-def _text(key: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise UsageError(f"{key} must be a text, not {value!r}")
-    return value
+def read_file(file: Path) -> tuple[list[Any], bool]:
+    """The turns of a script in a YAML or JSON file, and True if it begins again after the last."""
+    node = Node.root(read(file), Findings())
+    given: dict[str, Any] = {"turns": _turns(node)} if isinstance(node.value, list) else SCRIPT.read(node)
+    for wrong in node.findings.problems:
+        raise wrong
+    return given["turns"], given.get("repeat", False)
 
 
-def _stream(key: str, value: Any) -> Iterable[str]:
+def _turn(node: Node) -> ScriptTurn:
+    if isinstance(node.value, str):
+        return ScriptTurn(text=node.value)
+    if not isinstance(node.value, Mapping):
+        node.wrong(f"is {node.value!r}; a turn is a text or a mapping")
+        return ScriptTurn()
+    turn = ScriptTurn(**TURN.read(node))
+    if not any(key in node for key in ("text", "stream", "tools", "error")):
+        node.wrong("a turn needs one of text, stream, tools, error")
+    if "text" in node and "stream" in node:
+        node.wrong("a turn has either text or stream; stream is the text in pieces")
+    return turn
+
+
+def _turns(node: Node) -> list[Any]:
+    if not isinstance(node.value, list):
+        raise Wrong(f"is {node.value!r}; a script is a list of turns")
+    for index in range(len(node.of_list)):
+        _turn(node.child(index))
+    return node.of_list
+
+
+def _stream(node: Node) -> Iterable[str]:
+    value: Any = node.value
     if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
-        raise UsageError(f"{key} must be a list of texts, not {value!r}")
-    if isinstance(value, list | tuple):
-        return tuple(
-            _text(f"{key}[{number}]", piece) for number, piece in enumerate(cast("list[Any]", value))
-        )
-    return cast("Iterable[str]", value)
+        raise Wrong(f"is {value!r}; give a list of texts")
+    return texts(_listed(node)) if isinstance(value, list | tuple) else cast("Iterable[str]", value)
 
 
-def _tools(key: str, value: Any) -> tuple[ScriptedCall, ...]:
-    if not isinstance(value, list | tuple):
-        raise UsageError(f"{key} must be a list of calls, not {value!r}")
-    return tuple(_call(f"{key}[{number}]", call) for number, call in enumerate(cast("list[Any]", value)))
+def _listed(node: Node) -> Node:
+    """A tuple, which a script in Python may have, as a list."""
+    value: Any = node.value
+    return node.with_value([*cast("tuple[Any, ...]", value)]) if isinstance(value, tuple) else node
 
 
-def _call(key: str, value: Any) -> ScriptedCall:
-    if not isinstance(value, Mapping) or "name" not in value:
-        raise UsageError(f"{key} must be a mapping with name and arguments, not {value!r}")
-    given = cast("Mapping[str, Any]", value)
-    _check_keys(given, ["name", "arguments", "id"], key)
-    arguments: Any = given.get("arguments") or {}
-    if not isinstance(arguments, str | Mapping):
-        raise UsageError(f"{key}.arguments must be a mapping, or a text for broken JSON, not {arguments!r}")
-    raw = arguments if isinstance(arguments, str) else _json(f"{key}.arguments", arguments)
-    id = given.get("id")
-    return ScriptedCall(name=_text(f"{key}.name", given["name"]), raw=raw, id=id and _text(f"{key}.id", id))
+def _tools(node: Node) -> tuple[ScriptedCall, ...]:
+    return CALLS(_listed(node))
 
 
-def _json(key: str, value: Any) -> str:
+def _arguments(node: Node) -> str:
+    """The arguments as JSON."""
+    if isinstance(node.value, str):
+        return node.value
+    if not isinstance(node.value, Mapping):
+        raise Wrong(f"is {node.value!r}; give a mapping, or a text for JSON that is broken")
     try:
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(node.of_mapping, ensure_ascii=False)
     except (TypeError, ValueError) as exc:
-        raise UsageError(f"{key} cannot be written as JSON: {exc}") from exc
+        raise Wrong(f"cannot be written as JSON: {exc}") from exc
 
 
-def _usage(key: str, value: Any) -> Usage:
-    if isinstance(value, Usage):
-        return value
-    if not isinstance(value, Mapping):
-        raise UsageError(f"{key} must be a mapping, not {value!r}")
-    given = dict(cast("Mapping[str, Any]", value))
-    _check_keys(given, [item.name for item in fields(Usage)], key)
-    for name, number in given.items():
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise UsageError(f"{key}.{name} must be a whole number, not {number!r}")
-    total = given.get("input_tokens", 0) + given.get("output_tokens", 0)
-    return Usage(**{"total_tokens": total, **given})
+def _usage(node: Node) -> Usage:
+    return node.value if isinstance(node.value, Usage) else USAGE(node)
 
 
-def _delay(key: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise UsageError(f"{key} must be seconds, not {value!r}")
-    return float(value)
+def _count(node: Node) -> int:
+    if isinstance(node.value, bool) or not isinstance(node.value, int) or node.value < 0:
+        raise Wrong(f"is {node.value!r}; give a whole number")
+    return node.value
 
 
-def _pattern(key: str, value: Any) -> re.Pattern[str]:
+def _delay(node: Node) -> float:
+    seconds = number(node)
+    if not 0 <= seconds < float("inf"):
+        raise Wrong(f"is {node.value!r}; give seconds")
+    return seconds
+
+
+def _pattern(node: Node) -> re.Pattern[str]:
     try:
-        return re.compile(_text(key, value))
+        return re.compile(text(node))
     except re.error as exc:
-        raise UsageError(f"{key} is no regular expression: {exc}: {value!r}") from exc
+        raise Wrong(f"{node.value!r} is no regular expression: {exc}") from exc
 
 
-READ: Mapping[str, Callable[[str, Any], Any]] = {
-    "text": _text,
-    "stream": _stream,
-    "tools": _tools,
-    "usage": _usage,
-    "delay": _delay,
-    "error": _text,
-    "expect": _pattern,
-}
-
-
-def _check_keys(given: Mapping[str, Any], known: Sequence[str], where: str = "") -> None:
-    for key in given:
-        if key in known:
-            continue
-        raise UsageError(f"{where}{': ' if where else ''}unknown key {key!r}{meant(str(key), known)}")
+CALLS = InList(
+    Table(
+        {
+            "name": Key(text, needed="it names the tool"),
+            "arguments": Key(_arguments, field="raw"),
+            "id": Key(text),
+        }
+    ),
+    lambda _, given: ScriptedCall(**{"name": "", **given}),
+    each="- name: TOOL",
+)
+USAGE = InMapping(
+    Table({each.name: Key(_count) for each in fields(Usage)}),
+    lambda _, given: Usage(**{"total_tokens": sum(given.values()), **given}),
+)
+TURN = Table(
+    {
+        "text": Key(text),
+        "stream": Key(_stream),
+        "tools": Key(_tools),
+        "usage": Key(_usage),
+        "delay": Key(_delay),
+        "error": Key(text),
+        "expect": Key(_pattern),
+    }
+)
+SCRIPT = Table({"turns": Key(_turns, needed="a script is a list of turns"), "repeat": Key(flag)})
 
 
 def _numbered(number: int, turn: Any, read_one: Callable[[Any], T]) -> T:
@@ -265,27 +284,3 @@ def _numbered(number: int, turn: Any, read_one: Callable[[Any], T]) -> T:
         return read_one(turn)
     except UsageError as exc:
         raise UsageError(f"turn {number}: {exc}") from exc
-
-
-def read_file(file: Path) -> tuple[list[Any], bool]:
-    """The turns of a script in a YAML or JSON file, and whether it begins again after the last."""
-    document = read(file)
-    value = document.value
-    given = cast("dict[str, Any]", value if isinstance(value, dict) else {"turns": value})
-    try:
-        _check_keys(given, ["turns", "repeat"])
-    except UsageError as exc:
-        raise FileError(str(exc), file=file) from exc
-    turns, repeat = given.get("turns"), given.get("repeat", False)
-    if not isinstance(turns, list):
-        raise FileError(f"a script is a list of turns, not {turns!r}", file=file, key="turns")
-    if not isinstance(repeat, bool):
-        raise FileError(f"must be true or false, not {repeat!r}", file=file, key="repeat")
-    checked = cast("list[Any]", turns)
-    for index, turn in enumerate(checked):
-        try:
-            read_turn(turn)
-        except UsageError as exc:
-            line = line_of(document, ("turns", index) if given is value else (index,))
-            raise FileError(str(exc), file=file, line=line, key=f"turn {index + 1}") from exc
-    return checked, repeat
