@@ -135,8 +135,10 @@ NAMES: Mapping[Point, str] = {
 }
 """Claude Code's default event for each point."""
 
+FAILED = frozenset({Status.FAILED, Status.TIMED_OUT, Status.CANCELLED, Status.LOST})
+"""How a tool call ends that Claude Code reports with PostToolUseFailure."""
+
 _NESTED = {Point.AGENT_START: "SubagentStart", Point.AGENT_END: "SubagentStop"}
-_FAILED = frozenset({Status.FAILED, Status.TIMED_OUT, Status.CANCELLED, Status.LOST})
 
 
 def point_of(event: str, as_: str = "claude") -> Point | str:
@@ -151,7 +153,7 @@ def event_of(facts: Facts) -> str:
         return str(point).rpartition(".")[2]
     if facts.parents and point in _NESTED:
         return _NESTED[point]
-    if point is Point.TOOL_END and facts.status in _FAILED:
+    if point is Point.TOOL_END and facts.status in FAILED:
         return "PostToolUseFailure"
     if point not in NAMES:
         raise UsageError(

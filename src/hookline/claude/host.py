@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hookline.claude.events import NAMES, event_of
-from hookline.claude.payload import encode, variables
+from hookline.claude.events import FAILED, NAMES, event_of
+from hookline.claude.payload import encode, filled, variables
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import Handler
 from hookline.engine.point import Point, Status
@@ -16,13 +16,15 @@ from hookline.handlers.process import context_json, process_handler
 from hookline.runners import Ending, Runner
 
 Params = Mapping[str, Any]
-_FAILED = frozenset({Status.FAILED, Status.TIMED_OUT, Status.CANCELLED, Status.LOST})
 
 
 def command_of(params: Params, timeout: float | None, runner: Runner) -> Handler:
     """The handler of an entry's `command:`."""
+    argv = params.get("argv") or ["sh", "-c", params["command"]]
+    if "event" in params and "command" not in params:
+        argv = filled(argv, os.getcwd())  # no shell does it
     return command_handler(
-        params.get("argv") or ["sh", "-c", params["command"]],
+        argv,
         runner,
         env=_environment(params),
         cwd=params.get("cwd"),
@@ -80,7 +82,7 @@ def asked_when(conditions: Sequence[Callable[[HookContext], bool]], handler: Han
 def written(context: HookContext, *, event: str | None = None) -> bytes:
     """As Claude Code would write it; at points that Claude Code does not have, the context as it is."""
     facts, payload, output = context.given
-    if event == "PostToolUse" and facts.status in _FAILED:
+    if event == "PostToolUse" and facts.status in FAILED:
         # One event for every end of a call: what failed has its error as the response.
         context = HookContext.of(facts.at(Point.TOOL_END, Status.OK), payload, output)
     point = facts.point
