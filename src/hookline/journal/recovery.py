@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from hookline.engine.context import Facts
@@ -18,10 +17,10 @@ from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Scope, Status
 from hookline.engine.record import THERE, Begun, Ended, Journal, Owed, Owner, Record, RunRow, owed
 from hookline.errors import HooklineError
+from hookline.runners.tags import boot_id, start_time
 
 LOST = "lost: the process that held this run is gone"
 AGAIN = f"{LOST}; its end hooks had begun, and were run again"
-_PROC = Path("/proc")
 _RUN_AGAIN = frozenset({Scope.RUN, Scope.WORKSPACE})
 _ELSEWHERE = frozenset({"symphony", "sympozium"})
 """Formats whose own programs end what was left of their runs."""
@@ -32,16 +31,16 @@ IsMine = Callable[[RunRow, Sequence[Record]], bool]
 def owner() -> Owner:
     """This process, as the one that holds a run."""
     pid = os.getpid()
-    return Owner(_boot_id(), pid, _started(pid) or "")
+    return Owner(boot_id(), pid, start_time(pid) or "")
 
 
 def alive(owner: Owner) -> bool:
     """True if that very process still runs; its pid may have been given out again since."""
-    if owner.boot_id != _boot_id():
+    if owner.boot_id != boot_id():
         return False
     if not owner.started:
         return _answers(owner.pid)
-    return _started(owner.pid) == owner.started
+    return start_time(owner.pid) == owner.started
 
 
 def lost_end(begun: Begun, why: str) -> Ended:
@@ -154,24 +153,6 @@ async def _ended(recorder: Recorder, item: Owed, hooks: tuple[Hook, ...]) -> int
     why = AGAIN if item.again else LOST
     await scope.leave({"error": why}, Status.LOST, error=why)
     return len(pipeline.at(f"{begun.scope}.end"))
-
-
-def _boot_id() -> str:
-    try:
-        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _started(pid: int) -> str | None:
-    """In clock ticks since boot; None where there is no such process, or only its corpse."""
-    try:
-        stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
-    except OSError:
-        return None
-    # The name stands in parentheses and may hold spaces and parentheses itself.
-    rest = stat.rpartition(")")[2].split()
-    return None if rest[0] in "ZXx" else rest[19]
 
 
 def _answers(pid: int) -> bool:

@@ -137,29 +137,24 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """The things that a runner does with an order beyond running it."""
+    """The things that a runner does with an order beyond running it.
+
+    A runner that isolates hides this machine's files and processes, and cuts off the network.
+    """
 
     name: str
-    hides_files: bool
-    hides_processes: bool
-    cuts_network: bool
+    isolates: bool
     uses_image: bool
     keeps_background: bool
-
-    @property
-    def isolates(self) -> tuple[str, ...]:
-        held = {"files": self.hides_files, "processes": self.hides_processes, "network": self.cuts_network}
-        return tuple(what for what, is_held in held.items() if is_held)
 
     def shortfalls(self, order: Order) -> list[str]:
         """A sentence for each thing that the order asks for and does not get here."""
         found: list[str] = []
         if not self.isolates:
             found.append(f"{self.name} isolates nothing: it sees all files, processes and the network")
+            found += [self._not_mounted(mount) for mount in order.mounts]
         if order.image is not None and not self.uses_image:
             found.append(f"{self.name} does not pull image {order.image!r}; it runs this machine's programs")
-        if not self.hides_files:
-            found += [self._not_mounted(mount) for mount in order.mounts]
         if order.background_keep and not self.keeps_background:
             found.append(f"{self.name} ends what is left in the background")
         return found

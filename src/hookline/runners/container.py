@@ -32,14 +32,7 @@ from hookline.runners import (
 from hookline.runners.child import Child, PopenChild, StandardFiles, Start, Watcher, encoded, open_content
 from hookline.runners.local import LocalRunner
 
-CAPABILITIES = Capabilities(
-    name="container",
-    hides_files=True,
-    hides_processes=True,
-    cuts_network=True,
-    uses_image=True,
-    keeps_background=False,
-)
+CAPABILITIES = Capabilities(name="container", isolates=True, uses_image=True, keeps_background=False)
 ENGINES = ("podman", "docker")
 Pull = Literal["missing", "always", "never"]
 PULL_LIMIT = 600.0

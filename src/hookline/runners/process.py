@@ -38,14 +38,7 @@ LAST_WAIT = 2.0
 POLL = 0.02
 """Seconds between two looks for what is still there."""
 CHUNK = 65536
-CAPABILITIES = Capabilities(
-    name="local",
-    hides_files=False,
-    hides_processes=False,
-    cuts_network=False,
-    uses_image=False,
-    keeps_background=True,
-)
+CAPABILITIES = Capabilities(name="local", isolates=False, uses_image=False, keeps_background=True)
 
 
 def unrunnable(order: Order, exists: Callable[[str], bool] = os.path.exists) -> str | None:

@@ -48,14 +48,7 @@ from hookline.runners.local import LocalRunner
 from hookline.runners.process import unrunnable
 from hookline.runners.tags import VARIABLE, send_if
 
-CAPABILITIES = Capabilities(
-    name="sandbox",
-    hides_files=True,
-    hides_processes=True,
-    cuts_network=True,
-    uses_image=False,
-    keeps_background=True,
-)
+CAPABILITIES = Capabilities(name="sandbox", isolates=True, uses_image=False, keeps_background=True)
 _USER = "1000"
 _OLDEST = (0, 8)
 _INSTALL = "install it (apt-get install bubblewrap, dnf install bubblewrap, apk add bubblewrap)"

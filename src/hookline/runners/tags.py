@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 VARIABLE = "HOOKLINE_TAG"
 MARK = "hookline.mark"
 OWNER = "hookline.owner"
+PROC = "/proc"
 _LONGEST = 120.0
 _REMOVAL = {"podman": ("rm", "--force", "--ignore", "--time", "0")}
 
@@ -24,7 +25,7 @@ def carriers(mark: bytes) -> dict[int, bytes]:
     """The live processes whose environment has the mark, with the run's number that follows it."""
     found: dict[int, bytes] = {}
     try:
-        names = os.listdir("/proc")
+        names = os.listdir(PROC)
     except OSError:
         return found
     for name in names:
@@ -91,13 +92,29 @@ def abandoned(engine: Sequence[str]) -> list[str]:
 
 
 def owner(pid: int) -> str | None:
-    """A process as a word that no other one has, before or after it; None where it is gone."""
+    """A process as a word that no other one has, before or after it; None if it is gone."""
+    started = start_time(pid)
+    return None if started is None else f"{_machine()}.{pid}.{started}"
+
+
+def boot_id() -> str:
+    """The id of this system since its last start; empty if the system has none."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            began = file.read().rpartition(b")")[2].split()[19].decode()
-    except (OSError, IndexError):
+        with open(f"{PROC}/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def start_time(pid: int) -> str | None:
+    """The start of a process, in clock ticks since boot; None if it is gone, or a zombie."""
+    try:
+        with open(f"{PROC}/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            # The name stands in parentheses and may hold spaces and parentheses itself.
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
         return None
-    return f"{_machine()}.{pid}.{began}"
+    return None if not fields or fields[0] in "ZXx" else fields[19]
 
 
 def watcher_of(mark: str, *engine: str) -> tuple[str, ...]:
@@ -107,7 +124,7 @@ def watcher_of(mark: str, *engine: str) -> tuple[str, ...]:
 
 def _number(pid: str, mark: bytes) -> bytes | None:
     try:
-        file = os.open(f"/proc/{pid}/environ", os.O_RDONLY)
+        file = os.open(f"{PROC}/{pid}/environ", os.O_RDONLY)
     except OSError:
         return None  # gone, or another user's
     try:
@@ -126,10 +143,8 @@ def _number(pid: str, mark: bytes) -> bytes | None:
 
 
 def _machine() -> str:
-    """This system since its start, and the numbers that its processes have here."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        boot = file.read().strip()
-    return f"{boot}.{os.stat('/proc/self/ns/pid').st_ino}"
+    """This system since its last start, and the namespace that gives its processes their ids here."""
+    return f"{boot_id()}.{os.stat(f'{PROC}/self/ns/pid').st_ino}"
 
 
 def _is_gone(whose: str) -> bool:

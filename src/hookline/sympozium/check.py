@@ -127,7 +127,7 @@ def notes_before(spec: RunSpec, asked: RunRequest, where: Capabilities) -> list[
         found.append(
             "the built-in agent is in no image: it runs in the sandbox, or with --agent-command in one"
         )
-    if not asked.network and where.cuts_network and spec.hooks.containers:
+    if not asked.network and where.isolates and spec.hooks.containers:
         found.append(f"{where.name} has no network; --network gives it to hooks and agent")
     return list(dict.fromkeys(found))
 
@@ -190,7 +190,7 @@ def not_here_of_file(manifests: RunManifests) -> tuple[str, ...]:
 
 def _literal(hook: ContainerHook, where: Capabilities) -> Iterator[str]:
     """Where there is no file system of its own, a path that is written out leads elsewhere."""
-    if where.hides_files:
+    if where.isolates:
         return
     for place, variable in _LITERAL.items():
         if any(place in word for word in (*hook.command, *hook.args)):
