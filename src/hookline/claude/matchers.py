@@ -7,8 +7,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
-from hookline.claude.events import EVENTS, event_of
-from hookline.claude.tools import TOOLS, tool_named
+from hookline.claude.events import EVENTS, TOOLS, event_of, tool_named
 from hookline.engine.context import Facts
 from hookline.engine.hook import HookDeclaration, Matcher
 from hookline.errors import UsageError

@@ -7,8 +7,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
-from hookline.claude.events import CALLERS, EVENTS, event_of, known_caller, meant, point_of
-from hookline.claude.tools import kind_of
+from hookline.claude.events import CALLERS, EVENTS, event_of, kind_of, known_caller, meant, point_of
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point, Status
 from hookline.errors import UsageError

@@ -24,12 +24,10 @@ from hookline.engine.classes import replace
 from hookline.engine.point import Point
 from hookline.engine.result import CONTINUE, HookAction, HookResult
 from hookline.errors import HookBroke, UsageError
+from hookline.journal.encoding import CAP
 
 TEXT_LIMIT = 10_000
 """Characters of one hook's text that reach the model whole."""
-
-JOURNAL_KEEPS = 65_536
-"""Bytes of one text that the journal keeps."""
 _SHOWN_OF_LONG_TEXT = 2_000
 _STOCK_REASON = "refused by a hook (exit code 2), which gave no reason"
 
@@ -193,7 +191,7 @@ def _whole_on_record(result: HookResult, text: str) -> HookResult:
     if len(text) <= TEXT_LIMIT or result.action is not HookAction.CONTINUE or result.tell_model is None:
         return result
     size = len(text.encode("utf-8", "replace"))
-    kept = "the whole is" if size <= JOURNAL_KEEPS else f"its first {JOURNAL_KEEPS:,} bytes are"
+    kept = "the whole is" if size <= CAP else f"its first {CAP:,} bytes are"
     return replace(result, tell_model=_capped(text, f"; {kept} in the journal"), error_message=text)
 
 

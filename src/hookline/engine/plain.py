@@ -29,7 +29,7 @@ def plain(value: Any) -> Any:
         return {key: item if type(item) in _ATOMS else plain(item) for key, item in value.items()}
     if kind is list or kind is tuple:
         return [item if type(item) in _ATOMS else plain(item) for item in value]
-    return _opened(value, plain, copied)
+    return opened(value, plain, copied)
 
 
 def as_text(value: Any) -> str:
@@ -50,7 +50,7 @@ def strictly_plain(value: Any, name: str) -> Any:
     if isinstance(value, list | tuple):
         items = cast("list[Any]", value)
         return [strictly_plain(item, f"{name}[{index}]") for index, item in enumerate(items)]
-    return _opened(value, lambda inner: strictly_plain(inner, name), lambda other: _refused(other, name))
+    return opened(value, lambda inner: strictly_plain(inner, name), lambda other: _refused(other, name))
 
 
 def like(original: Any, changed: Any) -> Any:
@@ -65,8 +65,8 @@ def like(original: Any, changed: Any) -> Any:
     return cast("Any", changed)
 
 
-def _opened(value: Any, again: Callable[[Any], Any], other: Callable[[Any], Any]) -> Any:
-    """One layer taken off, and the rest left to `again`."""
+def opened(value: Any, again: Callable[[Any], Any], other: Callable[[Any], Any]) -> Any:
+    """A value that JSON does not know, opened by one layer: `again` gets its content, `other` what has none."""
     if isinstance(value, Enum):
         return again(value.value)
     if isinstance(value, str | int | float):

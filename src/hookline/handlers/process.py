@@ -17,7 +17,7 @@ from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import DEFAULT_TIMEOUT, Handler
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.errors import HookBroke
-from hookline.runners import OUTPUT_CAP, Ending, Mount, Order, Runner
+from hookline.runners import Ending, Mount, Order, Runner
 
 Encode = Callable[[HookContext], bytes]
 """Makes the input of a hook."""
@@ -49,7 +49,6 @@ def process_handler(
     cwd: str | None = None,
     timeout: float | None = DEFAULT_TIMEOUT,
     background_keep: bool = False,
-    output_cap: int = OUTPUT_CAP,
 ) -> Handler:
     """A handler that runs `argv`. Its hook is declared `limits_itself`: the wait for a free place is not its time.
 
@@ -65,7 +64,6 @@ def process_handler(
             env=environment(env, ctx, hook_context, cwd),
             stdin=encode(hook_context),
             timeout=timeout,
-            output_cap=output_cap,
             merge_stderr=decode is None,
             background_keep=background_keep,
         )

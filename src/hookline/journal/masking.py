@@ -11,11 +11,11 @@ import json
 import json.encoder
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from enum import Enum
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
+from hookline.engine.plain import opened
 from hookline.secret_names import HIDDEN, KEYS, PLAIN_WORDS, WORDS, is_secret, lazy_pattern, secret_words
 
 SHORTEST = 6
@@ -320,29 +320,18 @@ def _hints(secret: str) -> set[str]:
 
 def _opened(value: Any) -> Any:
     """One layer of something that JSON does not know: what it holds, or how it shows itself."""
-    kind = cast("type[object]", type(value))
     try:
-        if isinstance(value, Enum):
-            return value.value
-        if isinstance(value, Mapping):
-            return dict(cast("Mapping[Any, Any]", value))
-        if hasattr(kind, "model_dump"):
-            return value.model_dump()
-        if hasattr(kind, "__dataclass_fields__"):
-            from dataclasses import fields  # slow to load, and loaded already where there is one
-
-            return {field.name: getattr(value, field.name) for field in fields(value)}
-        return repr(cast("object", value))
+        return opened(value, lambda inner: inner, repr)
     except Exception as exc:
         # Someone else's code; a record must not be lost because a thing cannot show itself.
-        return f"<{kind.__name__}, which cannot be shown: {type(exc).__name__}>"
+        return f"<{type(value).__name__}, which cannot be shown: {type(exc).__name__}>"
 
 
 def _key(key: Any) -> str:
     if key is None or isinstance(key, bool | int | float):
         return json.dumps(key)
-    opened = _opened(key)
-    return opened if isinstance(opened, str) else repr(opened)
+    shown = _opened(key)
+    return shown if isinstance(shown, str) else repr(shown)
 
 
 def _encoder() -> Callable[[Any], str]:

@@ -67,12 +67,10 @@ class ContainerRunner:
         *,
         engine: Sequence[str] | None = None,
         pull: Pull = "missing",
-        options: Sequence[str] = (),
     ) -> None:
         self._engine = tuple(engine) if engine is not None else find_engine()
         self._local = local or LocalRunner()
         self._pull: Pull = pull
-        self._options = tuple(options)
         self._there: dict[str, asyncio.Lock | None] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._swept = False
@@ -130,8 +128,8 @@ class ContainerRunner:
             encoded((*order.argv, *order.env, *order.env.values()))
             fd = open_content("".join(f"{key}={value}\n" for key, value in by_file.items()).encode())
             try:
-                told = ("--env-file", f"/proc/self/fd/{fd}", *self._options)
-                argv = (*words, *told, *arguments(order, self._engine[0], inline))
+                env_file = ("--env-file", f"/proc/self/fd/{fd}")
+                argv = (*words, *env_file, *arguments(order, self._engine[0], inline))
                 return PopenChild(replace(outer, argv=argv), files, (fd,))
             finally:
                 os.close(fd)

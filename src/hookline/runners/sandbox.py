@@ -101,8 +101,8 @@ class SandboxRunner:
 
     capabilities = CAPABILITIES
 
-    def __init__(self, local: LocalRunner | None = None, *, program: str | None = None) -> None:
-        self._program = program or bubblewrap()
+    def __init__(self, local: LocalRunner | None = None) -> None:
+        self._program = bubblewrap()
         self.local = local or LocalRunner()
 
     @property

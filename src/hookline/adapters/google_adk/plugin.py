@@ -16,7 +16,7 @@ from typing import Any
 from hookline.adapters.google_adk.messages import adk_class, text_content, text_of, with_text
 from hookline.adapters.google_adk.runs import HookSource, OpenRuns, invocation_of
 from hookline.adapters.google_adk.tools import BODY, AdkCall, cause
-from hookline.claude.tools import TOOLS
+from hookline.claude.events import TOOLS
 from hookline.engine.hook import Hook, Mode
 from hookline.engine.lifecycle import Approver
 from hookline.engine.plain import as_text, plain
