@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from hookline.engine.point import Point, Scope, Status
+from hookline.engine.point import HookAction, Point, Scope, Status
 from hookline.engine.record import Begun, Called, Decided, Ended, Owner, Question, Record, Verdict
 from hookline.errors import JournalError
 from hookline.journal.masking import Mask, dumped, storable
@@ -133,7 +133,7 @@ def _word(value: Any) -> str:
     return storable(dumped(value) or "null")
 
 
-_KIND: Mapping[type, str] = {Begun: "begin", Called: "call", Decided: "outcome", Ended: "end"}
+_KIND: Mapping[type[Record], str] = {Begun: "begin", Called: "call", Decided: "outcome", Ended: "end"}
 
 _TEXTS = ("name", "source", "hook", "reason", "error", "note", "tell_model", "tell_user")
 _PAYLOADS = ("payload", "about", "given", "changed", "output")
@@ -161,10 +161,14 @@ def _without_payloads(record: Record) -> Record:
 def decoded(run_id: str, fields: list[Any]) -> Record:
     """The record that was written as these fields."""
     kind, *rest = fields
-    make = _MAKERS.get(kind)
-    if make is None:
-        raise JournalError(f"run {run_id} has a record of the kind {kind!r}; known: {', '.join(_MAKERS)}")
-    return make(run_id, *rest)
+    if kind not in _READ:
+        raise JournalError(f"run {run_id} has a record of the kind {kind!r}; known: {', '.join(_READ)}")
+    make, reads = _READ[kind]
+    values = [run_id, *rest]
+    for place, read in reads:
+        if place < len(values):
+            values[place] = read(values[place])
+    return make(*values)
 
 
 def decoded_question(body: str) -> tuple[Point | str, str | None, tuple[Reason, ...], Any]:
@@ -172,47 +176,32 @@ def decoded_question(body: str) -> tuple[Point | str, str | None, tuple[Reason, 
     return _point(point), tool, _reasons(reasons), value
 
 
-def _begun(run_id: str, scope_id: str, parent_id: str | None, scope: str, *rest: Any) -> Begun:
-    begun = Begun(run_id, scope_id, parent_id, Scope(scope), *rest)
-    return begun if begun.owner is None else begun._replace(owner=Owner(*begun.owner))
-
-
-def _called(
-    run_id: str, scope_id: str, point: str, hook: str, at: float, seconds: float, *rest: Any
-) -> Called:
-    from hookline.engine.result import HookAction  # only to read: writing must start quickly
-
-    action, *more = rest
-    return Called(run_id, scope_id, _point(point), hook, at, seconds, HookAction(action), *more)
-
-
-def _decided(
-    run_id: str, scope_id: str, point: str, at: float, action: str, reasons: Any = (), *rest: Any
-) -> Decided:
-    from hookline.engine.result import HookAction
-
-    return Decided(run_id, scope_id, _point(point), at, HookAction(action), _reasons(reasons), *rest)
-
-
-def _ended(run_id: str, scope_id: str, scope: str, at: float, status: str, *rest: Any) -> Ended:
-    return Ended(run_id, scope_id, Scope(scope), at, Status(status), *rest)
-
-
-_MAKERS: Mapping[str, Callable[..., Record]] = {
-    "begin": _begun,
-    "call": _called,
-    "outcome": _decided,
-    "end": _ended,
-}
-_POINTS: Mapping[str, Point] = {point.value: point for point in Point}
-_WORD: Mapping[str, str] = {point: point.value for point in Point}
-
-
 def _point(word: str) -> Point | str:
     return _POINTS.get(word, word)
 
 
-def _reasons(values: Any) -> tuple[Reason, ...]:
-    from hookline.engine.result import HookAction, Reason
+def _owner(values: Any) -> Owner | None:
+    return None if values is None else Owner(*values)
 
-    return tuple(Reason(hook, HookAction(action), text) for hook, action, text in cast("list[Any]", values))
+
+def _reasons(values: Any) -> tuple[Reason, ...]:
+    from hookline.engine.result import Reason  # only to read: writing must start quickly
+
+    return tuple(Reason(hook, HookAction(action), text) for hook, action, text in values)
+
+
+_POINTS: Mapping[str, Point] = {point.value: point for point in Point}
+_WORD: Mapping[str, str] = {point: point.value for point in Point}
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "scope": Scope,
+    "point": _point,
+    "action": HookAction,
+    "status": Status,
+    "reasons": _reasons,
+    "owner": _owner,
+}
+"""The fields that are more than plain values, by name over all kinds of record."""
+_READ: Mapping[str, tuple[Callable[..., Record], list[tuple[int, Callable[[Any], Any]]]]] = {
+    word: (kind, [(place, _READERS[name]) for place, name in enumerate(kind._fields) if name in _READERS])
+    for kind, word in _KIND.items()
+}

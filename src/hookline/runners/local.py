@@ -95,7 +95,7 @@ class LocalRunner(ProcessRunner):
             if self._watcher is not None:
                 await self._clear(b"", time.monotonic() + self._grace)
         except BaseException:
-            tags.end_carriers(self._mark.encode())
+            tags.end_carriers(self.mark.encode())
             raise
         finally:
             for fd in list(self._kept):
@@ -194,14 +194,10 @@ class LocalRunner(ProcessRunner):
     async def _look(self) -> dict[int, bytes]:
         async with self._looking:
             self._next_look = None
-            return await self._found()
-
-    async def _found(self) -> dict[int, bytes]:
-        mark = self._mark.encode()
-        try:
-            return await _threads.call(tags.carriers, mark, timeout=None)
-        except HookBroke:
-            return tags.carriers(mark)  # no thread to be had
+            try:
+                return await _threads.call(tags.carriers, self.mark.encode(), timeout=None)
+            except HookBroke:
+                return await super()._carriers()  # no thread to be had
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)

@@ -244,47 +244,47 @@ class Process:
 
 
 class ProcessRunner:
-    """The numbers and tags of the processes of a runner, its watcher, and what is killed in which order."""
+    """The numbers and tags of the processes of a runner, its watcher, and the order in which they are killed.
+
+    It runs one process after another and waits without a loop; the runner on a loop overrides how it waits.
+    """
 
     def __init__(self, *, grace: float = GRACE) -> None:
         self._grace = grace
-        self._mark = f":{os.urandom(8).hex()}."
+        self.mark = f":{os.urandom(8).hex()}."
+        """The part of the tag that every process from here has in its environment."""
         self._numbers = itertools.count(1)
         self._watcher: Watcher | None = None
 
-    @property
-    def mark(self) -> str:
-        """The part of the tag that every process from here has in its environment."""
-        return self._mark
-
     def tag(self, number: str) -> str:
         """The `HOOKLINE_TAG` of one process: the tags around us, and ours."""
-        return f"{os.environ.get(tags.VARIABLE) or ''}{self._mark}{number}:"
+        return f"{os.environ.get(tags.VARIABLE) or ''}{self.mark}{number}:"
 
     def _process(self, order: Order, number: str, start: Start) -> Process:
         raise NotImplementedError
 
     def _new_watcher(self) -> Watcher:
-        return Watcher(tags.watcher_of(self._mark))
+        return Watcher(tags.watcher_of(self.mark))
 
     async def _end(self, process: Process, grace: float) -> None:
-        """Have `_ended` done for a process once, and wait for it."""
-        raise NotImplementedError
+        await self._ended(process, grace)
 
     async def _carriers(self) -> dict[int, bytes]:
         """The live processes from here with the number of their run."""
-        raise NotImplementedError
+        return tags.carriers(self.mark.encode())
 
     async def _pause(self, seconds: float, process: Process | None) -> None:
-        raise NotImplementedError
+        if process is not None:
+            await process.until(lambda: False, time.monotonic() + seconds)
+        else:
+            time.sleep(seconds)  # noqa: ASYNC251 (there is no loop)
 
     def _keep(self, process: Process) -> None:
         """Leave what the process started alive until the runner is closed."""
         raise NotImplementedError
 
     def _sweep_later(self, process: Process) -> None:
-        """End what the process left outside its group, at the latest when the runner is closed."""
-        raise NotImplementedError
+        """End what the process left outside its group; by itself that is left to `close`."""
 
     def _started(self, order: Order, start: Start) -> Process | Ending:
         number = f"{next(self._numbers)}"
@@ -337,7 +337,7 @@ class ProcessRunner:
                 break
             for pid in left - asked:
                 if process is None or not process.has_in_group(pid):
-                    tags.send(pid, self._mark.encode(), signal.SIGTERM)
+                    tags.send(pid, self.mark.encode(), signal.SIGTERM)
             asked |= left
             await self._pause(POLL, process)
         if process is not None:
@@ -351,7 +351,7 @@ class ProcessRunner:
             if not left:
                 return
             for pid in left:
-                tags.send(pid, self._mark.encode(), signal.SIGKILL)
+                tags.send(pid, self.mark.encode(), signal.SIGKILL)
             await self._pause(min(0.001 * turn, 0.05), process)
             left = await self._alive(number)
         import logging  # slow to load, and hardly ever needed
@@ -364,7 +364,7 @@ class ProcessRunner:
     def _abandon(self, process: Process) -> None:
         """End a process on the spot, where nothing can be awaited any more."""
         process.kill_group()
-        tags.end_carriers(f"{self._mark}{process.number}:".encode())
+        tags.end_carriers(f"{self.mark}{process.number}:".encode())
         process.finish()
 
     def _watch(self) -> None:

@@ -104,11 +104,8 @@ class SandboxRunner:
     def __init__(self, local: LocalRunner | None = None) -> None:
         self._program = bubblewrap()
         self.local = local or LocalRunner()
-
-    @property
-    def mark(self) -> str:
+        self.mark = self.local.mark
         """The mark in the environment of the processes that hold each sandbox; inside it is not seen."""
-        return self.local.mark
 
     async def run(self, order: Order) -> Ending:
         """Run it to its end. Only a cancellation comes out as an exception."""

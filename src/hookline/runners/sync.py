@@ -57,7 +57,7 @@ class SyncRunner(ProcessRunner):
         try:
             await self._clear(b"", time.monotonic() + self._grace)
         finally:
-            tags.end_carriers(self._mark.encode())
+            tags.end_carriers(self.mark.encode())
             self._dismiss_watcher()
 
     def _process(self, order: Order, number: str, start: Start) -> Process:
@@ -65,23 +65,8 @@ class SyncRunner(ProcessRunner):
 
     def _new_watcher(self) -> Watcher:
         _fill_standard_files()
-        argv = ("/bin/sh", "-c", _SLEEPING_WATCHER, "sh", *tags.watcher_of(self._mark))
+        argv = ("/bin/sh", "-c", _SLEEPING_WATCHER, "sh", *tags.watcher_of(self.mark))
         return Watcher(argv, _spawned, cwd=None)
-
-    async def _end(self, process: Process, grace: float) -> None:
-        await self._ended(process, grace)
-
-    async def _carriers(self) -> dict[int, bytes]:
-        return tags.carriers(self._mark.encode())
-
-    async def _pause(self, seconds: float, process: Process | None) -> None:
-        if process is not None:
-            await process.until(lambda: False, time.monotonic() + seconds)
-        else:
-            time.sleep(seconds)  # noqa: ASYNC251 (there is no loop)
-
-    def _sweep_later(self, process: Process) -> None:
-        """Left to `close`, which comes soon."""
 
 
 class _PollProcess(Process):
