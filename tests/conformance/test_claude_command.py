@@ -130,9 +130,9 @@ def test_rule_2_same_the_common_fields_are_always_there_and_absent_is_not_null()
         current_tool="bash",
         current_payload={"command": "ls"},
     )
-    sent = json.loads(encode(context, cwd="/project", transcript_path="/t.jsonl"))
+    sent = json.loads(encode(context, cwd="/project"))
     assert sent["session_id"] == "s"
-    assert sent["transcript_path"] == "/t.jsonl"
+    assert sent["transcript_path"] == ""
     assert sent["cwd"] == "/project"
     assert sent["hook_event_name"] == "PreToolUse"
     assert "agent_id" not in sent
@@ -973,7 +973,8 @@ def test_rule_21_same_the_next_stop_is_told_that_a_hook_made_it_go_on():
     """That the ninth block is overruled is the loop's matter; ours refuses the run then."""
     context = HookContext(workflow_id="w", point="agent.end", current_output="done")
     assert json.loads(encode(context))["stop_hook_active"] is False
-    assert json.loads(encode(context, stop_hook_active=True))["stop_hook_active"] is True
+    context = HookContext(workflow_id="w", point="agent.end", current_output="done", end_refused=True)
+    assert json.loads(encode(context))["stop_hook_active"] is True
 
 
 BLOCKS = {

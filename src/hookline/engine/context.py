@@ -136,6 +136,8 @@ class Facts:
     native: Any = None
     workflow: WorkflowContext | None = None
     aliases: Mapping[str, str] | None = None
+    end_refused: bool = False
+    """True at the end of an agent that went on because a hook refused its end before."""
 
     def at(self, point: Point, status: Status | None = None, steps: tuple[Step, ...] | None = None) -> Facts:
         """The same facts at a point of their scope."""
@@ -323,7 +325,7 @@ def own_context(given: Given) -> HookContext:
 
 
 _new = HookContext.__new__
-_INNER = frozenset({"workflow", "aliases"})
+_INNER = frozenset({"workflow", "aliases", "end_refused"})
 _type: Any = type
 
 

@@ -21,6 +21,7 @@ from hookline.engine.point import HookAction, Point, Scope, Status
 from hookline.engine.record import (
     HOLDS_ON_FAILED_START,
     LEAVING,
+    RUN_AGAIN,
     Decided,
     Ended,
     Owner,
@@ -40,8 +41,6 @@ END_GRACE = 10.0
 
 Approver = Callable[[Question], Awaitable[Verdict]]
 """Gets a person's word on a question. Where nobody can be asked, there is no approver."""
-_RUN_AGAIN = frozenset({Scope.RUN, Scope.WORKSPACE})
-"""Scopes whose end hooks the next start runs after a crash."""
 
 
 class Run:
@@ -102,6 +101,7 @@ class OpenScope:
     _due: bool = field(default=True, init=False)
     """Left without having been entered here, it was entered by another process, and its end is due."""
     _ended: bool = field(default=False, init=False)
+    _end_refused: bool = field(default=False, init=False)
     _payload: Any = field(default=None, init=False)
 
     async def enter(
@@ -155,6 +155,7 @@ class OpenScope:
             error = _and(error, "its end hooks did not run")
         elif self._due:
             facts = self.facts.at(Point.end_of(self.scope), status, steps)
+            facts.end_refused = self._end_refused
             payload = self.outcome.payload if self.outcome is not None else self._payload
             self._mark_leaving()
             try:
@@ -166,6 +167,7 @@ class OpenScope:
                 await self._write_end(how, output, _and(error, "its end hooks were interrupted"))
                 raise
         if outcome.action is HookAction.BLOCK and self.scope is Scope.AGENT and status is Status.OK:
+            self._end_refused = True
             return outcome
         if outcome.action is HookAction.FAIL:
             status, error = Status.FAILED, error or outcome.reason
@@ -301,7 +303,7 @@ class OpenScope:
 
     def _mark_leaving(self) -> None:
         journal = self.run.recorder.journal
-        if journal is None or self.scope not in _RUN_AGAIN or not self.pipeline.at(Point.end_of(self.scope)):
+        if journal is None or self.scope not in RUN_AGAIN or not self.pipeline.at(Point.end_of(self.scope)):
             return
         journal.note(Decided(self.run.id, self.facts.scope_id, LEAVING, time.time(), HookAction.CONTINUE))
         journal.flush()
@@ -392,9 +394,5 @@ def new_run_id() -> str:
 
 
 def _base36(number: int) -> str:
-    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
-    text = ""
-    while number:
-        number, rest = divmod(number, 36)
-        text = digits[rest] + text
-    return text
+    higher = _base36(number // 36) if number >= 36 else ""
+    return higher + "0123456789abcdefghijklmnopqrstuvwxyz"[number % 36]

@@ -21,6 +21,8 @@ THERE = "kubernetes:"
 """The beginning of the source of a run that works on a cluster: nothing of it is run here."""
 HOLDS_ON_FAILED_START = frozenset({Scope.RUN, Scope.SESSION})
 """Scopes whose end hooks run even where their start failed."""
+RUN_AGAIN = frozenset({Scope.RUN, Scope.WORKSPACE})
+"""Scopes whose end hooks the next start runs after a crash."""
 LEAVING = "x.hookline.leaving"
 """Where it is on record that end hooks begin: after a crash they are known to run a second time."""
 

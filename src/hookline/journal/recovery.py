@@ -14,14 +14,13 @@ from typing import NamedTuple
 from hookline.engine.context import Facts
 from hookline.engine.hook import Hook
 from hookline.engine.pipeline import Pipeline, Recorder
-from hookline.engine.point import Scope, Status
-from hookline.engine.record import THERE, Begun, Ended, Journal, Owed, Owner, Record, RunRow, owed
+from hookline.engine.point import Status
+from hookline.engine.record import RUN_AGAIN, THERE, Begun, Ended, Journal, Owed, Owner, Record, RunRow, owed
 from hookline.errors import HooklineError
 from hookline.runners.tags import boot_id, start_time
 
 LOST = "lost: the process that held this run is gone"
 AGAIN = f"{LOST}; its end hooks had begun, and were run again"
-_RUN_AGAIN = frozenset({Scope.RUN, Scope.WORKSPACE})
 _ELSEWHERE = frozenset({"symphony", "sympozium"})
 """Formats whose own programs end what was left of their runs."""
 
@@ -111,7 +110,7 @@ async def recover(
         ran, problem = 0, None
         for item in owed(records):
             hooks: tuple[Hook, ...] = ()
-            if item.due and item.begun.scope in _RUN_AGAIN:
+            if item.due and item.begun.scope in RUN_AGAIN:
                 try:
                     hooks = tuple(hooks_of(row.source)) if row.source else ()
                 except HooklineError as exc:
