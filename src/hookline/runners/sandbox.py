@@ -1,11 +1,11 @@
-"""Processes that see only what they are given: bubblewrap around a process of the LocalRunner.
+"""Processes in a sandbox: bubblewrap around a process of the LocalRunner.
 
-Inside there are the programs of this machine to read and run, the mounts of the order, a /proc, /dev and /tmp of its
-own, and nothing else; no capability, no way to get one, and no network unless it is asked for. The user inside is the
-one that runs hookline under another number, so what it writes into a mount is ours. When its first process is gone the
-system ends all the others.
+A sandbox has the programs of this machine, read-only, the mounts of the order, a /proc, /dev and /tmp of its own, and
+nothing else; no capability, no way to get one, and no network unless the order asks for it. The user inside is the one
+that runs hookline under another number, so what it writes into a mount is ours. When the first process of a sandbox is
+gone, the system ends all the others.
 
-Neither memory nor the number of processes is held.
+Neither memory nor the number of processes is limited.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ _REFUSED = re.compile(r"uid map|user namespace|[Cc]reating new namespace")
 
 
 class SandboxRunner:
-    """Runs processes in bubblewrap, with the places, limits and watcher of a LocalRunner, which it closes."""
+    """Runs processes in bubblewrap, with the slots, limits and watcher of a LocalRunner, which it closes."""
 
     capabilities = CAPABILITIES
 
@@ -108,7 +108,7 @@ class SandboxRunner:
         """The mark in the environment of the processes that hold each sandbox; inside it is not seen."""
 
     async def run(self, order: Order) -> Ending:
-        """Run it to its end. Only a cancellation comes out as an exception."""
+        """Run a process to its end. Only a cancellation is raised."""
         wrong = unrunnable(order, lambda path: _may_exist(order, path)) or _wrong_mount(order)
         if wrong is not None:
             return Ending(not_started=wrong)
@@ -123,12 +123,12 @@ class SandboxRunner:
         return _judged(order, ending, begun[0].told if begun else {})
 
     async def close(self) -> None:
-        """End everything, also what was kept in the background."""
+        """End every process, including those kept in the background."""
         await self.local.close()
 
 
 def bubblewrap() -> str:
-    """Where the program is; UsageError where there is none, or one that cannot do it."""
+    """The path of bubblewrap; UsageError if there is none, or one that is too old."""
     program = shutil.which("bwrap")
     if program is None:
         raise UsageError(f"the sandbox needs bubblewrap, and there is no bwrap on PATH; {_INSTALL}")
@@ -146,7 +146,7 @@ def bubblewrap() -> str:
 
 
 def python_mounts() -> tuple[Mount, ...]:
-    """Mounts with which this very interpreter runs inside, with all that it can import here."""
+    """Mounts with which this interpreter runs inside, with everything that it can import here."""
     found = {os.path.realpath(sys.executable).rpartition("/bin/")[0], sys.prefix, sys.base_prefix}
     found.add(str(Path(__file__).parents[2]))
     wanted = sorted(place for place in found if place and not any(beneath(place, each) for each in _PROGRAMS))
@@ -155,9 +155,9 @@ def python_mounts() -> tuple[Mount, ...]:
 
 
 def arguments(order: Order, made: Mapping[str, int]) -> list[str]:
-    """All that bubblewrap is told but the command. `made` are the files that are handed over as open ones."""
+    """The arguments of bubblewrap without the command. `made` are the files passed as open descriptors."""
     words = [*_ALONE, *(() if order.network else ("--unshare-net",))]
-    # Who wants to leave something in the background outlives the process that we wait for.
+    # A sandbox with processes in the background outlives the process that we wait for.
     words += () if order.background_keep else ("--die-with-parent",)
     words += _programs()
     for name in (*_SETTINGS, *(_NETWORK_SETTINGS if order.network else ())):
@@ -196,7 +196,7 @@ def _wrong_mount(order: Order) -> str | None:
 
 
 def _may_exist(order: Order, path: str) -> bool:
-    """True if a file may be there inside. Where links lead, only the sandbox knows."""
+    """True if a file may exist inside. Only the sandbox knows where links lead."""
     path = os.path.normpath(path)
     source = source_of(order.mounts, path)
     if source is not None:
@@ -208,7 +208,7 @@ def _may_exist(order: Order, path: str) -> bool:
 
 
 class _Sandboxed(PopenChild):
-    """bubblewrap, which is ours, and inside it a process that can only be asked from here."""
+    """bubblewrap, which is our child, and inside it a process that is not."""
 
     __slots__ = ("_status", "told")
 
@@ -219,8 +219,8 @@ class _Sandboxed(PopenChild):
             made = {**_MADE, **({} if order.network else _MADE_ALONE)}
             shown = {place: _handed(text.encode(), fds) for place, text in made.items()}
             words = encoded((*arguments(order, shown), *order.argv))
-            # By file, for the values of variables are not for everybody who can list processes to read; and they are
-            # not bubblewrap's own, which runs outside.
+            # By file: everybody who can list processes could read the values of variables on a command line. They are
+            # not in the environment of bubblewrap itself either, which runs outside.
             told = _handed(b"".join(word + b"\0" for word in words[: len(words) - len(order.argv)]), fds)
             self._status = _handed(b"", fds)
             status = ("--json-status-fd", f"{self._status}")
@@ -232,7 +232,7 @@ class _Sandboxed(PopenChild):
                 os.close(fd)
 
     def terminate(self) -> None:
-        """SIGTERM to all that is inside: bubblewrap itself would die of it, and take them with it at once."""
+        """Send SIGTERM to all processes inside: bubblewrap itself would die of it, and kill them at once."""
         told = _status(self._status) if not self.told else self.told
         first, space = told.get("child-pid"), told.get("pid-namespace", 0)
         inside = [pid for pid in _inhabitants(space) if pid != first] if space else []
@@ -253,13 +253,13 @@ def _handed(content: bytes, fds: list[int]) -> int:
 
 
 def _status(fd: int) -> dict[str, Any]:
-    """The status from bubblewrap until now: the process inside, and its exit code if it was ever begun."""
+    """The status that bubblewrap has reported: the process inside, and its exit code if it was started."""
     whole: dict[str, Any] = {}
     for line in os.pread(fd, 65536, 0).splitlines():
         try:
             whole |= json.loads(line)
         except ValueError:
-            break  # half a line, which it is just writing
+            break  # half a line, which is being written
     return whole
 
 
@@ -277,7 +277,7 @@ def _space(pid: int) -> int | None:
 
 
 def _judged(order: Order, ending: Ending, told: Mapping[str, Any]) -> Ending:
-    """The ending; where bubblewrap never came to run the command, that it was not started."""
+    """The ending; `not_started` if bubblewrap never ran the command."""
     never_ran = ending.exit_code is not None and "exit-code" not in told
     if ending.not_started is not None or ending.passed_limit or not never_ran:
         return ending

@@ -1,7 +1,7 @@
-"""Finding and ending what a hookline has started: processes by the tag in their environment, containers by their label.
+"""Finds and ends what hookline has started: processes by the tag in their environment, containers by their label.
 
-Run as a script this is a watcher: it outlives a hookline that was killed, ends what that had started, and goes. It is
-started by path with a bare interpreter, so it imports nothing of ours.
+Run as a script this is the watcher: it outlives a hookline that is killed, ends what that had started, and exits. It is
+started by path with a bare interpreter, so it imports nothing of hookline.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REMOVAL = {"podman": ("rm", "--force", "--ignore", "--time", "0")}
 
 
 def carriers(mark: bytes) -> dict[int, bytes]:
-    """The live processes whose environment has the mark, with the run's number that follows it."""
+    """The live processes whose environment has the mark, with the number of the run that follows it."""
     found: dict[int, bytes] = {}
     try:
         names = os.listdir(PROC)
@@ -37,7 +37,7 @@ def carriers(mark: bytes) -> dict[int, bytes]:
 
 
 def end_carriers(mark: bytes, rounds: int = 100) -> None:
-    """Kill every process with the mark, again and again until none is found: one may fork while we look."""
+    """Kill every process with the mark until none is found: one may fork during the search."""
     for turn in range(rounds):
         found = carriers(mark)
         if not found:
@@ -54,7 +54,7 @@ def send(pid: int, mark: bytes, number: int) -> None:
 
 
 def send_if(is_meant: Callable[[], bool], pid: int, number: int) -> None:
-    """Signal a process only if it is still the one that is meant: its id may be somebody else's by now."""
+    """Signal a process only if it is still the same: its id may have been reused."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:
@@ -74,14 +74,14 @@ def labelled(engine: Sequence[str], label: str) -> list[str]:
 
 
 def remove(engine: Sequence[str], containers: Sequence[str]) -> None:
-    """End and remove containers; one that is gone already is no trouble."""
+    """End and remove containers; one that is already gone is no error."""
     if containers:
         removal = _REMOVAL.get(os.path.basename(engine[0]), ("rm", "--force"))
         said(engine, *removal, *containers)
 
 
 def abandoned(engine: Sequence[str]) -> list[str]:
-    """The containers whose hookline is gone from this machine."""
+    """The containers whose hookline process is gone from this machine."""
     form = f'{{{{.Id}}}} {{{{index .Config.Labels "{OWNER}"}}}}'
     found: list[str] = []
     for container in labelled(engine, OWNER):
@@ -92,7 +92,7 @@ def abandoned(engine: Sequence[str]) -> list[str]:
 
 
 def owner(pid: int) -> str | None:
-    """A process as a word that no other one has, before or after it; None if it is gone."""
+    """A word for a process that no other process ever has; None if the process is gone."""
     started = start_time(pid)
     return None if started is None else f"{_machine()}.{pid}.{started}"
 
@@ -118,7 +118,7 @@ def start_time(pid: int) -> str | None:
 
 
 def watcher_of(mark: str, *engine: str) -> tuple[str, ...]:
-    """The command that watches over us: over our processes with that mark, or an engine's containers with that label."""
+    """The command of our watcher, for the processes with that mark or the containers of an engine with that label."""
     return (sys.executable, "-I", "-S", __file__, f"{os.getpid()}", mark, *engine)
 
 
@@ -149,14 +149,14 @@ def _machine() -> str:
 
 def _is_gone(whose: str) -> bool:
     place, pid, _ = [*whose.rsplit(".", 2), "", ""][:3]
-    # One from before the last start of this machine is gone; one in another container we cannot judge.
+    # A process from before the last boot is gone; one in another container cannot be judged from here.
     if place.partition(".")[0] != _machine().partition(".")[0]:
         return True
     return place == _machine() and pid.isdigit() and owner(int(pid)) != whose
 
 
 def said(engine: Sequence[str], *words: str) -> str:
-    """The output of a command of the engine; nothing where it could not run."""
+    """The output of a command of the engine; empty if it could not run."""
     import subprocess  # slow to load, and not for processes
 
     try:
@@ -186,7 +186,7 @@ def _watch(parent: int, mark: str, engine: Sequence[str]) -> None:
             poll.poll()
     except OSError:
         pass
-    # A process that was just being started may show its tag a moment later, and a container take longer to be listed.
+    # A process that was being started may show its tag a moment later; a container takes longer to be listed.
     for pause in (0.0, 0.5, 1.0, 2.0) if engine else (0.0, 0.05, 0.2, 0.5):
         time.sleep(pause)
         if engine:
