@@ -1,8 +1,8 @@
 """Hooks that are processes: commands, shell scripts and containers.
 
-What every hook outside this process is given is made here too: the `HOOKLINE_*` variables and the context as JSON, for
-a process on stdin. They differ in how the ending is read. By itself exit code 0 goes on, anything else broke, and what was printed is only
-shown; a `decode` reads more out of it, such as a verdict in JSON.
+The input of every hook outside this process is made here too: the `HOOKLINE_*` variables, and the context as JSON, for
+a process on stdin. Without a `decode`, exit code 0 continues, any other means that the hook broke, and the output is
+only shown; a `decode` reads more from the ending, such as a verdict in JSON.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from hookline.runners import Ending, Mount, Order, Runner
 Encode = Callable[[HookContext], bytes]
 """Makes the input of a hook."""
 Decode = Callable[[Ending, HookContext], HookResult]
-"""Reads a result out of an ending, or raises HookBroke; asked only about one with an exit code of its own."""
+"""Reads a result from an ending, or raises HookBroke; called only for a process that exited by itself."""
 
 WORKSPACE = "/workspace"
-"""Where a container finds the folder that a hook without one would stand in."""
+"""The path in a container of the folder that a hook works in elsewhere."""
 _LONGEST = 4096
-"""Bytes of one variable. A name that a model made up must not be able to keep a guard from starting."""
+"""Bytes of one variable. A name that a model made up must not keep a guard from starting."""
 
 
 def context_json(hook_context: HookContext) -> bytes:
-    """The context as strict JSON; what JSON has no word for is null (NaN) or its text."""
+    """The context as strict JSON; NaN and infinities are null, other values that JSON lacks are texts."""
     shown = hook_context.to_dict()
     try:
         return json.dumps(shown, allow_nan=False, default=str).encode()
@@ -50,7 +50,7 @@ def process_handler(
     timeout: float | None = DEFAULT_TIMEOUT,
     background_keep: bool = False,
 ) -> Handler:
-    """A handler that runs `argv`. Its hook is declared `limits_itself`: the wait for a free place is not its time.
+    """A handler that runs `argv`. Its hook is declared `limits_itself`: waiting for a free slot is not its time.
 
     `env` is the whole environment before the `HOOKLINE_*` variables, None for ours. Without `decode` the exit code
     alone counts, and output and errors are one.
@@ -106,7 +106,7 @@ def container_handler(
 
 
 def by_exit_code(ending: Ending, _context: HookContext) -> HookResult:
-    """0 goes on, anything else broke."""
+    """Exit code 0 continues; any other means that the hook broke."""
     if ending.exit_code != 0:
         raise HookBroke(with_last_lines(ending.in_words(), ending), kind="exit")
     return CONTINUE
@@ -115,7 +115,7 @@ def by_exit_code(ending: Ending, _context: HookContext) -> HookResult:
 def environment(
     env: Mapping[str, str] | None, ctx: WorkflowContext | None, hook_context: HookContext, cwd: str | None
 ) -> dict[str, str]:
-    """The whole environment of a process: the one given (None: ours) and the facts; what is not known is not set."""
+    """The whole environment of a process: the given one (None: ours) and the facts that are known."""
     facts = hook_context.facts
     known = {
         "HOOKLINE_POINT": facts.point,
@@ -138,12 +138,12 @@ def environment(
 
 
 def folder(cwd: str | None, ctx: WorkflowContext | None) -> str:
-    """Where a hook's process stands: where it was told to, else in the workspace, else where we are."""
+    """The folder of a hook's process: its own, else the workspace, else ours."""
     return cwd or (ctx.workspace if ctx is not None and ctx.workspace else os.getcwd())
 
 
 def broke(ending: Ending, timeout: float | None) -> HookBroke | None:
-    """The trouble of a process that has no exit code of its own, which is no matter of any protocol."""
+    """The error of a process without an exit code of its own, the same in every protocol; None if it exited."""
     if ending.exited:
         return None
     kind = "not_started" if ending.not_started is not None else "timed_out" if ending.passed_limit else "exit"

@@ -1,4 +1,4 @@
-"""Records and questions as JSON texts, masked and capped, and back. Every journal that stores uses these.
+"""Records and questions to JSON texts, masked and capped, and back; for every journal that stores, and the stream.
 
 A record is a JSON array: its kind, then its fields in order without the run's id, which the journal keeps beside
 it. Fields may be added to a record's type at its end, with a default, without a migration.
@@ -22,11 +22,11 @@ CAP = 65536
 """Bytes of one payload, output or text that are kept."""
 
 MASKED = "__masked__"
-"""Set in a stored declaration that held a secret: it is not what was declared, and must not be run as if it were."""
+"""Set in a stored declaration that held a secret: it differs from the declared one, and must not be run."""
 
 
 class Encoding:
-    """The writing of one journal: its mask, its cap, and with or without payloads."""
+    """Encodes the records of one journal: its mask, its cap, with or without payloads."""
 
     __slots__ = ("_names", "cap", "mask", "payloads")
 
@@ -48,7 +48,7 @@ class Encoding:
         return text or self._whole(record)
 
     def _quiet_call(self, record: Called) -> str | None:
-        """A hook that only let things go on, which most do: written out by hand, in half the time."""
+        """The record of a hook that only continued, as most do: formatted by hand, in half the time."""
         if (
             record[6:16] != _QUIET_CALL
             or record.point.__class__ is not Point
@@ -82,7 +82,7 @@ class Encoding:
         return f"[{','.join(parts)}]"
 
     def verdict(self, verdict: Verdict) -> tuple[str, str, str | None]:
-        """Text, author, and the new input: that one as it is, for it is what will be used."""
+        """Text, author, and the new input; the input is not masked, because it will be used."""
         rewrite = None
         if verdict.value is not None:
             rewrite = storable(dumped(verdict.value) or self.mask.json(verdict.value))
@@ -95,7 +95,7 @@ class Encoding:
         return _word(self.text(value) if isinstance(value, str) else value)
 
     def _carefully(self, record: Record) -> str:
-        """Field by field: words of our own stay, all that came from outside is masked and capped."""
+        """Encodes field by field: our own words stay, everything from outside is masked and capped."""
         parts = [_word(_KIND[type(record)])]
         for name, value in zip(record._fields[1:], record[1:], strict=True):
             parts.append(_TREATED[name](self, value) if name in _TREATED else _word(value))
@@ -137,7 +137,7 @@ _KIND: Mapping[type[Record], str] = {Begun: "begin", Called: "call", Decided: "o
 
 _TEXTS = ("name", "source", "hook", "reason", "error", "note", "tell_model", "tell_user")
 _PAYLOADS = ("payload", "about", "given", "changed", "output")
-# By name over all kinds of record; a name means the same in each.
+# By name for all kinds of record; a name means the same in each.
 _TREATED: Mapping[str, Callable[[Encoding, Any], str]] = {
     **dict.fromkeys(_TEXTS, Encoding.text_json),
     **dict.fromkeys(_PAYLOADS, Encoding._payload),  # pyright: ignore[reportPrivateUsage]
@@ -200,7 +200,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "reasons": _reasons,
     "owner": _owner,
 }
-"""The fields that are more than plain values, by name over all kinds of record."""
+"""The fields that are more than plain values, by name for all kinds of record."""
 _READ: Mapping[str, tuple[Callable[..., Record], list[tuple[int, Callable[[Any], Any]]]]] = {
     word: (kind, [(place, _READERS[name]) for place, name in enumerate(kind._fields) if name in _READERS])
     for kind, word in _KIND.items()
