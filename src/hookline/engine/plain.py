@@ -1,7 +1,7 @@
-"""Values as plain data: what hooks are shown, what they may give back, what the record keeps.
+"""Values as plain data: for hooks, for what they return, and for the record.
 
 A plain value is built of dicts, lists, strings, numbers, booleans and None. Models (pydantic) and
-dataclasses are shown as dicts and made into themselves again by `like`, with their own validation.
+dataclasses are shown as dicts; `like` makes them from dicts again, with their own validation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _type: Any = type
 
 
 def plain(value: Any) -> Any:
-    """A copy of its own for a hook, so that what the hook does to it reaches nobody."""
+    """A copy for one hook, so that its changes reach nobody else."""
     kind = _type(value)
     if kind in _ATOMS:
         return value
@@ -38,7 +38,7 @@ def as_text(value: Any) -> str:
 
 
 def strictly_plain(value: Any, name: str) -> Any:
-    """A plain copy of what a hook returned; anything that JSON cannot carry is refused, by its path."""
+    """A plain copy of what a hook returned; raises HookBroke, with the path, for what JSON cannot carry."""
     kind = _type(value)
     if kind in _ATOMS:
         return value
@@ -54,7 +54,7 @@ def strictly_plain(value: Any, name: str) -> Any:
 
 
 def like(original: Any, changed: Any) -> Any:
-    """`changed` in the type of `original`, where that is a model or a dataclass; validated again."""
+    """`changed` in the type of `original`, validated again, if that is a model or a dataclass."""
     kind = _type(original)
     if kind in _ATOMS or kind is dict or kind is list or not isinstance(changed, Mapping):
         return changed
@@ -86,18 +86,18 @@ def _dumped(model: Any) -> Any:
     try:
         return model.model_dump(mode="json")
     except Exception:
-        # A field that JSON has nothing for; a hook that only looks must not die of it.
+        # A field that JSON cannot carry; a hook that only reads must not fail because of it.
         return model.model_dump()
 
 
 def copied(value: Any) -> Any:
-    """A copy in its own types, as deep as can be."""
+    """A deep copy in the same types, if it can be copied."""
     import copy
 
     try:
         return copy.deepcopy(value)
     except Exception:
-        # A lock, a socket: it cannot be copied, and a hook that only looks must not die of it.
+        # A lock, a socket: it cannot be copied; a hook that only reads must not fail because of it.
         return value
 
 
