@@ -206,7 +206,10 @@ def _fields(event: str, facts: Facts, payload: Any, output: Any) -> Json:
                 call["tool_response"] = output
             call["tool_use_id"] = facts.call_id or ""
             if event == "PostToolUseFailure":
-                call |= {"error": _error(output), "is_interrupt": facts.status is Status.CANCELLED}
+                call |= {
+                    "error": as_text(_member(output, "error")),
+                    "is_interrupt": facts.status is Status.CANCELLED,
+                }
             return call
         case "UserPromptSubmit":
             return {"prompt": as_text(_member(payload, "input"))}
@@ -227,10 +230,6 @@ def _fields(event: str, facts: Facts, payload: Any, output: Any) -> Json:
 
 def _member(value: Any, key: str) -> Any:
     return cast("Json", value).get(key, cast("Json", value)) if isinstance(value, dict) else value
-
-
-def _error(output: Any) -> str:
-    return as_text(_member(output, "error"))
 
 
 def _finite(value: Any) -> Any:

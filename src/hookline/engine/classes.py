@@ -44,7 +44,7 @@ def dataclass(
         twin = _twin_of(declared, defaults, frozen=frozen, kw_only=kw_only)
         inside |= _compared(names, frozen=frozen)
         if frozen:
-            inside |= {"__setattr__": _refuse_set, "__delattr__": _refuse_delete}
+            inside |= {"__setattr__": _refusal("assign to"), "__delattr__": _refusal("delete")}
         inside["__init__"] = _init(names, defaults, twin, kw_only=kw_only)
         inside["__match_args__"] = () if kw_only else names
         for name in ("__signature__", "__dataclass_fields__", "__dataclass_params__"):
@@ -110,16 +110,13 @@ def _compared(names: tuple[str, ...], *, frozen: bool) -> dict[str, Any]:
     return {"__eq__": __eq__, "__repr__": __repr__, "__hash__": __hash__ if frozen else None}
 
 
-def _refuse_set(_self: Any, name: str, _value: Any) -> None:
-    from dataclasses import FrozenInstanceError
+def _refusal(act: str) -> Callable[..., None]:
+    def refuse(_self: Any, name: str, *_value: Any) -> None:
+        from dataclasses import FrozenInstanceError
 
-    raise FrozenInstanceError(f"cannot assign to field {name!r}")
+        raise FrozenInstanceError(f"cannot {act} field {name!r}")
 
-
-def _refuse_delete(_self: Any, name: str) -> None:
-    from dataclasses import FrozenInstanceError
-
-    raise FrozenInstanceError(f"cannot delete field {name!r}")
+    return refuse
 
 
 def _set_state(self: Any, state: tuple[None, dict[str, Any]]) -> None:

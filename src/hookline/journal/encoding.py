@@ -136,26 +136,18 @@ def _word(value: Any) -> str:
 _KIND: Mapping[type[Record], str] = {Begun: "begin", Called: "call", Decided: "outcome", Ended: "end"}
 
 _TEXTS = ("name", "source", "hook", "reason", "error", "note", "tell_model", "tell_user")
-_PAYLOADS = ("payload", "about", "given", "changed", "output")
+_PAYLOADS = frozenset({"payload", "given", "changed", "output"})
 # By name for all kinds of record; a name means the same in each.
 _TREATED: Mapping[str, Callable[[Encoding, Any], str]] = {
     **dict.fromkeys(_TEXTS, Encoding.text_json),
-    **dict.fromkeys(_PAYLOADS, Encoding._payload),  # pyright: ignore[reportPrivateUsage]
+    **dict.fromkeys(("about", *_PAYLOADS), Encoding._payload),  # pyright: ignore[reportPrivateUsage]
     "declaration": Encoding._declaration,  # pyright: ignore[reportPrivateUsage]
     "reasons": Encoding._reasons,  # pyright: ignore[reportPrivateUsage]
 }
 
 
 def _without_payloads(record: Record) -> Record:
-    match record:
-        case Begun():
-            return record._replace(payload=None)
-        case Called():
-            return record._replace(given=None, changed=None)
-        case Decided():
-            return record._replace(payload=None, output=None)
-        case Ended():
-            return record._replace(output=None)
+    return record._replace(**dict.fromkeys(_PAYLOADS & set(record._fields)))
 
 
 def decoded(run_id: str, fields: list[Any]) -> Record:

@@ -248,8 +248,10 @@ class InnerScopes:
 
 def is_sound(record: Record) -> bool:
     """True if every field has the right type: the record is shown together with the runs of others."""
-    values = zip(record._fields, cast("tuple[Any, ...]", record), strict=True)
-    return all(_SHAPES[name](value) for name, value in values if name in _SHAPES)
+    given = record._asdict()
+    return all(isinstance(given[name], _TYPES[name]) for name in given.keys() & _TYPES.keys()) and all(
+        _CHECKS[name](given[name]) for name in given.keys() & _CHECKS.keys()
+    )
 
 
 def is_moment(value: Any) -> bool:
@@ -261,31 +263,25 @@ def _is_id(value: Any) -> bool:
     return isinstance(value, str) and bool(_ID.fullmatch(value))
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_text_or_none(value: Any) -> bool:
-    return value is None or isinstance(value, str)
-
-
 def _is_number(value: Any) -> bool:
     # An integer of JSON may be too large for a float, and for a database.
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
 
 
 def _is_reasons(value: Any) -> bool:
-    return all(isinstance(each[0], str) and _is_text_or_none(each[2]) for each in value)
+    return all(isinstance(each[0], str) and isinstance(each[2], str | None) for each in value)
 
 
-_SHAPES: Mapping[str, Callable[[Any], bool]] = {
+_TYPES: Mapping[str, Any] = {
+    "about": dict,
+    "last": bool,
+    **dict.fromkeys(("name", "point", "hook", "mode"), str),
+    **dict.fromkeys(("reason", "error_kind", "error", "note", "tell_model", "tell_user"), str | None),
+}
+_CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "scope_id": _is_id,
     "parent_id": lambda value: value is None or _is_id(value),
     "at": is_moment,
-    "about": lambda value: isinstance(value, dict),
     "seconds": _is_number,
-    "last": lambda value: isinstance(value, bool),
     "reasons": _is_reasons,
-    **dict.fromkeys(("name", "point", "hook", "mode"), _is_text),
-    **dict.fromkeys(("reason", "error_kind", "error", "note", "tell_model", "tell_user"), _is_text_or_none),
 }

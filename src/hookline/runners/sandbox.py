@@ -66,15 +66,8 @@ _OWN = (
 )
 _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 _SETTINGS = (
-    *(
-        "alternatives",
-        "crypto-policies",
-        "ld.so.cache",
-        "localtime",
-        "nsswitch.conf",
-        "protocols",
-        "services",
-    ),
+    *("alternatives", "crypto-policies", "ld.so.cache", "localtime"),
+    *("nsswitch.conf", "protocols", "services"),
     *("pki/ca-trust/extracted", "pki/tls/cert.pem", "pki/tls/certs", "pki/tls/openssl.cnf"),
     *("ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf"),
 )
