@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline.claude.events import CALLERS, EVENTS, event_of, kind_of, known_caller, meant, point_of
-from hookline.engine.plain import as_text, plain
+from hookline.engine.plain import as_text, finite, plain
 from hookline.engine.point import Point, Status
 from hookline.errors import UsageError
 
@@ -84,7 +83,7 @@ def encode(context: HookContext, *, cwd: str = "") -> bytes:
         text = json.dumps(written, ensure_ascii=False, separators=(",", ":"), default=str, allow_nan=False)
     except ValueError:
         # NaN and infinities are not JSON; a hook's parser would refuse the whole object.
-        text = json.dumps(_finite(written), ensure_ascii=False, separators=(",", ":"), default=str)
+        text = json.dumps(finite(written, str), ensure_ascii=False, separators=(",", ":"), default=str)
     # A lone surrogate becomes its JSON escape.
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
@@ -230,14 +229,6 @@ def _fields(event: str, facts: Facts, payload: Any, output: Any) -> Json:
 
 def _member(value: Any, key: str) -> Any:
     return cast("Json", value).get(key, cast("Json", value)) if isinstance(value, dict) else value
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in cast("Json", value).items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in cast("list[Any]", value)]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _text(value: Any) -> str | None:

@@ -7,6 +7,7 @@ dataclasses are shown as dicts; `like` makes them from dicts again, with their o
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, cast
@@ -35,6 +36,17 @@ def plain(value: Any) -> Any:
 def as_text(value: Any) -> str:
     """A text as it is, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def finite(value: Any, instead: Callable[[float], Any]) -> Any:
+    """A plain value with `instead` of each NaN and infinity in it, which JSON does not have."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return instead(value)
+    if isinstance(value, dict):
+        return {key: finite(item, instead) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list):
+        return [finite(item, instead) for item in cast("list[Any]", value)]
+    return value
 
 
 def strictly_plain(value: Any, name: str) -> Any:

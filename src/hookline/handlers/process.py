@@ -8,13 +8,12 @@ only shown; a `decode` reads more from the ending, such as a verdict in JSON.
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
 
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import DEFAULT_TIMEOUT, Handler
+from hookline.engine.plain import finite
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.errors import HookBroke
 from hookline.runners import Ending, Mount, Order, Runner
@@ -36,7 +35,7 @@ def context_json(hook_context: HookContext) -> bytes:
     try:
         return json.dumps(shown, allow_nan=False, default=str).encode()
     except ValueError:
-        return json.dumps(_finite(shown), default=str).encode()
+        return json.dumps(finite(shown, lambda _: None), default=str).encode()
 
 
 def process_handler(
@@ -166,13 +165,3 @@ async def _answer(order: Order, runner: Runner, decode: Decode, hook_context: Ho
 def _variable(value: str) -> str:
     text = value.replace("\0", "").encode("utf-8", "replace")[:_LONGEST]
     return text.decode("utf-8", "ignore")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in cast("list[Any]", value)]
-    return value

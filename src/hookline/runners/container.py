@@ -74,11 +74,8 @@ class ContainerRunner:
         self._there: dict[str, asyncio.Lock | None] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._swept = False
-
-    @property
-    def label(self) -> str:
+        self.label = f"{tags.MARK}={self._local.mark.strip(':.')}"
         """The label of every container of this runner."""
-        return f"{tags.MARK}={self._local.mark.strip(':.')}"
 
     async def run(self, order: Order) -> Ending:
         """Run a process to its end. Only a cancellation is raised."""

@@ -150,11 +150,8 @@ class EnclosedRunner:
 
     def __init__(self, inner: Runner, given: Enclosure) -> None:
         self.inner = inner
+        self.capabilities = inner.capabilities
         self._given = given
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self.inner.capabilities
 
     def with_mounts(self, mounts: Iterable[Mount]) -> EnclosedRunner:
         """The same place with more mounts."""

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hookline.runners import Capabilities, Ending, Order, on_this_machine, tags
+from hookline.runners import Ending, Order, on_this_machine, tags
 from hookline.runners.child import Child, ExitStatus, PopenChild, StandardFiles, encoded, open_content
 from hookline.runners.local import LocalRunner
 
@@ -47,13 +47,10 @@ class WarmRunner:
     """Runs Python commands by fork, with the slots, limits and tags of a LocalRunner, which it closes."""
 
     def __init__(self, local: LocalRunner, *, preload: Sequence[str] = ()) -> None:
+        self.capabilities = local.capabilities
         self._local = local
         self._preload = tuple(preload)
         self._said: set[str] = set()
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._local.capabilities
 
     async def run(self, order: Order) -> Ending:
         if order.mounts:
