@@ -7,7 +7,6 @@ dataclasses are shown as dicts; `like` makes them from dicts again, with their o
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, cast
@@ -40,8 +39,10 @@ def as_text(value: Any) -> str:
 
 def finite(value: Any, instead: Callable[[float], Any]) -> Any:
     """A plain value with `instead` of each NaN and infinity in it, which JSON does not have."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return instead(value)
+    if isinstance(value, float):
+        from math import isfinite  # few values need it
+
+        return value if isfinite(value) else instead(value)
     if isinstance(value, dict):
         return {key: finite(item, instead) for key, item in cast("dict[Any, Any]", value).items()}
     if isinstance(value, list):

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
-from hookline.engine.plain import opened
 from hookline.secret_names import HIDDEN, KEYS, PLAIN_WORDS, WORDS, is_secret, lazy_pattern, secret_words
 
 SHORTEST = 6
@@ -320,6 +319,8 @@ def _hints(secret: str) -> set[str]:
 
 def _opened(value: Any) -> Any:
     """A value that JSON does not know, opened by one layer: its content, or its repr."""
+    from hookline.engine.plain import opened  # few values need it, and writing must start quickly
+
     try:
         return opened(value, lambda inner: inner, repr)
     except Exception as exc:

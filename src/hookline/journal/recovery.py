@@ -17,7 +17,6 @@ from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Status
 from hookline.engine.record import RUN_AGAIN, THERE, Begun, Ended, Journal, Owed, Owner, Record, RunRow, owed
 from hookline.errors import HooklineError
-from hookline.runners.tags import boot_id, start_time
 
 LOST = "lost: the process that held this run is gone"
 AGAIN = f"{LOST}; its end hooks had begun, and were run again"
@@ -29,12 +28,16 @@ IsMine = Callable[[RunRow, Sequence[Record]], bool]
 
 def owner() -> Owner:
     """This process as the owner of a run."""
+    from hookline.runners.tags import boot_id, start_time  # not loaded by `runs` where every run has ended
+
     pid = os.getpid()
     return Owner(boot_id(), pid, start_time(pid) or "")
 
 
 def alive(owner: Owner) -> bool:
     """True if that very process still runs; its pid may have been reused."""
+    from hookline.runners.tags import boot_id, start_time
+
     if owner.boot_id != boot_id():
         return False
     if not owner.started:
