@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from hookline.claude.events import EVENTS, NAMES, ClaudeEvent, meant
+from hookline.claude.events import EVENTS, ClaudeEvent, meant
 from hookline.claude.wire_json import (
     BEHAVIOR_KEYS,
     TOP_KEYS,
@@ -21,7 +21,6 @@ from hookline.claude.wire_json import (
     specific_part,
 )
 from hookline.engine.classes import replace
-from hookline.engine.point import Point
 from hookline.engine.result import CONTINUE, HookAction, HookResult
 from hookline.errors import HookBroke, UsageError
 from hookline.journal.encoding import CAP
@@ -65,23 +64,17 @@ _STRICTEST_FIRST = (HookAction.FAIL, HookAction.BLOCK, HookAction.ASK, HookActio
 
 
 def decode(
-    event: str | Point,
-    exit_code: int,
-    stdout: bytes | str,
-    stderr: bytes | str = b"",
-    *,
-    reads_text: bool = True,
+    name: str, exit_code: int, stdout: bytes, stderr: bytes = b"", *, reads_text: bool = True
 ) -> HookResult:
-    """The result of a finished hook; HookBroke if it has none.
+    """The result of a finished hook of the event; HookBroke if it has none.
 
     With exit code 0 the output is read, 2 refuses, any other is broke unless the output refuses.
     Without `reads_text` (an http hook) only a JSON object is an answer.
     """
-    name = NAMES.get(event, str(event)) if isinstance(event, Point) else event.removeprefix("x.claude.")
     if name not in EVENTS:
         raise UsageError(f"unknown event {name!r}; {meant(name)}")
     at = EVENTS[name]
-    said = _loose(stderr).strip()
+    said = stderr.decode("utf-8", "replace").strip()
     if exit_code == 2:
         return _refusal(at, _reason_beside_two(name, stdout) or said or _STOCK_REASON)
     if exit_code != 0:
@@ -106,13 +99,13 @@ def _refusal(
     return HookResult(action=action, error_message=reason, tell_model=context, tell_user=user)
 
 
-def _reason_beside_two(name: str, stdout: bytes | str) -> str | None:
+def _reason_beside_two(name: str, stdout: bytes) -> str | None:
     """The reason of a JSON refusal on stdout; other output is ignored."""
     result = _json_result(name, stdout)
     return result.error_message if result.action in (HookAction.BLOCK, HookAction.FAIL) else None
 
 
-def _after_failure(name: str, exit_code: int, stdout: bytes | str, stderr: str) -> HookResult:
+def _after_failure(name: str, exit_code: int, stdout: bytes, stderr: str) -> HookResult:
     if name == "WorktreeCreate":
         return HookResult.fail(stderr or f"the hook that makes the worktree exited with {exit_code}")
     result = _json_result(name, stdout)
@@ -123,7 +116,7 @@ def _after_failure(name: str, exit_code: int, stdout: bytes | str, stderr: str) 
     raise HookBroke(f"{ended}{told}; 0 lets its answer be read, 2 refuses", kind="exit")
 
 
-def _json_result(name: str, stdout: bytes | str) -> HookResult:
+def _json_result(name: str, stdout: bytes) -> HookResult:
     """The result of a JSON object on stdout; CONTINUE if there is none, or a broken one."""
     try:
         answer = object_in(decoded(stdout))
@@ -297,10 +290,6 @@ def _capped(text: str, kept: str = "; the rest is not kept") -> str:
         f"{text[:_SHOWN_OF_LONG_TEXT]}\n[cut: a hook's text may have {TEXT_LIMIT:,} characters,"
         f" this has {len(text):,}{kept}]"
     )
-
-
-def _loose(output: bytes | str) -> str:
-    return output.decode("utf-8", "replace") if isinstance(output, bytes) else output
 
 
 def _joined(*parts: str | None) -> str | None:
