@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hookline.guards.secrets import masked
+from hookline.guards.redact import masked
 from hookline.journal.masking import Mask
 from hookline.secret_names import HIDDEN, PLAIN_WORDS, is_secret, is_secret_to_agent, secret_words, secrets_in
 

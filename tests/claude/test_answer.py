@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline.claude.answer import DEGRADED, FORMS, answer, trouble
-from hookline.claude.events import CALLERS, point_of
+from hookline.claude.events import CALLERS, TOOLS, kind_of, point_of, tool_named
 from hookline.claude.payload import context_of, encode, native_of
-from hookline.claude.tools import TOOLS, kind_of, tool_named
 from hookline.claude.wire import decode
 from hookline.engine.point import Point
 from hookline.engine.result import ALLOWED, HookAction, HookResult, Outcome, Reason, add_up
@@ -237,7 +236,7 @@ def test_what_we_answer_as_hook_we_read_as_host(given_):
         if given_.action not in [action for action, points in ALLOWED.items() if point_of(event) in points]:
             continue
         said = answer(given_, event)
-        result = decode(event, said.exit_code, said.stdout, said.stderr)
+        result = decode(event, said.exit_code, said.stdout.encode(), said.stderr.encode())
         expected = HookAction.BLOCK if given_.action is HookAction.ANSWER else given_.action
         assert result.action is expected
 
@@ -325,7 +324,7 @@ def test_a_tools_kind_and_the_keys_of_its_input(name, as_, kind, keys):
 
 def test_what_a_hook_in_the_middle_decides_reaches_the_caller():
     """Host and hook in one: an answer read, added up and said again."""
-    first = decode("PreToolUse", 0, json.dumps(own("PreToolUse", updatedInput={"command": "ls"})))
+    first = decode("PreToolUse", 0, json.dumps(own("PreToolUse", updatedInput={"command": "ls"})).encode())
     second = decode("PreToolUse", 2, b"", b"not today")
     whole = add_up({"command": "ls"}, None, [("a", first), ("b", second)], changed=True)
     assert json.loads(answer(whole, "PreToolUse").stdout) == own("PreToolUse", **no("not today"))

@@ -16,7 +16,7 @@ from hookline.claude.events import CALLERS, EVENTS, event_of, point_of
 from hookline.claude.matchers import applies, selector, whole_pattern
 from hookline.claude.payload import context_of, encode, filled, native_of, read, variables
 from hookline.claude.settings import declared, once
-from hookline.claude.wire import JOURNAL_KEEPS, TEXT_LIMIT, decode
+from hookline.claude.wire import TEXT_LIMIT, decode
 from hookline.engine.context import Facts, HookContext
 from hookline.engine.hook import Hook, OnError
 from hookline.engine.pipeline import Pipeline, Recorder
@@ -130,9 +130,9 @@ def test_rule_2_same_the_common_fields_are_always_there_and_absent_is_not_null()
         current_tool="bash",
         current_payload={"command": "ls"},
     )
-    sent = json.loads(encode(context, cwd="/project", transcript_path="/t.jsonl"))
+    sent = json.loads(encode(context, cwd="/project"))
     assert sent["session_id"] == "s"
-    assert sent["transcript_path"] == "/t.jsonl"
+    assert sent["transcript_path"] == ""
     assert sent["cwd"] == "/project"
     assert sent["hook_event_name"] == "PreToolUse"
     assert "agent_id" not in sent
@@ -680,7 +680,7 @@ def test_rule_12_ours_differs_more_is_cut_with_a_note_and_not_put_in_a_file():
 
 
 LONG = ("A hook's long text, in numbered words: " + " ".join(map(str, range(3000))))[: TEXT_LIMIT + 1]
-TOO_LONG = "é" * JOURNAL_KEEPS
+TOO_LONG = "é" * CAP
 ENDINGS = {
     "plain text": ("SessionStart", str),
     "context": ("PreToolUse", lambda text: json.dumps(own_answer("PreToolUse", additionalContext=text))),
@@ -706,11 +706,7 @@ async def test_rule_12_ours_differs_what_was_cut_is_in_the_journal(way, text, ke
     called = next(each for each in journal.records("r") if isinstance(each, Called))
     stored = called.reason if text is LONG else called.reason.partition(" ... (cut")[0]
     assert text.startswith(stored)
-    assert len(stored.encode()) == min(len(text.encode()), JOURNAL_KEEPS)
-
-
-def test_a_text_is_kept_as_long_as_the_journal_keeps_one():
-    assert JOURNAL_KEEPS == CAP
+    assert len(stored.encode()) == min(len(text.encode()), CAP)
 
 
 @rule("claude 12")
@@ -977,7 +973,8 @@ def test_rule_21_same_the_next_stop_is_told_that_a_hook_made_it_go_on():
     """That the ninth block is overruled is the loop's matter; ours refuses the run then."""
     context = HookContext(workflow_id="w", point="agent.end", current_output="done")
     assert json.loads(encode(context))["stop_hook_active"] is False
-    assert json.loads(encode(context, stop_hook_active=True))["stop_hook_active"] is True
+    context = HookContext(workflow_id="w", point="agent.end", current_output="done", end_refused=True)
+    assert json.loads(encode(context))["stop_hook_active"] is True
 
 
 BLOCKS = {

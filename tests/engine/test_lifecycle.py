@@ -342,6 +342,18 @@ async def test_an_agent_whose_end_is_refused_goes_on_until_it_is_not():
     assert (life.ended.status, life.ended.output) == (Status.OK, {"out": 3})
 
 
+async def test_an_end_hook_knows_that_an_earlier_end_was_refused():
+    known = []
+
+    @standing(Point.AGENT_END)
+    async def once(ctx, hook_context):
+        known.append(hook_context.facts.end_refused)
+        return GO_ON if hook_context.facts.end_refused else R.block("once more")
+
+    await Life((once,)).scope("agent").around({}, answers, again=answers)
+    assert known == [False, True]
+
+
 async def test_an_agent_that_cannot_go_on_is_closed_as_refused():
     life = Life((refusing(1),))
     outcome = await life.scope("agent").around({}, answers)

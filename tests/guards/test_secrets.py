@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hookline import Agent, HookAction, HookContext, Scripted, tool
 from hookline.guards import mask_secrets
-from hookline.guards.secrets import masked
+from hookline.guards.redact import masked
 
 A36 = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF3gH6"
 BLOCK = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow+/ab=\nQQ==\n-----END RSA PRIVATE KEY-----"

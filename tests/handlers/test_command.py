@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from hookline.claude.host import command_of
+from hookline.claude.settings import declared
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import Hook, OnError
 from hookline.engine.pipeline import Pipeline
@@ -51,6 +53,16 @@ async def test_encode_says_what_the_hook_reads(runner):
 async def test_a_refusal_is_the_dialects_to_read(runner):
     answer = await sh("echo not that >&2; exit 2", runner)(None, CONTEXT)
     assert (answer.action, answer.reason) == (HookAction.BLOCK, "not that")
+
+
+async def test_a_command_without_a_shell_finds_its_project_in_its_arguments(runner, tmp_path, monkeypatch):
+    (tmp_path / "a b.sh").write_text("echo from the project >&2; exit 2\n")
+    monkeypatch.chdir(tmp_path)
+    entry = {"type": "command", "command": "sh", "args": ["${CLAUDE_PROJECT_DIR}/a b.sh"]}
+    settings = {"hooks": {"PreToolUse": [{"hooks": [entry]}]}}
+    [found] = declared(json.dumps(settings), "settings.json").hooks
+    answer = await command_of(found.params, 20.0, runner)(None, CONTEXT)
+    assert (answer.action, answer.reason) == (HookAction.BLOCK, "from the project")
 
 
 async def test_a_hook_gets_the_variables_and_its_folder(runner, tmp_path):

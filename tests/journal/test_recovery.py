@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-import hookline.journal.recovery as module
 from hookline.journal.recovery import alive, owner
 from hookline.journal.user import default_path
+from hookline.runners import tags
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def sleeper():
 @pytest.fixture
 def elsewhere(monkeypatch, tmp_path):
     """A system without /proc."""
-    monkeypatch.setattr(module, "_PROC", tmp_path / "nothing")
+    monkeypatch.setattr(tags, "PROC", f"{tmp_path}/nothing")
 
 
 def other(process):

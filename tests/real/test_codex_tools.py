@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hookline.claude.tools import TOOLS, tool_named
+from hookline.claude.events import TOOLS, tool_named
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 

@@ -1,7 +1,6 @@
 """The claude-command protocol, both ways: JSON on stdin, JSON or an exit code as the answer.
 
-events    the 33 events of Claude Code, and those of Codex, Gemini CLI and kagent
-tools     the tools of each client: kind, and the keys of the input
+events    the 33 events of Claude Code, those of Codex, Gemini CLI and kagent, and the tools of each
 payload   HookContext to and from the JSON on stdin
 wire      host side: exit code and output of a hook to a HookResult; wire_json reads the JSON
 answer    hook side: an outcome in the format of the client that asked

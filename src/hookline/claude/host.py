@@ -1,4 +1,4 @@
-"""`command:` and `shell:` hooks made live, in the protocol of Claude Code. Light to load: every answer needs it."""
+"""Handlers of `command:` and `shell:` hooks in the protocol of Claude Code. Light to load: answers need it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hookline.claude.events import NAMES, event_of
-from hookline.claude.payload import encode, variables
+from hookline.claude.events import FAILED, NAMES, event_of
+from hookline.claude.payload import encode, filled, variables
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import Handler
 from hookline.engine.point import Point, Status
@@ -16,13 +16,15 @@ from hookline.handlers.process import context_json, process_handler
 from hookline.runners import Ending, Runner
 
 Params = Mapping[str, Any]
-_FAILED = frozenset({Status.FAILED, Status.TIMED_OUT, Status.CANCELLED, Status.LOST})
 
 
 def command_of(params: Params, timeout: float | None, runner: Runner) -> Handler:
     """The handler of an entry's `command:`."""
+    argv = params.get("argv") or ["sh", "-c", params["command"]]
+    if "event" in params and "command" not in params:
+        argv = filled(argv, os.getcwd())  # no shell does it
     return command_handler(
-        params.get("argv") or ["sh", "-c", params["command"]],
+        argv,
         runner,
         env=_environment(params),
         cwd=params.get("cwd"),
@@ -41,7 +43,7 @@ def command_handler(
     cwd: str | None = None,
     background_keep: bool = False,
 ) -> Handler:
-    """A command in this protocol. `event` is the only one that it knows, whatever Claude Code would call it."""
+    """The handler of a command in this protocol. `event` is the only event it knows, if it knows just one."""
     return process_handler(
         argv,
         runner,
@@ -55,7 +57,7 @@ def command_handler(
 
 
 def shell_of(params: Params, timeout: float | None, runner: Runner) -> Handler:
-    """The handler of an entry's `shell:`, of which the exit code alone counts."""
+    """The handler of an entry's `shell:`; only its exit code counts."""
     return process_handler(
         ("sh", "-c", params["script"]),
         runner,
@@ -67,7 +69,7 @@ def shell_of(params: Params, timeout: float | None, runner: Runner) -> Handler:
 
 
 def asked_when(conditions: Sequence[Callable[[HookContext], bool]], handler: Handler) -> Handler:
-    """The handler, asked only where every condition is met, so that no process starts for what is not its own."""
+    """The handler, called only if every condition is met, so that no process starts needlessly."""
     if not conditions:
         return handler
 
@@ -78,10 +80,10 @@ def asked_when(conditions: Sequence[Callable[[HookContext], bool]], handler: Han
 
 
 def written(context: HookContext, *, event: str | None = None) -> bytes:
-    """As Claude Code would write it; at points that Claude Code does not have, the context as it is."""
+    """The input as Claude Code would write it; at points that Claude Code does not have, the context itself."""
     facts, payload, output = context.given
-    if event == "PostToolUse" and facts.status in _FAILED:
-        # One event for every end of a call: what failed has its error as the response.
+    if event == "PostToolUse" and facts.status in FAILED:
+        # One event for every end of a call: a failed call has its error as the response.
         context = HookContext.of(facts.at(Point.TOOL_END, Status.OK), payload, output)
     point = facts.point
     return (
@@ -92,7 +94,7 @@ def written(context: HookContext, *, event: str | None = None) -> bytes:
 def read(
     ending: Ending, context: HookContext, *, reads_text: bool = True, event: str | None = None
 ) -> HookResult:
-    """The result of an ended process, in the rules of its event."""
+    """The result of an ended process, by the rules of its event."""
     from hookline.claude.wire import decode  # slow to load, and not for a script
 
     code = ending.exit_code if ending.exit_code is not None else 1
@@ -103,7 +105,7 @@ def read(
 def _event_at(context: HookContext) -> str:
     point = context.facts.point
     if isinstance(point, Point) and point not in NAMES:
-        # Where Claude Code has no event, a start is read like one before a tool, an end like one after it.
+        # If Claude Code has no event, a start is read as one before a tool, an end as one after it.
         return "PreToolUse" if point.is_start else "PostToolUse"
     return event_of(context.facts)
 

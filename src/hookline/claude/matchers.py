@@ -6,8 +6,7 @@ import re
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
-from hookline.claude.events import EVENTS, event_of
-from hookline.claude.tools import TOOLS, tool_named
+from hookline.claude.events import EVENTS, TOOLS, event_of, tool_named
 from hookline.engine.context import Facts
 from hookline.engine.hook import HookDeclaration, Matcher
 from hookline.errors import UsageError
@@ -24,18 +23,18 @@ def exact_names(matcher: str) -> list[str]:
 
 
 def whole_pattern(matcher: str | None) -> str | None:
-    """A matcher of rule 5 as a pattern for whole names; None where it fits all; UsageError if it is no pattern."""
+    """A matcher as a pattern for whole names (rule 5); None if it matches all; UsageError if it is no pattern."""
     if matcher is None or matcher in ("", "*"):
         return None
     if names := exact_names(matcher):
         return "|".join(names)
-    # Searched, not anchored; checked by itself first, so that what is told is what was written.
+    # Searched, not anchored; checked by itself first, so that an error shows it as it was written.
     pattern(matcher)
     return f"(?s:.*)(?:{matcher})(?s:.*)"
 
 
 def selector(hook: HookDeclaration) -> Matcher:
-    """Matches the facts that a hook of a settings file is for, by their event and the subject of its matcher."""
+    """The matcher of a hook of a settings file, by the event and the subject of its pattern."""
     event = hook.params["event"]
     fits = pattern(hook.match) if isinstance(hook.match, str) else None
     known: dict[str, bool] = {}
@@ -69,7 +68,7 @@ def subject_of(facts: Facts, event: str) -> str:
 
 
 def meant_tool(name: str) -> str | None:
-    """A hint for a name that is almost a tool's; any other name may be a tool that we do not know."""
+    """A hint for a name that is almost a tool's; any other name may be an unknown tool."""
     tools = TOOLS["claude"]
     if name in tools:
         return None
@@ -88,7 +87,7 @@ def meant_tool(name: str) -> str | None:
 
 
 def applies(rule: str, tool: str, given: Any) -> bool:
-    """True if permission-rule text fits a call: `Bash(git *)`, `Write(*.txt)`, `WebFetch(domain:x)`, `mcp__x__*`."""
+    """True if a permission rule matches a call: `Bash(git *)`, `Write(*.txt)`, `WebFetch(domain:x)`, `mcp__x__*`."""
     name, inner = rule_parts(rule)
     if not fnmatchcase(tool, name):
         return False
@@ -111,7 +110,7 @@ def applies(rule: str, tool: str, given: Any) -> bool:
 
 
 def rule_parts(rule: str) -> tuple[str, str | None]:
-    """The pattern of a tool's name, and what stands in brackets behind it."""
+    """The pattern of a tool's name, and the text in brackets after it."""
     found = _RULE.fullmatch(rule.strip())
     if found is None:
         raise UsageError(f"{rule!r} is not a permission rule; write it like Bash(git *) or Write(*.txt)")
@@ -119,7 +118,7 @@ def rule_parts(rule: str) -> tuple[str, str | None]:
 
 
 def _commands(text: str) -> list[str]:
-    """The whole line and each command in it: a hook runs rather once too often than not at all."""
+    """The whole line and each command in it: a hook had better run once too often than not at all."""
     parts = [part.strip(" \t(){}") for part in re.split(r"&&|\|\||[;|&\n]|\$\(|`", text)]
     return [text.strip(), *(part for part in parts if part)]
 

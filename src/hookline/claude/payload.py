@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
-from hookline.claude.events import CALLERS, EVENTS, event_of, known_caller, meant, point_of
-from hookline.claude.tools import kind_of
-from hookline.engine.plain import as_text, plain
+from hookline.claude.events import CALLERS, EVENTS, event_of, kind_of, known_caller, meant, point_of
+from hookline.engine.plain import as_text, finite, plain
 from hookline.engine.point import Point, Status
 from hookline.errors import UsageError
 
@@ -40,36 +38,29 @@ def context_of(payload: Json, *, as_: str = "claude") -> HookContext:
     """The context of a client's event; `native` keeps the payload unchanged."""
     from hookline.engine.context import HookContext, WorkflowContext  # slow to load; most events need none
 
-    told = told_by(payload, as_)
-    folder = _text(payload.get("cwd"))
-    workflow = WorkflowContext(workflow_id=as_, session_id=told["session_id"], workspace=folder)
-    return HookContext(workflow=workflow, **told)
-
-
-def told_by(payload: Json, as_: str = "claude") -> Json:
-    """The fields of the context for a client's event, except its workflow."""
     event = _event_in(payload, as_)
     point = point_of(event, as_)
     tool = _text(payload.get("tool_name"))
     agent, parents = _agent_in(payload, as_, event)
     session = _text(payload.get("session_id"))
-    status = _status_in(payload, event, point)
     given, output = _values_in(payload, point, event)
-    return {
-        "workflow_id": as_,
-        "point": point,
-        "call_id": _text(payload.get("tool_use_id")),
-        "agent": agent,
-        "parents": parents,
-        "session_id": session,
-        "current_tool": tool,
-        "tool_kind": kind_of(tool, as_) if tool else None,
-        "status": status,
-        "native": payload,
-        "aliases": {"prompt": "input"} if point is Point.AGENT_START else None,
-        "current_payload": given,
-        "current_output": output,
-    }
+    workspace = _text(payload.get("cwd"))
+    return HookContext(
+        workflow=WorkflowContext(workflow_id=as_, session_id=session, workspace=workspace),
+        workflow_id=as_,
+        point=point,
+        call_id=_text(payload.get("tool_use_id")),
+        agent=agent,
+        parents=parents,
+        session_id=session,
+        current_tool=tool,
+        tool_kind=kind_of(tool, as_) if tool else None,
+        status=_status_in(payload, event, point),
+        native=payload,
+        aliases={"prompt": "input"} if point is Point.AGENT_START else None,
+        current_payload=given,
+        current_output=output,
+    )
 
 
 def native_of(context: HookContext) -> Json | None:
@@ -78,26 +69,21 @@ def native_of(context: HookContext) -> Json | None:
     return cast("Json", native) if isinstance(native, dict) and "hook_event_name" in native else None
 
 
-def encode(
-    context: HookContext, *, cwd: str = "", transcript_path: str = "", stop_hook_active: bool = False
-) -> bytes:
+def encode(context: HookContext, *, cwd: str = "") -> bytes:
     """The context as Claude Code would write it to a hook: one JSON object, one line, UTF-8.
 
     A native payload is passed on unchanged, except for the changes of earlier hooks.
-    `stop_hook_active` is true if an end was refused before and the agent went on.
     """
     native = native_of(context)
     if native is not None and native["hook_event_name"] in EVENTS:
         written = _updated(native, context)
     else:
-        written = _written(context, cwd, transcript_path)
-        if written["hook_event_name"] in ("Stop", "SubagentStop"):
-            written.setdefault("stop_hook_active", stop_hook_active)
+        written = _written(context, cwd)
     try:
         text = json.dumps(written, ensure_ascii=False, separators=(",", ":"), default=str, allow_nan=False)
     except ValueError:
         # NaN and infinities are not JSON; a hook's parser would refuse the whole object.
-        text = json.dumps(_finite(written), ensure_ascii=False, separators=(",", ":"), default=str)
+        text = json.dumps(finite(written, str), ensure_ascii=False, separators=(",", ":"), default=str)
     # A lone surrogate becomes its JSON escape.
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
@@ -194,13 +180,13 @@ def _updated(native: Json, context: HookContext) -> Json:
     return native
 
 
-def _written(context: HookContext, cwd: str, transcript_path: str) -> Json:
+def _written(context: HookContext, cwd: str) -> Json:
     facts, payload, output = context.given
     event = event_of(facts)
     folder = facts.workflow.workspace if facts.workflow and facts.workflow.workspace else cwd
     written: Json = {
         "session_id": facts.session_id or facts.run_id,
-        "transcript_path": transcript_path,
+        "transcript_path": "",
         "cwd": folder,
         "permission_mode": "default",
         "hook_event_name": event,
@@ -219,12 +205,18 @@ def _fields(event: str, facts: Facts, payload: Any, output: Any) -> Json:
                 call["tool_response"] = output
             call["tool_use_id"] = facts.call_id or ""
             if event == "PostToolUseFailure":
-                call |= {"error": _error(output), "is_interrupt": facts.status is Status.CANCELLED}
+                call |= {
+                    "error": as_text(_member(output, "error")),
+                    "is_interrupt": facts.status is Status.CANCELLED,
+                }
             return call
         case "UserPromptSubmit":
             return {"prompt": as_text(_member(payload, "input"))}
         case "Stop" | "SubagentStop":
-            return {} if output is None else {"last_assistant_message": as_text(_member(output, "result"))}
+            stop: Json = {"stop_hook_active": facts.end_refused}
+            if output is not None:
+                stop["last_assistant_message"] = as_text(_member(output, "result"))
+            return stop
         case "SessionStart":
             return {"source": _text(_member(payload, "source")) or "startup"}
         case "SessionEnd":
@@ -237,18 +229,6 @@ def _fields(event: str, facts: Facts, payload: Any, output: Any) -> Json:
 
 def _member(value: Any, key: str) -> Any:
     return cast("Json", value).get(key, cast("Json", value)) if isinstance(value, dict) else value
-
-
-def _error(output: Any) -> str:
-    return as_text(_member(output, "error"))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in cast("Json", value).items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in cast("list[Any]", value)]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _text(value: Any) -> str | None:

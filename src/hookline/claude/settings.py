@@ -1,6 +1,6 @@
 """The hooks of `.claude/settings.json`: groups of handlers by event, as declarations.
 
-Only the entry that is wrong is dropped, and each is told with its file and line.
+A wrong entry is dropped and reported with its file and line; the others stay.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class Declared(NamedTuple):
 
 
 def declared(text: str, file: str | PathLike[str]) -> Declared:
-    """The hooks of a settings file. `problems` are its wrong entries, `declaration.notes` what is only odd."""
+    """The hooks of a settings file. `problems` are its wrong entries, `declaration.notes` its odd ones."""
     return _SettingsReader(text, str(file)).read()
 
 
 def once(hooks: Iterable[HookDeclaration]) -> tuple[tuple[HookDeclaration, ...], tuple[str, ...]]:
-    """The same command once for an event, in whatever groups and files it stands; and a note for each repetition.
+    """Each command once for an event, whatever groups and files declare it, and a note for each repetition.
 
-    It stands where it came first, and is meant by all that any of its groups means. Another limit does not make
-    it another command.
+    It keeps its first position, and matches whatever one of its groups matches. Another limit does not make it
+    another command.
     """
     found: dict[str, HookDeclaration] = {}
     notes: list[str] = []
@@ -81,7 +81,7 @@ def _either(one: Any, other: Any) -> str | None:
 
 
 class _SettingsReader:
-    """One file while it is read: what it declares, and what is wrong with it."""
+    """Reads one file: its hooks, and the problems with it."""
 
     def __init__(self, text: str, file: str) -> None:
         self.text = text
@@ -172,7 +172,7 @@ class _SettingsReader:
             node.wrong(f"type is {kind!r}; known: {', '.join(_KINDS)}")
             return
         table, needed = _KINDS[kind]
-        # What must be there is read like a null where it is not.
+        # A missing key that is needed is read like a null.
         values = table.read(node.with_value({needed: None, **node.of_mapping}))
         conditions = _conditions(event, node, values)
         if not node.is_sound:
@@ -195,7 +195,7 @@ class _SettingsReader:
 
 
 def _note(node: Node, message: str, *inner: str | int) -> None:
-    """Something odd; unlike a mistake it names the key in its own words."""
+    """Add a note on something odd; unlike for a problem, the message itself names the key."""
     node.findings.notes.append(node.location(*inner)._replace(key=None).problem(message))
 
 
@@ -356,7 +356,7 @@ _GROUP = '{"matcher": "Bash", "hooks": [' + _HANDLER + "]}"
 
 
 def _table(**read: Reader) -> Table:
-    """A handler's keys. One that is for another type of handler is known, and has no effect."""
+    """The keys of a handler. Those of other types of handlers are known, and have no effect."""
     every = ("type", "once", "rewakeMessage", "statusMessage", "shell", *_OF_COMMAND, *_OF_REQUEST)
     readers = {**dict.fromkeys(every, unread), **_OF_EVERY, **read}
     keys = {name: Key(each) for name, each in readers.items()}
@@ -377,7 +377,7 @@ _OF_REQUEST: Mapping[str, Reader] = {
     "allowedEnvVars": _strings("a list of names"),
 }
 _KINDS = {"command": (_table(**_OF_COMMAND), "command"), "http": (_table(**_OF_REQUEST), "url")}
-"""The keys of each type of handler, and the one that it cannot be without."""
+"""The keys of each type of handler, and the one that it needs."""
 _IN_GROUP = Table(dict.fromkeys(("matcher", "hooks", "description", "id"), Key(unread)), unknown=_odd_key)
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from hookline.claude.events import EVENTS, NAMES, ClaudeEvent, meant
+from hookline.claude.events import EVENTS, ClaudeEvent, meant
 from hookline.claude.wire_json import (
     BEHAVIOR_KEYS,
     TOP_KEYS,
@@ -21,15 +21,12 @@ from hookline.claude.wire_json import (
     specific_part,
 )
 from hookline.engine.classes import replace
-from hookline.engine.point import Point
 from hookline.engine.result import CONTINUE, HookAction, HookResult
 from hookline.errors import HookBroke, UsageError
+from hookline.journal.encoding import CAP
 
 TEXT_LIMIT = 10_000
 """Characters of one hook's text that reach the model whole."""
-
-JOURNAL_KEEPS = 65_536
-"""Bytes of one text that the journal keeps."""
 _SHOWN_OF_LONG_TEXT = 2_000
 _STOCK_REASON = "refused by a hook (exit code 2), which gave no reason"
 
@@ -67,23 +64,17 @@ _STRICTEST_FIRST = (HookAction.FAIL, HookAction.BLOCK, HookAction.ASK, HookActio
 
 
 def decode(
-    event: str | Point,
-    exit_code: int,
-    stdout: bytes | str,
-    stderr: bytes | str = b"",
-    *,
-    reads_text: bool = True,
+    name: str, exit_code: int, stdout: bytes, stderr: bytes = b"", *, reads_text: bool = True
 ) -> HookResult:
-    """The result of a finished hook; HookBroke if it has none.
+    """The result of a finished hook of the event; HookBroke if it has none.
 
     With exit code 0 the output is read, 2 refuses, any other is broke unless the output refuses.
     Without `reads_text` (an http hook) only a JSON object is an answer.
     """
-    name = NAMES.get(event, str(event)) if isinstance(event, Point) else event.removeprefix("x.claude.")
     if name not in EVENTS:
         raise UsageError(f"unknown event {name!r}; {meant(name)}")
     at = EVENTS[name]
-    said = _loose(stderr).strip()
+    said = stderr.decode("utf-8", "replace").strip()
     if exit_code == 2:
         return _refusal(at, _reason_beside_two(name, stdout) or said or _STOCK_REASON)
     if exit_code != 0:
@@ -108,13 +99,13 @@ def _refusal(
     return HookResult(action=action, error_message=reason, tell_model=context, tell_user=user)
 
 
-def _reason_beside_two(name: str, stdout: bytes | str) -> str | None:
+def _reason_beside_two(name: str, stdout: bytes) -> str | None:
     """The reason of a JSON refusal on stdout; other output is ignored."""
     result = _json_result(name, stdout)
     return result.error_message if result.action in (HookAction.BLOCK, HookAction.FAIL) else None
 
 
-def _after_failure(name: str, exit_code: int, stdout: bytes | str, stderr: str) -> HookResult:
+def _after_failure(name: str, exit_code: int, stdout: bytes, stderr: str) -> HookResult:
     if name == "WorktreeCreate":
         return HookResult.fail(stderr or f"the hook that makes the worktree exited with {exit_code}")
     result = _json_result(name, stdout)
@@ -125,7 +116,7 @@ def _after_failure(name: str, exit_code: int, stdout: bytes | str, stderr: str) 
     raise HookBroke(f"{ended}{told}; 0 lets its answer be read, 2 refuses", kind="exit")
 
 
-def _json_result(name: str, stdout: bytes | str) -> HookResult:
+def _json_result(name: str, stdout: bytes) -> HookResult:
     """The result of a JSON object on stdout; CONTINUE if there is none, or a broken one."""
     try:
         answer = object_in(decoded(stdout))
@@ -193,7 +184,7 @@ def _whole_on_record(result: HookResult, text: str) -> HookResult:
     if len(text) <= TEXT_LIMIT or result.action is not HookAction.CONTINUE or result.tell_model is None:
         return result
     size = len(text.encode("utf-8", "replace"))
-    kept = "the whole is" if size <= JOURNAL_KEEPS else f"its first {JOURNAL_KEEPS:,} bytes are"
+    kept = "the whole is" if size <= CAP else f"its first {CAP:,} bytes are"
     return replace(result, tell_model=_capped(text, f"; {kept} in the journal"), error_message=text)
 
 
@@ -299,10 +290,6 @@ def _capped(text: str, kept: str = "; the rest is not kept") -> str:
         f"{text[:_SHOWN_OF_LONG_TEXT]}\n[cut: a hook's text may have {TEXT_LIMIT:,} characters,"
         f" this has {len(text):,}{kept}]"
     )
-
-
-def _loose(output: bytes | str) -> str:
-    return output.decode("utf-8", "replace") if isinstance(output, bytes) else output
 
 
 def _joined(*parts: str | None) -> str | None:

@@ -226,13 +226,12 @@ def _near(word: str, known: Iterable[str], cutoff: float) -> list[str]:
     return get_close_matches(word, list(known), n=1, cutoff=cutoff)
 
 
-def decoded(output: bytes | str) -> str:
-    if isinstance(output, bytes):
-        try:
-            output = output.decode("utf-8")
-        except UnicodeDecodeError as exc:
-            raise bad_answer(f"its output is not UTF-8 ({exc.reason} at byte {exc.start})") from None
-    return output.strip().removeprefix("\ufeff").strip()
+def decoded(output: bytes) -> str:
+    try:
+        text = output.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        raise bad_answer(f"its output is not UTF-8 ({exc.reason} at byte {exc.start})") from None
+    return text.strip().removeprefix("\ufeff").strip()
 
 
 def _kind(value: Any) -> str:

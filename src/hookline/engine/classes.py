@@ -1,9 +1,9 @@
-"""`dataclass`, `field` and `replace` as the standard library has them, for the modules that every start of hookline loads.
+"""`dataclass`, `field` and `replace` as in the standard library, for the modules that every start of hookline loads.
 
 Loading the real ones, and the code they compile for each class, takes longer than all that `hookline answer` does. A
-class made here is a dataclass to everybody who asks (`fields`, `replace`, `asdict`, a subclass, a signature): the
-standard library makes a twin of it when somebody first does, or when so many instances are made that its compiled
-`__init__` pays. Classes with a base that has fields of its own are left to the real ones.
+class made here works as a dataclass (`fields`, `replace`, `asdict`, a subclass, a signature): the standard library makes
+a twin of it when that is first needed, or when so many instances are made that its compiled `__init__` pays off.
+Classes with a base that has fields of its own are left to the real ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar, dataclass_transform
 T = TypeVar("T")
 Class = TypeVar("Class", bound=type)
 _BY_HAND = 500
-"""So many instances are filled by a loop, which takes a few times as long as compiled code."""
+"""The number of instances filled by a loop, which takes a few times as long as compiled code."""
 _put = object.__setattr__
 
 
@@ -44,7 +44,7 @@ def dataclass(
         twin = _twin_of(declared, defaults, frozen=frozen, kw_only=kw_only)
         inside |= _compared(names, frozen=frozen)
         if frozen:
-            inside |= {"__setattr__": _refuse_set, "__delattr__": _refuse_delete}
+            inside |= {"__setattr__": _refusal("assign to"), "__delattr__": _refusal("delete")}
         inside["__init__"] = _init(names, defaults, twin, kw_only=kw_only)
         inside["__match_args__"] = () if kw_only else names
         for name in ("__signature__", "__dataclass_fields__", "__dataclass_params__"):
@@ -66,7 +66,7 @@ def replace(instance: T, **changes: Any) -> T:
 def _init(
     names: tuple[str, ...], defaults: dict[str, Any], twin: Callable[[], Any], *, kw_only: bool
 ) -> Callable[..., None]:
-    """Fills the first instances by a loop; then, or where the arguments are not right, the twin's own takes over."""
+    """Fills the first instances by a loop; after them, or if the arguments are wrong, the twin's own takes over."""
     known = set(names)
     left = _BY_HAND
 
@@ -110,20 +110,17 @@ def _compared(names: tuple[str, ...], *, frozen: bool) -> dict[str, Any]:
     return {"__eq__": __eq__, "__repr__": __repr__, "__hash__": __hash__ if frozen else None}
 
 
-def _refuse_set(_self: Any, name: str, _value: Any) -> None:
-    from dataclasses import FrozenInstanceError
+def _refusal(act: str) -> Callable[..., None]:
+    def refuse(_self: Any, name: str, *_value: Any) -> None:
+        from dataclasses import FrozenInstanceError
 
-    raise FrozenInstanceError(f"cannot assign to field {name!r}")
+        raise FrozenInstanceError(f"cannot {act} field {name!r}")
 
-
-def _refuse_delete(_self: Any, name: str) -> None:
-    from dataclasses import FrozenInstanceError
-
-    raise FrozenInstanceError(f"cannot delete field {name!r}")
+    return refuse
 
 
 def _set_state(self: Any, state: tuple[None, dict[str, Any]]) -> None:
-    """Fill an instance that is copied or unpickled, which a frozen one would refuse."""
+    """Fill an instance that is copied or unpickled, even if it is frozen."""
     for name, value in state[1].items():
         _put(self, name, value)
 

@@ -1,4 +1,4 @@
-"""HookContext: what happened, as a hook is given it. WorkflowContext: the execution around it."""
+"""HookContext: the event that a hook is given. WorkflowContext: the execution around it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hookline.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """How the agent that a hook stands around was declared."""
+    """The declaration of the agent around which a hook is called."""
 
     name: str
     provider: str
@@ -32,7 +32,7 @@ class AgentConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call that the model asked for. `arguments` is None where its JSON could not be read."""
+    """One call that the model asked for. `arguments` is None if its JSON could not be read."""
 
     id: str
     name: str
@@ -79,7 +79,7 @@ class Step:
 
     @classmethod
     def model_validate(cls, value: Mapping[str, Any]) -> Step:
-        """A step made again of its plain form."""
+        """The step of its plain form."""
         given = dict(value)
         given["tool_calls"] = tuple(ToolCall(**call) for call in given.get("tool_calls") or ())
         given["tool_results"] = tuple(ToolResult(**result) for result in given.get("tool_results") or ())
@@ -136,6 +136,8 @@ class Facts:
     native: Any = None
     workflow: WorkflowContext | None = None
     aliases: Mapping[str, str] | None = None
+    end_refused: bool = False
+    """True at the end of an agent that went on because a hook refused its end before."""
 
     def at(self, point: Point, status: Status | None = None, steps: tuple[Step, ...] | None = None) -> Facts:
         """The same facts at a point of their scope."""
@@ -163,7 +165,7 @@ class Facts:
 
 
 class Given(NamedTuple):
-    """The facts and values that a point is fired with; every hook's context refers to them."""
+    """The facts and values that a point is fired with; the context of every hook refers to them."""
 
     facts: Facts
     payload: Any
@@ -255,12 +257,12 @@ class HookContext:
 
     @property
     def given(self) -> Given:
-        """The values themselves, for the engine; a hook takes `current_payload`, which is its own."""
+        """The values themselves, for the engine; a hook uses `current_payload`, which is its own copy."""
         return self._given
 
     @property
     def changed_in_place(self) -> str | None:
-        """The name of the field that a hook wrote into; that has no effect, and the hook is told so."""
+        """The name of the field that a hook changed in place, which has no effect."""
         originals = {"current_payload": self._given.payload, "current_output": self._given.output}
         for name, seen in ({} if self.untouched else self._seen).items():
             if not _same(seen, plain(originals[name])):
@@ -276,7 +278,7 @@ class HookContext:
         return self._seen[name]
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field as plain data: what a hook in another process is sent."""
+        """Every field as plain data, for a hook in another process."""
         facts, payload, output = self._given
         shown: dict[str, Any] = {
             name: plain(getattr(facts, name)) for name in Facts.__match_args__ if name not in _INNER
@@ -315,7 +317,7 @@ class HookContext:
 
 
 def own_context(given: Given) -> HookContext:
-    """A context for one hook alone; what it refers to is copied when the hook looks at it."""
+    """A context for one hook; its values are copied when the hook reads them."""
     context = _new(HookContext)
     context._given = given  # pyright: ignore[reportPrivateUsage]
     context.untouched = True
@@ -323,17 +325,17 @@ def own_context(given: Given) -> HookContext:
 
 
 _new = HookContext.__new__
-_INNER = frozenset({"workflow", "aliases"})
+_INNER = frozenset({"workflow", "aliases", "end_refused"})
 _type: Any = type
 
 
 def _in_words(words: type[StrEnum], value: Any) -> Any:
-    """The member of a vocabulary, where the value is one of its words; else the value, as it is."""
+    """The member of an enum whose value this is; any other value unchanged."""
     return words(value) if value in words.__members__.values() else value
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equal, as far as can be told: a copy of what has no equality of its own is taken to be unchanged."""
+    """True if both are equal; an object without an equality of its own is taken to be unchanged."""
     kind: Any = _type(one)
     if kind is not _type(other):
         return False

@@ -1,6 +1,6 @@
-"""Hook: one piece of someone's code, where it stands, what holds for it and what its answer counts for.
+"""Hook: a piece of someone's code, its points and options, and the effect of its answer.
 
-`@hook` marks such code. A declaration is what a file says of hooks and agents, as pure data.
+`@hook` marks such code. A declaration is the content of a file of hooks and agents, as pure data.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hookline.engine.result import ALLOWED, CONTINUE, HookResult, fault, merged
 from hookline.errors import HookBroke, UsageError
 
 DEFAULT_TIMEOUT = 60.0
-"""Seconds a hook may take where nobody said otherwise."""
+"""Seconds that a hook may take by default."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 W = TypeVar("W", bound=StrEnum)
@@ -29,7 +29,7 @@ _GROUP: type[BaseException] = BaseExceptionGroup
 
 
 class Handler(Protocol):
-    """A callable that the engine calls, with the seed's own signature. An inline one answers at once."""
+    """The callable of a hook. An inline one returns its result, any other an awaitable."""
 
     def __call__(
         self, ctx: WorkflowContext | None, hook_context: HookContext, /
@@ -54,7 +54,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
-    """One hook, ready to be called. `limits_itself` where the handler keeps the time limit (it may queue first)."""
+    """One hook, ready to be called. With `limits_itself` the handler keeps the time limit (it may queue first)."""
 
     name: str
     points: frozenset[Point | str]
@@ -85,7 +85,7 @@ class HookOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookDeclaration:
-    """One hook: where it stands, of which kind it is (python, command, shell, ...) and that kind's parameters."""
+    """One declared hook: its points, its kind (python, command, shell, ...) and the parameters of that kind."""
 
     name: str
     points: tuple[Point | str, ...]
@@ -101,7 +101,7 @@ class HookDeclaration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentDeclaration:
-    """The agent that the hooks stand around; inner agents are those that are its tools."""
+    """The agent around which the hooks are called; inner agents are those that are its tools."""
 
     name: str
     provider: str = ""
@@ -114,7 +114,7 @@ class AgentDeclaration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """One file's whole content. `hooks` hold for every agent in the run."""
+    """The content of one file. `hooks` apply to every agent in the run."""
 
     format: str
     source: str
@@ -128,7 +128,7 @@ class Declaration:
 
 
 def settled_on_error(hook: Hook, point: Point | str) -> OnError:
-    """The consequence at this point: the declared one, made as strict as the point can bear."""
+    """The consequence at this point: the declared one, or the strictest that the point allows."""
     if not isinstance(point, Point):
         return hook.on_error or OnError.CONTINUE
     wanted = hook.on_error or (hook.defaults or {}).get(point, OnError.FAIL)
@@ -170,7 +170,7 @@ def hook(
 ) -> Any:
     """Mark a function as a hook: `@hook`, or `@hook(match="bash|shell_.*", timeout=5, ...)`.
 
-    `on` names the points a hook is for, where it is given to a run and not to a list of an agent.
+    `on` names the points of a hook that is given to a run and not to a list of an agent.
     `timeout` is in seconds, None for no limit. `inline` calls a quick sync function on the event loop.
     `observe` runs the hook and only records what it would have decided.
     """
@@ -204,14 +204,14 @@ def options_of(function: Callable[..., Any]) -> HookOptions:
 
 
 def check_signature(function: Callable[..., Any]) -> None:
-    """A hook can be called with (ctx, hook_context); anything else is told now, not when it is needed."""
+    """Raises UsageError unless the function can be called with (ctx, hook_context)."""
     if not callable(function):
         raise UsageError(f"Invalid hook type: {function!r} is not a function")
     if isinstance(function, FunctionType) and not hasattr(function, "__wrapped__"):
         code = function.__code__
         if code.co_argcount == 2 and not code.co_kwonlyargcount:
-            return  # what nearly all are; reading a whole signature takes twenty times as long
-    import inspect  # slow to load, and for the few that are no plain functions
+            return  # as nearly all are; reading a whole signature takes twenty times as long
+    import inspect  # slow to load, and few hooks are not plain functions
 
     try:
         inspect.signature(function).bind(None, None)
@@ -222,7 +222,7 @@ def check_signature(function: Callable[..., Any]) -> None:
             f" [{source_of(function)}]"
         ) from None
     except ValueError:
-        return  # a builtin without a readable signature; calling it will tell
+        return  # a builtin without a readable signature; the call will show it
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -269,7 +269,7 @@ def _word(kind: type[W], name: str, value: str | None) -> W | None:
 
 
 class Effect(NamedTuple):
-    """A hook's answer as it counts. `said` is what it would have meant where only observing."""
+    """The effect of a hook's answer. `said` is the result of a hook that only observes."""
 
     result: HookResult
     payload: Any = None
@@ -282,12 +282,12 @@ class Effect(NamedTuple):
 
     @property
     def decides(self) -> bool:
-        """True if an outcome follows: it bears on that, or the walk ends here without one."""
+        """True if it bears on the outcome, or the walk ends here without one."""
         return self.result is not CONTINUE or self.changed is not None or self.error_kind == "cancelled"
 
     @property
     def is_silent(self) -> bool:
-        """True if there is nothing to tell of it."""
+        """True if it leaves nothing to record."""
         return not (self.decides or self.error_kind or self.note or self.said)
 
 
@@ -296,7 +296,7 @@ CANCELLED = Effect(CONTINUE, error_kind="cancelled", error="cancelled")
 
 
 def effect_of(hook: Hook, view: HookContext, answer: Any) -> Effect:
-    """The effect of an answer at its point: of what a hook returned, or of the exception that it raised."""
+    """The effect of an answer at its point; an answer is the result of a hook, or the exception that it raised."""
     point = view.given.facts.point
     try:
         if isinstance(answer, BaseException):
@@ -366,7 +366,7 @@ def _broken(hook: Hook, point: Point | str, exc: BaseException) -> Effect:
 
 
 def _raised(exc: BaseException) -> str:
-    """The exception in one line, with the place in the hook where it came from."""
+    """The exception in one line, with the file and line that raised it."""
     try:
         text = str(exc)
     except Exception:

@@ -1,7 +1,7 @@
-"""Scopes: what is begun is ended, however it ended, and the record says so.
+"""Scopes: each one that begins also ends, on every path, and both are recorded.
 
 An `OpenScope` is entered and left by one task (`around`) or from different callbacks (`enter`, `leave`).
-Where hooks ask for a person's word, it gets that and settles the outcome by it.
+If hooks ask for a person's decision, it asks for that and settles the outcome.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from hookline.engine.point import HookAction, Point, Scope, Status
 from hookline.engine.record import (
     HOLDS_ON_FAILED_START,
     LEAVING,
+    RUN_AGAIN,
     Decided,
     Ended,
     Owner,
@@ -36,16 +37,14 @@ from hookline.engine.result import Outcome, Reason
 from hookline.errors import HookFailed, Refused, RunTimedOut, Skipped
 
 END_GRACE = 10.0
-"""Seconds that the end hooks of a run may take, all together, after it was cancelled."""
+"""Seconds that all end hooks of a run may take together after it was cancelled."""
 
 Approver = Callable[[Question], Awaitable[Verdict]]
-"""Gets a person's word on a question. Where nobody can be asked, there is no approver."""
-_RUN_AGAIN = frozenset({Scope.RUN, Scope.WORKSPACE})
-"""Scopes whose end hooks the next start runs after a crash."""
+"""Gets a person's verdict on a question. If nobody can be asked, there is no approver."""
 
 
 class Run:
-    """One run: its id, its record, who answers its questions, its scratch space."""
+    """One run: its id, recorder, approver and scratch space."""
 
     __slots__ = ("_deadline", "_ids", "approver", "end_grace", "hurried", "id", "limit", "recorder", "state")
 
@@ -64,7 +63,7 @@ class Run:
         self.state: dict[str, Any] = {}
         self.limit: asyncio.Timeout | None = None
         self.hurried = False
-        """Interrupted a second time: no more end hooks."""
+        """True after a second interruption: no more end hooks."""
         self._ids = itertools.count(1)
         self._deadline: float | None = None
 
@@ -77,7 +76,7 @@ class Run:
             self._deadline = time.monotonic() + self.end_grace
 
     def resume(self) -> None:
-        """Only a part was cancelled, a tool past its limit; the run goes on, and its ends have their time."""
+        """Only a part was cancelled, such as a tool past its limit: the run goes on, without a deadline."""
         self._deadline = None
 
     def grace_left(self) -> float | None:
@@ -100,8 +99,9 @@ class OpenScope:
     parent: OpenScope | None = None
     outcome: Outcome | None = field(default=None, init=False)
     _due: bool = field(default=True, init=False)
-    """Left without having been entered here, it was entered by another process, and its end is due."""
+    """True at first: a scope that is only left here was entered by another process, and its end is due."""
     _ended: bool = field(default=False, init=False)
+    _end_refused: bool = field(default=False, init=False)
     _payload: Any = field(default=None, init=False)
 
     async def enter(
@@ -115,7 +115,7 @@ class OpenScope:
     ) -> Outcome:
         """Record the beginning and run the start hooks.
 
-        `permission` is why a person has to be asked, unless a hook allows it.
+        `permission` is the reason to ask a person, unless a hook allows it.
         """
         self._due = self.scope in HOLDS_ON_FAILED_START
         self._payload = payload
@@ -144,9 +144,9 @@ class OpenScope:
         error: str | None = None,
         steps: tuple[Step, ...] | None = None,
     ) -> Outcome:
-        """Run the end hooks, if they are due, and record the ending; leaving twice is leaving once.
+        """Run the end hooks, if they are due, and record the end; a second call does nothing.
 
-        A block at an agent's end means that it is not finished: the scope then stays open.
+        A block at an agent's end means that the agent is not finished: the scope then stays open.
         """
         outcome = Outcome(output=output)
         if self._ended:
@@ -155,6 +155,7 @@ class OpenScope:
             error = _and(error, "its end hooks did not run")
         elif self._due:
             facts = self.facts.at(Point.end_of(self.scope), status, steps)
+            facts.end_refused = self._end_refused
             payload = self.outcome.payload if self.outcome is not None else self._payload
             self._mark_leaving()
             try:
@@ -166,6 +167,7 @@ class OpenScope:
                 await self._write_end(how, output, _and(error, "its end hooks were interrupted"))
                 raise
         if outcome.action is HookAction.BLOCK and self.scope is Scope.AGENT and status is Status.OK:
+            self._end_refused = True
             return outcome
         if outcome.action is HookAction.FAIL:
             status, error = Status.FAILED, error or outcome.reason
@@ -185,8 +187,8 @@ class OpenScope:
     ) -> Outcome:
         """Enter, run `body` unless a hook stopped it, leave on every path.
 
-        A block in what comes back is a refusal for the caller to pass on. `again` goes on with an agent
-        whose end was refused, and gives its next output.
+        A block in the returned outcome is a refusal for the caller to pass on. `again` continues an agent
+        whose end was refused, and returns its next output.
         """
         try:
             outcome = await self.enter(payload, declaration=declaration, source=source, owner=owner)
@@ -241,13 +243,13 @@ class OpenScope:
         await self._finish(asyncio.ensure_future(leaving))
 
     async def drop(self, why: str) -> None:
-        """Close a scope whose start hooks passed and whose inside was then never begun."""
+        """Close a scope whose start hooks passed and whose body then never began."""
         self._due = False
         failed = self.outcome is not None and self.outcome.action is HookAction.FAIL
         await self.leave(None, Status.FAILED if failed else Status.CANCELLED, error=why)
 
     def raise_if_over(self, outcome: Outcome, point: Point) -> None:
-        """Raise what an outcome means for the whole run; nothing where the run goes on."""
+        """Raise if the outcome ends the whole run."""
         if outcome.action is HookAction.FAIL:
             raise HookFailed(
                 outcome.reason or "Hook execution failed",
@@ -259,7 +261,7 @@ class OpenScope:
             raise Skipped(outcome.reason or "skipped", point=point, hook=outcome.hook)
 
     def status_of(self, exc: BaseException) -> Status:
-        """The status that end hooks are told for an exception that went through their scope."""
+        """The status for the end hooks of a scope that an exception left."""
         if isinstance(exc, Skipped):
             return Status.SKIPPED
         if isinstance(exc, Refused):
@@ -271,7 +273,7 @@ class OpenScope:
         return Status.FAILED
 
     async def _waited_for(self, leaving: asyncio.Task[Outcome]) -> Outcome:
-        """The outcome of end hooks that wait; cancelled meanwhile, they have their grace."""
+        """The outcome of end hooks that wait; if we are cancelled meanwhile, they get the grace period."""
         try:
             return await asyncio.shield(leaving)
         except asyncio.CancelledError:
@@ -281,7 +283,7 @@ class OpenScope:
             raise
 
     async def _finish(self, leaving: asyncio.Future[Outcome]) -> None:
-        """Wait for end hooks, after a cancel within the grace limit; cancelled once more, they are ended."""
+        """Wait for end hooks, within the grace period after a cancellation; a second cancellation ends them."""
         try:
             try:
                 await asyncio.wait({leaving}, timeout=self.run.grace_left())
@@ -297,11 +299,11 @@ class OpenScope:
                 leaving.cancel()
                 await asyncio.wait({leaving}, timeout=2 * GRACE)
         if leaving.done() and not leaving.cancelled():
-            leaving.exception()  # an end hook that fails does not hide why the scope is being left
+            leaving.exception()  # a failed end hook must not hide why the scope is left
 
     def _mark_leaving(self) -> None:
         journal = self.run.recorder.journal
-        if journal is None or self.scope not in _RUN_AGAIN or not self.pipeline.at(Point.end_of(self.scope)):
+        if journal is None or self.scope not in RUN_AGAIN or not self.pipeline.at(Point.end_of(self.scope)):
             return
         journal.note(Decided(self.run.id, self.facts.scope_id, LEAVING, time.time(), HookAction.CONTINUE))
         journal.flush()
@@ -314,7 +316,7 @@ class OpenScope:
             )
 
     async def _settled(self, facts: Facts, outcome: Outcome) -> Outcome:
-        """The outcome after a person's word: approved, refused, or with the input they wrote instead."""
+        """The outcome after a person's verdict, which is asked for and recorded."""
         verdict = await self._asked(_question(self.run.id, facts, outcome))
         settled = settled_by(verdict, outcome, facts.point)
         self._note(facts, settled, verdict.in_words())
@@ -337,7 +339,7 @@ class OpenScope:
 
 
 def _question(run_id: str, facts: Facts, outcome: Outcome) -> Question:
-    """The question of a point whose hooks ask, with all their reasons and the final value."""
+    """The question of the hooks that ask at a point, with all their reasons and the final value."""
     is_start = _is_start(facts.point)
     return Question(
         id=f"{run_id}.{facts.scope_id}.{'start' if is_start else 'end'}",
@@ -352,7 +354,7 @@ def _question(run_id: str, facts: Facts, outcome: Outcome) -> Question:
 
 
 def nobodys_verdict(question: Question) -> Verdict:
-    """The verdict where nobody can be asked: a refusal."""
+    """The verdict if nobody can be asked: a refusal."""
     why = "; ".join(reason.text for reason in question.reasons if reason.text)
     asking = f"a person has to decide ({why})" if why else "a person has to decide"
     return Verdict(VerdictKind.REJECT, f"{asking}, and nobody is there to answer", by="nobody")
@@ -392,9 +394,5 @@ def new_run_id() -> str:
 
 
 def _base36(number: int) -> str:
-    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
-    text = ""
-    while number:
-        number, rest = divmod(number, 36)
-        text = digits[rest] + text
-    return text
+    higher = _base36(number // 36) if number >= 36 else ""
+    return higher + "0123456789abcdefghijklmnopqrstuvwxyz"[number % 36]

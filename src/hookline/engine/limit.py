@@ -1,9 +1,9 @@
-"""Waiting for a hook, under its limit, so that it cannot hold up its caller.
+"""Waits for a hook under its time limit, so that it cannot hold up its caller.
 
-Most hooks answer without waiting, and a timer costs more than they do; so `fire` takes the first step by hand and
-comes here only when a hook really waits. The hook stays in the caller's own task, because what it began there (a
-timeout, a task group) must end there. Whoever cancels that task may therefore mean the caller, or only a part of the
-hook; the context in which it is done tells, since all that a hook starts carries the hook's mark.
+Most hooks answer without waiting, and a timer costs more than they do; so `fire` takes the first step itself and comes
+here only if a hook really waits. The hook stays in the caller's own task, because what it began there (a timeout, a task
+group) must end there. A cancellation of that task may therefore be meant for the caller, or only for a part of the hook;
+the context of the canceller decides, because everything that a hook starts carries the mark of the hook.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 from hookline.errors import HookBroke
 
 GRACE = 1.0
-"""Seconds that a cancelled hook may take to put its things in order before it is given up."""
+"""Seconds that a cancelled hook may take to clean up before it is abandoned."""
 _GROUPS_LEAVE_IT = sys.version_info < (3, 13)
-"""A task group in which a task fails while the group is ending does not take its cancellation back."""
+"""True if a task group in which a task fails while the group ends does not uncancel its parent."""
 
 _NOBODY = Context()
 _WAITS: Any = object()
 _STUBBORN: list[Coroutine[Any, Any, Any]] = []
-"""Hooks that would not end; nobody runs them any more."""
+"""Hooks that would not end; they are never resumed."""
 
 
 async def finished(
@@ -85,9 +85,9 @@ async def finished(
 
 
 class _Wait(asyncio.Future[None]):
-    """One wait of a hook, as the caller's task sees it: it can be left, whatever the hook waits for.
+    """One wait of a hook, as the caller's task sees it: it can be abandoned, whatever the hook waits for.
 
-    To cancel a task is to cancel what the task waits for, so this hears of it, in the context of who does it.
+    Cancelling a task cancels the future that it waits for, so `cancel` is called here, in the canceller's context.
     """
 
     def __init__(self, pending: Any, task: asyncio.Task[Any], is_own: Callable[[Context], bool]) -> None:
@@ -97,13 +97,13 @@ class _Wait(asyncio.Future[None]):
         self._is_own = is_own
         self._canceller: Context | None = None
         self._lets_go_first = pending is None
-        # About anything else that a coroutine may yield, the task itself complains.
+        # Anything else that a coroutine may yield is an error, which the task itself raises.
         self._on_future = (
             asyncio.isfuture(pending) and pending is not task and pending.get_loop() is self.get_loop()
         )
 
     async def until(self, deadline: float | None) -> BaseException | None:
-        """Until the hook can go on, or the deadline; what was thrown at the task meanwhile."""
+        """Wait until the hook can go on, or the deadline; the exception thrown into the task meanwhile, if any."""
         timer = None if deadline is None else self.get_loop().call_at(deadline, self._wake)
         try:
             if self._on_future:
@@ -125,7 +125,7 @@ class _Wait(asyncio.Future[None]):
 
     @property
     def is_early(self) -> bool:
-        """True if it was woken, and what the hook waits for is not there yet."""
+        """True if it was woken before the hook can go on."""
         return self._on_future and not self._pending.done()
 
     @property
@@ -134,17 +134,17 @@ class _Wait(asyncio.Future[None]):
         return self._canceller is not None and self._is_own(self._canceller)
 
     def cancel(self, msg: Any | None = None) -> bool:
-        # One that came while the task was at work is told by the task itself, as soon as it waits.
+        # A cancellation that came while the task ran is delivered by the task itself, once it waits.
         return self._cancelled_in(_NOBODY if asyncio.current_task() is self._task else copy_context())
 
     def _cancelled_in(self, canceller: Context) -> bool:
-        # Of two at once, the one that is meant for the caller counts.
+        # Of two at once, the one meant for the caller counts.
         if self._canceller is None or self.cancelled_by_hook:
             self._canceller = canceller
         return super().cancel()
 
     def passed_on(self) -> bool:
-        """Cancel what the hook waits for, as a task does; the hook then sees that for itself. False if that is over."""
+        """Cancel what the hook waits for, as a task does, so that the hook sees it; False if that is done already."""
         if isinstance(self._pending, _Wait):
             return self._pending._cancelled_in(self._canceller or _NOBODY)
         return self._on_future and self._pending.cancel()
@@ -160,13 +160,13 @@ def _handed_up(odd: Any) -> Generator[Any, Any, None]:
 
 
 def _close(hook: Coroutine[Any, Any, Any]) -> None:
-    """End a coroutine where it stands; one that is over already stays as it is."""
+    """Close a coroutine; one that is finished stays as it is."""
     try:
         hook.close()
     except KeyboardInterrupt:
         raise
     except RuntimeError:
-        # It may ignore even that. Dropped, it would be closed once more, and Python would complain.
+        # It may ignore even that. If it were dropped, Python would close it once more, and warn.
         _STUBBORN.append(hook)
     except BaseException:
-        pass  # its last words; it is over
+        pass  # raised while it was closed; it is finished

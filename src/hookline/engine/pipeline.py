@@ -1,8 +1,8 @@
 """fire: the only place where a hook is called.
 
-One walk over the hooks of a point, in order. Each is given a context of its own; what one changes, the next
-sees; the first that stops ends the walk. A hook is someone else's code: whatever it does (raise, hang, return
-rubbish, ignore cancellation), it comes out of here as "broke", never as a verdict and never as our crash.
+One walk over the hooks of a point, in order. Each gets a context of its own and sees the changes of those before it;
+the first that stops ends the walk. A hook is someone else's code: whatever it does (raise, hang, return rubbish, ignore
+cancellation), the result is "broke", never a verdict and never a crash of ours.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _COROUTINE: Any = CoroutineType
 _type: Any = type
 
 _INSIDE: ContextVar[_Walk | None] = ContextVar("hookline_inside", default=None)
-"""The innermost walk going on. Timers and tasks that a hook starts have a copy of this, and are known by it."""
+"""The innermost current walk. Timers and tasks that a hook starts have a copy of it, and are recognised by it."""
 
 
 class Pipeline:
-    """The hooks that hold for one agent in one run, by point."""
+    """The hooks of one agent in one run, by point."""
 
     __slots__ = ("_at", "hooks", "matched", "matching", "recorder")
 
@@ -41,7 +41,7 @@ class Pipeline:
         self.recorder = recorder or Recorder()
         self.matched = set[str]() if matched is None else matched
         self.matching = [hook for hook in self.hooks if hook.match is not None]
-        """Those that are only for some tools."""
+        """The hooks that are only for some tools."""
         at: dict[Point | str, list[Hook]] = {}
         for hook in self.hooks:
             if hook.mode is not Mode.OFF:
@@ -50,11 +50,11 @@ class Pipeline:
         self._at = {point: tuple(standing) for point, standing in at.items()}
 
     def at(self, point: Point | str) -> tuple[Hook, ...]:
-        """The hooks that stand at a point, in order; those that are off left out."""
+        """The hooks at a point, in order, without those that are off."""
         return self._at.get(point, ())
 
     async def fire(self, context: HookContext) -> Outcome:
-        """Call every hook that stands at the context's point; what their answers add up to."""
+        """Call the hooks at the context's point; the sum of their answers."""
         given = context.given
         facts = given.facts
         standing = self._at.get(facts.point)
@@ -98,7 +98,7 @@ class Pipeline:
 
 
 class _Suspended:
-    """A hook that has to be waited for: its coroutine, and what that waits for."""
+    """A hook that waits: its coroutine, and what that waits for."""
 
     __slots__ = ("coroutine", "pending")
 
@@ -108,7 +108,7 @@ class _Suspended:
 
 
 def _first_step(answer: Any) -> Any:
-    """The answer of a handler, awaited where it can be; `_Suspended` where it has to wait."""
+    """The answer of a handler; `_Suspended` if it has to be waited for."""
     if type(answer) is not _COROUTINE:
         if not hasattr(_type(answer), "__await__"):
             return answer
@@ -124,7 +124,7 @@ async def _awaited(answer: Awaitable[Any]) -> Any:
 
 
 class _Walk:
-    """One walk over the hooks of a point: what the next hook is given, and what was said so far."""
+    """One walk over the hooks of a point: the values for the next hook, and the answers so far."""
 
     __slots__ = ("answers", "changed", "given", "notes", "outer")
 
@@ -132,7 +132,7 @@ class _Walk:
         self.given = given
         self.notes = notes
         self.outer = outer
-        """The walk at another point, one of whose hooks fires this one."""
+        """The walk at another point, if one of its hooks fires this one."""
         self.answers: tuple[tuple[str, HookResult], ...] = ()
         self.changed = False
 
@@ -152,14 +152,14 @@ class _Walk:
             raise
 
     def holds(self, context: Context) -> bool:
-        """True if a context is that of something which a hook of this walk has started."""
+        """True if a hook of this walk has started what runs in this context."""
         walk = context.get(_INSIDE)
         while walk is not None and walk is not self:
             walk = walk.outer
         return walk is not None
 
     def takes(self, hook: Hook, effect: Effect) -> bool:
-        """Let an answer count; True if it ends the walk."""
+        """Apply the effect of an answer; True if it ends the walk."""
         if self.notes is not None:
             self.notes.note(hook, effect, self)
         if effect.error is not None and (self.notes is None or not self.notes.recorder.watchers):
@@ -204,16 +204,16 @@ class _Notes:
         self._started = 0.0
         self._told = False
         self._complete = True
-        """True if the calls on record say it all, so that no outcome has to follow."""
+        """True if the recorded calls are complete without an outcome."""
 
     def begin(self) -> None:
         self._left -= 1
         self._started = _clock()
 
     def note(self, hook: Hook, effect: Effect, walk: _Walk) -> None:
-        """One call.
+        """Record one call.
 
-        What was given stands in the first that did more than let things go on; the rest follows from the changes.
+        The first call that did more than continue has the given value; later values follow from the changes.
         """
         given, decides = None, False
         if effect is not NOTHING:
@@ -246,6 +246,6 @@ class _Notes:
         )
 
     def close(self, outcome: Outcome) -> None:
-        """The outcome, unless the last call stands for it."""
+        """Record the outcome, unless the calls are complete without it."""
         if not self._complete:
             self.recorder.note(decided(self._facts.run_id, self._facts, outcome))

@@ -1,7 +1,7 @@
-"""Values as plain data: what hooks are shown, what they may give back, what the record keeps.
+"""Values as plain data: for hooks, for what they return, and for the record.
 
 A plain value is built of dicts, lists, strings, numbers, booleans and None. Models (pydantic) and
-dataclasses are shown as dicts and made into themselves again by `like`, with their own validation.
+dataclasses are shown as dicts; `like` makes them from dicts again, with their own validation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _type: Any = type
 
 
 def plain(value: Any) -> Any:
-    """A copy of its own for a hook, so that what the hook does to it reaches nobody."""
+    """A copy for one hook, so that its changes reach nobody else."""
     kind = _type(value)
     if kind in _ATOMS:
         return value
@@ -29,7 +29,7 @@ def plain(value: Any) -> Any:
         return {key: item if type(item) in _ATOMS else plain(item) for key, item in value.items()}
     if kind is list or kind is tuple:
         return [item if type(item) in _ATOMS else plain(item) for item in value]
-    return _opened(value, plain, copied)
+    return opened(value, plain, copied)
 
 
 def as_text(value: Any) -> str:
@@ -37,8 +37,21 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
+def finite(value: Any, instead: Callable[[float], Any]) -> Any:
+    """A plain value with `instead` of each NaN and infinity in it, which JSON does not have."""
+    if isinstance(value, float):
+        from math import isfinite  # few values need it
+
+        return value if isfinite(value) else instead(value)
+    if isinstance(value, dict):
+        return {key: finite(item, instead) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list):
+        return [finite(item, instead) for item in cast("list[Any]", value)]
+    return value
+
+
 def strictly_plain(value: Any, name: str) -> Any:
-    """A plain copy of what a hook returned; anything that JSON cannot carry is refused, by its path."""
+    """A plain copy of what a hook returned; raises HookBroke, with the path, for what JSON cannot carry."""
     kind = _type(value)
     if kind in _ATOMS:
         return value
@@ -50,11 +63,11 @@ def strictly_plain(value: Any, name: str) -> Any:
     if isinstance(value, list | tuple):
         items = cast("list[Any]", value)
         return [strictly_plain(item, f"{name}[{index}]") for index, item in enumerate(items)]
-    return _opened(value, lambda inner: strictly_plain(inner, name), lambda other: _refused(other, name))
+    return opened(value, lambda inner: strictly_plain(inner, name), lambda other: _refused(other, name))
 
 
 def like(original: Any, changed: Any) -> Any:
-    """`changed` in the type of `original`, where that is a model or a dataclass; validated again."""
+    """`changed` in the type of `original`, validated again, if that is a model or a dataclass."""
     kind = _type(original)
     if kind in _ATOMS or kind is dict or kind is list or not isinstance(changed, Mapping):
         return changed
@@ -65,8 +78,8 @@ def like(original: Any, changed: Any) -> Any:
     return cast("Any", changed)
 
 
-def _opened(value: Any, again: Callable[[Any], Any], other: Callable[[Any], Any]) -> Any:
-    """One layer taken off, and the rest left to `again`."""
+def opened(value: Any, again: Callable[[Any], Any], other: Callable[[Any], Any]) -> Any:
+    """A value that JSON does not know, opened by one layer: `again` gets its content, `other` what has none."""
     if isinstance(value, Enum):
         return again(value.value)
     if isinstance(value, str | int | float):
@@ -86,18 +99,18 @@ def _dumped(model: Any) -> Any:
     try:
         return model.model_dump(mode="json")
     except Exception:
-        # A field that JSON has nothing for; a hook that only looks must not die of it.
+        # A field that JSON cannot carry; a hook that only reads must not fail because of it.
         return model.model_dump()
 
 
 def copied(value: Any) -> Any:
-    """A copy in its own types, as deep as can be."""
+    """A deep copy in the same types, if it can be copied."""
     import copy
 
     try:
         return copy.deepcopy(value)
     except Exception:
-        # A lock, a socket: it cannot be copied, and a hook that only looks must not die of it.
+        # A lock, a socket: it cannot be copied; a hook that only reads must not fail because of it.
         return value
 
 

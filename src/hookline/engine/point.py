@@ -1,4 +1,4 @@
-"""The fourteen points of an agent's life: seven scopes, each with a start and an end. The words for what happens there."""
+"""The fourteen points of an agent's life: seven scopes, each with a start and an end; statuses and actions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Scope(StrEnum):
 
 
 class Point(StrEnum):
-    """Where a hook can stand."""
+    """A point at which hooks are called."""
 
     WORKSPACE_START = "workspace.start"
     WORKSPACE_END = "workspace.end"
@@ -57,7 +57,7 @@ class Point(StrEnum):
 
 
 class Status(StrEnum):
-    """How the thing inside a scope ended; what its end hooks are told."""
+    """How the body of a scope ended, for its end hooks."""
 
     OK = "ok"
     FAILED = "failed"
@@ -86,7 +86,7 @@ _END_OF = {point.scope: point for point in Point if not point.is_start}
 
 
 def point_named(name: str) -> Point:
-    """The point a user wrote, or an error that lists what could have been meant."""
+    """The point of a name; UsageError with the known names if there is none."""
     try:
         return Point(name)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The journal: four kinds of record, what something that keeps them must do, and which ends they leave due.
+"""The journal: four kinds of record, the protocol of what stores them, and the ends that they leave due.
 
-`Begun` and `Ended` bracket a scope; `Called` is one hook; `Decided` is what the hooks of a point added up to.
-Whoever wants to watch a run gets the same records, as they happen.
+`Begun` and `Ended` bracket a scope; `Called` is one hook; `Decided` is the outcome of a point. Watchers of a run get the
+same records, as they happen.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ if TYPE_CHECKING:
     from hookline.engine.result import Outcome, Reason
 
 THERE = "kubernetes:"
-"""The beginning of the source of a run that works on a cluster: nothing of it is run here."""
+"""The prefix of the source of a run on a cluster: nothing of it is run here."""
 HOLDS_ON_FAILED_START = frozenset({Scope.RUN, Scope.SESSION})
-"""Scopes whose end hooks run even where their start failed."""
+"""Scopes whose end hooks run even if their start failed."""
+RUN_AGAIN = frozenset({Scope.RUN, Scope.WORKSPACE})
+"""Scopes whose end hooks the next start runs after a crash."""
 LEAVING = "x.hookline.leaving"
-"""Where it is on record that end hooks begin: after a crash they are known to run a second time."""
+"""The point of the record that end hooks begin: after a crash they are known to run a second time."""
 
 
 class Owner(NamedTuple):
-    """Which process holds a run; a pid alone may have been given out again."""
+    """The process that holds a run; a pid alone may have been reused."""
 
     boot_id: str
     pid: int
@@ -55,8 +57,8 @@ class Begun(NamedTuple):
 class Called(NamedTuple):
     """One hook was called.
 
-    `given` is left out where the hook only let things go on (the scope's own record has it) and where it is what
-    the hook before it left behind. `last`: none of the point's hooks did more than that, so no outcome follows.
+    `given` is left out if the hook only continued (the record of the scope has it), or if it is what the hook before
+    left behind. `last`: no hook of the point did more than continue, so no outcome follows.
     """
 
     run_id: str
@@ -79,7 +81,7 @@ class Called(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """The outcome of a point whose hooks did more than let things go on."""
+    """The outcome of a point whose hooks did more than continue."""
 
     run_id: str
     scope_id: str
@@ -93,7 +95,7 @@ class Decided(NamedTuple):
 
 
 def decided(run_id: str, facts: Facts, outcome: Outcome, note: str | None = None) -> Decided:
-    """The record of an outcome, now."""
+    """The record of an outcome, with the current time."""
     return Decided(
         run_id,
         facts.scope_id,
@@ -108,7 +110,7 @@ def decided(run_id: str, facts: Facts, outcome: Outcome, note: str | None = None
 
 
 def begun(run_id: str, parent_id: str | None, scope: Scope, name: str, facts: Facts, payload: Any) -> Begun:
-    """The record of a scope that is entered, now."""
+    """The record of the beginning of a scope, with the current time."""
     about: dict[str, Any] = {
         "workflow_id": facts.workflow_id,
         "agent": facts.agent,
@@ -152,7 +154,7 @@ _PAST = {VerdictKind.APPROVE: "approved", VerdictKind.REJECT: "rejected", Verdic
 
 
 class Verdict(NamedTuple):
-    """A person's word. `value` is the new input (or output) of a rewrite."""
+    """A person's decision. `value` is the new input (or output) of a rewrite."""
 
     kind: VerdictKind
     text: str = ""
@@ -202,7 +204,7 @@ class Journal(Protocol):
     async def ask(self, question: Question) -> None: ...
 
     def answer(self, question_id: str, verdict: Verdict) -> bool:
-        """False where the question is not open any more; the first answer stands."""
+        """False if the question is no longer open; the first answer stands."""
         ...
 
     def question(self, question_id: str) -> Question | None: ...
@@ -218,15 +220,15 @@ class Journal(Protocol):
         ...
 
     def unfinished(self) -> list[RunRow]:
-        """Runs with a beginning and no end; whether their owner still lives is for the caller to see."""
+        """Runs with a beginning and no end; the caller checks if their owner is alive."""
         ...
 
     def claim(self, run_id: str, old: Owner, new: Owner) -> bool:
-        """Take over an unfinished run from its owner; False where it is somebody else's by now."""
+        """Take over an unfinished run from its owner; False if it has another owner by now."""
         ...
 
     def prune(self, *, keep_days: float, keep_bytes: int) -> int:
-        """Drops the oldest finished runs until both hold; how many went."""
+        """Remove the oldest finished runs until both limits are met; the number of removed runs."""
         ...
 
     def flush(self) -> None: ...
@@ -235,7 +237,7 @@ class Journal(Protocol):
 
 
 class Recorder:
-    """Hands each record to the journal and to whoever watches."""
+    """Passes each record to the journal and to the watchers."""
 
     __slots__ = ("journal", "on", "watchers")
 
@@ -263,7 +265,7 @@ class Recorder:
             try:
                 watch(record)
             except Exception:
-                # Who only looks on must not keep a hook from running, least of all one that cleans up.
+                # A watcher must not keep a hook from running, least of all one that cleans up.
                 self.watchers = tuple(each for each in self.watchers if each is not watch)
                 import logging  # slow to load, and seldom needed
 
@@ -272,11 +274,11 @@ class Recorder:
 
 
 def end_is_due(scope: Scope, start: HookAction) -> bool:
-    """True if a scope's end hooks have to run, by what its start hooks decided."""
+    """True if the end hooks of a scope have to run, given the outcome of its start hooks."""
     if start is HookAction.SKIP:
         return False
     if start in (HookAction.FAIL, HookAction.BLOCK, HookAction.ASK):
-        # Where a person is still being asked, nothing has begun.
+        # While a person is being asked, nothing has begun.
         return scope in HOLDS_ON_FAILED_START
     return True
 
@@ -293,7 +295,7 @@ class Owed(NamedTuple):
 
 
 def owed(records: Iterable[Record]) -> list[Owed]:
-    """The scopes that a record which breaks off leaves to be ended, innermost first."""
+    """The scopes that an incomplete record leaves open, innermost first."""
     unfinished: dict[str, Begun] = {}
     started: dict[str, HookAction] = {}
     starting: set[str] = set()
@@ -326,7 +328,7 @@ def owed(records: Iterable[Record]) -> list[Owed]:
             return end_is_due(scope, started[key])
         if scope in HOLDS_ON_FAILED_START or key in inhabited:
             return True
-        # Nothing decided and nothing inside: while its start hooks were at work it had not begun.
+        # No outcome and nothing inside: its start hooks were still running.
         return key not in starting and scope is not Scope.WORKSPACE
 
     return [
@@ -335,6 +337,6 @@ def owed(records: Iterable[Record]) -> list[Owed]:
 
 
 def _ends(record: Decided, scope: Scope) -> bool:
-    """True if the end hooks are through; an agent whose end was refused goes on, and its end comes again."""
+    """True if the end hooks are finished; an agent whose end was refused goes on, and ends again later."""
     refused = scope is Scope.AGENT and record.action is HookAction.BLOCK
     return record.point == Point.end_of(scope) and not refused

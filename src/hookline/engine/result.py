@@ -1,4 +1,4 @@
-"""HookResult: what a hook may answer. Outcome: what all answers at one point add up to."""
+"""HookResult: the answer of a hook. Outcome: the sum of all answers at one point."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALLOWED: Mapping[HookAction, frozenset[Point]] = {
     HookAction.BLOCK: _GATES | {Point.STEP_START, Point.TOOL_END, Point.MODEL_END, Point.AGENT_END},
     HookAction.FAIL: _EVERYWHERE - {Point.SESSION_END, Point.WORKSPACE_END},
 }
-"""Which verdict means something at which point."""
+"""The points at which each verdict is valid."""
 
 _STRICTEST_FIRST = (
     HookAction.FAIL,
@@ -74,7 +74,7 @@ class HookResult:
         tell_model: str | None = None,
         tell_user: str | None = None,
     ) -> HookResult:
-        """Go on, changed or not. Dicts are merged unless `replace`; anything else takes the old one's place."""
+        """Continue, changed or not. Dicts are merged unless `replace`; anything else replaces the old value."""
         if modified_payload is None and modified_output is None and tell_model is None and tell_user is None:
             return CONTINUE
         return HookResult(
@@ -87,7 +87,7 @@ class HookResult:
 
     @staticmethod
     def allow(reason: str | None = None) -> HookResult:
-        """Go on, and nobody needs to be asked for permission."""
+        """Continue, without asking anybody for permission."""
         return HookResult(action=HookAction.ALLOW, error_message=_text("allow(reason)", reason))
 
     @staticmethod
@@ -112,7 +112,7 @@ class HookResult:
 
     @staticmethod
     def answer(output: Any) -> HookResult:
-        """Answer in its place; the thing itself does not run."""
+        """Give the output in place of the thing itself, which does not run."""
         return HookResult(action=HookAction.ANSWER, output=output)
 
     @property
@@ -136,7 +136,7 @@ class HookResult:
 
 
 CONTINUE = HookResult()
-"""The answer of most hooks most of the time; one object, so that it is known by identity."""
+"""The answer of most hooks; a single object, so that it can be compared by identity."""
 
 
 class Reason(NamedTuple):
@@ -166,14 +166,14 @@ class Outcome(NamedTuple):
 
     @property
     def needs_permission(self) -> bool:
-        """True if it would run, and no hook has said that nobody needs to be asked."""
+        """True if it would run, and no hook has allowed it."""
         if self.action not in (HookAction.CONTINUE, HookAction.ASK) or self.answered:
             return False
         return all(reason.action is not HookAction.ALLOW for reason in self.reasons)
 
     @property
     def hook(self) -> str:
-        """The hook whose word decided."""
+        """The hook that decided."""
         return next((reason.hook for reason in self.reasons if reason.action == self.action), "")
 
     @property
@@ -215,7 +215,7 @@ def ends_the_walk(result: HookResult) -> bool:
 
 
 def fault(result: HookResult, point: Point | str) -> str | None:
-    """Why this result means nothing at this point, or None where it does."""
+    """The reason why a result is not valid at a point, or None."""
     if not isinstance(point, Point):
         return None
     if point not in ALLOWED[result.action]:
@@ -231,7 +231,7 @@ def fault(result: HookResult, point: Point | str) -> str | None:
 def merged(
     name: str, current: Any, change: Any, *, replace: bool = False, aliases: Mapping[str, str] | None = None
 ) -> Any:
-    """`current` after a hook's change: dicts merge unless `replace`, anything else takes its place.
+    """`current` after a hook's change: dicts are merged unless `replace`, anything else replaces it.
 
     An alias (`prompt` for `input`) follows its key, and its key follows it.
     """

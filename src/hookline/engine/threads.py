@@ -1,4 +1,4 @@
-"""Daemon threads for sync hooks and tools: one that never returns holds up neither the loop nor the exit."""
+"""Daemon threads for sync hooks and tools: one that never returns blocks neither the loop nor the exit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAME = "hookline-hook"
 
 
 class Threads:
-    """At most `cap` threads at work. One left behind by a call past its limit no longer counts."""
+    """At most `cap` busy threads. A thread left behind by a call past its limit does not count."""
 
     def __init__(self, cap: int = 64) -> None:
         self._cap = cap
@@ -30,7 +30,7 @@ class Threads:
         self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
 
     async def call(self, function: Callable[..., Any], *args: Any, timeout: float | None) -> Any:
-        """`function(*args)` in a thread. Waiting for a free one is not part of the limit."""
+        """`function(*args)` in a thread. Waiting for a free thread does not count towards the limit."""
         import asyncio  # not loaded by `hookline answer`, which has no event loop
 
         loop = asyncio.get_running_loop()
@@ -90,7 +90,7 @@ class Threads:
         self._free_place()
 
     def finish(self, thread: _PoolThread, job: _Job) -> bool:
-        """True if the thread goes on; one that was left behind ends here."""
+        """True if the thread can be used again; one that was left behind ends."""
         with self._lock:
             job.finished = True
             if job.left:
@@ -120,7 +120,7 @@ class Threads:
 
 
 def call_and_wait(function: Callable[..., Any], *args: Any, timeout: float | None) -> Any:
-    """`function(*args)` in a thread of its own, for who has no event loop."""
+    """`function(*args)` in a thread of its own, without an event loop."""
     said: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
     context = contextvars.copy_context()
 
@@ -178,7 +178,7 @@ def _called(
     try:
         return context.run(function, *args), None
     except (StopIteration, GeneratorExit, KeyboardInterrupt) as exc:
-        # A future cannot carry the first, and the others would be taken for something meant for whoever waits.
+        # A future cannot carry the first; the others would look as if they were meant for the waiting task.
         return None, RuntimeError(f"the function raised {type(exc).__name__}")
     except BaseException as exc:
         return None, exc
@@ -211,6 +211,6 @@ def _drop_result(done: asyncio.Future[Any]) -> None:
 
 
 def _drop(value: Any) -> None:
-    """Let go of a result that came too late; Python would complain of a coroutine that is never awaited."""
+    """Drop a result that came too late; Python would warn of a coroutine that is never awaited."""
     if isinstance(value, CoroutineType):
         value.close()

@@ -121,8 +121,3 @@ def git_aliases(commands: Iterable[ShellCommand]) -> dict[str, str]:
 
 def alias_in(name: str, value: str) -> dict[str, str]:
     return {name[6:]: value} if name.lower().startswith("alias.") and value else {}
-
-
-def split_setting(text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    return name, value

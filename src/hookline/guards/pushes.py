@@ -310,10 +310,11 @@ def _check_git(words: Sequence[Word], rules: _PushRules) -> str | None:
         takes = option in git.TAKES_VALUE
         value = words[at + 1].text if takes and at + 1 < len(words) else option.partition("=")[2]
         if option == "-c" or option.startswith("--config-env"):
-            reason = _check_setting(*git.split_setting(value), rules)
+            name, _, setting = value.partition("=")
+            reason = _check_setting(name, setting, rules)
             if reason is not None:
                 return reason
-            aliases.update(git.alias_in(*git.split_setting(value)))
+            aliases.update(git.alias_in(name, setting))
         at += 2 if takes else 1
     if at >= len(words):
         return None

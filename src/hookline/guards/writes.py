@@ -1,7 +1,7 @@
 """no_writes_outside: refuses writes outside the workspace, after resolving `..`, `~`, links and `cd`.
 
 For tools that write files the path is resolved and compared. For shell text it is best effort: a path in the text is
-checked, a path that is only known at run time passes. Only a sandbox really confines a shell.
+checked, a path that is only known at run time passes. Only a sandbox confines a shell.
 """
 
 from __future__ import annotations

@@ -1,42 +1,41 @@
 """Hooks that are processes: commands, shell scripts and containers.
 
-What every hook outside this process is given is made here too: the `HOOKLINE_*` variables and the context as JSON, for
-a process on stdin. They differ in how the ending is read. By itself exit code 0 goes on, anything else broke, and what was printed is only
-shown; a `decode` reads more out of it, such as a verdict in JSON.
+The input of every hook outside this process is made here too: the `HOOKLINE_*` variables, and the context as JSON, for
+a process on stdin. Without a `decode`, exit code 0 continues, any other means that the hook broke, and the output is
+only shown; a `decode` reads more from the ending, such as a verdict in JSON.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
 
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import DEFAULT_TIMEOUT, Handler
+from hookline.engine.plain import finite
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.errors import HookBroke
-from hookline.runners import OUTPUT_CAP, Ending, Mount, Order, Runner
+from hookline.runners import Ending, Mount, Order, Runner
 
 Encode = Callable[[HookContext], bytes]
 """Makes the input of a hook."""
 Decode = Callable[[Ending, HookContext], HookResult]
-"""Reads a result out of an ending, or raises HookBroke; asked only about one with an exit code of its own."""
+"""Reads a result from an ending, or raises HookBroke; called only for a process that exited by itself."""
 
 WORKSPACE = "/workspace"
-"""Where a container finds the folder that a hook without one would stand in."""
+"""The path in a container of the folder that a hook works in elsewhere."""
 _LONGEST = 4096
-"""Bytes of one variable. A name that a model made up must not be able to keep a guard from starting."""
+"""Bytes of one variable. A name that a model made up must not keep a guard from starting."""
 
 
 def context_json(hook_context: HookContext) -> bytes:
-    """The context as strict JSON; what JSON has no word for is null (NaN) or its text."""
+    """The context as strict JSON; NaN and infinities are null, other values that JSON lacks are texts."""
     shown = hook_context.to_dict()
     try:
         return json.dumps(shown, allow_nan=False, default=str).encode()
     except ValueError:
-        return json.dumps(_finite(shown), default=str).encode()
+        return json.dumps(finite(shown, lambda _: None), default=str).encode()
 
 
 def process_handler(
@@ -49,9 +48,8 @@ def process_handler(
     cwd: str | None = None,
     timeout: float | None = DEFAULT_TIMEOUT,
     background_keep: bool = False,
-    output_cap: int = OUTPUT_CAP,
 ) -> Handler:
-    """A handler that runs `argv`. Its hook is declared `limits_itself`: the wait for a free place is not its time.
+    """A handler that runs `argv`. Its hook is declared `limits_itself`: waiting for a free slot is not its time.
 
     `env` is the whole environment before the `HOOKLINE_*` variables, None for ours. Without `decode` the exit code
     alone counts, and output and errors are one.
@@ -65,7 +63,6 @@ def process_handler(
             env=environment(env, ctx, hook_context, cwd),
             stdin=encode(hook_context),
             timeout=timeout,
-            output_cap=output_cap,
             merge_stderr=decode is None,
             background_keep=background_keep,
         )
@@ -108,7 +105,7 @@ def container_handler(
 
 
 def by_exit_code(ending: Ending, _context: HookContext) -> HookResult:
-    """0 goes on, anything else broke."""
+    """Exit code 0 continues; any other means that the hook broke."""
     if ending.exit_code != 0:
         raise HookBroke(with_last_lines(ending.in_words(), ending), kind="exit")
     return CONTINUE
@@ -117,7 +114,7 @@ def by_exit_code(ending: Ending, _context: HookContext) -> HookResult:
 def environment(
     env: Mapping[str, str] | None, ctx: WorkflowContext | None, hook_context: HookContext, cwd: str | None
 ) -> dict[str, str]:
-    """The whole environment of a process: the one given (None: ours) and the facts; what is not known is not set."""
+    """The whole environment of a process: the given one (None: ours) and the facts that are known."""
     facts = hook_context.facts
     known = {
         "HOOKLINE_POINT": facts.point,
@@ -140,12 +137,12 @@ def environment(
 
 
 def folder(cwd: str | None, ctx: WorkflowContext | None) -> str:
-    """Where a hook's process stands: where it was told to, else in the workspace, else where we are."""
+    """The folder of a hook's process: its own, else the workspace, else ours."""
     return cwd or (ctx.workspace if ctx is not None and ctx.workspace else os.getcwd())
 
 
 def broke(ending: Ending, timeout: float | None) -> HookBroke | None:
-    """The trouble of a process that has no exit code of its own, which is no matter of any protocol."""
+    """The error of a process without an exit code of its own, the same in every protocol; None if it exited."""
     if ending.exited:
         return None
     kind = "not_started" if ending.not_started is not None else "timed_out" if ending.passed_limit else "exit"
@@ -168,13 +165,3 @@ async def _answer(order: Order, runner: Runner, decode: Decode, hook_context: Ho
 def _variable(value: str) -> str:
     text = value.replace("\0", "").encode("utf-8", "replace")[:_LONGEST]
     return text.decode("utf-8", "ignore")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in cast("list[Any]", value)]
-    return value

@@ -1,4 +1,4 @@
-"""Hooks that are Python functions: async ones on the loop, sync ones in threads of ours, or inline."""
+"""Hooks that are Python functions: async ones on the event loop, sync ones in our threads, or inline."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _threads = Threads()
 def python_hook(
     function: Callable[..., Any], points: Iterable[Point] = (), options: HookOptions | None = None
 ) -> Hook:
-    """A live hook of a function, with what `@hook(...)` said of it; `points` are where it was attached.
+    """A live hook of a function with the options of its `@hook(...)`; `points` are those it was attached to.
 
-    `options` take the place of what `@hook(...)` said, where a file says it instead.
+    `options`, from a file, replace those of `@hook(...)`.
     """
     check_signature(function)
     options = options or options_of(function)
@@ -59,7 +59,7 @@ def python_hook(
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """True if calling it gives something to await; also for partials and objects with an async `__call__`."""
+    """True if a call returns an awaitable; also for partials and objects with an async `__call__`."""
     inner: Any = function
     while isinstance(inner, functools.partial):
         inner = inner.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
@@ -75,7 +75,7 @@ def _in_thread(function: Callable[..., Any], timeout: float | None) -> Handler:
 
 
 async def in_time(answer: Awaitable[HookResult], timeout: float | None) -> HookResult:
-    """Awaited in a task of its own: nothing of it has begun here, and if it will not end, it can be left."""
+    """The result, awaited in a task of its own, which can be left behind if it does not end."""
     import asyncio  # not loaded where hooks are only looked at
 
     from hookline.engine.limit import GRACE

@@ -1,4 +1,4 @@
-"""The database of a journal: opened, brought to today's version, shared with other processes, pruned; its errors in words."""
+"""The database of a journal: opening, migration, sharing with other processes, pruning, and error messages."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Database:
             raise JournalError(f"{self.path} is closed already")
 
     def patiently(self, act: Callable[[], _T]) -> _T:
-        """For what is not async: waits for other processes, holding up the caller."""
+        """Calls `act` until no other process holds the file; blocks the caller meanwhile."""
         self.check_open()
         deadline = time.monotonic() + self.patience
         while True:
@@ -136,7 +136,7 @@ class Database:
                 raise self.error(exc) from exc
 
     def prune(self, keep_days: float, keep_bytes: int, within: float | None = None) -> tuple[int, bool]:
-        """Prunes; the number of runs that went, and True if those were all. With a limit it does not wait for others either."""
+        """Prunes; the number of runs removed, and True if none is left to remove. With a limit it does not wait for others."""
         attempt = self.patiently if within is None else _at_once
         deadline = None if within is None else time.monotonic() + within
         now = time.time()

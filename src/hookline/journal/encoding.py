@@ -1,4 +1,4 @@
-"""Records and questions as JSON texts, masked and capped, and back. Every journal that stores uses these.
+"""Records and questions to JSON texts, masked and capped, and back; for every journal that stores, and the stream.
 
 A record is a JSON array: its kind, then its fields in order without the run's id, which the journal keeps beside
 it. Fields may be added to a record's type at its end, with a default, without a migration.
@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from hookline.engine.point import Point, Scope, Status
+from hookline.engine.point import HookAction, Point, Scope, Status
 from hookline.engine.record import Begun, Called, Decided, Ended, Owner, Question, Record, Verdict
 from hookline.errors import JournalError
 from hookline.journal.masking import Mask, dumped, storable
@@ -22,11 +22,11 @@ CAP = 65536
 """Bytes of one payload, output or text that are kept."""
 
 MASKED = "__masked__"
-"""Set in a stored declaration that held a secret: it is not what was declared, and must not be run as if it were."""
+"""Set in a stored declaration that held a secret: it differs from the declared one, and must not be run."""
 
 
 class Encoding:
-    """The writing of one journal: its mask, its cap, and with or without payloads."""
+    """Encodes the records of one journal: its mask, its cap, with or without payloads."""
 
     __slots__ = ("_names", "cap", "mask", "payloads")
 
@@ -48,7 +48,7 @@ class Encoding:
         return text or self._whole(record)
 
     def _quiet_call(self, record: Called) -> str | None:
-        """A hook that only let things go on, which most do: written out by hand, in half the time."""
+        """The record of a hook that only continued, as most do: formatted by hand, in half the time."""
         if (
             record[6:16] != _QUIET_CALL
             or record.point.__class__ is not Point
@@ -82,7 +82,7 @@ class Encoding:
         return f"[{','.join(parts)}]"
 
     def verdict(self, verdict: Verdict) -> tuple[str, str, str | None]:
-        """Text, author, and the new input: that one as it is, for it is what will be used."""
+        """Text, author, and the new input; the input is not masked, because it will be used."""
         rewrite = None
         if verdict.value is not None:
             rewrite = storable(dumped(verdict.value) or self.mask.json(verdict.value))
@@ -95,7 +95,7 @@ class Encoding:
         return _word(self.text(value) if isinstance(value, str) else value)
 
     def _carefully(self, record: Record) -> str:
-        """Field by field: words of our own stay, all that came from outside is masked and capped."""
+        """Encodes field by field: our own words stay, everything from outside is masked and capped."""
         parts = [_word(_KIND[type(record)])]
         for name, value in zip(record._fields[1:], record[1:], strict=True):
             parts.append(_TREATED[name](self, value) if name in _TREATED else _word(value))
@@ -133,38 +133,34 @@ def _word(value: Any) -> str:
     return storable(dumped(value) or "null")
 
 
-_KIND: Mapping[type, str] = {Begun: "begin", Called: "call", Decided: "outcome", Ended: "end"}
+_KIND: Mapping[type[Record], str] = {Begun: "begin", Called: "call", Decided: "outcome", Ended: "end"}
 
 _TEXTS = ("name", "source", "hook", "reason", "error", "note", "tell_model", "tell_user")
-_PAYLOADS = ("payload", "about", "given", "changed", "output")
-# By name over all kinds of record; a name means the same in each.
+_PAYLOADS = frozenset({"payload", "given", "changed", "output"})
+# By name for all kinds of record; a name means the same in each.
 _TREATED: Mapping[str, Callable[[Encoding, Any], str]] = {
     **dict.fromkeys(_TEXTS, Encoding.text_json),
-    **dict.fromkeys(_PAYLOADS, Encoding._payload),  # pyright: ignore[reportPrivateUsage]
+    **dict.fromkeys(("about", *_PAYLOADS), Encoding._payload),  # pyright: ignore[reportPrivateUsage]
     "declaration": Encoding._declaration,  # pyright: ignore[reportPrivateUsage]
     "reasons": Encoding._reasons,  # pyright: ignore[reportPrivateUsage]
 }
 
 
 def _without_payloads(record: Record) -> Record:
-    match record:
-        case Begun():
-            return record._replace(payload=None)
-        case Called():
-            return record._replace(given=None, changed=None)
-        case Decided():
-            return record._replace(payload=None, output=None)
-        case Ended():
-            return record._replace(output=None)
+    return record._replace(**dict.fromkeys(_PAYLOADS & set(record._fields)))
 
 
 def decoded(run_id: str, fields: list[Any]) -> Record:
     """The record that was written as these fields."""
     kind, *rest = fields
-    make = _MAKERS.get(kind)
-    if make is None:
-        raise JournalError(f"run {run_id} has a record of the kind {kind!r}; known: {', '.join(_MAKERS)}")
-    return make(run_id, *rest)
+    if kind not in _READ:
+        raise JournalError(f"run {run_id} has a record of the kind {kind!r}; known: {', '.join(_READ)}")
+    make, reads = _READ[kind]
+    values = [run_id, *rest]
+    for place, read in reads:
+        if place < len(values):
+            values[place] = read(values[place])
+    return make(*values)
 
 
 def decoded_question(body: str) -> tuple[Point | str, str | None, tuple[Reason, ...], Any]:
@@ -172,47 +168,32 @@ def decoded_question(body: str) -> tuple[Point | str, str | None, tuple[Reason, 
     return _point(point), tool, _reasons(reasons), value
 
 
-def _begun(run_id: str, scope_id: str, parent_id: str | None, scope: str, *rest: Any) -> Begun:
-    begun = Begun(run_id, scope_id, parent_id, Scope(scope), *rest)
-    return begun if begun.owner is None else begun._replace(owner=Owner(*begun.owner))
-
-
-def _called(
-    run_id: str, scope_id: str, point: str, hook: str, at: float, seconds: float, *rest: Any
-) -> Called:
-    from hookline.engine.result import HookAction  # only to read: writing must start quickly
-
-    action, *more = rest
-    return Called(run_id, scope_id, _point(point), hook, at, seconds, HookAction(action), *more)
-
-
-def _decided(
-    run_id: str, scope_id: str, point: str, at: float, action: str, reasons: Any = (), *rest: Any
-) -> Decided:
-    from hookline.engine.result import HookAction
-
-    return Decided(run_id, scope_id, _point(point), at, HookAction(action), _reasons(reasons), *rest)
-
-
-def _ended(run_id: str, scope_id: str, scope: str, at: float, status: str, *rest: Any) -> Ended:
-    return Ended(run_id, scope_id, Scope(scope), at, Status(status), *rest)
-
-
-_MAKERS: Mapping[str, Callable[..., Record]] = {
-    "begin": _begun,
-    "call": _called,
-    "outcome": _decided,
-    "end": _ended,
-}
-_POINTS: Mapping[str, Point] = {point.value: point for point in Point}
-_WORD: Mapping[str, str] = {point: point.value for point in Point}
-
-
 def _point(word: str) -> Point | str:
     return _POINTS.get(word, word)
 
 
-def _reasons(values: Any) -> tuple[Reason, ...]:
-    from hookline.engine.result import HookAction, Reason
+def _owner(values: Any) -> Owner | None:
+    return None if values is None else Owner(*values)
 
-    return tuple(Reason(hook, HookAction(action), text) for hook, action, text in cast("list[Any]", values))
+
+def _reasons(values: Any) -> tuple[Reason, ...]:
+    from hookline.engine.result import Reason  # only to read: writing must start quickly
+
+    return tuple(Reason(hook, HookAction(action), text) for hook, action, text in values)
+
+
+_POINTS: Mapping[str, Point] = {point.value: point for point in Point}
+_WORD: Mapping[str, str] = {point: point.value for point in Point}
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "scope": Scope,
+    "point": _point,
+    "action": HookAction,
+    "status": Status,
+    "reasons": _reasons,
+    "owner": _owner,
+}
+"""The fields that are more than plain values, by name for all kinds of record."""
+_READ: Mapping[str, tuple[Callable[..., Record], list[tuple[int, Callable[[Any], Any]]]]] = {
+    word: (kind, [(place, _READERS[name]) for place, name in enumerate(kind._fields) if name in _READERS])
+    for kind, word in _KIND.items()
+}

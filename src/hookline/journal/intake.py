@@ -1,9 +1,9 @@
-"""Records of other processes into a journal here, each once, whatever happens to the stream between.
+"""Takes records of other processes into a journal, each once, whatever happens to the stream between.
 
-An `Intake` reads the lines of one process. Its `admit` says which records are that process's to tell, and what they are
-called here; its `write` keeps them. Whoever is trusted is taken at its word. Of an agent that runs the tools of its
-users (`InnerScopes`) only the beginnings and ends of scopes below its own are taken: what hooks said is on record where
-they ran, and nobody else can say it for them.
+An `Intake` reads the lines of one process. Its `admit` decides which records that process may write, and renames them;
+its `write` stores them. A trusted process may write anything. Of an agent that runs the tools of its users
+(`InnerScopes`) only the beginnings and ends of scopes below its own are taken: the results of hooks are recorded where
+the hooks run.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from hookline.journal.recovery import lost_end
 from hookline.journal.stream import MARK, LineReader, Message
 
 INSIDE = "x.hookline.inside"
-"""The point of a note on a run that something from inside its agent is missing on its record."""
+"""The point of a note that records from inside a run's agent are missing."""
 LONGEST = 4 * 1024 * 1024
-"""Characters of one line of a process that is not trusted."""
+"""Characters of one line of an untrusted process."""
 MOST_BYTES = 64 * 1024 * 1024
 MOST_RECORDS = 50_000
 BROKEN_OFF = "the agent's process was over before it"
@@ -36,20 +36,20 @@ _FUTURE = 86400.0
 _LARGEST = 1e15
 
 Admit = Callable[[Record], Record | None]
-"""The record as it is called here; None where it is on record already. A ValueError or TypeError rejects it."""
+"""The record with the ids used here; None if it is recorded already. A ValueError or TypeError rejects it."""
 Write = Callable[[Record, int], Awaitable[bool]]
-"""Keeps a record that came in so many characters. True if it was new; a ValueError rejects it."""
+"""Stores a record that came in a line of this many characters. True if it was new; a ValueError rejects it."""
 
 
 def record_key(record: Record) -> Hashable:
-    """Two records of a run are never the same in all of this."""
+    """A key that no two records of a run share."""
     where = record.hook if isinstance(record, Called) else ""
     point = record.point if isinstance(record, Called | Decided) else record.scope
     return type(record), record.scope_id, str(point), where, record.at
 
 
 class OnceJournal:
-    """Writes into a journal the records that it does not have yet, however often they come."""
+    """Writes into a journal each record once, however often it comes."""
 
     def __init__(self, journal: Journal, key: Callable[[Record], Hashable] = record_key) -> None:
         self._journal = journal
@@ -57,13 +57,13 @@ class OnceJournal:
         self._keys: dict[str, set[Hashable]] = {}
 
     def keys(self, run_id: str) -> set[Hashable]:
-        """The keys of what the journal has of a run, as it was when first asked for."""
+        """The keys of the records of a run, read from the journal on first use."""
         if run_id not in self._keys:
             self._keys[run_id] = set(map(self._key, self._journal.records(run_id)))
         return self._keys[run_id]
 
     async def write(self, record: Record) -> bool:
-        """Keep a record; False if it was there."""
+        """Write a record; False if the journal had it."""
         keys, key = self.keys(record.run_id), self._key(record)
         if key in keys:
             return False
@@ -74,13 +74,13 @@ class OnceJournal:
             else:
                 self._journal.note(record)
         except BaseException:
-            # It may be there or not: the journal is asked again.
+            # It may be stored or not: the journal is read again.
             self.forget(record.run_id)
             raise
         return True
 
     def forget(self, run_id: str | None = None) -> None:
-        """Ask the journal again what it has of a run; None for all runs."""
+        """Read the records of a run from the journal again; of all runs if None."""
         if run_id is None:
             self._keys.clear()
         else:
@@ -88,9 +88,9 @@ class OnceJournal:
 
 
 class Intake:
-    """Takes in the stream of one process, line by line, also one that is read again from its start.
+    """Takes in the stream of one process line by line; the stream may be read again from its start.
 
-    Of a process that is not trusted a line has `LONGEST` characters, and all lines together `most`.
+    An untrusted process may write lines of `LONGEST` characters, and `most` characters in all.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Intake:
         self.taken = 0
         """Records that were new."""
         self.dropped = 0
-        """Lines since the stream's start that were no records, or not that process's to write."""
+        """Lines since the start of the stream that were no records, or that the process may not write."""
 
     @property
     def missing(self) -> int:
@@ -116,11 +116,11 @@ class Intake:
         return self._reader.missing
 
     def again(self) -> None:
-        """The stream is read from its start again; what is dropped is counted anew."""
+        """Begin again at the start of the stream; dropped lines are counted anew."""
         self.dropped = self._size = 0
 
     async def take(self, line: str) -> tuple[Message | None, str]:
-        """Take in a line: the message in it, if it has one, and what others printed there."""
+        """Take in a line; returns the message in it, if any, and the text that others printed on it."""
         self._size += len(line) if MARK in line else 0
         if not self._trusted and (len(line) > LONGEST or self._size > self._most):
             self.dropped += MARK in line
@@ -146,7 +146,7 @@ class Intake:
 
 
 def lacking(dropped: int, missing: int) -> list[str]:
-    """The notes for a run's record on lines from inside its agent that are not in it."""
+    """The notes on lines from inside an agent that are missing in the record of its run."""
     texts = {
         f"{dropped} lines from inside the agent were no records, and are left out": dropped,
         f"{missing} records from inside the agent never came, and are not on record": missing,
@@ -155,8 +155,7 @@ def lacking(dropped: int, missing: int) -> list[str]:
 
 
 class InnerScopes:
-    """Admits the scopes of an agent's process, below a scope of a run here. None of them began before `since`; None is
-    now."""
+    """Admits the scopes of an agent's process, below a scope of a run here. None began before `since` (default: now)."""
 
     def __init__(
         self, run_id: str, scope_id: str, mask: Mask | None = None, *, since: float | None = None
@@ -169,16 +168,16 @@ class InnerScopes:
         self._open: dict[str, Begun] = {}
 
     def again(self) -> None:
-        """All of them come once more, from the first on."""
+        """Begin again at the first of them."""
         self._known.clear()
         self._open.clear()
 
     def here(self, scope_id: object) -> str:
-        """The scope of the run here that one of the other process's is."""
+        """The id here of a scope of the other process."""
         return self._known.get(scope_id, self._under) if isinstance(scope_id, str) else self._under
 
     def admit(self, record: Record) -> Begun | Ended | None:
-        """The record as it is called here; None for a scope that is on record here already."""
+        """The record with the ids used here; None for a scope that is recorded here already."""
         if isinstance(record, Begun):
             return self._begun(record)
         if isinstance(record, Ended):
@@ -186,7 +185,7 @@ class InnerScopes:
         raise TypeError("a hook's word is taken from the hook alone")
 
     def left(self) -> list[Ended]:
-        """The ends of what the other process never ended, innermost first."""
+        """An end for each scope that the other process never ended, innermost first."""
         broken = [lost_end(each, BROKEN_OFF) for each in reversed(self._open.values())]
         self._open.clear()
         return broken
@@ -242,32 +241,26 @@ class InnerScopes:
         return self._mask.text(value, cap)
 
     def _moment(self, at: float) -> float:
-        """Theirs, if it can be; else when it came."""
+        """Their time if it is plausible, else now."""
         now = time.time()
         return at if self._since <= at <= now else now
 
 
 def is_sound(record: Record) -> bool:
-    """True if every field is of its kind: what is stored is shown to people together with the runs of others."""
-    values = zip(record._fields, cast("tuple[Any, ...]", record), strict=True)
-    return all(_SHAPES[name](value) for name, value in values if name in _SHAPES)
+    """True if every field has the right type: the record is shown together with the runs of others."""
+    given = record._asdict()
+    return all(isinstance(given[name], _TYPES[name]) for name in given.keys() & _TYPES.keys()) and all(
+        _CHECKS[name](given[name]) for name in given.keys() & _CHECKS.keys()
+    )
 
 
 def is_moment(value: Any) -> bool:
-    """True if it is a time that has been, for a clock that may be a day ahead."""
+    """True if it is a time in the past, by a clock that may be a day ahead."""
     return _is_number(value) and 0 <= value <= time.time() + _FUTURE
 
 
 def _is_id(value: Any) -> bool:
     return isinstance(value, str) and bool(_ID.fullmatch(value))
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_text_or_none(value: Any) -> bool:
-    return value is None or isinstance(value, str)
 
 
 def _is_number(value: Any) -> bool:
@@ -276,17 +269,19 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_reasons(value: Any) -> bool:
-    return all(isinstance(each[0], str) and _is_text_or_none(each[2]) for each in value)
+    return all(isinstance(each[0], str) and isinstance(each[2], str | None) for each in value)
 
 
-_SHAPES: Mapping[str, Callable[[Any], bool]] = {
+_TYPES: Mapping[str, Any] = {
+    "about": dict,
+    "last": bool,
+    **dict.fromkeys(("name", "point", "hook", "mode"), str),
+    **dict.fromkeys(("reason", "error_kind", "error", "note", "tell_model", "tell_user"), str | None),
+}
+_CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "scope_id": _is_id,
     "parent_id": lambda value: value is None or _is_id(value),
     "at": is_moment,
-    "about": lambda value: isinstance(value, dict),
     "seconds": _is_number,
-    "last": lambda value: isinstance(value, bool),
     "reasons": _is_reasons,
-    **dict.fromkeys(("name", "point", "hook", "mode"), _is_text),
-    **dict.fromkeys(("reason", "error_kind", "error", "note", "tell_model", "tell_user"), _is_text_or_none),
 }

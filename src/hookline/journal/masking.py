@@ -1,8 +1,8 @@
-"""Mask: takes secrets out of what is stored, by name and by value, before anything is cut.
+"""Mask: removes secrets from what is stored, by name and by value, before anything is cut.
 
-Almost nothing that is stored holds a secret, so a value is first written as JSON in one go, and only a text in
-which a suspicious word or a known secret is found is walked item by item. The walk leaves alone what only looks
-like a secret: counts of tokens, and references (`$API_TOKEN`, `secretKeyRef`).
+Almost nothing that is stored holds a secret, so a value is first written as JSON at once, and only a text that
+contains a suspicious word or a known secret is walked item by item. The walk keeps what only looks like a secret:
+counts of tokens, and references (`$API_TOKEN`, `secretKeyRef`).
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ import json
 import json.encoder
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from enum import Enum
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 from hookline.secret_names import HIDDEN, KEYS, PLAIN_WORDS, WORDS, is_secret, lazy_pattern, secret_words
 
 SHORTEST = 6
-"""A known secret shorter than this is not looked for; it would be found in half of all words."""
+"""A known secret shorter than this is not searched for; it would be part of too many words."""
 
 _DEPTH = 100
 _LONGEST_NUMBER = 8192  # bits; Python itself refuses to write out much longer ones
@@ -55,7 +54,7 @@ class Mask:
         return "key" in low and _SOME_KEY.search(low) is not None
 
     def json(self, value: Any, cap: int | None = None) -> str:
-        """A value as JSON text, masked; past `cap` bytes its head in a JSON object that says so."""
+        """A value as masked JSON text; above `cap` bytes its head, in a JSON object that says so."""
         text = dumped(value)
         if text is None or self.suspects(text):
             text = _dump(self._walked(value, ()))
@@ -67,7 +66,7 @@ class Mask:
         return f'"{HIDDEN}"' if self._knows(text) else text
 
     def text(self, value: str, cap: int | None = None) -> str:
-        """A string, masked; past `cap` bytes its head and how long it was."""
+        """A masked string; above `cap` bytes its head and its length."""
         text = storable(self._string(value))
         if cap is not None:
             text = cut(text, cap)
@@ -75,7 +74,7 @@ class Mask:
 
     @property
     def _needles(self) -> tuple[str, ...]:
-        """Every spelling of every known secret; made when first needed, which a text without a hint does not."""
+        """Every spelling of every known secret; made on first use, for a text that contains a hint."""
         if self._found is None:
             needles = {spelling for secret in self._secrets for spelling in _spellings(secret)}
             self._found = tuple(sorted(needles, key=len, reverse=True))
@@ -128,7 +127,7 @@ class Mask:
         return shown
 
     def _hidden(self, value: Any, rule: _SecretName, trail: tuple[int, ...]) -> Any:
-        """The value of a name that is a secret's; what can be no secret stays."""
+        """The value under a secret name; a value that cannot be a secret stays."""
         if value is None or isinstance(value, bool) or _is_reference(value):
             return self._walked(value, trail)
         if rule.counts and isinstance(value, int | float):
@@ -167,14 +166,14 @@ class Mask:
             return text
         if self._values is None:
             self._values = re.compile("|".join(map(re.escape, self._needles)))
-        # What is left and right of a masked value may be a secret too, once they stand together.
+        # The texts left and right of a masked value may form a secret, once they are joined.
         while (masked := self._values.sub(HIDDEN, text)) != text:
             text = masked
         return text
 
 
 def dumped(value: Any) -> str | None:
-    """A value as JSON text at once, or None where it needs a closer look (NaN, odd keys, inside itself)."""
+    """A value as JSON text, or None if it must be walked (NaN, odd keys, a cycle)."""
     try:
         return _dump(value)
     except (TypeError, ValueError, RecursionError):
@@ -182,7 +181,7 @@ def dumped(value: Any) -> str | None:
 
 
 def cut(text: str, cap: int) -> str:
-    """At most `cap` bytes of a text and a few words more, never half a character."""
+    """At most `cap` bytes of a text, never half a character, and a note that it is cut."""
     size = _size(text)
     if size <= cap:
         return text
@@ -190,7 +189,7 @@ def cut(text: str, cap: int) -> str:
 
 
 class _SecretName(NamedTuple):
-    """The name of a secret. Under some numbers stay (`counts`), and also lists and texts of numbers (`plural`)."""
+    """The rule for a secret name. With `counts` numbers stay, with `plural` also lists and texts of numbers."""
 
     counts: bool
     plural: bool
@@ -242,7 +241,7 @@ def _is_reference(value: Any) -> bool:
 
 
 def _without_assigned(text: str, pattern: re.Pattern[str]) -> str:
-    """A text without the values that follow a secret's name in it."""
+    """A text without the values that follow a secret name in it."""
     low = _lowered(text)
     found = pattern.search(low)
     if found is None:
@@ -254,7 +253,7 @@ def _without_assigned(text: str, pattern: re.Pattern[str]) -> str:
         if _is_secret(found[1], text[start:end]):
             parts += text[done:start], HIDDEN
             done = end
-        # Never back into what was looked at: an unclosed quote must not be searched for again and again.
+        # Never back into the part already read: an unclosed quote must not be searched for again and again.
         found = pattern.search(low, max(found.end(), end))
     parts.append(text[done:])
     return "".join(parts)
@@ -319,30 +318,21 @@ def _hints(secret: str) -> set[str]:
 
 
 def _opened(value: Any) -> Any:
-    """One layer of something that JSON does not know: what it holds, or how it shows itself."""
-    kind = cast("type[object]", type(value))
-    try:
-        if isinstance(value, Enum):
-            return value.value
-        if isinstance(value, Mapping):
-            return dict(cast("Mapping[Any, Any]", value))
-        if hasattr(kind, "model_dump"):
-            return value.model_dump()
-        if hasattr(kind, "__dataclass_fields__"):
-            from dataclasses import fields  # slow to load, and loaded already where there is one
+    """A value that JSON does not know, opened by one layer: its content, or its repr."""
+    from hookline.engine.plain import opened  # few values need it, and writing must start quickly
 
-            return {field.name: getattr(value, field.name) for field in fields(value)}
-        return repr(cast("object", value))
+    try:
+        return opened(value, lambda inner: inner, repr)
     except Exception as exc:
-        # Someone else's code; a record must not be lost because a thing cannot show itself.
-        return f"<{kind.__name__}, which cannot be shown: {type(exc).__name__}>"
+        # Someone else's code; a record must not be lost because of it.
+        return f"<{type(value).__name__}, which cannot be shown: {type(exc).__name__}>"
 
 
 def _key(key: Any) -> str:
     if key is None or isinstance(key, bool | int | float):
         return json.dumps(key)
-    opened = _opened(key)
-    return opened if isinstance(opened, str) else repr(opened)
+    shown = _opened(key)
+    return shown if isinstance(shown, str) else repr(shown)
 
 
 def _encoder() -> Callable[[Any], str]:

@@ -1,7 +1,7 @@
-"""After a crash: runs of dead processes are found, claimed and ended, by the next start that finds them.
+"""Recovery after a crash: finds the runs of dead processes, claims them and ends them.
 
-A run is held by its owner: the machine's boot, the process and when that process started. Each system hands over what
-it does to one of its own runs; what is common is here.
+The owner of a run is a process: the boot id of the machine, the pid and the start time. Each system brings what is
+special about its runs; the common part is here.
 """
 
 from __future__ import annotations
@@ -9,54 +9,55 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from hookline.engine.context import Facts
 from hookline.engine.hook import Hook
 from hookline.engine.pipeline import Pipeline, Recorder
-from hookline.engine.point import Scope, Status
-from hookline.engine.record import THERE, Begun, Ended, Journal, Owed, Owner, Record, RunRow, owed
+from hookline.engine.point import Status
+from hookline.engine.record import RUN_AGAIN, THERE, Begun, Ended, Journal, Owed, Owner, Record, RunRow, owed
 from hookline.errors import HooklineError
 
 LOST = "lost: the process that held this run is gone"
 AGAIN = f"{LOST}; its end hooks had begun, and were run again"
-_PROC = Path("/proc")
-_RUN_AGAIN = frozenset({Scope.RUN, Scope.WORKSPACE})
 _ELSEWHERE = frozenset({"symphony", "sympozium"})
-"""Formats whose own programs end what was left of their runs."""
+"""Formats whose own programs recover their runs."""
 
 IsMine = Callable[[RunRow, Sequence[Record]], bool]
 
 
 def owner() -> Owner:
-    """This process, as the one that holds a run."""
+    """This process as the owner of a run."""
+    from hookline.runners.tags import boot_id, start_time  # not loaded by `runs` where every run has ended
+
     pid = os.getpid()
-    return Owner(_boot_id(), pid, _started(pid) or "")
+    return Owner(boot_id(), pid, start_time(pid) or "")
 
 
 def alive(owner: Owner) -> bool:
-    """True if that very process still runs; its pid may have been given out again since."""
-    if owner.boot_id != _boot_id():
+    """True if that very process still runs; its pid may have been reused."""
+    from hookline.runners.tags import boot_id, start_time
+
+    if owner.boot_id != boot_id():
         return False
     if not owner.started:
         return _answers(owner.pid)
-    return _started(owner.pid) == owner.started
+    return start_time(owner.pid) == owner.started
 
 
 def lost_end(begun: Begun, why: str) -> Ended:
-    """The end of a scope that nobody is at work on any more."""
+    """The end of a scope whose process is gone."""
     at = max(time.time(), begun.at)
     return Ended(begun.run_id, begun.scope_id, begun.scope, at, Status.LOST, None, why)
 
 
 def lost_ends(records: Iterable[Record], why: str) -> list[Ended]:
-    """The ends of all that is open in the records of a run, innermost first."""
+    """An end for each open scope in the records of a run, innermost first."""
     return [lost_end(each.begun, why) for each in owed(records)]
 
 
 async def end_as_lost(journal: Journal, why: str, is_lost: Callable[[RunRow], bool]) -> list[RunRow]:
-    """End the unfinished runs that `is_lost` names, on record alone; those runs."""
+    """End the unfinished runs for which `is_lost` is true, in the record only; returns them."""
     found = [row for row in journal.unfinished() if is_lost(row)]
     for row in found:
         for each in lost_ends(journal.records(row.run_id), why):
@@ -65,14 +66,14 @@ async def end_as_lost(journal: Journal, why: str, is_lost: Callable[[RunRow], bo
 
 
 def is_abandoned(row: RunRow) -> bool:
-    """True if a process held the run, and is gone."""
+    """True if the owner of the run is gone."""
     return row.owner is not None and not alive(row.owner)
 
 
 def claim_abandoned(
     journal: Journal, me: Owner | None, is_mine: IsMine
 ) -> Iterator[tuple[RunRow, Sequence[Record]]]:
-    """Claim the runs of dead owners that are ours, one after another, so that nobody else ends them."""
+    """Claim the runs of dead owners that `is_mine` accepts, one by one, so that nobody else ends them."""
     for row in journal.unfinished():
         if row.owner is None or me is None or not is_abandoned(row):
             continue
@@ -82,13 +83,13 @@ def claim_abandoned(
 
 
 def format_of(records: Iterable[Record]) -> str | None:
-    """The format of a run's declaration, as its record has it."""
+    """The format of the declaration in the records of a run."""
     declared = (each.declaration for each in records if isinstance(each, Begun) and each.declaration)
     return next((each.get("format") for each in declared), None)
 
 
 class Recovered(NamedTuple):
-    """The end of one run of an agent: how many end hooks ran, or why it is still owed."""
+    """One recovered run of an agent: how many end hooks ran, or why its end is still owed."""
 
     run_id: str
     name: str
@@ -102,9 +103,9 @@ async def recover(
     hooks_of: Callable[[str], Iterable[Hook]],
     watch: Iterable[Callable[[Record], None]] = (),
 ) -> list[Recovered]:
-    """End every run of an agent whose owner is dead: ends of runs and workspaces are run, inner ones recorded as lost.
+    """End every run of an agent whose owner is dead: run the end hooks of runs and workspaces, record the rest as lost.
 
-    `hooks_of` finds a run's hooks again by its source. Where it cannot, the run stays owed, and that is told.
+    `hooks_of` finds the hooks of a run again by its source. If it cannot, the run stays owed, with the problem.
     """
     found: list[Recovered] = []
     recorder = Recorder(journal, watch)
@@ -112,7 +113,7 @@ async def recover(
         ran, problem = 0, None
         for item in owed(records):
             hooks: tuple[Hook, ...] = ()
-            if item.due and item.begun.scope in _RUN_AGAIN:
+            if item.due and item.begun.scope in RUN_AGAIN:
                 try:
                     hooks = tuple(hooks_of(row.source)) if row.source else ()
                 except HooklineError as exc:
@@ -136,7 +137,7 @@ async def _ended(recorder: Recorder, item: Owed, hooks: tuple[Hook, ...]) -> int
     if not hooks:
         await recorder.write(lost_end(begun, LOST))
         return 0
-    # Commands that only ask who owns a run need no event loop, and should start quickly.
+    # Commands that only look up the owner of a run need no event loop, and should start quickly.
     from hookline.engine.lifecycle import OpenScope, Run
 
     about = begun.about
@@ -154,24 +155,6 @@ async def _ended(recorder: Recorder, item: Owed, hooks: tuple[Hook, ...]) -> int
     why = AGAIN if item.again else LOST
     await scope.leave({"error": why}, Status.LOST, error=why)
     return len(pipeline.at(f"{begun.scope}.end"))
-
-
-def _boot_id() -> str:
-    try:
-        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _started(pid: int) -> str | None:
-    """In clock ticks since boot; None where there is no such process, or only its corpse."""
-    try:
-        stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
-    except OSError:
-        return None
-    # The name stands in parentheses and may hold spaces and parentheses itself.
-    rest = stat.rpartition(")")[2].split()
-    return None if rest[0] in "ZXx" else rest[19]
 
 
 def _answers(pid: int) -> bool:

@@ -1,7 +1,7 @@
-"""SqliteJournal: the record in one file, which several processes may use at once.
+"""SqliteJournal: the records in one file, which several processes may use at once.
 
-What must not be lost is committed before `write` returns, in one row together with what was noted before it. SQLite
-never waits for a lock here: a write tries again from the event loop, so a busy file does not stop anything else.
+`write` commits before it returns, in one row together with what was noted before. SQLite never waits for a lock here:
+a write is tried again from the event loop, so a busy file does not block anything else.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class SqliteJournal:
         await self._stored(self._row(record), self._statements(record))
 
     def put(self, *records: Record) -> None:
-        """`write` and `note` at once, for who has no event loop: where the file is busy, the caller waits."""
+        """`write` and `note` without an event loop: if the file is busy, the caller waits."""
         for record in records:
             self._batch.rows.append(self._row(record))
             self._batch.statements += self._statements(record)
@@ -104,7 +104,7 @@ class SqliteJournal:
     def note(self, record: Called | Decided) -> None:
         self._database.check_open()
         self._batch.rows.append(self._row(record))
-        # Not imported above, for it is slow to load; where nobody has, no loop runs.
+        # Not imported here, because it is slow to load; if nobody has imported it, no loop runs.
         loops = sys.modules.get("asyncio")
         try:
             loop: asyncio.AbstractEventLoop | None = loops and loops.get_running_loop()
@@ -113,7 +113,7 @@ class SqliteJournal:
         if loop is None:
             self._flush_now()
             return
-        # A timer of a loop that is gone never comes.
+        # The timer of a closed loop never fires.
         if self._timer is None or self._loop is not loop:
             self._loop = loop
             self._timer = loop.call_later(LAG, self._flush_in_time)
@@ -163,7 +163,7 @@ class SqliteJournal:
         return gone
 
     def flush(self) -> None:
-        """Commit what was noted; unlike a timed flush this waits, and raises."""
+        """Commit what was noted; unlike a timed flush this waits, and raises errors."""
         self._database.patiently(self._commit)
 
     def close(self) -> None:
@@ -209,7 +209,7 @@ class SqliteJournal:
         return [(_END_RUN, ended), (_FORGET_REWRITES, (record.run_id, record.scope_id))]
 
     async def _stored(self, row: _Row | None, statements: list[_Statement]) -> None:
-        """Commit this with all that is pending before it; where the file is busy, without holding up the loop."""
+        """Commit this with all that is pending before it, without blocking the loop if the file is busy."""
         self._database.check_open()
         batch = self._batch
         if row is not None:
@@ -218,7 +218,7 @@ class SqliteJournal:
         try:
             await self._committed(batch)
         except BaseException:
-            # Not stored, and told so: it must not turn up later.
+            # The caller is told that it is not stored, so it must not turn up later.
             if self._batch is batch:
                 batch.rows = [other for other in batch.rows if other is not row]
                 batch.statements = [
@@ -231,7 +231,7 @@ class SqliteJournal:
 
         deadline = 0.0
         pause = 0.001
-        # Another write that waited too may have taken this one's rows along.
+        # Another write that waited too may have committed these rows.
         while self._batch is batch:
             try:
                 self._commit()
@@ -245,7 +245,7 @@ class SqliteJournal:
             pause = min(pause * 2, 0.05)
 
     def _commit(self) -> None:
-        """Everything pending in one transaction; it stays pending where that fails."""
+        """Commit everything pending in one transaction; it stays pending if that fails."""
         batch, db = self._batch, self._db
         rows = batch.rows
         if not batch.statements:
@@ -276,7 +276,7 @@ class SqliteJournal:
         self._timer = self._loop.call_later(LAG, self._flush_in_time)
 
     def _flush_now(self) -> bool:
-        """Try once. What fails stays pending, is told in the log, and is raised by the next write that fails too."""
+        """Try once. If it fails, everything stays pending, the log says so, and the next `write` that fails raises."""
         try:
             self._commit()
         except sqlite3.Error as exc:
@@ -320,7 +320,7 @@ class MemoryJournal(SqliteJournal):
         self._keep(record)
 
     def _keep(self, record: Record) -> None:
-        """Store it later: in memory nothing outlives a crash, so nothing is won by storing it at once."""
+        """Store a record later: in memory nothing outlives a crash, so storing it at once gains nothing."""
         self._database.check_open()
         self._batch.rows.append(self._row(record))
         self._batch.statements += self._statements(record)
@@ -329,7 +329,7 @@ class MemoryJournal(SqliteJournal):
 
 
 _RECORD = "INSERT INTO record (run_id, at, calls, body) VALUES (?, ?, ?, ?)"
-# The run's own scope speaks for it; another outermost scope (a workspace, an agent alone) where there is none.
+# A run is listed by its own scope; by another outermost scope (a workspace, an agent) if it has none.
 _BEGIN_RUN = """
     INSERT INTO run (run_id, scope_id, scope, name, began, source, boot_id, pid, started)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -356,7 +356,7 @@ _RUNS = """
     FROM run
 """
 _QUESTIONS = "SELECT id, run_id, scope_id, asked, body, verdict, text, said_by, rewrite FROM question"
-# Asked again it is open again: what was said to an earlier input is no answer to this one.
+# A question asked again is open again: the answer to an earlier input does not count.
 _ASK = "INSERT OR REPLACE INTO question (id, run_id, scope_id, asked, body) VALUES (?, ?, ?, ?, ?)"
 _ANSWER = """
     UPDATE question SET verdict = ?, text = ?, said_by = ?, rewrite = ?, answered = ?

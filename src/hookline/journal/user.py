@@ -1,6 +1,6 @@
-"""The user's journal, where it is and as the commands open it; and the first record of an event that a foreign agent tells of.
+"""The user's journal: its path, how commands open it, and the first record of another agent's event.
 
-Light to import, for `hookline answer` is on every call's way.
+Light to import, because every call of another agent waits for `hookline answer`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def default_path(environ: Mapping[str, str]) -> Path:
 
 
 def xdg_folder(environ: Mapping[str, str], variable: str, default: str) -> Path:
-    """hookline's folder in one of the user's folders; `default` is that folder's place in the home folder."""
+    """hookline's folder in one of the user's folders; `default` is the path of that one in the home folder."""
     folder = environ.get(variable, "")
-    if Path(folder).is_absolute():  # what is not, the XDG rules say to ignore
+    if Path(folder).is_absolute():  # the XDG rules say to ignore any other
         return Path(folder) / "hookline"
     user = environ.get("HOME")
     return (Path(user) if user else Path.home()) / default / "hookline"

@@ -1,4 +1,4 @@
-"""A run as a tree of lines: scopes, and under each the hooks that were called, their time and what they said.
+"""A run as a tree of lines: scopes, and under each the hooks that were called, with their time and result.
 
 Live progress and `hookline runs RUN` are the same lines, made of the same records.
 """
@@ -15,7 +15,7 @@ from hookline.engine.record import Begun, Called, Decided, Ended, Record
 from hookline.engine.result import HookAction
 from hookline.journal.masking import Mask
 
-# What a hook did, and the style of the line that says so.
+# The result of a hook in words, and the style of its line.
 _SAID = {
     HookAction.CONTINUE: ("", "dim"),
     HookAction.ALLOW: ("allowed", "green"),
@@ -28,7 +28,7 @@ _SAID = {
 _SHOWN = {Scope.RUN: "input", Scope.AGENT: "input", Scope.TOOL: None}
 _QUIET = frozenset({Scope.SESSION, Scope.STEP, Scope.MODEL})
 _IN_SECONDS = "kubernetes"
-"""A cluster tells whole seconds of what it runs."""
+"""The times of a cluster are in whole seconds."""
 
 
 class Line(NamedTuple):
@@ -37,7 +37,7 @@ class Line(NamedTuple):
 
 
 class Tree:
-    """Makes lines of records, in the order in which they come."""
+    """Turns records into lines, in order."""
 
     def __init__(self, mask: Mask | None = None, width: int = 80) -> None:
         self._mask = mask or Mask()
@@ -80,7 +80,7 @@ class Tree:
         said, style, whole = self._said(record)
         begun = self._began.get(record.scope_id)
         tool = f" ({begun.name})" if begun is not None and begun.scope is Scope.TOOL and word == "end" else ""
-        # Of a hook that broke within its first second a cluster does not tell if it ran at all.
+        # For a hook that broke within its first second, a cluster does not report if it ran at all.
         unknown = self._in_seconds and not record.seconds and record.error is not None
         took = "" if unknown else self._took(record.seconds)
         text = f"{word:<5}  {record.hook}{tool}{took}{said}"
@@ -90,7 +90,7 @@ class Tree:
                 yield from self._wrapped(depth + 1, f"{label}: {self._mask.text(text)}", "cyan")
 
     def _said(self, record: Called) -> tuple[str, str, bool]:
-        """The words of a hook, their style, and True if every one of them matters."""
+        """The result of a hook in words, its style, and True if it must not be cut."""
         past, style = _SAID[record.action]
         if record.error is not None:
             follows = "" if record.action is HookAction.CONTINUE else f", so it {past}"
@@ -113,7 +113,7 @@ class Tree:
             return
         took = self._took(record.at - begun.at) if begun is not None else ""
         ok = record.status in (Status.OK, Status.ANSWERED, Status.SKIPPED)
-        # What went wrong is told once, where it did; around that only that it did.
+        # An error is shown once, in the scope where it happened.
         tells = record.error is not None and record.error not in self._told and not ok
         error = f"  {self._mask.text(record.error)}" if tells and record.error else ""
         self._told.add(record.error or "")
@@ -151,7 +151,7 @@ class Tree:
 
 
 def duration(seconds: float) -> str:
-    """A time as a person reads it."""
+    """A duration for people to read."""
     if seconds < 0.001:
         return f"{seconds * 1e6:.0f} us"
     if seconds < 1:

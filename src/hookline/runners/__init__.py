@@ -1,7 +1,7 @@
-"""The protocol of runners: where the process of a hook runs. What to run is an order, how it went an ending.
+"""The protocol of runners, which run the processes of hooks: an `Order` says what to run, an `Ending` how it ended.
 
-Runners differ in what they can hold a process to; each says so as data, `Capabilities`. The functions on mounts say
-where the places that an order names are on this machine, and what a process is told of them.
+Runners differ in how far they isolate a process; each declares that as `Capabilities`. The functions on mounts map the
+paths that a process sees to paths of this machine, and to its environment variables.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from hookline.engine.classes import dataclass, field, replace
 from hookline.errors import UsageError
 
 OUTPUT_CAP = 1024 * 1024
-"""Bytes kept of each output where nobody said otherwise."""
+"""Bytes kept of each output by default."""
 OWN_SIZE = 256 * 1024 * 1024
-"""Bytes that /tmp, or another folder of its own, may hold where nobody said otherwise."""
+"""Bytes that /tmp, or another folder of the process's own, may hold by default."""
 _PLACE = re.compile(r"/[^\0]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """A folder or file of this machine that a process finds at `target`; without a source, an empty one of its own.
+    """A folder or file of this machine that a process finds at `target`; without a source, an empty folder of its own.
 
-    `variable` names the environment variable with its place as the process sees it: `target` where there is a file
-    system of its own, else `source`. `size` is the most that an own one holds, in bytes.
+    `variable` names the environment variable that holds its path as the process sees it: `target` if the process has
+    a file system of its own, else `source`. `size` limits an own folder, in bytes.
     """
 
     target: str
@@ -47,12 +47,12 @@ class Mount:
 class Order:
     """A process to run.
 
-    `env` is the whole environment; nothing is inherited beside it. `timeout` is in seconds and starts when the
-    process does. With `background_keep` what the process leaves behind lives on until the runner is closed.
+    `env` is the whole environment; nothing else is inherited. `timeout` is in seconds and starts with the process.
+    With `background_keep` the processes that it leaves behind live on until the runner is closed.
 
-    `mounts`, `network` and `image` say what it needs to see; `cwd` is a place as the process sees it. What a runner
-    does of that, its capabilities say. With `own_program` the image's program is run, and `argv` are its arguments.
-    `file_size` is the most that any file it writes may hold, in bytes.
+    `mounts`, `network` and `image` are what the process needs; the capabilities of a runner say which of them it
+    provides. `cwd` is a path as the process sees it. With `own_program` the image's program is run, and `argv` are its
+    arguments. `file_size` limits each file that the process writes, in bytes.
     """
 
     argv: tuple[str, ...]
@@ -72,7 +72,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """The output of a process: all of it, or its beginning and its end and how much it was."""
+    """The output of a process: all of it, or its beginning, its end and its total size."""
 
     head: bytes = b""
     tail: bytes = b""
@@ -92,11 +92,11 @@ class Output:
 
     @property
     def text(self) -> str:
-        """The same as text; what is no UTF-8 shows as U+FFFD."""
+        """The content as text; bytes that are not UTF-8 become U+FFFD."""
         return self.content.decode("utf-8", "replace")
 
     def last_lines(self, count: int = 5, width: int = 400) -> str:
-        """The end of it, for a message."""
+        """The last lines, for a message."""
         text = self.content[-8192:].decode("utf-8", "replace")
         lines = [line.rstrip()[:width] for line in text.splitlines() if line.strip()]
         return "\n".join(lines[-count:])
@@ -104,7 +104,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How it went. `not_started` says why it never ran, which must not be taken for running and failing."""
+    """How a process ended. `not_started` is the reason if it never ran, which differs from running and failing."""
 
     exit_code: int | None = None
     signal: int | None = None
@@ -116,11 +116,11 @@ class Ending:
 
     @property
     def exited(self) -> bool:
-        """True if it ran and ended by itself in its time, so that its exit code means something."""
+        """True if the process ran and exited by itself within its limit, so that its exit code means something."""
         return self.exit_code is not None and not self.passed_limit and self.not_started is None
 
     def last_lines(self, count: int = 5) -> str:
-        """The end of its errors, or of its output where there are none, for a message."""
+        """The last lines of stderr, or of stdout if stderr is empty, for a message."""
         return self.stderr.last_lines(count) or self.stdout.last_lines(count)
 
     def in_words(self, timeout: float | None = None) -> str:
@@ -137,29 +137,24 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """The things that a runner does with an order beyond running it."""
+    """The parts of an order that a runner honours.
+
+    A runner that isolates hides this machine's files and processes, and cuts off the network.
+    """
 
     name: str
-    hides_files: bool
-    hides_processes: bool
-    cuts_network: bool
+    isolates: bool
     uses_image: bool
     keeps_background: bool
 
-    @property
-    def isolates(self) -> tuple[str, ...]:
-        held = {"files": self.hides_files, "processes": self.hides_processes, "network": self.cuts_network}
-        return tuple(what for what, is_held in held.items() if is_held)
-
     def shortfalls(self, order: Order) -> list[str]:
-        """A sentence for each thing that the order asks for and does not get here."""
+        """A sentence for each part of the order that this runner does not honour."""
         found: list[str] = []
         if not self.isolates:
             found.append(f"{self.name} isolates nothing: it sees all files, processes and the network")
+            found += [self._not_mounted(mount) for mount in order.mounts]
         if order.image is not None and not self.uses_image:
             found.append(f"{self.name} does not pull image {order.image!r}; it runs this machine's programs")
-        if not self.hides_files:
-            found += [self._not_mounted(mount) for mount in order.mounts]
         if order.background_keep and not self.keeps_background:
             found.append(f"{self.name} ends what is left in the background")
         return found
@@ -172,10 +167,10 @@ class Capabilities:
 
 
 class Runner(Protocol):
-    """Where a process runs.
+    """Runs processes.
 
-    Whatever the process does, `run` returns: past its limit, and when `run` is cancelled, the process and what it
-    started are ended first. Waiting for a free place is not part of its limit.
+    `run` returns whatever the process does. At the limit, and when `run` is cancelled, the process and all that it
+    started are ended first. Waiting for a free slot does not count towards the limit.
     """
 
     @property
@@ -184,37 +179,37 @@ class Runner(Protocol):
     async def run(self, order: Order) -> Ending: ...
 
     async def close(self) -> None:
-        """End everything that was started here, also what was kept in the background."""
+        """End every process of this runner, including those kept in the background."""
         ...
 
 
 def on_this_machine(order: Order) -> Order:
-    """The order for a process that sees this machine's files: real places, told by environment variables."""
+    """The order for a process that sees this machine's files: real paths, and variables that name them."""
     told = {each.variable: each.source for each in order.mounts if each.variable and each.source}
     cwd = order.cwd and (source_of(order.mounts, order.cwd) or order.cwd)
     return replace(order, env={**order.env, **told}, cwd=cwd, mounts=())
 
 
 def inside_variables(order: Order) -> dict[str, str]:
-    """The variables that tell a process with a file system of its own where its mounts are."""
+    """The variables that name the mounts of a process with a file system of its own."""
     return {each.variable: each.target for each in order.mounts if each.variable}
 
 
 def own_mounts(order: Order) -> list[Mount]:
-    """The mounts of a process with a file system of its own: the outer ones first, and a /tmp in any case."""
+    """The mounts of a process with a file system of its own: outer ones first, and always a /tmp."""
     tmp = () if any(each.target == "/tmp" for each in order.mounts) else (Mount(target="/tmp"),)
     return sorted((*tmp, *order.mounts), key=lambda each: len(each.target))
 
 
 def missing_source(mount: Mount) -> str | None:
-    """The reason why a mount cannot be made; None where its source is there, or it has none."""
+    """The reason why a mount cannot be made; None if its source exists, or it has none."""
     if mount.source is None or os.path.exists(mount.source):
         return None
     return f"what is to be mounted at {mount.target} is not there: {mount.source!r}"
 
 
 def source_of(mounts: Sequence[Mount], path: str) -> str | None:
-    """The place on this machine that a process finds at `path`; None where no mount of this machine's is there."""
+    """The path on this machine that a process finds at `path`; None if no mount with a source covers it."""
     path = os.path.normpath(path)
     above = [each for each in mounts if beneath(path, each.target)]
     if not above:
@@ -226,7 +221,7 @@ def source_of(mounts: Sequence[Mount], path: str) -> str | None:
 
 
 def beneath(path: str, folder: str) -> bool:
-    """True if a path is that folder or in it, by its words alone."""
+    """True if a path is that folder or inside it, without looking at the file system."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 

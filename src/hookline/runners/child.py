@@ -1,7 +1,7 @@
-"""A child process: why it cannot start, how it is started in a session of its own, signalled and reaped; the watcher.
+"""A child process: started in a session of its own, signalled and reaped; why one cannot start; the watcher.
 
-`python3 missing.py` and `bash missing.sh` start well and then exit with 2 or 127, and 2 is a refusal in the protocol
-of command hooks. So the script of a known interpreter is looked up first.
+`python3 missing.py` and `bash missing.sh` start, and then exit with 2 or 127; in the protocol of command hooks 2 is a
+refusal. So the script of a known interpreter is looked up first.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import NamedTuple
 from hookline.runners import Order
 
 ExitStatus = tuple[int | None, int | None]
-"""An exit code or a signal; neither where that was lost."""
+"""An exit code or a signal; neither if it was lost."""
 StandardFiles = tuple[int, int, int]
-"""The files that a process has as its input, output and errors."""
+"""The file descriptors for stdin, stdout and stderr of a process."""
 
 
 class _Interpreter(NamedTuple):
@@ -52,7 +52,7 @@ _INTERPRETERS = {
     "ruby": _Interpreter("e", frozenset({"-I", "-r", "-C", "-E"})),
     "perl": _Interpreter("eE", frozenset({"-I"})),
 }
-# What makes a text more than one command and its words. `$NAME` and `${NAME}` are known, other uses of $ are not.
+# Characters that make a text more than one plain command. `$NAME` and `${NAME}` are understood, other uses of $ are not.
 _NOT_PLAIN = re.compile(r"[|&;<>()`*?\[\]~#!\n\\]|\$(?!\w|\{\w+\})|\$\d")
 _NAME = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _VERSION = re.compile(r"[0-9.]+$")
@@ -62,18 +62,18 @@ _NO_SCRIPT = frozenset({"-", "--eval", "--print", "--version", "--help", "--test
 
 
 class Child:
-    """A process in a session of its own. Its id is nobody else's before it is reaped."""
+    """A process in a session of its own. Its id cannot be reused before it is reaped."""
 
     __slots__ = ("pid", "pidfd")
     pid: int
     pidfd: int
 
     def terminate(self) -> None:
-        """Ask it to end, with all that is in its session's first group."""
+        """Send SIGTERM to the process and its group."""
         signal_group(self.pid, signal.SIGTERM)
 
     def reap(self) -> ExitStatus:
-        """How it ended; asked once, when it is gone."""
+        """The exit status; called once, when the process is gone."""
         try:
             found = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG)
         except ChildProcessError:
@@ -84,7 +84,7 @@ class Child:
 
 
 Start = Callable[[Order, StandardFiles], Child]
-"""Start what was ordered, with its files; OSError or ValueError where it cannot."""
+"""Starts the process of an order with these files; raises OSError or ValueError."""
 
 
 class PopenChild(Child):
@@ -114,14 +114,14 @@ class PopenChild(Child):
             raise
 
     def reap(self) -> ExitStatus:
-        """Its exit code; not by Popen, which takes one that was lost for a 0."""
+        """The exit status; not by Popen, which reports a lost one as 0."""
         code, number = super().reap()
         self._popen.returncode = code if code is not None else number or 0
         return code, number
 
 
 def signal_group(pid: int, number: int) -> None:
-    """Signal a group whose leader has not been reaped, so that its id is nobody else's."""
+    """Signal a group whose leader has not been reaped, so that its id cannot be reused."""
     try:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -129,7 +129,7 @@ def signal_group(pid: int, number: int) -> None:
 
 
 def encoded(words: Iterable[str]) -> list[bytes]:
-    """The words as the system takes them; ValueError where one has a null byte, at which it would end."""
+    """The words as bytes for the system; ValueError if one has a null byte, where it would be cut off."""
     whole = [os.fsencode(word) for word in words]
     if any(b"\0" in word for word in whole):
         raise ValueError("embedded null byte")
@@ -137,7 +137,7 @@ def encoded(words: Iterable[str]) -> list[bytes]:
 
 
 def open_content(content: bytes) -> int:
-    """An open file of no name with this content, to be read from its beginning."""
+    """An open anonymous file with this content, positioned at its start."""
     fd = os.memfd_create("hookline")
     with open(fd, "wb", closefd=False) as file:
         file.write(content)
@@ -146,7 +146,7 @@ def open_content(content: bytes) -> int:
 
 
 class Watcher:
-    """A process that outlives us where we are killed: it acts when our end of its pipe closes."""
+    """A process that outlives us if we are killed: it acts when our end of its pipe closes."""
 
     def __init__(self, argv: Sequence[str], start: Start = PopenChild, *, cwd: str | None = "/") -> None:
         with open(os.devnull, "wb") as nothing:
@@ -180,16 +180,16 @@ class Watcher:
 
 
 def is_readable(fd: int, seconds: float | None) -> bool:
-    """True once a file has something to read, which for a pidfd is the end; waits so long at most."""
+    """True once a file is readable, which for a pidfd means that its process ended; waits at most this long."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(None if seconds is None else seconds * 1000))
 
 
 def limit_file_size(pid: int, size: int) -> None:
-    """Limit its files once it is started: between fork and exec that would cost as much as the process itself.
+    """Limit the files of a running process: setting it between fork and exec would cost as much as the process itself.
 
-    So it may have children by now, which have not inherited the limit; those that come later do.
+    Children that it has by now have not inherited the limit, so they are limited too.
     """
     import resource
 
@@ -203,7 +203,7 @@ def limit_file_size(pid: int, size: int) -> None:
             with open(f"/proc/{each}/task/{each}/children", "rb") as file:
                 waiting += map(int, file.read().split())
         except OSError:
-            pass  # gone by now, or somebody else's by its set-user-id bit, and then not ours to hold
+            pass  # gone by now, or another user's by its set-user-id bit
 
 
 def missing_script(
@@ -212,7 +212,7 @@ def missing_script(
     env: Mapping[str, str],
     exists: Callable[[str], bool] = os.path.exists,
 ) -> str | None:
-    """An error text where an interpreter is given a script that is not there; None also where that is unclear."""
+    """An error text if an interpreter is given a script that does not exist; None if it exists, or that is unclear."""
     if len(argv) == 3 and argv[1] in ("-c", "-lc") and _INTERPRETERS.get(os.path.basename(argv[0])) is _SHELL:
         argv = _inside(argv[2], env)
     while argv and os.path.basename(argv[0]) == "env":
@@ -233,13 +233,13 @@ def missing_script(
 
 
 def script_of(argv: Sequence[str]) -> str | None:
-    """The file that a known interpreter is given to run; None also where that is unclear."""
+    """The script that a known interpreter is given to run; None if there is none, or that is unclear."""
     interpreter = _interpreter(os.path.basename(argv[0])) if argv else None
     return _script(interpreter, argv) if interpreter else None
 
 
 def why_not_started(argv: Sequence[str], cwd: str | None, exc: Exception) -> str:
-    """The system's error as a sentence that says what would be right."""
+    """The system's error as a sentence with advice."""
     program = argv[0] if argv else ""
     code = exc.errno if isinstance(exc, OSError) else None
     if cwd is not None and not os.path.isdir(cwd):
@@ -277,7 +277,7 @@ def _seen_from(path: str, cwd: str | None) -> str:
 
 
 def _inside(text: str, env: Mapping[str, str]) -> list[str]:
-    """The command that a shell would run, where the text is one plain command; else nothing."""
+    """The words of the command that a shell would run, if the text is one plain command; else none."""
     words = [_filled(word, env) for word in _words(text)]
     if "$" in text and '"' not in text and any(not word or " " in word for word in words):
         return []  # the shell would split it further
@@ -291,7 +291,7 @@ def _words(text: str) -> tuple[str, ...]:
     if _NOT_PLAIN.search(text) or ("'" in text and "$" in text):
         return ()
     if text.isascii() and text.isprintable() and "'" not in text and '"' not in text:
-        return tuple(text.split())  # as the next would, which is slow to load
+        return tuple(text.split())  # the same as shlex, which is slow to load
     import shlex
 
     try:
@@ -305,7 +305,7 @@ def _filled(word: str, env: Mapping[str, str]) -> str:
 
 
 def _behind_env(argv: Sequence[str]) -> Sequence[str]:
-    """The command that `env` would run; nothing where it has options."""
+    """The command that `env` would run; empty if `env` has options."""
     rest = list(argv[1:])
     while rest and _ASSIGNMENT.match(rest[0]):
         rest.pop(0)

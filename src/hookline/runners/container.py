@@ -1,8 +1,8 @@
 """Processes in containers: the command line of podman or docker around the real image.
 
-The client is a process of the LocalRunner. The container itself is nobody's child of ours, so it has a name and two
-labels; it is removed when its run is over, when the runner is closed, by a watcher when hookline is killed, and by the
-next hookline that starts a container.
+The client is a process of the LocalRunner. The container itself is not our child, so it has a name and two labels; it
+is removed when its run is over, when the runner is closed, by a watcher if hookline is killed, and by the next
+hookline that starts a container.
 """
 
 from __future__ import annotations
@@ -32,18 +32,11 @@ from hookline.runners import (
 from hookline.runners.child import Child, PopenChild, StandardFiles, Start, Watcher, encoded, open_content
 from hookline.runners.local import LocalRunner
 
-CAPABILITIES = Capabilities(
-    name="container",
-    hides_files=True,
-    hides_processes=True,
-    cuts_network=True,
-    uses_image=True,
-    keeps_background=False,
-)
+CAPABILITIES = Capabilities(name="container", isolates=True, uses_image=True, keeps_background=False)
 ENGINES = ("podman", "docker")
 Pull = Literal["missing", "always", "never"]
 PULL_LIMIT = 600.0
-"""Seconds that fetching an image may take, which is no part of a hook's own limit."""
+"""Seconds that pulling an image may take; it does not count towards the limit of a hook."""
 
 _HELD = (
     *("--interactive", "--pull", "never", "--log-driver", "none", "--read-only"),
@@ -51,10 +44,10 @@ _HELD = (
 )
 _ONLY = {"podman": ("--read-only-tmpfs=false",)}
 _NOT_RUN = (125, 126, 127)
-# Never more than we have ourselves: the engine's own figures may be more than it may give.
+# At most our own limits: the defaults of the engine may be more than it is allowed to set.
 _LIMITS = {"nofile": (resource.RLIMIT_NOFILE, 16384), "nproc": (resource.RLIMIT_NPROC, 4096)}
 _LONGEST_LINE = 60_000
-# Variables that the client itself would take to heart; they go by file, and cannot have more than one line.
+# Variables that the client itself would obey; they are passed by file, so they cannot have more than one line.
 _OF_THE_CLIENT = re.compile(
     r"(LD|XDG|DOCKER|CONTAINERS?|PODMAN|STORAGE|REGISTRY|BUILDAH|SSL|DBUS|GO)_?.*|PATH|HOME|USER|TMPDIR|_.*"
     r"|(https?|no|all)_proxy|NOTIFY_SOCKET|LISTEN_.*",
@@ -64,7 +57,7 @@ _threads = Threads()
 
 
 class ContainerRunner:
-    """Runs processes in containers, with the places, limits and watcher of a LocalRunner, which it closes."""
+    """Runs processes in containers, with the slots, limits and watcher of a LocalRunner, which it closes."""
 
     capabilities = CAPABILITIES
 
@@ -74,23 +67,18 @@ class ContainerRunner:
         *,
         engine: Sequence[str] | None = None,
         pull: Pull = "missing",
-        options: Sequence[str] = (),
     ) -> None:
         self._engine = tuple(engine) if engine is not None else find_engine()
         self._local = local or LocalRunner()
         self._pull: Pull = pull
-        self._options = tuple(options)
         self._there: dict[str, asyncio.Lock | None] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._swept = False
-
-    @property
-    def label(self) -> str:
-        """The label of every container from here."""
-        return f"{tags.MARK}={self._local.mark.strip(':.')}"
+        self.label = f"{tags.MARK}={self._local.mark.strip(':.')}"
+        """The label of every container of this runner."""
 
     async def run(self, order: Order) -> Ending:
-        """Run it to its end. Only a cancellation comes out as an exception."""
+        """Run a process to its end. Only a cancellation is raised."""
         wrong = _wrong(order) or await self.lacking(order.image or "")
         if wrong is not None:
             return Ending(not_started=wrong)
@@ -115,13 +103,13 @@ class ContainerRunner:
         return ending
 
     async def sweep(self) -> list[str]:
-        """Remove the containers of hooklines that are gone; their ids."""
+        """Remove the containers of hookline processes that are gone; the ids of those containers."""
         found = await _threads.call(tags.abandoned, self._engine, timeout=None)
         await _threads.call(tags.remove, self._engine, found, timeout=None)
         return found
 
     async def close(self) -> None:
-        """End everything that was started here."""
+        """End everything that this runner started."""
         try:
             await self._local.close()
         finally:
@@ -137,8 +125,8 @@ class ContainerRunner:
             encoded((*order.argv, *order.env, *order.env.values()))
             fd = open_content("".join(f"{key}={value}\n" for key, value in by_file.items()).encode())
             try:
-                told = ("--env-file", f"/proc/self/fd/{fd}", *self._options)
-                argv = (*words, *told, *arguments(order, self._engine[0], inline))
+                env_file = ("--env-file", f"/proc/self/fd/{fd}")
+                argv = (*words, *env_file, *arguments(order, self._engine[0], inline))
                 return PopenChild(replace(outer, argv=argv), files, (fd,))
             finally:
                 os.close(fd)
@@ -148,7 +136,7 @@ class ContainerRunner:
         return replace(outer, own_program=False, file_size=None), start
 
     async def lacking(self, image: str) -> str | None:
-        """Why nothing can run in that image; None where something can. Each is looked for, and fetched, once."""
+        """The reason why nothing can run in that image, or None. Each image is looked up, and pulled, once."""
         lock = self._there.setdefault(image, asyncio.Lock())
         if lock is None:
             return None
@@ -179,7 +167,7 @@ class ContainerRunner:
         return await self._local.run(Order(argv=argv, env=dict(os.environ), cwd="/", timeout=PULL_LIMIT))
 
     async def _judged(self, order: Order, name: str, ending: Ending) -> Ending:
-        """The ending; an exit code that is the engine's own, for it never came to run the command, is none."""
+        """The ending; `not_started` if the exit code is the engine's own, because the command never ran."""
         if not ending.exited or ending.exit_code not in _NOT_RUN:
             return ending
         if await _threads.call(_was_begun, self._engine, name, timeout=None):
@@ -197,7 +185,7 @@ class ContainerRunner:
 
 
 class NoContainers:
-    """Stands where containers are wanted and there is no engine: nothing starts, and it is said why."""
+    """The runner for images if there is no engine: nothing starts, and the ending says why."""
 
     capabilities = CAPABILITIES
 
@@ -212,7 +200,7 @@ class NoContainers:
 
 
 def find_engine() -> tuple[str, ...]:
-    """podman if there is one, else docker; UsageError where there is neither."""
+    """The path of podman, else of docker; UsageError if there is neither."""
     for name in ENGINES:
         found = shutil.which(name)
         if found is not None:
@@ -221,7 +209,7 @@ def find_engine() -> tuple[str, ...]:
 
 
 def arguments(order: Order, engine: str, inline: Mapping[str, str]) -> list[str]:
-    """How the container is made, up to the image and its arguments. Of the variables `inline`, only the names."""
+    """The arguments of the engine, up to the image and its command. Of the variables `inline`, only the names."""
     kind = os.path.basename(engine)
     words = [*_HELD, *_ONLY.get(kind, ()), "--network", "host" if order.network else "none", *_user(kind)]
     for name, (number, most) in _LIMITS.items():
@@ -241,7 +229,7 @@ def arguments(order: Order, engine: str, inline: Mapping[str, str]) -> list[str]
 
 
 def _user(kind: str) -> Iterator[str]:
-    """Inside it is who we are, so what it writes into a mount is ours; it has no capability."""
+    """The user inside is our own, so that what it writes into a mount is ours; it has no capability."""
     if kind == "podman" and os.geteuid() != 0:
         yield from ("--userns", "keep-id")
     yield from ("--user", f"{os.geteuid()}:{os.getegid()}")
@@ -250,7 +238,7 @@ def _user(kind: str) -> Iterator[str]:
 def _mounted(mount: Mount, kind: str) -> tuple[str, ...]:
     if mount.source is None:
         size = OWN_SIZE if mount.size is None else mount.size
-        # An empty one: podman would copy into it what is beneath.
+        # Empty: podman would copy into it what the image has there.
         empty = ",notmpcopyup" if kind == "podman" else ""
         return ("--tmpfs", f"{mount.target}:rw,nosuid,nodev,mode=1777,size={size}{empty}")
     access = "ro" if mount.read_only else "rw"
@@ -277,7 +265,7 @@ def _wrong(order: Order) -> str | None:
 
 
 def _split(order: Order) -> tuple[dict[str, str], dict[str, str]]:
-    """The variables that go by the client's own environment, and those that a line of a file can carry."""
+    """The variables passed by the client's own environment, and those that a line of a file can carry."""
     env = {**order.env, **inside_variables(order)}
     env.pop(tags.VARIABLE, None)
     inline = {name: value for name, value in env.items() if not _is_one_line(value)}
@@ -298,7 +286,7 @@ def _said(ending: Ending) -> str:
 
 
 class _Containers:
-    """The names that may still be there, and the watcher that removes them should we be killed."""
+    """The containers that may still exist, by name, and the watcher that removes them if we are killed."""
 
     def __init__(self, engine: Sequence[str], label: str) -> None:
         self.names: set[str] = set()

@@ -1,7 +1,7 @@
 """Process runner on an event loop: many processes of this machine at once.
 
-Ending a process (limit, cancel, something that holds its pipe) is left to a task of the runner, so that it also
-happens where the caller goes away.
+Ending a process (limit, cancellation, a child that holds its pipe) is left to a task of the runner, so that it also
+happens if the caller goes away.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from hookline.runners.process import (
 )
 
 PATIENCE = 2.0
-"""Seconds that a process that is talked with has to go by itself once its input is closed."""
+"""Seconds that a process with open pipes has to exit by itself once its input is closed."""
 _SWEEP = 0.25
-"""At most so often is looked for what hooks that ended well have left outside their group."""
+"""Seconds between two searches for processes that finished hooks have left outside their group."""
 _threads = Threads()
 
 
@@ -62,7 +62,7 @@ class LocalRunner(ProcessRunner):
         self._belongings: dict[Hashable, Closes] = {}
 
     def belonging(self, key: Hashable, make: Callable[[], _Belonging]) -> _Belonging:
-        """Something that is ended with this runner, made when it is first asked for."""
+        """A resource that is closed with this runner, made on first use."""
         if self._closed:
             raise UsageError("this runner is closed")
         if key not in self._belongings:
@@ -71,7 +71,7 @@ class LocalRunner(ProcessRunner):
         return cast("_Belonging", self._belongings[key])
 
     async def run(self, order: Order, start: Start = PopenChild) -> Ending:
-        """Run it to its end. Only a cancellation comes out as an exception."""
+        """Run a process to its end. Only a cancellation is raised."""
         if order.mounts:
             order = on_this_machine(order)
         wrong = unrunnable(order)
@@ -84,7 +84,7 @@ class LocalRunner(ProcessRunner):
             return process if isinstance(process, Ending) else await self._waited(process)
 
     async def close(self) -> None:
-        """End everything, also what was kept in the background."""
+        """End every process, including those kept in the background."""
         self._closed = True
         for process in list(self._running.values()):
             self._ender(process, self._grace)
@@ -95,7 +95,7 @@ class LocalRunner(ProcessRunner):
             if self._watcher is not None:
                 await self._clear(b"", time.monotonic() + self._grace)
         except BaseException:
-            tags.end_carriers(self._mark.encode())
+            tags.end_carriers(self.mark.encode())
             raise
         finally:
             for fd in list(self._kept):
@@ -112,7 +112,7 @@ class LocalRunner(ProcessRunner):
         try:
             return await self._completed(process)
         except asyncio.CancelledError:
-            # Awaited, so that a caller who was cancelled finds nothing running; the task goes on without us too.
+            # Awaited, so that nothing runs any more when the caller is told; the task goes on without us too.
             await self._end(process, self._grace)
             raise
         except BaseException:
@@ -153,7 +153,7 @@ class LocalRunner(ProcessRunner):
             loop.add_reader(fd, self._drain, fd)
 
     def _drain(self, fd: int) -> None:
-        """Read on what a kept process prints, so that it does not die of a closed pipe."""
+        """Read on the output of a kept process, so that it does not die of a closed pipe."""
         try:
             if os.read(fd, CHUNK):
                 return
@@ -181,12 +181,12 @@ class LocalRunner(ProcessRunner):
             self._spawn(self._swept(left))
 
     async def _swept(self, left: set[bytes]) -> None:
-        """End what exited hooks have left outside their group: one look for all of them."""
+        """End what finished hooks have left outside their group, with one search for all of them."""
         for number in left.intersection((await self._carriers()).values()):
             await self._kill(number)
 
     async def _carriers(self) -> dict[int, bytes]:
-        """As looked up after this call; one look for all who wait for it."""
+        """The processes as of after this call; callers that wait at the same time share one search."""
         if self._next_look is None:
             self._next_look = self._spawn(self._look())
         return await asyncio.shield(self._next_look)
@@ -194,14 +194,10 @@ class LocalRunner(ProcessRunner):
     async def _look(self) -> dict[int, bytes]:
         async with self._looking:
             self._next_look = None
-            return await self._found()
-
-    async def _found(self) -> dict[int, bytes]:
-        mark = self._mark.encode()
-        try:
-            return await _threads.call(tags.carriers, mark, timeout=None)
-        except HookBroke:
-            return tags.carriers(mark)  # no thread to be had
+            try:
+                return await _threads.call(tags.carriers, self.mark.encode(), timeout=None)
+            except HookBroke:
+                return await super()._carriers()  # no thread to be had
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
@@ -266,7 +262,7 @@ def _settle(waiter: asyncio.Future[None]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piped:
-    """A process that is talked with: our ends of its pipes, not blocking, and how it ended or why it never started."""
+    """A process with open pipes: our ends of them, not blocking, and its ending."""
 
     stdin: int
     stdout: int
@@ -276,7 +272,7 @@ class Piped:
 
 @asynccontextmanager
 async def piped(order: Order, patience: float = PATIENCE) -> AsyncGenerator[Piped, None]:
-    """The process, started. At the end its input is closed, and what then stays is ended with all that it started."""
+    """The process, started. At the end its input is closed; what then remains is ended with all its children."""
     runner = LocalRunner(cap=1)
     pipes = Pipes()
 
@@ -287,7 +283,7 @@ async def piped(order: Order, patience: float = PATIENCE) -> AsyncGenerator[Pipe
             pipes.close(*pipes.theirs)
 
     ending = asyncio.ensure_future(runner.run(order, start))
-    # Where it never started, whoever reads from it must come to an end too.
+    # If it never started, reading from it must end too.
     ending.add_done_callback(lambda _: pipes.close(*pipes.theirs))
     try:
         yield Piped(stdin=pipes.stdin, stdout=pipes.stdout, stderr=pipes.stderr, ending=ending)

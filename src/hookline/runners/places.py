@@ -1,8 +1,8 @@
-"""Where the processes of hooks run, by the command line: `--on`, and what they see there.
+"""The places where the processes of hooks run, by the command line: `--on`, and the files that they see there.
 
-Orders are made for this machine, by who knows nothing of where they will run. An `EnclosedRunner` runs them in a sandbox
-or a container that has the same places and no others: a folder is at the same path inside, and the variables that only
-lead to places of this machine's user are left out.
+Orders are made for this machine, whatever the place. An `EnclosedRunner` runs them in a sandbox or a container that has
+the same folders and no others: a folder has the same path inside, and variables that only name paths of this machine's
+user are left out.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Place:
     def runner(
         self, *, workspace: Path | None = None, each_of: str | None = None, files: Iterable[str] = ()
     ) -> Runner:
-        """The runner for hooks, those of the hook files among them, that work in the one folder or in one of several."""
+        """The runner for hooks, including those of the hook files, that work in one folder or in one of several."""
         if self.is_here:
             return LocalRunner()
         if self.on == "sandbox":
@@ -76,7 +76,7 @@ class Place:
         return EnclosedRunner(_ENCLOSED[self.on](), given)
 
     def told(self, here: str, *, workspace: Path | None = None, files: Iterable[str] = ()) -> list[str]:
-        """Notes for the user before hooks run there; `here` says who runs on this machine all the same."""
+        """Notes for the user before hooks run there; `here` names what runs on this machine all the same."""
         if self.is_here:
             return []
         found = [f"--on {self.on}: hooks that are commands or scripts run in the {self.on}; {here}"]
@@ -101,7 +101,7 @@ def place_of(
     network: bool = False,
     mounts: Sequence[str] | None = None,
 ) -> tuple[Place, list[str]]:
-    """The place, and what `--image` says besides it: an image without a source is the one to run in."""
+    """The place, and the other values of `--image`: an image without a source is the one to run in."""
     on = known_place(on or "local")
     named = [each for each in images or () if "=" not in each]
     others = [each for each in images or () if "=" in each]
@@ -121,9 +121,9 @@ def place_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enclosure:
-    """The part of this machine that processes see: the mounts, and of the folders in `each_of` the one they work in.
+    """The part of this machine that a process sees: the mounts, and of the folders in `each_of` the one it works in.
 
-    `hidden` is a folder that nobody sees, although it may be in a mount. `environ` is this machine's environment.
+    `hidden` is a folder that no process sees, even inside a mount. `environ` is this machine's environment.
     """
 
     mounts: tuple[Mount, ...] = ()
@@ -146,18 +146,15 @@ class Enclosure:
 
 
 class EnclosedRunner:
-    """Runs orders inside of another runner, which it closes."""
+    """Runs orders inside another runner, which it closes."""
 
     def __init__(self, inner: Runner, given: Enclosure) -> None:
         self.inner = inner
+        self.capabilities = inner.capabilities
         self._given = given
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return self.inner.capabilities
-
     def with_mounts(self, mounts: Iterable[Mount]) -> EnclosedRunner:
-        """The same place, where these are seen too."""
+        """The same place with more mounts."""
         return EnclosedRunner(self.inner, replace(self._given, mounts=(*self._given.mounts, *mounts)))
 
     async def run(self, order: Order) -> Ending:
@@ -170,7 +167,7 @@ class EnclosedRunner:
         return await self.inner.run(inside)
 
     async def trouble(self) -> str | None:
-        """Why nothing could start there; None where something can."""
+        """The reason why nothing can start there, or None."""
         if isinstance(self.inner, ContainerRunner):
             return await self.inner.lacking(self._given.image or "")
         env = {name: value for name, value in self._given.environ.items() if name == "PATH"}
@@ -184,11 +181,11 @@ class EnclosedRunner:
 
 
 def enclosed(order: Order, given: Enclosure, *, own_programs: bool) -> Order:
-    """The order as it is run inside. With `own_programs` there is another system inside, with variables of its own."""
+    """The order as it runs inside. With `own_programs` the system inside is another one, with variables of its own."""
     seen = {each.target: each for each in (*given.mounts, *order.mounts)}
     cwd = os.path.abspath(order.cwd) if order.cwd else None
     if order.cwd and given.each_of:
-        # It may be told as an open folder of this process, which is none inside.
+        # It may be given as /proc/self/fd/N, which does not exist inside.
         real = os.path.realpath(order.cwd)
         for own in _own_folder(real, given.each_of):
             cwd = real
@@ -206,7 +203,7 @@ def enclosed(order: Order, given: Enclosure, *, own_programs: bool) -> Order:
 
 
 async def usable(runner: Runner) -> None:
-    """UsageError where no hook could start, before anything has begun: a guard that cannot start guards nothing."""
+    """Raises UsageError if no hook could start, before anything begins: a guard that cannot start guards nothing."""
     trouble = await runner.trouble() if isinstance(runner, EnclosedRunner) else None
     if trouble is not None:
         raise UsageError(f"nothing was run: {trouble}")
@@ -220,7 +217,7 @@ def runs_in(kind: str, on: str) -> str:
 
 
 def known_place(word: str) -> str:
-    """One of this machine's places. What runs on a cluster was sent there before it comes to this."""
+    """A place on this machine. Runs on a cluster are handled before this is called."""
     if word == KUBERNETES:
         raise UsageError(
             f"--on {KUBERNETES} does not go with this: `hookline run` takes AgentRun manifests and agents in Python"
@@ -234,7 +231,7 @@ def known_place(word: str) -> str:
 
 
 def check_bubblewrap() -> None:
-    """UsageError where there is no sandbox to be had, with what can be done."""
+    """Raises UsageError with advice if there is no usable bubblewrap."""
     try:
         bubblewrap()
     except UsageError as exc:
@@ -242,7 +239,7 @@ def check_bubblewrap() -> None:
 
 
 def mount_of(text: str) -> Mount:
-    """`DIR`, `DIR:TARGET` or `DIR:TARGET:rw`; to be read only, unless it says otherwise."""
+    """The mount of `DIR`, `DIR:TARGET` or `DIR:TARGET:rw`; read-only without `rw`."""
     source, _, rest = text.partition(":")
     target, _, way = rest.partition(":")
     source = os.path.abspath(source)
@@ -262,7 +259,7 @@ def _own(workspace: Path) -> Mount:
 
 
 def _folder(file: str) -> str | None:
-    """Where the scripts of a hook file are; what is Python runs here anyway."""
+    """The folder with the scripts of a hook file; None for Python, which runs here anyway."""
     path = Path(file)
     return str(path.resolve().parent) if path.suffix in SUFFIXES else None
 
@@ -272,14 +269,14 @@ def _is_seen(folder: str, mounts: Iterable[Mount]) -> bool:
 
 
 def _own_folder(place: str, each_of: str) -> Iterator[str]:
-    """The folder directly in `each_of` that a place is in, if it is in one."""
+    """The folder directly in `each_of` that contains a path, if there is one."""
     above = os.path.realpath(each_of)
     if place != above and beneath(place, above):
         yield os.path.join(above, os.path.relpath(place, above).split(os.sep)[0])
 
 
 def _covers(mounts: Iterable[Mount], hidden: str | None) -> list[Mount]:
-    """An empty folder over what is hidden, wherever a mount would show it."""
+    """An empty folder over the hidden one, wherever a mount would show it."""
     if hidden is None or not os.path.isdir(hidden):
         return []
     place = os.path.realpath(hidden)
@@ -292,7 +289,7 @@ def _covers(mounts: Iterable[Mount], hidden: str | None) -> list[Mount]:
 
 
 def _environment(env: Mapping[str, str], ours: Mapping[str, str], *, own_programs: bool) -> dict[str, str]:
-    """The variables of the order, without those that it only has from this machine or that lead nowhere inside."""
+    """The variables of the order without those inherited from this machine that mean nothing inside."""
     lost = _OF_THIS_MACHINE if own_programs else _OF_THE_USER
     whole = {
         name: value for name, value in env.items() if not (lost.fullmatch(name) and ours.get(name) == value)

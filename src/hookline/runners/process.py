@@ -1,11 +1,11 @@
 """The core of the process runners: start, feed, drain, limit and end a process of this machine.
 
-It has two drivers, `local` on an event loop and `sync` with poll. A driver says when a file is ready and how to wait;
-everything else is here. The coroutines await nothing but the driver's own, so without a loop they never suspend.
+It has two drivers, `local` on an event loop and `sync` with poll. A driver knows when a file is ready and how to wait;
+everything else is here. The coroutines await only the driver's own, so without a loop they never suspend.
 
-The way of a good hook is short, and as fast as `subprocess.run`: its pipes and its pidfd are watched, its group is
-killed and its exit code read when it is gone. A child that left the group is found by the tag in its environment. One
-that wiped its environment too is not held here; that takes a sandbox or a container.
+A well-behaved process is as fast as with `subprocess.run`: its pipes and its pidfd are watched, and when it is gone
+its group is killed and its exit code read. A child that left the group is found by the tag in its environment. A child
+that cleared its environment too escapes; only a sandbox or a container holds that one.
 """
 
 from __future__ import annotations
@@ -32,33 +32,26 @@ from hookline.runners.child import (
 GRACE = 0.5
 """Seconds between SIGTERM and SIGKILL; less than a cancelled hook has before the pipeline gives it up."""
 LINGER = 0.1
-"""Seconds that the last reader of a hook's output (`tee`, say) has when the hook itself has exited."""
+"""Seconds that a child which holds a hook's output (`tee`, say) has once the hook itself has exited."""
 LAST_WAIT = 2.0
-"""Seconds that a process may take to go once it is killed."""
+"""Seconds to wait for a process to disappear once it is killed."""
 POLL = 0.02
-"""Seconds between two looks for what is still there."""
+"""Seconds between two looks for processes that are still there."""
 CHUNK = 65536
-CAPABILITIES = Capabilities(
-    name="local",
-    hides_files=False,
-    hides_processes=False,
-    cuts_network=False,
-    uses_image=False,
-    keeps_background=True,
-)
+CAPABILITIES = Capabilities(name="local", isolates=False, uses_image=False, keeps_background=True)
 
 
 def unrunnable(order: Order, exists: Callable[[str], bool] = os.path.exists) -> str | None:
-    """The reason why an order cannot run without its image; `exists` knows the files that it would see."""
+    """The reason why an order cannot run without its image; `exists` tests for a file as the process sees it."""
     if order.own_program:
         return f"image {order.image!r} is not used here, so its own program is not known; name a command"
     return missing_script(order.argv, order.cwd, order.env, exists) if order.argv else "it names no program"
 
 
 class Pipes:
-    """Three pipes to a process, or two where its errors go into its output. `theirs` are the ends it gets.
+    """Three pipes to a process, or two if stderr goes into stdout. `theirs` are the ends of the process.
 
-    Our ends do not block. Each end is closed once: its number may be another file's by then.
+    Our ends do not block. Each end is closed once, because its number may be reused afterwards.
     """
 
     def __init__(self, *, merge_stderr: bool = False) -> None:
@@ -87,7 +80,7 @@ class Pipes:
 
 
 class Capture:
-    """The beginning and the end of an output; what is between is only counted."""
+    """The beginning and the end of an output; the part in between is only counted."""
 
     __slots__ = ("_head", "_room_at_end", "_room_at_start", "_tail", "_total")
 
@@ -138,11 +131,11 @@ class Process:
         self._input = memoryview(order.stdin)
 
     def listen(self) -> None:
-        """Begin to watch its files."""
+        """Begin to watch the files of the process."""
         raise NotImplementedError
 
     async def until(self, is_met: Callable[[], bool], deadline: float | None) -> None:
-        """Feed and drain it until something holds, or until that time of the monotonic clock."""
+        """Feed and drain the process until the condition is met, or until a time of the monotonic clock."""
         raise NotImplementedError
 
     def _forget(self, fd: int) -> None:
@@ -154,7 +147,7 @@ class Process:
 
     @property
     def open(self) -> bool:
-        """True if somebody still holds an output."""
+        """True if some process still holds an output open."""
         return not self._pipes.open.isdisjoint(self._captures)
 
     def terminate(self) -> None:
@@ -172,18 +165,18 @@ class Process:
             return False
 
     def write(self) -> None:
-        """Feed it what it has room for; closes its input at the end."""
+        """Write as much input as the pipe takes; close it at the end of the input."""
         try:
             while self._input:
                 self._input = self._input[os.write(self._pipes.stdin, self._input) :]
         except BlockingIOError:
             return
         except OSError:
-            pass  # it does not want to read on, which is its own affair
+            pass  # it has closed its input, as it may
         self._close(self._pipes.stdin)
 
     def read(self, fd: int) -> bool:
-        """Take what it printed; True if there may be more."""
+        """Read a chunk of output; True if there may be more."""
         try:
             part = os.read(fd, CHUNK)
         except BlockingIOError:
@@ -197,14 +190,14 @@ class Process:
         return False
 
     def exited(self) -> None:
-        """The process itself is gone; what it started may still print."""
+        """Note that the process itself is gone; its children may still print."""
         self._forget(self._child.pidfd)
         self._close(self._pipes.stdin)
         self._read_rest()
         self.gone = True
 
     def release(self) -> list[int]:
-        """Hand over the outputs that are still open to somebody else who reads on."""
+        """Give up the outputs that are still open, for the caller to read on."""
         released = [fd for fd in self._captures if fd in self._pipes.open]
         for fd in released:
             self._forget(fd)
@@ -212,7 +205,7 @@ class Process:
         return released
 
     def finish(self) -> Ending:
-        """Read what is still there and give everything back; how it went, the same at every call."""
+        """Read the rest of the output and close everything; the ending, the same at every call."""
         if self._result is None:
             self._read_rest()
             for fd in (self._pipes.stdin, *self._captures):
@@ -222,7 +215,7 @@ class Process:
 
     def _reaped(self) -> Ending:
         if not self.gone:
-            # It has been killed; only a system call that cannot be interrupted could still hold it.
+            # It was killed; only an uninterruptible system call could still hold it.
             self._forget(self._child.pidfd)
             is_readable(self._child.pidfd, 1.0)
         code, number = self._child.reap()
@@ -239,7 +232,7 @@ class Process:
 
     def _read_rest(self) -> None:
         for fd in self._captures:
-            # A pipe holds a megabyte at most; who prints on for ever does not keep us.
+            # A pipe holds a megabyte at most; a process that prints for ever must not hold us up.
             for _ in range(32):
                 if fd not in self._pipes.open or not self.read(fd):
                     break
@@ -251,47 +244,47 @@ class Process:
 
 
 class ProcessRunner:
-    """The numbers and tags of the processes of a runner, its watcher, and what is killed in which order."""
+    """The numbers and tags of the processes of a runner, its watcher, and the order in which they are killed.
+
+    It runs one process after another and waits without a loop; the runner on a loop overrides how it waits.
+    """
 
     def __init__(self, *, grace: float = GRACE) -> None:
         self._grace = grace
-        self._mark = f":{os.urandom(8).hex()}."
+        self.mark = f":{os.urandom(8).hex()}."
+        """The part of the tag that every process from here has in its environment."""
         self._numbers = itertools.count(1)
         self._watcher: Watcher | None = None
 
-    @property
-    def mark(self) -> str:
-        """The part of the tag that every process from here has in its environment."""
-        return self._mark
-
     def tag(self, number: str) -> str:
-        """The `HOOKLINE_TAG` of one process: the tags around us, and ours."""
-        return f"{os.environ.get(tags.VARIABLE) or ''}{self._mark}{number}:"
+        """The `HOOKLINE_TAG` of one process: that of our own process, if any, and the one of this run."""
+        return f"{os.environ.get(tags.VARIABLE) or ''}{self.mark}{number}:"
 
     def _process(self, order: Order, number: str, start: Start) -> Process:
         raise NotImplementedError
 
     def _new_watcher(self) -> Watcher:
-        return Watcher(tags.watcher_of(self._mark))
+        return Watcher(tags.watcher_of(self.mark))
 
     async def _end(self, process: Process, grace: float) -> None:
-        """Have `_ended` done for a process once, and wait for it."""
-        raise NotImplementedError
+        await self._ended(process, grace)
 
     async def _carriers(self) -> dict[int, bytes]:
         """The live processes from here with the number of their run."""
-        raise NotImplementedError
+        return tags.carriers(self.mark.encode())
 
     async def _pause(self, seconds: float, process: Process | None) -> None:
-        raise NotImplementedError
+        if process is not None:
+            await process.until(lambda: False, time.monotonic() + seconds)
+        else:
+            time.sleep(seconds)  # noqa: ASYNC251 (there is no loop)
 
     def _keep(self, process: Process) -> None:
         """Leave what the process started alive until the runner is closed."""
         raise NotImplementedError
 
     def _sweep_later(self, process: Process) -> None:
-        """End what the process left outside its group, at the latest when the runner is closed."""
-        raise NotImplementedError
+        """End what the process left outside its group; by itself that is left to `close`."""
 
     def _started(self, order: Order, start: Start) -> Process | Ending:
         number = f"{next(self._numbers)}"
@@ -300,13 +293,13 @@ class ProcessRunner:
             tagged = replace(order, env={**order.env, tags.VARIABLE: self.tag(number)})
             return self._process(tagged, number, start)
         except ProcessLookupError:
-            # It ran, but SIGCHLD is ignored in this process, and the system has thrown its exit code away.
+            # It ran, but SIGCHLD is ignored in this process, so the system has dropped its exit code.
             return Ending()
         except (OSError, ValueError) as exc:
             return Ending(not_started=why_not_started(order.argv, order.cwd, exc))
 
     async def _completed(self, process: Process) -> Ending:
-        """Wait for a process within its limit, and end what it leaves."""
+        """Wait for a process within its limit, and end the processes that it leaves behind."""
         timeout = process.order.timeout
         process.listen()
         await process.gone_by(None if timeout is None else time.monotonic() + timeout)
@@ -316,7 +309,7 @@ class ProcessRunner:
         elif process.order.background_keep and not process.ending:
             self._keep(process)
         else:
-            # Somebody else may hold its output, and still have something to say.
+            # A child may hold its output, and still print.
             await process.until(lambda: not process.open, time.monotonic() + LINGER)
             if process.open or process.ending:
                 await self._end(process, 0.0)
@@ -326,7 +319,7 @@ class ProcessRunner:
         return process.finish()
 
     async def _ended(self, process: Process, grace: float) -> None:
-        """SIGTERM to the group, a while to put things in order, then SIGKILL to it and to all with the tag."""
+        """Send SIGTERM to the group, wait for the grace period, then SIGKILL the group and all processes with the tag."""
         deadline = time.monotonic() + grace
         if grace:
             process.terminate()
@@ -336,7 +329,7 @@ class ProcessRunner:
         process.finish()
 
     async def _clear(self, number: bytes, deadline: float, process: Process | None = None) -> None:
-        """Ask the processes of one run, or of all, to end; at the deadline kill them."""
+        """Terminate the processes of one run, or of all; kill them at the deadline."""
         asked: set[int] = set()
         while time.monotonic() < deadline:
             left = await self._alive(number)
@@ -344,7 +337,7 @@ class ProcessRunner:
                 break
             for pid in left - asked:
                 if process is None or not process.has_in_group(pid):
-                    tags.send(pid, self._mark.encode(), signal.SIGTERM)
+                    tags.send(pid, self.mark.encode(), signal.SIGTERM)
             asked |= left
             await self._pause(POLL, process)
         if process is not None:
@@ -352,13 +345,13 @@ class ProcessRunner:
         await self._kill(number, process)
 
     async def _kill(self, number: bytes, process: Process | None = None) -> None:
-        """Kill the processes of one run, or of all, until none is found: one may fork while we look."""
+        """Kill the processes of one run, or of all, until none is found: one may fork during the search."""
         left = await self._alive(number)
         for turn in range(100):
             if not left:
                 return
             for pid in left:
-                tags.send(pid, self._mark.encode(), signal.SIGKILL)
+                tags.send(pid, self.mark.encode(), signal.SIGKILL)
             await self._pause(min(0.001 * turn, 0.05), process)
             left = await self._alive(number)
         import logging  # slow to load, and hardly ever needed
@@ -369,13 +362,13 @@ class ProcessRunner:
         return {pid for pid, its in (await self._carriers()).items() if not number or its == number}
 
     def _abandon(self, process: Process) -> None:
-        """End a process on the spot, where nothing can be awaited any more."""
+        """End a process at once, for when nothing can be awaited any more."""
         process.kill_group()
-        tags.end_carriers(f"{self._mark}{process.number}:".encode())
+        tags.end_carriers(f"{self.mark}{process.number}:".encode())
         process.finish()
 
     def _watch(self) -> None:
-        """Have a watcher that ends everything should we be killed; it needs no word from us for that."""
+        """Start the watcher that ends everything if we are killed, unless it runs already."""
         if self._watcher is not None and not self._watcher.alive:
             self._dismiss_watcher()
         if self._watcher is None:

@@ -1,11 +1,11 @@
-"""Processes that see only what they are given: bubblewrap around a process of the LocalRunner.
+"""Processes in a sandbox: bubblewrap around a process of the LocalRunner.
 
-Inside there are the programs of this machine to read and run, the mounts of the order, a /proc, /dev and /tmp of its
-own, and nothing else; no capability, no way to get one, and no network unless it is asked for. The user inside is the
-one that runs hookline under another number, so what it writes into a mount is ours. When its first process is gone the
-system ends all the others.
+A sandbox has the programs of this machine, read-only, the mounts of the order, a /proc, /dev and /tmp of its own, and
+nothing else; no capability, no way to get one, and no network unless the order asks for it. The user inside is the one
+that runs hookline under another number, so what it writes into a mount is ours. When the first process of a sandbox is
+gone, the system ends all the others.
 
-Neither memory nor the number of processes is held.
+Neither memory nor the number of processes is limited.
 """
 
 from __future__ import annotations
@@ -48,14 +48,7 @@ from hookline.runners.local import LocalRunner
 from hookline.runners.process import unrunnable
 from hookline.runners.tags import VARIABLE, send_if
 
-CAPABILITIES = Capabilities(
-    name="sandbox",
-    hides_files=True,
-    hides_processes=True,
-    cuts_network=True,
-    uses_image=False,
-    keeps_background=True,
-)
+CAPABILITIES = Capabilities(name="sandbox", isolates=True, uses_image=False, keeps_background=True)
 _USER = "1000"
 _OLDEST = (0, 8)
 _INSTALL = "install it (apt-get install bubblewrap, dnf install bubblewrap, apk add bubblewrap)"
@@ -73,15 +66,8 @@ _OWN = (
 )
 _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 _SETTINGS = (
-    *(
-        "alternatives",
-        "crypto-policies",
-        "ld.so.cache",
-        "localtime",
-        "nsswitch.conf",
-        "protocols",
-        "services",
-    ),
+    *("alternatives", "crypto-policies", "ld.so.cache", "localtime"),
+    *("nsswitch.conf", "protocols", "services"),
     *("pki/ca-trust/extracted", "pki/tls/cert.pem", "pki/tls/certs", "pki/tls/openssl.cnf"),
     *("ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf"),
 )
@@ -104,21 +90,18 @@ _REFUSED = re.compile(r"uid map|user namespace|[Cc]reating new namespace")
 
 
 class SandboxRunner:
-    """Runs processes in bubblewrap, with the places, limits and watcher of a LocalRunner, which it closes."""
+    """Runs processes in bubblewrap, with the slots, limits and watcher of a LocalRunner, which it closes."""
 
     capabilities = CAPABILITIES
 
-    def __init__(self, local: LocalRunner | None = None, *, program: str | None = None) -> None:
-        self._program = program or bubblewrap()
+    def __init__(self, local: LocalRunner | None = None) -> None:
+        self._program = bubblewrap()
         self.local = local or LocalRunner()
-
-    @property
-    def mark(self) -> str:
+        self.mark = self.local.mark
         """The mark in the environment of the processes that hold each sandbox; inside it is not seen."""
-        return self.local.mark
 
     async def run(self, order: Order) -> Ending:
-        """Run it to its end. Only a cancellation comes out as an exception."""
+        """Run a process to its end. Only a cancellation is raised."""
         wrong = unrunnable(order, lambda path: _may_exist(order, path)) or _wrong_mount(order)
         if wrong is not None:
             return Ending(not_started=wrong)
@@ -133,12 +116,12 @@ class SandboxRunner:
         return _judged(order, ending, begun[0].told if begun else {})
 
     async def close(self) -> None:
-        """End everything, also what was kept in the background."""
+        """End every process, including those kept in the background."""
         await self.local.close()
 
 
 def bubblewrap() -> str:
-    """Where the program is; UsageError where there is none, or one that cannot do it."""
+    """The path of bubblewrap; UsageError if there is none, or one that is too old."""
     program = shutil.which("bwrap")
     if program is None:
         raise UsageError(f"the sandbox needs bubblewrap, and there is no bwrap on PATH; {_INSTALL}")
@@ -156,7 +139,7 @@ def bubblewrap() -> str:
 
 
 def python_mounts() -> tuple[Mount, ...]:
-    """Mounts with which this very interpreter runs inside, with all that it can import here."""
+    """Mounts with which this interpreter runs inside, with everything that it can import here."""
     found = {os.path.realpath(sys.executable).rpartition("/bin/")[0], sys.prefix, sys.base_prefix}
     found.add(str(Path(__file__).parents[2]))
     wanted = sorted(place for place in found if place and not any(beneath(place, each) for each in _PROGRAMS))
@@ -165,9 +148,9 @@ def python_mounts() -> tuple[Mount, ...]:
 
 
 def arguments(order: Order, made: Mapping[str, int]) -> list[str]:
-    """All that bubblewrap is told but the command. `made` are the files that are handed over as open ones."""
+    """The arguments of bubblewrap without the command. `made` are the files passed as open descriptors."""
     words = [*_ALONE, *(() if order.network else ("--unshare-net",))]
-    # Who wants to leave something in the background outlives the process that we wait for.
+    # A sandbox with processes in the background outlives the process that we wait for.
     words += () if order.background_keep else ("--die-with-parent",)
     words += _programs()
     for name in (*_SETTINGS, *(_NETWORK_SETTINGS if order.network else ())):
@@ -206,7 +189,7 @@ def _wrong_mount(order: Order) -> str | None:
 
 
 def _may_exist(order: Order, path: str) -> bool:
-    """True if a file may be there inside. Where links lead, only the sandbox knows."""
+    """True if a file may exist inside. Only the sandbox knows where links lead."""
     path = os.path.normpath(path)
     source = source_of(order.mounts, path)
     if source is not None:
@@ -218,7 +201,7 @@ def _may_exist(order: Order, path: str) -> bool:
 
 
 class _Sandboxed(PopenChild):
-    """bubblewrap, which is ours, and inside it a process that can only be asked from here."""
+    """bubblewrap, which is our child, and inside it a process that is not."""
 
     __slots__ = ("_status", "told")
 
@@ -229,8 +212,8 @@ class _Sandboxed(PopenChild):
             made = {**_MADE, **({} if order.network else _MADE_ALONE)}
             shown = {place: _handed(text.encode(), fds) for place, text in made.items()}
             words = encoded((*arguments(order, shown), *order.argv))
-            # By file, for the values of variables are not for everybody who can list processes to read; and they are
-            # not bubblewrap's own, which runs outside.
+            # By file: everybody who can list processes could read the values of variables on a command line. They are
+            # not in the environment of bubblewrap itself either, which runs outside.
             told = _handed(b"".join(word + b"\0" for word in words[: len(words) - len(order.argv)]), fds)
             self._status = _handed(b"", fds)
             status = ("--json-status-fd", f"{self._status}")
@@ -242,7 +225,7 @@ class _Sandboxed(PopenChild):
                 os.close(fd)
 
     def terminate(self) -> None:
-        """SIGTERM to all that is inside: bubblewrap itself would die of it, and take them with it at once."""
+        """Send SIGTERM to all processes inside: bubblewrap itself would die of it, and kill them at once."""
         told = _status(self._status) if not self.told else self.told
         first, space = told.get("child-pid"), told.get("pid-namespace", 0)
         inside = [pid for pid in _inhabitants(space) if pid != first] if space else []
@@ -263,13 +246,13 @@ def _handed(content: bytes, fds: list[int]) -> int:
 
 
 def _status(fd: int) -> dict[str, Any]:
-    """The status from bubblewrap until now: the process inside, and its exit code if it was ever begun."""
+    """The status that bubblewrap has reported: the process inside, and its exit code if it was started."""
     whole: dict[str, Any] = {}
     for line in os.pread(fd, 65536, 0).splitlines():
         try:
             whole |= json.loads(line)
         except ValueError:
-            break  # half a line, which it is just writing
+            break  # half a line, which is being written
     return whole
 
 
@@ -287,7 +270,7 @@ def _space(pid: int) -> int | None:
 
 
 def _judged(order: Order, ending: Ending, told: Mapping[str, Any]) -> Ending:
-    """The ending; where bubblewrap never came to run the command, that it was not started."""
+    """The ending; `not_started` if bubblewrap never ran the command."""
     never_ran = ending.exit_code is not None and "exit-code" not in told
     if ending.not_started is not None or ending.passed_limit or not never_ran:
         return ending

@@ -1,8 +1,8 @@
 """Synchronous process runner for `hookline answer`: no event loop.
 
-It has nothing else to do and no time to load a loop, so processes run one after another, and everything waits for
-them. Nothing is left where we are killed either: a shell, begun before the first process, waits for our end of a pipe
-to close and then becomes the same watcher that `local` has. Begun as that at once, it would cost more than a hook.
+There is nothing else to do and no time to load a loop, so processes run one after another, and everything waits for
+them. If hookline is killed, nothing is left behind: a shell, started before the first process, waits for our end of a
+pipe to close and then becomes the watcher that `local` has too. Starting that one at once would cost more than a hook.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from hookline.runners.process import CAPABILITIES as ON_A_LOOP
 from hookline.runners.process import Process, ProcessRunner, unrunnable
 
 CAPABILITIES = replace(ON_A_LOOP, keeps_background=False)
-# Python ignores these, and its children would too, if nobody told them otherwise.
+# Python ignores these signals, and its children would inherit that.
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-# Once the pipe is at its end the rest of the line is run. It must not hold our folder, nor end before us.
+# At the end of the pipe the rest of the line is run. The shell must neither hold our folder nor end before us.
 _SLEEPING_WATCHER = "trap '' INT TERM HUP QUIT; cd /; read -r word || exec \"$@\""
 
 
 class SyncRunner(ProcessRunner):
-    """Runs processes of this machine; its coroutines never wait for a loop, and are done at their first step."""
+    """Runs processes of this machine; its coroutines never suspend, and finish at their first step."""
 
     capabilities = CAPABILITIES
 
@@ -51,13 +51,13 @@ class SyncRunner(ProcessRunner):
             raise
 
     async def close(self) -> None:
-        """End what the processes have left outside their groups."""
+        """End the processes left outside their groups."""
         if self._watcher is None:
             return
         try:
             await self._clear(b"", time.monotonic() + self._grace)
         finally:
-            tags.end_carriers(self._mark.encode())
+            tags.end_carriers(self.mark.encode())
             self._dismiss_watcher()
 
     def _process(self, order: Order, number: str, start: Start) -> Process:
@@ -65,27 +65,12 @@ class SyncRunner(ProcessRunner):
 
     def _new_watcher(self) -> Watcher:
         _fill_standard_files()
-        argv = ("/bin/sh", "-c", _SLEEPING_WATCHER, "sh", *tags.watcher_of(self._mark))
+        argv = ("/bin/sh", "-c", _SLEEPING_WATCHER, "sh", *tags.watcher_of(self.mark))
         return Watcher(argv, _spawned, cwd=None)
-
-    async def _end(self, process: Process, grace: float) -> None:
-        await self._ended(process, grace)
-
-    async def _carriers(self) -> dict[int, bytes]:
-        return tags.carriers(self._mark.encode())
-
-    async def _pause(self, seconds: float, process: Process | None) -> None:
-        if process is not None:
-            await process.until(lambda: False, time.monotonic() + seconds)
-        else:
-            time.sleep(seconds)  # noqa: ASYNC251 (there is no loop)
-
-    def _sweep_later(self, process: Process) -> None:
-        """Left to `close`, which comes soon."""
 
 
 class _PollProcess(Process):
-    """One process whose files are polled while somebody waits for it."""
+    """One process whose files are polled while its runner waits for it."""
 
     def listen(self) -> None:
         self._poll = select.poll()
@@ -101,7 +86,7 @@ class _PollProcess(Process):
         self._poll.unregister(fd)
 
     def _step(self, deadline: float | None) -> None:
-        """Wait until something can be done, and do it."""
+        """Wait until a file is ready, and handle it."""
         left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
         ready = [fd for fd, _ in self._poll.poll(left)]
         for fd in ready:
@@ -128,7 +113,7 @@ class _SpawnChild(Child):
     def __init__(self, order: Order, files: StandardFiles) -> None:
         before = os.open(".", os.O_PATH | os.O_CLOEXEC)
         try:
-            # A child begins where we stand. Most are to stand there anyway, and hooks in threads may look.
+            # A child starts in our folder. Most should, and a hook in a thread may read our folder meanwhile.
             if order.cwd is not None and order.cwd != os.getcwd():
                 os.chdir(order.cwd)
             self.pid = _spawned_pid(order.argv, order.env, files)
@@ -161,7 +146,7 @@ def _spawned_pid(argv: tuple[str, ...], env: Mapping[str, str], files: StandardF
                 setsigdef=_IGNORED_BY_PYTHON,
             )
         except OSError as exc:
-            # As where a shell looks: what is there and cannot be run is told, if nothing after it can be.
+            # As a shell does: a file that exists and cannot run is reported, if no later one can run.
             if exc.errno not in (errno.ENOENT, errno.ENOTDIR):
                 refused = refused or exc
             trouble = exc
@@ -179,7 +164,7 @@ def _places(program: str, env: Mapping[str, str]) -> Iterator[str]:
 
 
 def _inherited() -> list[int]:
-    """The files that whoever started us left open, which are no business of a hook."""
+    """The inheritable files that our own parent left open; a hook must not get them."""
     found: list[int] = []
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -191,7 +176,7 @@ def _inherited() -> list[int]:
 
 
 def _fill_standard_files() -> None:
-    """A caller may have closed some of the first three, and no pipe of ours must take their place."""
+    """Open the first three files if our parent closed some, so that no pipe of ours takes their numbers."""
     while (fd := os.open(os.devnull, os.O_RDWR)) < 3:
         pass
     os.close(fd)

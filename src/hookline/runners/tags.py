@@ -1,7 +1,7 @@
-"""Finding and ending what a hookline has started: processes by the tag in their environment, containers by their label.
+"""Finds and ends what hookline has started: processes by the tag in their environment, containers by their label.
 
-Run as a script this is a watcher: it outlives a hookline that was killed, ends what that had started, and goes. It is
-started by path with a bare interpreter, so it imports nothing of ours.
+Run as a script this is the watcher: it outlives a hookline that is killed, ends what that had started, and exits. It is
+started by path with a bare interpreter, so it imports nothing of hookline.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from collections.abc import Callable, Sequence
 VARIABLE = "HOOKLINE_TAG"
 MARK = "hookline.mark"
 OWNER = "hookline.owner"
+PROC = "/proc"
 _LONGEST = 120.0
 _REMOVAL = {"podman": ("rm", "--force", "--ignore", "--time", "0")}
 
 
 def carriers(mark: bytes) -> dict[int, bytes]:
-    """The live processes whose environment has the mark, with the run's number that follows it."""
+    """The live processes whose environment has the mark, with the number of the run that follows it."""
     found: dict[int, bytes] = {}
     try:
-        names = os.listdir("/proc")
+        names = os.listdir(PROC)
     except OSError:
         return found
     for name in names:
@@ -36,7 +37,7 @@ def carriers(mark: bytes) -> dict[int, bytes]:
 
 
 def end_carriers(mark: bytes, rounds: int = 100) -> None:
-    """Kill every process with the mark, again and again until none is found: one may fork while we look."""
+    """Kill every process with the mark until none is found: one may fork during the search."""
     for turn in range(rounds):
         found = carriers(mark)
         if not found:
@@ -53,7 +54,7 @@ def send(pid: int, mark: bytes, number: int) -> None:
 
 
 def send_if(is_meant: Callable[[], bool], pid: int, number: int) -> None:
-    """Signal a process only if it is still the one that is meant: its id may be somebody else's by now."""
+    """Signal a process only if it is still the same: its id may have been reused."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:
@@ -73,14 +74,14 @@ def labelled(engine: Sequence[str], label: str) -> list[str]:
 
 
 def remove(engine: Sequence[str], containers: Sequence[str]) -> None:
-    """End and remove containers; one that is gone already is no trouble."""
+    """End and remove containers; one that is already gone is no error."""
     if containers:
         removal = _REMOVAL.get(os.path.basename(engine[0]), ("rm", "--force"))
         said(engine, *removal, *containers)
 
 
 def abandoned(engine: Sequence[str]) -> list[str]:
-    """The containers whose hookline is gone from this machine."""
+    """The containers whose hookline process is gone from this machine."""
     form = f'{{{{.Id}}}} {{{{index .Config.Labels "{OWNER}"}}}}'
     found: list[str] = []
     for container in labelled(engine, OWNER):
@@ -91,23 +92,39 @@ def abandoned(engine: Sequence[str]) -> list[str]:
 
 
 def owner(pid: int) -> str | None:
-    """A process as a word that no other one has, before or after it; None where it is gone."""
+    """A word for a process that no other process ever has; None if the process is gone."""
+    started = start_time(pid)
+    return None if started is None else f"{_machine()}.{pid}.{started}"
+
+
+def boot_id() -> str:
+    """The id of this system since its last start; empty if the system has none."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            began = file.read().rpartition(b")")[2].split()[19].decode()
-    except (OSError, IndexError):
+        with open(f"{PROC}/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def start_time(pid: int) -> str | None:
+    """The start of a process, in clock ticks since boot; None if it is gone, or a zombie."""
+    try:
+        with open(f"{PROC}/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            # The name stands in parentheses and may hold spaces and parentheses itself.
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
         return None
-    return f"{_machine()}.{pid}.{began}"
+    return None if not fields or fields[0] in "ZXx" else fields[19]
 
 
 def watcher_of(mark: str, *engine: str) -> tuple[str, ...]:
-    """The command that watches over us: over our processes with that mark, or an engine's containers with that label."""
+    """The command of our watcher, for the processes with that mark or the containers of an engine with that label."""
     return (sys.executable, "-I", "-S", __file__, f"{os.getpid()}", mark, *engine)
 
 
 def _number(pid: str, mark: bytes) -> bytes | None:
     try:
-        file = os.open(f"/proc/{pid}/environ", os.O_RDONLY)
+        file = os.open(f"{PROC}/{pid}/environ", os.O_RDONLY)
     except OSError:
         return None  # gone, or another user's
     try:
@@ -126,22 +143,20 @@ def _number(pid: str, mark: bytes) -> bytes | None:
 
 
 def _machine() -> str:
-    """This system since its start, and the numbers that its processes have here."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        boot = file.read().strip()
-    return f"{boot}.{os.stat('/proc/self/ns/pid').st_ino}"
+    """This system since its last start, and the namespace that gives its processes their ids here."""
+    return f"{boot_id()}.{os.stat(f'{PROC}/self/ns/pid').st_ino}"
 
 
 def _is_gone(whose: str) -> bool:
     place, pid, _ = [*whose.rsplit(".", 2), "", ""][:3]
-    # One from before the last start of this machine is gone; one in another container we cannot judge.
+    # A process from before the last boot is gone; one in another container cannot be judged from here.
     if place.partition(".")[0] != _machine().partition(".")[0]:
         return True
     return place == _machine() and pid.isdigit() and owner(int(pid)) != whose
 
 
 def said(engine: Sequence[str], *words: str) -> str:
-    """The output of a command of the engine; nothing where it could not run."""
+    """The output of a command of the engine; empty if it could not run."""
     import subprocess  # slow to load, and not for processes
 
     try:
@@ -171,7 +186,7 @@ def _watch(parent: int, mark: str, engine: Sequence[str]) -> None:
             poll.poll()
     except OSError:
         pass
-    # A process that was just being started may show its tag a moment later, and a container take longer to be listed.
+    # A process that was being started may show its tag a moment later; a container takes longer to be listed.
     for pause in (0.0, 0.5, 1.0, 2.0) if engine else (0.0, 0.05, 0.2, 0.5):
         time.sleep(pause)
         if engine:

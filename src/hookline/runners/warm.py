@@ -1,10 +1,11 @@
-"""Python commands without the start of an interpreter: each call is a fresh fork of one that is warm.
+"""Python commands without the start of an interpreter: each call is a fresh fork of a warm interpreter.
 
-A server for each interpreter and what it preloads belongs to a LocalRunner and ends with it. The fork has the call's
-arguments, folder, environment and pipes, and a session of its own; limit, cancel, output and what is left behind are
-the LocalRunner's, as with any other process. The server keeps an ended fork until we ask how it ended.
+A server for each interpreter and its preloaded modules belongs to a LocalRunner and ends with it. The fork has the
+arguments, folder, environment and pipes of the call, and a session of its own; limit, cancellation, output and leftover
+processes are handled by the LocalRunner, as with any other process. The server keeps an ended fork until it is asked
+for its exit status.
 
-What cannot be warm is started cold, and the log says why.
+A command that cannot be warm is started cold, and the log says why.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hookline.runners import Capabilities, Ending, Order, on_this_machine, tags
+from hookline.runners import Ending, Order, on_this_machine, tags
 from hookline.runners.child import Child, ExitStatus, PopenChild, StandardFiles, encoded, open_content
 from hookline.runners.local import LocalRunner
 
@@ -29,30 +30,27 @@ logger = logging.getLogger(__name__)
 
 _SERVER = str(Path(__file__).with_name("warm_server.py"))
 _READY = 30.0
-"""Seconds that a server has to load what it was told."""
+"""Seconds that a server has to load its modules."""
 _ANSWER = 5.0
-"""Seconds that it has to fork. It does nothing else, so one that needs longer is broken."""
+"""Seconds that a server has to fork. It does nothing else, so one that needs longer is broken."""
 _INLINE = 32768
-"""Bytes of a request that go into one message of the socket; a longer one goes as a file."""
+"""Bytes of a request that fit into one message of the socket; a longer one is sent as a file."""
 _ROOM = 24
 _PYTHON = re.compile(r"python(\d(\.\d+)?)?")
 _SAME_OPTIONS = frozenset({"-u", "-B", "-E", "-s"})
-"""Options that a server is simply started with."""
+"""Options that are passed on to the server."""
 _READ_AT_START = re.compile(r"(PYTHON|LC_|LANG|LD_|MALLOC_|OPENSSL_).*|TZ|HOME|PATH")
-"""Variables that an interpreter reads once: calls that differ in one do not share a server."""
+"""Variables that an interpreter reads at its start: calls that differ in one do not share a server."""
 
 
 class WarmRunner:
-    """Runs Python commands by fork, with the places, limits and tags of a LocalRunner, which also closes it."""
+    """Runs Python commands by fork, with the slots, limits and tags of a LocalRunner, which it closes."""
 
     def __init__(self, local: LocalRunner, *, preload: Sequence[str] = ()) -> None:
+        self.capabilities = local.capabilities
         self._local = local
         self._preload = tuple(preload)
         self._said: set[str] = set()
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._local.capabilities
 
     async def run(self, order: Order) -> Ending:
         if order.mounts:
@@ -89,7 +87,7 @@ class WarmRunner:
 
 
 class _PythonCommand(NamedTuple):
-    """A Python command: `way` is script, m or c, and `target` what is run that way."""
+    """A Python command: `way` is script, m or c, and `target` the script, module or code."""
 
     interpreter: str
     options: tuple[str, ...]
@@ -99,7 +97,7 @@ class _PythonCommand(NamedTuple):
 
 
 def _python_command(order: Order) -> _PythonCommand | str:
-    """The script or module and its interpreter, or why that cannot be warm."""
+    """The command with its interpreter, or the reason why it cannot be warm."""
     argv = list(order.argv)
     if argv and not _PYTHON.fullmatch(os.path.basename(argv[0])):
         argv = _behind_shebang(order)
@@ -125,7 +123,7 @@ def _python_command(order: Order) -> _PythonCommand | str:
 
 
 def _behind_shebang(order: Order) -> list[str]:
-    """The command as the system would make it from a script's first line; nothing where that is not Python."""
+    """The command that the system would make from a script's first line; empty if that is not Python."""
     script = _found(order.argv[0], order)
     if script is None:
         return []
@@ -153,7 +151,7 @@ def _readable(path: str) -> bool:
 
 
 class _WarmInterpreter:
-    """One warm interpreter. One that died is started again; one that could not load stays what it is."""
+    """One warm interpreter. It is started again if it died, but not if it could not load its modules."""
 
     def __init__(
         self,
@@ -166,7 +164,7 @@ class _WarmInterpreter:
         self._local = local
         self._argv = [command.interpreter, *command.options, _SERVER]
         self._preload = preload
-        # The room behind its own number is where each fork writes that of its call.
+        # Each fork writes the number of its call into the room behind the server's own number.
         self._env = {**env, tags.VARIABLE: local.tag("0").ljust(len(local.tag("0")) + _ROOM, ".")}
         self._cwd = cwd or "/"
         self._lock = asyncio.Lock()
@@ -179,7 +177,7 @@ class _WarmInterpreter:
         self._trouble: str | None = None
 
     async def ready(self) -> str | None:
-        """Wait until it has loaded what it was told; why it cannot be used, if so."""
+        """Wait until the modules are loaded; the reason why the server cannot be used, or None."""
         if self._is_ready and self._popen is not None:
             if self._popen.poll() is None:
                 return None
@@ -207,7 +205,7 @@ class _WarmInterpreter:
             if word == b"failed":
                 raise OSError(int(rest), os.strerror(int(rest)))
         except (BrokenPipeError, ConnectionResetError):
-            # It has died without reading that, so nothing runs yet.
+            # It died without reading the request, so nothing runs yet.
             logger.warning("the warm interpreter is gone; this call is started cold")
             self.close()
             return PopenChild(order, files)
@@ -237,7 +235,7 @@ class _WarmInterpreter:
             self._popen.wait()
             self._popen = None
         if not self._lock.locked():
-            self._close_files()  # else that is left to `ready`, which is woken by the end of its process
+            self._close_files()  # else `ready` does it, which is woken by the end of the process
 
     def _close_files(self) -> None:
         for each in (self._calls, self._words):
@@ -253,7 +251,7 @@ class _WarmInterpreter:
         self._words, words = _pair()
         self._noise, loud = os.pipe()
         os.set_blocking(self._noise, False)
-        # Its own input and outputs are pipes, as a hook's are, so that what Python made of them is right in a fork.
+        # Its standard files are pipes, as a hook's are, so that Python's objects for them are right in a fork.
         with calls, words:
             fds = [calls.fileno(), words.fileno()]
             try:
@@ -273,7 +271,7 @@ class _WarmInterpreter:
             self._popen.stdin.close()
 
     async def _word(self) -> str | None:
-        """Its trouble, if any, once it says whether it is ready."""
+        """Wait for the server's first message; its error, or None if it is ready."""
         if self._words is None:
             return "it is closed"
         loop = asyncio.get_running_loop()
@@ -288,7 +286,7 @@ class _WarmInterpreter:
             loop.remove_reader(self._noise)
             self._words.settimeout(_ANSWER)
             if self._popen is None:
-                self._close_files()  # it was closed meanwhile
+                self._close_files()  # closed meanwhile
         if not message:
             self._drain()
             last = self._last_noise.decode("utf-8", "replace").strip().splitlines()[-1:]
@@ -319,7 +317,7 @@ class _WarmInterpreter:
 
 
 class _Forked(Child):
-    """A child of the server, which keeps it until it is asked how it ended."""
+    """A child of the server, which keeps it until it is asked for its exit status."""
 
     __slots__ = ("_number", "_server")
 

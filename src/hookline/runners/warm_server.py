@@ -1,7 +1,7 @@
-"""The process that warm hooks are forked from: an interpreter with what `preload` names, and one socket.
+"""The process that warm hooks are forked from: an interpreter with the preloaded modules, and two sockets.
 
-It is started by path with the interpreter of the hook, so it imports nothing of ours and keeps to what Python 3.10
-knows. A child goes through the same end as any Python process: it leaves by the last line of this file.
+It is started by path with the interpreter of the hook, so it imports nothing of hookline and runs on Python 3.10. A
+child ends as any Python process does: it leaves by the last line of this file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = -1
 _ours: list[object] = []
-"""All objects from before the script, so also those of the `__main__` until then, which is still at work."""
+"""All objects from before the script, including those of this `__main__`, which is still in use."""
 _REHEARSAL = """
 import os, sys
 class A:
@@ -39,9 +39,9 @@ if A().f(1, a=2).get("a") and os.path.realpath(__name__).split("/"):
 
 
 def serve(calls: _socket.socket, words: _socket.socket) -> tuple[str, str, list[str]]:
-    """Keep one fork ready for the next call, and say how those that had one ended; this returns only in a fork.
+    """Keep one fork ready for the next call, and report the exit status of earlier ones; returns only in a fork.
 
-    The fork itself waits for its call, so that the time of forking is not a call's time.
+    The fork itself waits for its call, so that no call has to wait for the fork.
     """
     place = _tag_place()
     children: dict[bytes, int] = {}
@@ -73,7 +73,7 @@ def _fork() -> int:
 
 
 def _next(calls: _socket.socket, words: _socket.socket, taken: int, spare: int) -> bytes | None:
-    """The number of the call that the spare fork took, nothing in it where there is no such fork; None for a word."""
+    """The number of the call that the spare fork took, empty if there is no such fork; None if a status is asked for."""
     poll = select.poll()
     poll.register(words, select.POLLIN)
     poll.register(taken, select.POLLIN)
@@ -82,7 +82,7 @@ def _next(calls: _socket.socket, words: _socket.socket, taken: int, spare: int) 
     ready = [fd for fd, _ in poll.poll()]
     if handle >= 0:
         os.close(handle)
-    # It says what it took before hookline can ask about it, and before it can end.
+    # The fork reports its call before hookline can ask for it, and before the fork can end.
     if taken in ready:
         return os.read(taken, 64).strip()
     if words.fileno() in ready:
@@ -102,7 +102,7 @@ def _refused(calls: _socket.socket, code: int) -> None:
 def _reaped(words: _socket.socket, children: dict[bytes, int]) -> None:
     number = words.recv(64)
     if not number:
-        os._exit(0)  # hookline is gone, or is done with us
+        os._exit(0)  # hookline is gone, or has closed this server
     found, status = 0, 0
     try:
         if number in children:
@@ -118,7 +118,7 @@ def _reaped(words: _socket.socket, children: dict[bytes, int]) -> None:
 
 
 def _called(calls: _socket.socket, take: int, place: tuple[int, int]) -> tuple[str, str, list[str]]:
-    """Wait for a call, become what a started process would be, and tell hookline that it is there."""
+    """Wait for a call, take its environment and files, and tell hookline that the process has started."""
     os.setsid()
     handle = os.pidfd_open(os.getpid())
     _rehearse(calls)
@@ -153,12 +153,12 @@ def _called(calls: _socket.socket, take: int, place: tuple[int, int]) -> tuple[s
 
 
 def _rehearse(calls: _socket.socket) -> None:
-    """Do beforehand a little of what a script will do: a fork gets its own memory page by page, on first use."""
+    """Do in advance some of what a script will do: a fork gets its own memory page by page, on first use."""
     waiting = select.poll()
     waiting.register(calls, select.POLLIN)
     for start in range(0, len(_ours), 1000):
         if waiting.poll(0):
-            return  # who has to wait for it anyway is better off without
+            return  # a call waits already
         for each in _ours[start : start + 1000]:
             sys.getrefcount(each)
     if not waiting.poll(0):
@@ -174,7 +174,7 @@ def _fds(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
 
 
 def _become(variables: list[bytes]) -> None:
-    """Have exactly this environment. Most of it is the same from call to call, and writing costs a fork its pages."""
+    """Set exactly this environment, writing only what differs: writing costs a fork its memory pages."""
     wanted = dict(word.split(b"=", 1) for word in variables)
     for name in [name for name in os.environb if name not in wanted]:
         del os.environb[name]
@@ -184,10 +184,10 @@ def _become(variables: list[bytes]) -> None:
 
 
 def _tag_place() -> tuple[int, int]:
-    """Where in memory the number of our tag stands, and how much room there is.
+    """The address of the number in our tag, and the room there.
 
-    What /proc shows as a process's environment is what it was started with; a fork shows ours. So each fork writes its
-    own number there, or what it leaves behind would not be found.
+    /proc shows the environment that a process was started with, so a fork shows ours. Each fork writes its own number
+    there, or its leftover processes would not be found.
     """
     with open("/proc/self/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()
@@ -205,7 +205,7 @@ def _show(number: bytes, place: tuple[int, int]) -> None:
 
 
 def run(way: str, target: str, rest: list[str], interpreter: list[str]) -> None:
-    """Run it as `__main__`, as the interpreter itself would."""
+    """Run a script, module or code as `__main__`, as the interpreter itself would."""
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = sys.modules["builtins"]
     main.__dict__.update(__annotations__={})
@@ -238,7 +238,7 @@ def _first_on_path(folder: str) -> None:
 
 
 def told(exc: BaseException) -> int:
-    """Say what was not caught, without our own frames, as the interpreter does; the exit code of that."""
+    """Print an uncaught exception without our own frames, as the interpreter does; its exit code."""
     if isinstance(exc, SystemExit):
         return _exit_code(exc.code)
     trace = exc.__traceback__
@@ -266,9 +266,9 @@ def _exit_code(code: object) -> int:
 
 
 def leave(code: int, before: set[str]) -> None:
-    """End as the interpreter does, but leave alone what was loaded before: taking it apart costs more than the hook.
+    """End as the interpreter does, but keep the modules loaded before: finalizing them costs more than the hook.
 
-    Threads are waited for, exit functions called, what the script holds is let go, and every file is flushed.
+    Threads are joined, exit functions called, the script's own objects finalized, and every file is flushed.
     """
     threading = sys.modules.get("threading")
     if threading is not None:
@@ -290,7 +290,7 @@ def leave(code: int, before: set[str]) -> None:
 
 
 def _let_go(before: set[str]) -> None:
-    """Drop the modules that the script brought, the script itself first, so that what they hold is finalized."""
+    """Drop the modules that the script loaded, the script itself first, so that their objects are finalized."""
     main = sys.modules.pop("__main__")
     new = [main, *(sys.modules.pop(name) for name in list(sys.modules) if name not in before)]
     for module in new:
@@ -317,7 +317,7 @@ def _flushed(file: TextIO | io.IOBase | None) -> bool:
 
 
 def ready(sock: _socket.socket, names: list[str]) -> None:
-    """Load what was asked for, then say so, or why not."""
+    """Load the modules, then report success or the error."""
     if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]
     trouble = ""

@@ -129,7 +129,7 @@ def notes_before(spec: RunSpec, asked: RunRequest) -> list[str]:
         found.append(
             "the built-in agent is in no image: it runs in the sandbox, or with --agent-command in one"
         )
-    if not asked.network and where.cuts_network and spec.hooks.containers:
+    if not asked.network and where.isolates and spec.hooks.containers:
         found.append(f"{where.name} has no network; --network gives it to hooks and agent")
     return list(dict.fromkeys(found))
 
@@ -181,7 +181,7 @@ def not_here(run: RunSpec) -> tuple[str, ...]:
 
 def _literal(hook: ContainerHook, where: Capabilities) -> Iterator[str]:
     """Where there is no file system of its own, a path that is written out leads elsewhere."""
-    if where.hides_files:
+    if where.isolates:
         return
     for place, variable in _LITERAL.items():
         if any(place in word for word in (*hook.command, *hook.args)):

@@ -244,7 +244,7 @@ def _check_model(asked: RunRequest, spec: RunSpec, where: Capabilities) -> None:
     if model.provider == SCRIPTED:
         if not Path(model.model).is_file():
             raise UsageError(f"--model: there is no script {model.model!r}")
-    elif where.cuts_network and not asked.network:
+    elif where.isolates and not asked.network:
         raise UsageError(
             f"the agent asks {model.provider}/{model.model} over the network, and there is none in"
             f" {where.name}: give --network"

@@ -309,7 +309,7 @@ def test_what_a_hook_is_given_is_checked_without_any_policy(command, entry, said
 
 @pytest.mark.rule("sympozium X5")
 async def test_before_within_and_after_there_is_no_network_unless_it_is_asked_for(ground):
-    if not ground.site.agent_runner.capabilities.cuts_network:
+    if not ground.site.agent_runner.capabilities.isolates:
         assert ground.on == "local", "it isolates nothing, and says so"
         return
     with socket.create_server(("127.0.0.1", 0)) as server:

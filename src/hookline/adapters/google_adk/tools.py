@@ -15,7 +15,7 @@ from typing import Any, cast
 from hookline.adapters.google_adk.agents import AdkAgent, PausedCall
 from hookline.adapters.google_adk.messages import adk_class
 from hookline.agent.calls import tool_result
-from hookline.claude.tools import TOOLS
+from hookline.claude.events import TOOLS
 from hookline.engine.lifecycle import OpenScope, nobodys_verdict, settled_by
 from hookline.engine.plain import plain
 from hookline.engine.point import Point, Scope, Status

@@ -89,7 +89,7 @@ class Ground:
         self.mask = Mask([*site.masked, *secret_values(asked, spec, site.environ)])
 
     def mounts(self, runner: Runner) -> tuple[Mount, ...]:
-        return (*self.asked.mounts, *self.folder.mounts(own_tmp=runner.capabilities.hides_files))
+        return (*self.asked.mounts, *self.folder.mounts(own_tmp=runner.capabilities.isolates))
 
     def variables(self, env: Environment, runner: Runner) -> dict[str, str]:
         """The variables of a process. PATH, HOME and the like are set where it runs in no image, which has its own."""
@@ -97,7 +97,7 @@ class Ground:
         found: dict[str, str] = {}
         if not can.uses_image:
             found = {name: environ[name] for name in _LIKE_HERE if name in environ}
-            found["HOME"] = "/tmp" if can.hides_files else environ.get("HOME", "/")
+            found["HOME"] = "/tmp" if can.isolates else environ.get("HOME", "/")
         return {**found, **env.resolved(self.secrets)}
 
     def tail(self, ending: Ending) -> str:
