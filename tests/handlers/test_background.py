@@ -115,4 +115,4 @@ async def test_a_runner_that_is_closed_ends_what_still_goes_on(tmp_path):
         await asyncio.sleep(0.01)
     await runner.close()
     assert tagged.carriers(runner.mark.encode()) == {}
-    assert "was killed by SIGTERM" in (await background.end(None, context())).tell_user
+    assert "was stopped before it was done" in (await background.end(None, context())).tell_user

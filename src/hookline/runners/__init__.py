@@ -104,7 +104,10 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a process ended. `not_started` is the reason if it never ran, which differs from running and failing."""
+    """How a process ended. `not_started` is the reason if it never ran, which differs from running and failing.
+
+    `stopped` is true if its runner was closed before it was done: whatever its exit code is then, it is no answer.
+    """
 
     exit_code: int | None = None
     signal: int | None = None
@@ -112,12 +115,14 @@ class Ending:
     stderr: Output = Output()
     seconds: float = 0.0
     passed_limit: bool = False
+    stopped: bool = False
     not_started: str | None = None
 
     @property
     def exited(self) -> bool:
         """True if the process ran and exited by itself within its limit, so that its exit code means something."""
-        return self.exit_code is not None and not self.passed_limit and self.not_started is None
+        ended_by_us = self.passed_limit or self.stopped
+        return self.exit_code is not None and not ended_by_us and self.not_started is None
 
     def last_lines(self, count: int = 5) -> str:
         """The last lines of stderr, or of stdout if stderr is empty, for a message."""
@@ -128,6 +133,8 @@ class Ending:
             return f"could not start: {self.not_started}"
         if self.passed_limit:
             return "ran past its limit" if timeout is None else f"ran past its limit of {timeout:g} s"
+        if self.stopped:
+            return "was stopped before it was done"
         if self.signal is not None:
             return f"was killed by {_signal_name(self.signal)}"
         if self.exit_code is None:

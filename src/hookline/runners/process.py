@@ -115,7 +115,7 @@ class Process:
     def __init__(self, order: Order, number: str, start: Start) -> None:
         self.order = order
         self.number = number
-        self.gone = self.ending = self.passed_limit = False
+        self.gone = self.ending = self.passed_limit = self.stopped = False
         self._result: Ending | None = None
         self._pipes = pipes = Pipes(merge_stderr=order.merge_stderr)
         try:
@@ -195,6 +195,7 @@ class Process:
         self._close(self._pipes.stdin)
         self._read_rest()
         self.gone = True
+        self.stopped = self.ending and not self.passed_limit
 
     def release(self) -> list[int]:
         """Give up the outputs that are still open, for the caller to read on."""
@@ -228,6 +229,7 @@ class Process:
             stderr=outputs[1] if len(outputs) > 1 else Output(),
             seconds=time.perf_counter() - self._since,
             passed_limit=self.passed_limit,
+            stopped=self.stopped,
         )
 
     def _read_rest(self) -> None:

@@ -272,7 +272,7 @@ def _space(pid: int) -> int | None:
 def _judged(order: Order, ending: Ending, told: Mapping[str, Any]) -> Ending:
     """The ending; `not_started` if bubblewrap never ran the command."""
     never_ran = ending.exit_code is not None and "exit-code" not in told
-    if ending.not_started is not None or ending.passed_limit or not never_ran:
+    if ending.not_started is not None or ending.passed_limit or ending.stopped or not never_ran:
         return ending
     said = ending.last_lines(1)
     return Ending(not_started=_why(order, said.removeprefix("bwrap: ")), seconds=ending.seconds)
