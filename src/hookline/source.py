@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
@@ -102,25 +101,6 @@ def load_all(text: str | bytes, file: str | PathLike[str]) -> list[Document]:
     if str(file).endswith(".json"):
         known = _checked_json(known, file)
     return list(_Reader(known, str(file)).documents())
-
-
-def load_json(text: str, file: str | PathLike[str]) -> tuple[Document, list[tuple[Trail, int]]]:
-    """JSON as its own readers take it, with lines; and the keys that come twice, of which the last one counts.
-
-    Not as YAML: that refuses some JSON (a colon on the next line, half a surrogate pair), and a key that comes twice
-    anywhere. The agent whose file this is reads it, so its guards must not be lost here.
-    """
-    known = text.removeprefix("\ufeff")
-    try:
-        json.loads(known)
-    except json.JSONDecodeError as exc:
-        hint = "; the file is empty" if not known.strip() else ""
-        told = f"not JSON: {exc.msg} at column {exc.colno}{hint}"
-        raise FileError(told, file=file, line=exc.lineno) from None
-    except (ValueError, RecursionError) as exc:
-        raise FileError(f"not JSON that can be read: {exc}", file=file) from None
-    value, line, twice = _json_values(known)
-    return Document(value, str(file), line), twice
 
 
 def front_matter(
@@ -492,54 +472,6 @@ def _checked_json(text: str, file: str | PathLike[str]) -> str:
     except RecursionError:
         raise FileError(f"is nested more than {MAX_DEPTH} deep", file=file) from None
     return _ESCAPE.sub(_one_character, text)
-
-
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
-
-
-def _json_values(text: str) -> tuple[Any, int, list[tuple[Trail, int]]]:
-    """The value of a JSON text known to be right, and its line; without recursion, however deep it is nested."""
-    top = LinedList()
-    within: list[LinedDict | LinedList] = [top]
-    trail: list[str | int] = [0]
-    twice: list[tuple[Trail, int]] = []
-    for token, line, after in _json_tokens(text):
-        inner = within[-1]
-        if token in "}]":
-            within.pop()
-            trail.pop()
-        elif after == ":" and token not in "{[,":
-            key = cast("str", json.loads(token))
-            trail[-1] = key
-            assert isinstance(inner, LinedDict)
-            if key in inner:
-                twice.append((tuple(trail[1:]), line))
-            inner.lines[key] = line
-        elif token not in ",:":
-            value = {"{": LinedDict, "[": LinedList}[token](line) if token in "{[" else json.loads(token)
-            if isinstance(inner, LinedDict):
-                inner[cast("str", trail[-1])] = value
-            else:
-                trail[-1] = len(inner)
-                inner.append(value)
-                inner.lines.append(line)
-            if token in "{[":
-                within.append(value)
-                trail.append(0)
-    return top[0], top.lines[0], twice
-
-
-def _json_tokens(text: str) -> Iterator[tuple[str, int, str]]:
-    """Each token with its line, and the token after it."""
-    starts = [0, *(found.end() for found in re.finditer("\n", text))]
-    before: tuple[str, int] | None = None
-    for found in _TOKEN.finditer(text):
-        token = found.group()
-        if before is not None:
-            yield *before, token
-        before = token, bisect_right(starts, found.start())
-    if before is not None:
-        yield *before, ""
 
 
 def _no_number(word: str) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, cast
 from hookline.errors import FileError
 from hookline.source import Document, Trail, Wrong
 
-DURATION_UNITS = {
+_DURATION_UNITS = {
     "ns": 1e-9,
     "us": 1e-6,
     "µs": 1e-6,
@@ -27,7 +27,7 @@ DURATION_UNITS = {
     "m": 60.0,
     "h": 3600.0,
 }
-_GO_DURATION = re.compile(rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(DURATION_UNITS)})", re.ASCII)
+_GO_DURATION = re.compile(rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(_DURATION_UNITS)})", re.ASCII)
 
 UNSET: Any = object()
 """A reader returns this for a value that counts as not given."""
@@ -368,14 +368,16 @@ def word(*known: str, called: str = "word") -> Reader:
 
 
 def duration(node: Node) -> float:
-    """A duration as Go writes it, in seconds."""
+    """A duration as Go writes it (`1h30m`), in seconds."""
     given = text(node)
     if not given:
         return UNSET
-    found = seconds_of(given)
-    if found is None:
+    if given == "0":
+        return 0.0
+    parts = list(_GO_DURATION.finditer(given))
+    if "".join(part.group() for part in parts) != given:
         raise Wrong(f"is {given!r}; write it like 30s, 1m30s or 500ms")
-    return found
+    return sum(float(part[1]) * _DURATION_UNITS[part[2]] for part in parts)
 
 
 def pairs(node: Node) -> dict[str, str]:
@@ -411,16 +413,6 @@ def split_command(text: str, instead: str = "") -> tuple[list[str], str | None]:
 def spoken(sentence: str) -> str:
     """A sentence as it goes on after a semicolon."""
     return f"{sentence[:1].lower()}{sentence[1:]}"
-
-
-def seconds_of(text: str) -> float | None:
-    """`1h30m` in seconds; None where it is no duration of Go's, or none that can be waited for."""
-    if text == "0":
-        return 0.0
-    parts = list(_GO_DURATION.finditer(text))
-    if not parts or "".join(part.group() for part in parts) != text:
-        return None
-    return sum(float(part[1]) * DURATION_UNITS[part[2]] for part in parts)
 
 
 def meant(word: str, known: Iterable[str]) -> str:

@@ -13,10 +13,11 @@ from os import PathLike
 from typing import Any, NamedTuple
 
 from hookline.claude.events import EVENTS, meant, point_of
+from hookline.claude.json_text import load_json
 from hookline.claude.matchers import exact_names, meant_tool, rule_parts, whole_pattern
 from hookline.engine.hook import Declaration, HookDeclaration, OnError
 from hookline.errors import FileError, UsageError
-from hookline.source import Wrong, key_of, load_json, without_lines
+from hookline.source import Wrong, key_of, without_lines
 from hookline.table import Findings, Key, Node, Reader, Table, unread
 
 FORMAT = "claude"

@@ -27,50 +27,54 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "run": Command("run", "Run an agent with all its hooks."),
-    "check": Command("check", "Say every mistake in the files, with its place; exit 2 if there is one."),
+    "run": Command("cli.file", "Run an agent with all its hooks."),
+    "check": Command("cli.file", "Say every mistake in the files, with its place; exit 2 if there is one."),
     "explain": Command(
-        "explain", "Say which hooks run where, in which order, with what limits, from which source."
+        "cli.file", "Say which hooks run where, in which order, with what limits, from which source."
     ),
     "try": Command(
-        "run",
+        "cli.file",
         "Say what the hooks would decide for one made-up event, with no agent; exit 1 if it is refused.",
     ),
-    "schema": Command("hookfile", "Print the JSON Schema of hookline.yaml, for editors."),
+    "schema": Command("cli.project", "Print the JSON Schema of hookline.yaml, for editors."),
     "serve": Command(
-        "run",
+        "cli.file",
         "Work on the issues of a tracker until stopped, each in a workspace of its own; or answer messages over A2A.",
     ),
     "attempt": Command(
-        "attempt", "One attempt at one issue, as a pod runs it for `hookline serve --on kubernetes`."
+        "symphony.pod", "One attempt at one issue, as a pod runs it for `hookline serve --on kubernetes`."
     ),
     "operator": Command(
-        "operator",
+        "cli.operator",
         "Run the operator for Kubernetes, for AgentRuns, agents and packs of Sympozium, until stopped.",
     ),
     "operator manifest": Command(
-        "operator", "Print all that an installation needs, for `kubectl apply -f -`.", "operator"
+        "cli.operator", "Print all that an installation needs, for `kubectl apply -f -`.", "operator"
     ),
-    "crds": Command("operator", "Print the CustomResourceDefinitions, for `kubectl apply -f -`."),
+    "crds": Command("cli.operator", "Print the CustomResourceDefinitions, for `kubectl apply -f -`."),
     "workspace list": Command(
-        "workspace",
+        "cli.workspace",
         "List the workspaces of a WORKFLOW.md, with the issue of each and when it was made.",
         "workspace",
     ),
-    "workspace rm": Command("workspace", "Run `before_remove` and delete a workspace.", "workspace"),
-    "runs": Command("runs", "List the runs of the journal, or show one as a tree; or those of a cluster."),
-    "logs": Command("runs", "Show what each hook of a run was given, and what it said."),
-    "approve": Command("approve", "Say yes to what a run is waiting for."),
-    "reject": Command("approve", "Say no to what a run is waiting for."),
-    "rewrite": Command("approve", "Let a run go on with another input than the one it asks about."),
-    "prune": Command("runs", "Drop old runs from the journal; runs that have not ended stay."),
-    "init": Command("hookfile", "Write a first hookline.yaml."),
-    "install": Command("install", "Add hookline to an agent's settings, so that it asks `hookline answer`."),
+    "workspace rm": Command("cli.workspace", "Run `before_remove` and delete a workspace.", "workspace"),
+    "runs": Command(
+        "cli.runs", "List the runs of the journal, or show one as a tree; or those of a cluster."
+    ),
+    "logs": Command("cli.runs", "Show what each hook of a run was given, and what it said."),
+    "approve": Command("cli.approve", "Say yes to what a run is waiting for."),
+    "reject": Command("cli.approve", "Say no to what a run is waiting for."),
+    "rewrite": Command("cli.approve", "Let a run go on with another input than the one it asks about."),
+    "prune": Command("cli.runs", "Drop old runs from the journal; runs that have not ended stay."),
+    "init": Command("cli.project", "Write a first hookline.yaml."),
+    "install": Command(
+        "cli.project", "Add hookline to an agent's settings, so that it asks `hookline answer`."
+    ),
     "uninstall": Command(
-        "install", "Take out of an agent's settings what `install` added, and nothing else."
+        "cli.project", "Take out of an agent's settings what `install` added, and nothing else."
     ),
     "trust": Command(
-        "hookfile",
+        "cli.project",
         "Show the hooks of a file and approve it, so that `hookline answer` runs them where it finds them.",
     ),
 }
@@ -85,7 +89,7 @@ def call(words: Sequence[str]) -> int:
     from hookline.cli.parser import parse
 
     command = COMMANDS[name]
-    module = importlib.import_module(f"hookline.cli.{command.module}")
+    module = importlib.import_module(f"hookline.{command.module}")
     kind, function = module.COMMANDS[name]
     options = parse(kind, rest, name, command.about)
     return 0 if options is None else function(options)

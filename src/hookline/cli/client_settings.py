@@ -12,7 +12,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from hookline.cli.json_edit import Insertion, Node, inserted, insertion, nodes, removals, removed, undone
+from hookline.claude.json_text import (
+    Insertion,
+    JsonNode,
+    inserted,
+    insertion,
+    nodes,
+    removals,
+    removed,
+    undone,
+)
 from hookline.errors import FileError
 from hookline.hookfile.trust import remember, remembered, written
 from hookline.journal.user import default_path
@@ -182,7 +191,7 @@ def _without_ours(settings: Settings) -> str:
     return text[:shift] + removed(text[shift:], stretches)
 
 
-def _cut(settings: Settings, event: str, listed: Node) -> tuple[list[tuple[int, int]], bool]:
+def _cut(settings: Settings, event: str, listed: JsonNode) -> tuple[list[tuple[int, int]], bool]:
     """The stretches to take out of an event's list, and True if nothing is left of it."""
     stretches: list[tuple[int, int]] = []
     empty: set[int] = set()
@@ -200,7 +209,7 @@ def _cut(settings: Settings, event: str, listed: Node) -> tuple[list[tuple[int, 
     return stretches + (removals(listed, empty) if empty else []), False
 
 
-def _root(text: str) -> tuple[Node, int]:
+def _root(text: str) -> tuple[JsonNode, int]:
     """The outermost object, and how far it is moved by a byte order mark."""
     shift = 1 if text.startswith("\ufeff") else 0
     return nodes(text[shift:]), shift

@@ -294,3 +294,6 @@ def _is_full(root: str) -> bool:
 def _line(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+COMMANDS = {"attempt": (AttemptOptions, attempt)}

@@ -1,4 +1,4 @@
-"""`hookline explain`: which hooks run where; with `--for`, around an agent of another framework."""
+"""`hookline run`, `serve`, `try`, `check` and `explain`: commands on a file, carried out by its system."""
 
 from __future__ import annotations
 
@@ -8,11 +8,61 @@ from typing import Any, NamedTuple, Protocol
 from hookline import systems
 from hookline.engine.hook import Hook, Mode, settled_on_error
 from hookline.engine.point import Point
-from hookline.errors import UsageError
-from hookline.hookfile.attach import load_hooks
-from hookline.options import ExplainOptions
-from hookline.runners.local import LocalRunner
+from hookline.errors import HooklineError, UsageError
+from hookline.options import CheckOptions, ExplainOptions, RunOptions, ServeOptions, TryOptions
 from hookline.terminal import out, print_explained, print_json
+
+
+def run(options: RunOptions) -> int:
+    options.set_environment()
+    if options.resume:
+        from hookline.sympozium.run.command import resume_agentrun
+
+        return resume_agentrun(options)
+    if not options.file:
+        raise UsageError("say which file: hookline run FILE")
+    return systems.run(options)
+
+
+def check(options: CheckOptions) -> int:
+    options.set_environment()
+    found: list[str] = []
+    notes: list[str] = []
+    more = _more_hooks(options.hooks, found)
+    for file in options.files:
+        try:
+            told = systems.problems(file, options, more)
+            found += told.problems
+            notes += told.notes
+        except HooklineError as exc:
+            found.append(str(exc))
+    found, notes = list(dict.fromkeys(found)), list(dict.fromkeys(notes))
+    if options.json:
+        print_json({"files": options.files, "problems": found, "notes": notes})
+    else:
+        for text in (*notes, *found):
+            out.print(text)
+        count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
+        out.print(count if found else f"{', '.join(options.files)}: nothing wrong")
+    return 2 if found else 0
+
+
+def _more_hooks(files: tuple[str, ...], found: list[str]) -> list[Hook]:
+    if not files:
+        return []
+    from hookline.hookfile.attach import load_hooks
+    from hookline.runners.local import LocalRunner
+
+    more: list[Hook] = []
+    for each in files:
+        try:
+            attached = load_hooks(each, LocalRunner())
+        except HooklineError as exc:
+            found.append(str(exc))
+            continue
+        more += attached.hooks
+        found += attached.all_problems()
+    return more
 
 
 def explain(options: ExplainOptions) -> int:
@@ -79,6 +129,9 @@ def _explain_for(options: ExplainOptions) -> int:
 
 
 def _hooks(files: Iterable[str]) -> list[Hook]:
+    from hookline.hookfile.attach import load_hooks
+    from hookline.runners.local import LocalRunner
+
     found: list[Hook] = []
     for file in files:
         attached = load_hooks(file, LocalRunner())
@@ -104,4 +157,10 @@ def _rows(hooks: list[Hook]) -> Iterable[dict[str, Any]]:
             }
 
 
-COMMANDS = {"explain": (ExplainOptions, explain)}
+COMMANDS = {
+    "run": (RunOptions, run),
+    "serve": (ServeOptions, systems.serve),
+    "try": (TryOptions, systems.try_),
+    "check": (CheckOptions, check),
+    "explain": (ExplainOptions, explain),
+}
