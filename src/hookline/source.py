@@ -262,7 +262,7 @@ class _Reader:
             key, line = self._key(item), _line(item)
             self._trail.append(key)
             if key in found.lines:
-                raise self._wrong(f"this key is written twice; the first is in line {found.lines[key]}", item)
+                raise self._wrong(f"this key is given twice; first in line {found.lines[key]}", item)
             found.lines[key] = line
             value = self._value(next(self._events))
             if key == "<<" and not getattr(item, "style", "alias"):
@@ -288,7 +288,7 @@ class _Reader:
             if event.anchor:
                 self._anchors[event.anchor] = event.value, 1
             return event.value
-        raise self._wrong("a key is text; a list or mapping stands here", event)
+        raise self._wrong("a key is text; this is a list or a mapping", event)
 
     def _merged(self, value: Any, event: Any) -> list[LinedDict]:
         given = cast("list[Any]", value if isinstance(value, LinedList) else [value])
@@ -298,7 +298,7 @@ class _Reader:
 
     def _aliased(self, event: Any) -> Any:
         if event.anchor in self._open:
-            raise self._wrong(f"*{event.anchor} stands inside what it names", event)
+            raise self._wrong(f"*{event.anchor} is used inside its own anchor", event)
         if event.anchor not in self._anchors:
             raise self._wrong(
                 f"nothing is named &{event.anchor} above; to write a text with a star, quote it: '*...'",
@@ -310,7 +310,7 @@ class _Reader:
 
     def _collection(self, event: Any, tag: str) -> None:
         if event.tag not in (None, "!", tag):
-            raise self._wrong(f"the tag {_shown_tag(event.tag)} is not known; write it without", event)
+            raise self._wrong(f"the tag {_shown_tag(event.tag)} is not known; leave it out", event)
         if len(self._trail) >= MAX_DEPTH:
             self._trail.clear()
             raise self._wrong(f"is nested more than {MAX_DEPTH} deep", event)
@@ -319,9 +319,7 @@ class _Reader:
         self._count += size
         if self._count > MAX_VALUES:
             self._trail.clear()
-            raise self._wrong(
-                f"has more than {MAX_VALUES} values, those that aliases stand for counted", event
-            )
+            raise self._wrong(f"has more than {MAX_VALUES} values, with aliases expanded", event)
 
     def _until(self, end: str) -> Iterator[Any]:
         for event in self._events:
@@ -402,7 +400,7 @@ _HINTS = {
     "mapping values are not allowed": "a second `: ` in one line, or an indentation that does not fit; quote a value that has `: ` in it",
     "cannot start any token": "a value that begins with @, ` or % must be quoted",
     "did not find expected alphabetic": "a value that begins with * or & must be quoted",
-    "did not find expected <document start>": "something stands after the end of the document",
+    "did not find expected <document start>": "there is more text after the end of the document",
     "did not find expected '-' indicator": "the indentation does not fit that of the list above",
     "did not find expected key": "the indentation does not fit that of the mapping above",
     "unknown escape character": "write a pattern in single quotes, where a backslash is only a backslash",
@@ -450,7 +448,7 @@ def _refuse_unprintable(text: str, file: str | PathLike[str]) -> None:
     found = _UNPRINTABLE.search(text)
     if found:
         raise FileError(
-            f"the character {found.group()!r} cannot stand in a file; write it as an escape, in double quotes",
+            f"the character {found.group()!r} is not allowed in a file; write it as an escape, in double quotes",
             file=file,
             line=text.count("\n", 0, found.start()) + 1,
         )

@@ -233,7 +233,7 @@ class Table(NamedTuple):
     def _value(self, node: Node, name: str, key: Key) -> Any:
         child = node.child(name, key.needed)
         if key.today and child.value is not None and key.today in node:
-            child.wrong(f"stands beside {key.today}, which is its name today; give one of them")
+            child.wrong(f"is the old name of {key.today}, which is given too; give one of them")
         try:
             if child.value is None and self.null != "read":
                 return self._null(key)

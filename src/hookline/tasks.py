@@ -154,7 +154,7 @@ def run_interruptible(
         def interrupt(_number: int) -> None:
             nonlocal first
             if first and told is not None:
-                told("interrupted: end hooks are running; once more ends them too")
+                told("interrupted: end hooks are running; Ctrl-C again ends them too")
             first = False
             task.cancel()
 

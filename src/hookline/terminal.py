@@ -255,7 +255,7 @@ class TerminalApprover:
         import asyncio
 
         tool = f" ({question.tool})" if question.tool else ""
-        self._console.print(f"\n{question.point}{tool} needs your word", style="bold yellow")
+        self._console.print(f"\n{question.point}{tool} needs your approval", style="bold yellow")
         for reason in question.reasons:
             self._console.print(f"  {reason.hook}: {reason.text}")
         self._console.print(f"  {self._mask.json(question.value)}")

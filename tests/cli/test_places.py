@@ -378,7 +378,7 @@ def test_a_home_that_would_be_seen_is_told(hookline):
     (hookline.folder / "w").mkdir()
     (hookline.folder / "hookline.yaml").write_text("hooks:\n  - {name: n, on: agent.start, shell: 'true'}\n")
     done = hookline("run", "agent.py", "go", "--on=sandbox", "--workspace=w", "--hooks=hookline.yaml")
-    assert (done.returncode, "hooks do not see its folder" in done.stderr) == (0, True), done.stderr
+    assert (done.returncode, "so hooks do not see it" in done.stderr) == (0, True), done.stderr
 
 
 @needs_sandbox

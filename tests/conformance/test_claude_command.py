@@ -1099,7 +1099,7 @@ def test_rule_25_ours_differs_only_the_wrong_entry_is_dropped_and_it_is_told(ent
         ("[]", 1, "is a list"),
         ('{\n"hooks": []}', 2, "it must be an object of events"),
         ('{\n"Hooks": {}}', 2, "did you mean 'hooks'?"),
-        ('{"hooks": {"Stop": [],\n"Stop": []}}', 2, "is there twice"),
+        ('{"hooks": {"Stop": [],\n"Stop": []}}', 2, "is given twice"),
         ("[" * 100_000, None, "not JSON that can be read"),
     ],
 )
@@ -1118,7 +1118,7 @@ def test_what_is_only_odd_is_noted():
     assert [note.partition(": ")[2] for note in found.declaration.notes] == [
         "no tool of Claude Code is called 'Bas'; did you mean 'Bash'?",
         "no tool of Claude Code is called 'mcp__demo'; to match every tool of that server write 'mcp__demo__.*'",
-        "'timeOut' is no key here and is ignored; did you mean 'timeout'?",
+        "'timeOut' is not a key here and is ignored; did you mean 'timeout'?",
     ]
 
 

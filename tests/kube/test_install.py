@@ -214,8 +214,8 @@ def test_the_operators_command_line_is_one_that_it_understands():
         ({"image": ""}, "the image is ''; give one such as"),
         ({"image": "a b"}, "the image is 'a b'"),
         ({"agent_image": "a\nb"}, "the agent image is 'a\\nb'"),
-        ({"namespace": "Ops"}, "'Ops' is no name of a namespace"),
-        ({"watched": ("a", "b.c")}, "'b.c' is no name of a namespace"),
+        ({"namespace": "Ops"}, "'Ops' is not a name of a namespace"),
+        ({"watched": ("a", "b.c")}, "'b.c' is not a name of a namespace"),
         ({"replicas": 0}, "replicas is 0; at least one has to work"),
         ({"workspace_size": "big"}, "the size of a workspace is 'big'; write it like 1Gi"),
         ({"max_run_history": -1}, "the history is -1 runs"),
@@ -257,7 +257,7 @@ def test_the_definitions_are_printed_by_themselves():
 def test_a_selector_without_agents_to_select_is_told():
     done = hookline("operator", "manifest", "--image", "i", "--kagent-selector", "team=blue")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--kagent is not given" in done.stderr
+    assert "--kagent-selector needs --kagent" in done.stderr
     done = hookline("operator", "manifest", "--image", "i", "--kagent", "--kagent-selector", "blue")
     assert "write LABEL=VALUE" in done.stderr
 

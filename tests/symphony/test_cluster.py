@@ -32,9 +32,9 @@ KILLED = JobEnd(why="its pod was deleted", reason=EndReason.KILLED)
             "OOMKilled: it passed its memory limit",
         ),
         (
-            Over(ending=JobEnd(why="the image 'x' cannot be had: gone", began=False)),
+            Over(ending=JobEnd(why="the image 'x' cannot be pulled: gone", began=False)),
             "failed",
-            "its pod never began: the image 'x' cannot be had: gone",
+            "its pod never began: the image 'x' cannot be pulled: gone",
         ),
         (
             Over(ending=JobEnd(exit_code=2), last="No such command 'attempt'."),
@@ -70,8 +70,8 @@ def test_a_service_is_known_by_its_tracker_and_root_and_not_by_the_place_of_its_
         (["WORKFLOW.md", "--on", "kubernetes"], "--on kubernetes needs the one image of the pods"),
         (["WORKFLOW.md", "--on", "kubernetes", "--image", "a=b"], "needs the one image of the pods"),
         (["WORKFLOW.md", "--on", "kubernets"], "--on is 'kubernets'; known: kubernetes"),
-        (["WORKFLOW.md", "--secret", "s"], "--secret: this goes with --on kubernetes"),
-        (["WORKFLOW.md", "--namespace", "n"], "--namespace: this goes with --on kubernetes"),
+        (["WORKFLOW.md", "--secret", "s"], "--secret: only with --on kubernetes"),
+        (["WORKFLOW.md", "--namespace", "n"], "--namespace: only with --on kubernetes"),
         (["WORKFLOW.md", "--image", "x"], "--image: this is for an agent"),
         (["agent.py", "--on", "kubernetes"], "--on: this is for a WORKFLOW.md"),
         (

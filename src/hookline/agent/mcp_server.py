@@ -153,7 +153,7 @@ class ServerOutput:
 
     def words(self) -> str:
         """Its stderr and its output that was not MCP, as the end of a message."""
-        told = f"; it printed what is no MCP message: {self._rubbish!r}" if self._rubbish else ""
+        told = f"; it printed what is not an MCP message: {self._rubbish!r}" if self._rubbish else ""
         said = Output(tail=bytes(self._errors), total=len(self._errors)).last_lines()
         told += f"; it said: {said}" if said else ""
         for secret in self._secrets:

@@ -114,7 +114,7 @@ class _SettingsReader:
             return None
         for trail, line in twice:
             if trail[0] == "hooks":
-                told = "is there twice; only the last one counts, join them"
+                told = "is given twice; only the last one counts; merge them"
                 self.findings.problems.append(FileError(told, file=self.file, line=line, key=key_of(trail)))
         for key in settings.of_mapping:
             if key != "hooks" and key.lower() in ("hook", "hooks"):
@@ -203,7 +203,7 @@ def _note(node: Node, message: str, *inner: str | int) -> None:
 def _odd_key(node: Node, name: str, table: Table) -> None:
     near = get_close_matches(name.lower(), table.keys, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(table.keys))}"
-    _note(node, f"{name!r} is no key here and is ignored; {hint}", name)
+    _note(node, f"{name!r} is not a key here and is ignored; {hint}", name)
 
 
 def _match(event: str, group: Node) -> str | None:

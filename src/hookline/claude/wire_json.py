@@ -128,7 +128,7 @@ def _check_values(value: Any) -> None:
             try:
                 item.encode()
             except UnicodeEncodeError:
-                raise bad_answer("its JSON has half of a surrogate pair, which is no character") from None
+                raise bad_answer("its JSON has half of a surrogate pair, which is not a character") from None
 
 
 def _no_constant(word: str) -> Any:

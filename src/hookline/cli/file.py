@@ -20,7 +20,7 @@ def run(options: RunOptions) -> int:
 
         return resume_agentrun(options)
     if not options.file:
-        raise UsageError("say which file: hookline run FILE")
+        raise UsageError("FILE is missing: hookline run FILE")
     return systems.run(options)
 
 
@@ -43,7 +43,7 @@ def check(options: CheckOptions) -> int:
         for text in (*notes, *found):
             out.print(text)
         count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
-        out.print(count if found else f"{', '.join(options.files)}: nothing wrong")
+        out.print(count if found else f"{', '.join(options.files)}: no problems")
     return 2 if found else 0
 
 
@@ -120,7 +120,10 @@ def _explain_for(options: ExplainOptions) -> int:
         out.print(f"  {row['order']}. {row['name']} ({row['kind']}), if it breaks: {row['on_error']}")
         out.print(f"     {row['source']}", style="dim")
     out.print(
-        "\nnot hooked there, or not wholly" if concerned else "\nall of it is hooked there", style="bold"
+        "\nnot covered by hooks there, or only in part"
+        if concerned
+        else "\nall of it is covered by hooks there",
+        style="bold",
     )
     for gap in concerned:
         named = ", ".join(point for point in gap.points if point in standing)

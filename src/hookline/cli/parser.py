@@ -73,7 +73,9 @@ def _parser(kind: type[Any], command: str, about: str, *, for_help: bool) -> _Pa
     for each in fields(kind):
         if not each.metadata.get("positional"):
             _add_option(options, each)
-    options.add_argument("--help", action="store_true", default=argparse.SUPPRESS, help="show this, and exit")
+    options.add_argument(
+        "--help", action="store_true", default=argparse.SUPPRESS, help="show this help and exit"
+    )
     return parser
 
 
@@ -122,7 +124,7 @@ def _positionals(kind: type[Any], words: list[str], command: str) -> dict[str, A
         elif about["required"]:
             raise UsageError(f"{each.name.upper()} is missing (hookline {command} --help)")
     if left:
-        raise UsageError(f"there is one argument too many: {left[0]!r} (hookline {command} --help)")
+        raise UsageError(f"unexpected argument {left[0]!r} (hookline {command} --help)")
     return found
 
 

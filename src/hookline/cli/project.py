@@ -54,7 +54,7 @@ def approve_shown(file: Path, say: Report, *, broken: bool = False) -> dict[str,
         say("  no hooks")
     also = approve(file, hooks, os.environ)
     covered = f", with {', '.join(also)}" if also else ""
-    say(f"approved{covered}; a change takes the approval away")
+    say(f"approved{covered}; after a change it must be approved again")
     return {"file": str(file), "hooks": rows, "also": also}
 
 
@@ -92,18 +92,18 @@ hooks:
 @dataclass(kw_only=True, eq=False, repr=False)
 class InitOptions:
     file: Path = argument("the file to write", Path(FILE), kind="path")
-    json: bool = flag("for a program to read")
+    json: bool = flag("print JSON")
 
 
 def init(options: InitOptions) -> int:
     file = options.file
     if file.suffix not in (".yaml", ".yml"):
-        raise UsageError(f"{file} would not be known as a hook file; its name must end in .yaml")
+        raise UsageError(f"{file} is not a name for a hook file; it must end in .yaml")
     try:
         with open(file, "x", encoding="utf-8") as opened:
             opened.write(FIRST)
     except FileExistsError:
-        raise FileError("is there already; it was not changed", file=file) from None
+        raise FileError("exists already; it was not changed", file=file) from None
     except OSError as exc:
         raise FileError(f"cannot be written: {exc.strerror}", file=file) from exc
     report = Report(options.json)
@@ -115,8 +115,10 @@ def init(options: InitOptions) -> int:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TrustOptions:
-    file: Path | None = argument(f"[default: the nearest {FILE} upward]", None, kind="path")
-    json: bool = flag("for a program to read")
+    file: Path | None = argument(
+        f"the hook file [default: the nearest {FILE}, here or in a folder above]", None, kind="path"
+    )
+    json: bool = flag("print JSON")
 
 
 def trust(options: TrustOptions) -> int:
@@ -144,8 +146,8 @@ AGENTS = ("claude-code",)
 class InstallOptions:
     agent: str = argument(f"the agent: {', '.join(AGENTS)}", required=True)
     project: Path | None = option("the project's folder [default: the current one]", None, kind="path")
-    local: bool = flag("settings.local.json, which is yours alone")
-    json: bool = flag("for a program to read")
+    local: bool = flag("use settings.local.json, which is not shared")
+    json: bool = flag("print JSON")
 
 
 def install(options: InstallOptions) -> int:
@@ -163,11 +165,13 @@ def install(options: InstallOptions) -> int:
         for event in missing:
             report(f"  {event}: {commands[event]}")
     else:
-        report(f"{place}: hookline is there already; nothing was changed")
+        report(f"{place}: hookline is installed already; nothing was changed")
     found = nearest(folder)
     approved = None
     if found is None:
-        report(f"there is no {FILE} in {folder} or above it, so every call would be refused: hookline init")
+        report(
+            f"there is no {FILE} in {folder} or above it, so every call is refused; write one with: hookline init"
+        )
     else:
         approved = approve_shown(found, report, broken=True)
     return report.done(
@@ -185,11 +189,9 @@ def uninstall(options: InstallOptions) -> int:
     gone = [event for event in EVENTS if settings.has(event)]
     if gone:
         left = take_entries_out(settings)
-        report(
-            f"{place}: took out {', '.join(gone)}" if left else f"removed {place}, which held nothing else"
-        )
+        report(f"{place}: removed {', '.join(gone)}" if left else f"removed {place}, which held nothing else")
     else:
-        report(f"{place}: hookline is not there; nothing was changed")
+        report(f"{place}: hookline is not installed; nothing was changed")
     return report.done({"file": str(place), "removed": gone})
 
 

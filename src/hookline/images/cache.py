@@ -178,7 +178,7 @@ def default_folder(environ: Mapping[str, str]) -> Path:
 
 def _checked(key: str) -> str:
     if not _KEY.fullmatch(key) or key.startswith("."):
-        raise ImageError(f"{key!r} is no name for a cached image")
+        raise ImageError(f"{key!r} is not a name of a cached image")
     return key
 
 

@@ -29,7 +29,7 @@ PROVIDERS = {"OpenAI": "openai", "Anthropic": "anthropic", "Ollama": "ollama", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookEntry:
-    """One entry of `spec.hooks`. `broken` says why its matcher is no regular expression."""
+    """One entry of `spec.hooks`. `broken` says why its matcher is not a regular expression."""
 
     ref: str
     event: str
@@ -218,7 +218,7 @@ def directory(ref: str) -> str:
 
 
 def searched(matcher: str) -> str:
-    """A matcher as a pattern for whole names; UsageError where it is no regular expression."""
+    """A matcher as a pattern for whole names; UsageError where it is not a regular expression."""
     # By itself first, so that what is told is what was written.
     pattern(matcher)
     return f"(?s:.*)(?:{matcher})(?s:.*)"
@@ -275,7 +275,7 @@ class _Planning:
             said = f"the ModelConfig {agent.model_config!r} is not in this file"
             return None, _elsewhere(agent.asked, f"{said}; add it, or give --model provider/name")
         if model.provider not in PROVIDERS:
-            said = f"{model.provider} is not spoken to from here; known: {', '.join(PROVIDERS)}"
+            said = f"{model.provider} is not supported here; known: {', '.join(PROVIDERS)}"
             return None, _elsewhere(model.place, f"{said}; give --model provider/name")
         if model.key is not None and self._found(model.key) is None:
             said = _not_found(model.key)
@@ -305,7 +305,7 @@ class _Planning:
         hint = f" (there is a {others[0]} of that name; write kind: {others[0]})" if others else ""
         return (
             f"the {tool.kind} {tool.name!r} is not in this file{hint}, so its tools are left out;"
-            " add it, or a RemoteMCPServer with an address that is reached from here"
+            " add it, or a RemoteMCPServer with an address that is reachable from here"
         )
 
     def _agents(

@@ -152,11 +152,11 @@ def merged(logins: Sequence[Path], told: Callable[[str], None]) -> dict[str, Any
             value: Any = json.loads(file.read_text())
         except (FileNotFoundError, NotADirectoryError):
             told(
-                f"{file} is not there: the cluster has no such Secret, or it is no kubernetes.io/dockerconfigjson"
+                f"{file} is not there: the cluster has no such Secret, or it is not a kubernetes.io/dockerconfigjson"
             )
             continue
         except (OSError, ValueError) as exc:
-            raise FileError(f"is no docker configuration that can be read: {exc}", file=file) from exc
+            raise FileError(f"is not a docker configuration that can be read: {exc}", file=file) from exc
         entries: Any = cast("dict[str, Any]", value).get(_KEY) if isinstance(value, dict) else None
         if not isinstance(entries, dict):
             raise FileError("must be an object with registries as its keys", file=file, key=_KEY)

@@ -59,13 +59,13 @@ _TAKEN = frozenset(
     }
 )
 _NOT_TAKEN = {
-    "image": "hookline's own is what runs",
-    "imageRegistry": "hookline's own image is what runs",
-    "imagePullPolicy": "hookline's own image is taken as it is there",
-    "securityContext": "what the pods may do is hookline's to say",
-    "podSecurityContext": "what the pods may do is hookline's to say",
-    "volumes": "a pod has the volumes that hookline gives it",
-    "volumeMounts": "a pod has the volumes that hookline gives it",
+    "image": "pods run hookline's own image",
+    "imageRegistry": "pods run hookline's own image",
+    "imagePullPolicy": "hookline's own image is used as it is on the node",
+    "securityContext": "hookline sets the security context of its pods",
+    "podSecurityContext": "hookline sets the security context of its pods",
+    "volumes": "hookline sets the volumes of its pods",
+    "volumeMounts": "hookline sets the volumes of its pods",
 }
 
 
@@ -115,7 +115,7 @@ def _wrong(agent: AgentManifest, read: AgentManifests) -> Iterator[str]:
     """Mistakes that keep a manifest that is written well from working in a cluster."""
     if not _NAME.fullmatch(agent.name) or len(agent.name) > LONGEST_NAME:
         yield (
-            f"metadata.name: {agent.name!r} cannot be the name of a Service; at most {LONGEST_NAME} small letters,"
+            f"metadata.name: {agent.name!r} cannot be the name of a Service; at most {LONGEST_NAME} lower-case letters,"
             " digits and '-', a letter first"
         )
     if agent.type == "BYO":

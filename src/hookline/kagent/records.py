@@ -218,12 +218,12 @@ class _PodFollower:
         """Once for each outage. That a connection ends which brought something is none: a pod may be quiet for long."""
         if isinstance(why, ClusterError) and self._log.heard:
             self._out = False
-            logger.debug("pod %s: its log is read anew: %s", self._name, why)
+            logger.debug("pod %s: its log is read again: %s", self._name, why)
         elif not self._out and not self._gone.is_set():
             self._out = True
             known = isinstance(why, ClusterError | JournalError)
             logger.warning(
-                "pod %s: what it tells is not on record, and tried again: %s",
+                "pod %s: its records could not be stored, retrying: %s",
                 self._name,
                 why,
                 exc_info=None if known else why,
@@ -267,7 +267,7 @@ class PodRecords:
         if self.intake.dropped and not self._warned:
             self._warned = True
             logger.warning(
-                "pod %s: printed a line that is no record, or of a run that it did not begin, or too many of them;"
+                "pod %s: printed a line that is not a record, or of a run that it did not begin, or too many of them;"
                 " such are not taken",
                 self._name,
             )
@@ -291,9 +291,7 @@ class PodRecords:
     def close(self) -> None:
         """Tell how many there were of what was told when it began."""
         if self.intake.dropped > 1:
-            logger.warning(
-                "pod %s: lines that were not taken for records: %d", self._name, self.intake.dropped
-            )
+            logger.warning("pod %s: lines that were not records: %d", self._name, self.intake.dropped)
         if self.intake.missing > 1:
             logger.warning(
                 "pod %s: records that were not in its log: %d in all", self._name, self.intake.missing

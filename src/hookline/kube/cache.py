@@ -167,7 +167,7 @@ class Store:
         """Once for each outage."""
         if not self._out:
             self._out = True
-            logger.warning("%s: not up to date, and tried again until it is: %s", self.kind.kind, error)
+            logger.warning("%s: out of date, retrying: %s", self.kind.kind, error)
 
 
 class Watch(NamedTuple):

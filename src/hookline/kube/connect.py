@@ -39,16 +39,18 @@ def target_of(options: ClusterOptions | RunOptions) -> Target | None:
     """The cluster that the options name; None for this machine, where they mean nothing."""
     if options.on == KUBERNETES:
         return Target(namespace=options.namespace, context=options.context, kubeconfig=options.kubeconfig)
-    refuse_given(options, ("context", "kubeconfig"), f"this goes with --on {KUBERNETES}")
+    refuse_given(options, ("context", "kubeconfig"), f"only with --on {KUBERNETES}")
     return None
 
 
 def target_of_runs(options: ClusterOptions) -> Target | None:
     """The cluster whose runs are meant; None for those of this machine."""
     if options.on not in ("", KUBERNETES):
-        raise UsageError(f"--on is {options.on!r}; known: {KUBERNETES}, or nothing for runs of this machine")
+        raise UsageError(
+            f"--on is {options.on!r}; known: {KUBERNETES}; leave it out for runs of this machine"
+        )
     if not options.on:
-        refuse_given(options, ("namespace",), f"this goes with --on {KUBERNETES}")
+        refuse_given(options, ("namespace",), f"only with --on {KUBERNETES}")
     return target_of(options)
 
 
@@ -95,16 +97,16 @@ def _told(cluster: Cluster, namespace: str) -> Generator[None]:
                 f"there is no namespace {namespace!r} on {cluster.server}; kubectl create namespace {namespace}"
             ) from exc
         raise UsageError(
-            f"{cluster.server} does not know AgentRuns ({exc.message}); have it know them:"
+            f"{cluster.server} has no definition of AgentRun ({exc.message}); install it:"
             " hookline crds | kubectl apply -f -"
         ) from exc
     except AlreadyThere as exc:
         raise UsageError(f"{exc.message}; give another --name, or none") from exc
     except ApiRefused as exc:
         if exc.status in (400, 422):
-            raise UsageError(f"the cluster does not take it: {exc.message}") from exc
+            raise UsageError(f"the cluster rejected it: {exc.message}") from exc
         if exc.status == 403:
-            raise HooklineError(f"you have no right to do this on {cluster.server}: {exc.message}") from exc
+            raise HooklineError(f"you are not allowed to do this on {cluster.server}: {exc.message}") from exc
         if exc.status == 401:
-            raise HooklineError(f"{cluster.server} does not know you: {exc.message}") from exc
+            raise HooklineError(f"{cluster.server} rejected your credentials: {exc.message}") from exc
         raise

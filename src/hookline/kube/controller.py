@@ -101,7 +101,7 @@ class Controller(ABC):
                 for task in self.background():
                     group.create_task(task)
                 self.ready.set()
-                logger.info("looks after %d %ss", len(self.caches.all(self._about)), self._about.kind)
+                logger.info("watching %d %ss", len(self.caches.all(self._about)), self._about.kind)
                 while True:
                     for key in self.keys():
                         self.wake(key)
@@ -149,7 +149,7 @@ class Controller(ABC):
         pause = backoff(failures, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         if error is not None:
             level = logging.WARNING if pause > _LOUD_PAUSE else logging.INFO
-            logger.log(level, "%s %s/%s: tried again in %g s: %s", *key, pause, error)
+            logger.log(level, "%s %s/%s: retrying in %g s: %s", *key, pause, error)
         self._wake_in(key, pause)
 
     def _wake_in(self, key: Key, seconds: float) -> None:
@@ -251,7 +251,7 @@ def _opened(path: Path) -> Generator[Journal | None]:
     try:
         journal = SqliteJournal(path, keep_bytes=KEEP_BYTES_OPERATOR)
     except JournalError as exc:
-        logger.warning("what becomes of runs is not on record: %s", exc)
+        logger.warning("runs are not recorded: %s", exc)
         yield None
         return
     with contextlib.closing(journal):

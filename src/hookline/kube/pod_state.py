@@ -155,7 +155,7 @@ def trouble(pod: Fields) -> Trouble | None:
     """The reason that a pod does not start, if there is one."""
     if unscheduled := _condition(pod, "PodScheduled", "False"):
         reason = str(unscheduled.get("reason") or "Unschedulable")
-        said = str(unscheduled.get("message") or "no node takes it")
+        said = str(unscheduled.get("message") or "no node can take it")
         at = unscheduled.get("lastTransitionTime")
         # A claim that is just being bound is nothing to speak of.
         since = parse_time(at) if isinstance(at, str) else None
@@ -166,7 +166,7 @@ def trouble(pod: Fields) -> Trouble | None:
         said = str(waiting.get("message") or "")
         if reason in _IMAGE:
             patience = 0.0 if reason in _AT_ONCE else _MINUTE
-            message = f"the image {_image(pod, name)!r} cannot be had: {said or reason}"
+            message = f"the image {_image(pod, name)!r} cannot be pulled: {said or reason}"
             return Trouble("ImageNotPulled", message, name, patience)
         if reason.startswith("Create") and reason.endswith("Error"):
             return Trouble(reason, said or reason, name)
@@ -199,7 +199,7 @@ def evicted(pod: Fields) -> str:
     status = within(pod, "status")
     if status.get("phase") != "Failed" or not status.get("reason"):
         return ""
-    return f"{status['reason']}: {status.get('message') or 'its pod was put away'}"
+    return f"{status['reason']}: {status.get('message') or 'its pod was removed'}"
 
 
 def pod_of(made: Workload, pods: Sequence[Fields]) -> Fields | None:
@@ -261,7 +261,7 @@ def _gone(state: WorkloadState, whole: Fields | None, now: datetime) -> tuple[En
     """The reason that a workload is over, where it is."""
     made, pod = state.made, state.pod
     if whole is None and not made.ended:
-        return EndReason.KILLED, "it was deleted from outside before it had ended"
+        return EndReason.KILLED, "it was deleted before it ended"
     failure = job_failure(whole) if whole is not None else ""
     if failure.startswith("DeadlineExceeded"):
         return EndReason.TIMED_OUT, failure
@@ -333,7 +333,7 @@ def _trouble(whole: Fields | None, state: WorkloadState) -> Trouble | None:
     pod = state.pod
     if pod is None:
         since = parse_time(whole["metadata"]["creationTimestamp"]) if whole else None
-        said = "the cluster has made no pod of it"
+        said = "the cluster has created no pod for it"
         return Trouble("NoPod", said, patience=NO_POD, quiet=_QUIET, since=since)
     found = trouble(pod)
     if found is not None or any(seen.state is ContainerPhase.RUNNING for seen in state.seen):
@@ -344,7 +344,7 @@ def _trouble(whole: Fields | None, state: WorkloadState) -> Trouble | None:
         if seen.started is not None and seen.seconds is not None
     ]
     since = max([parse_time(pod["metadata"]["creationTimestamp"]), *ends])
-    said = "its next container does not start; `kubectl describe pod` tells what it waits for"
+    said = "its next container does not start; `kubectl describe pod` shows what it waits for"
     return Trouble("NotStarting", said, patience=_LONG, quiet=_QUIET, since=since)
 
 

@@ -43,13 +43,13 @@ _SCRIPTED = "scripted/"
 _COMPONENT = "run"
 _OWNER = "hookline.dev/owner"
 _DAY = 24 * 3600
-_CUT = "the end of the pod's log did not come, as of one that prints more than its node keeps"
+_CUT = "the end of the pod's log is missing, as when a pod prints more than its node keeps"
 
 
 def run_there(options: RunOptions, target: Target) -> int:
     """Run an agent in Python as a Job."""
     if options.ask not in ("", "refuse"):
-        raise UsageError(f"--ask {options.ask}: nobody can be asked from a pod; there a question is refused")
+        raise UsageError(f"--ask {options.ask}: questions cannot be answered in a pod and are refused there")
     sent = _Sent(options.file, options.hooks, options.model)
     question = asked(options)
     size = len(question.encode())
@@ -173,7 +173,7 @@ async def _interrupts(cluster: Cluster, job: Object, interrupted: asyncio.Event)
 
     def interrupt(_number: int) -> None:
         if not ends:
-            warn("interrupted: end hooks are running in the pod; once more ends them too")
+            warn("interrupted: end hooks are running in the pod; Ctrl-C again ends them too")
         interrupted.set()
         ends.append(asyncio.ensure_future(end(cluster, job, at_once=bool(ends))))
 
@@ -283,7 +283,7 @@ async def _ended_others(cluster: Cluster, journal: Journal, namespace: str) -> N
     for source in dict.fromkeys([*left, *rows]):
         job, row = left.get(source), rows.get(source)
         if job is not None and not is_over(job):
-            warn(f"a run goes on as Job {job['metadata']['name']} in {namespace}")
+            warn(f"a run continues as Job {job['metadata']['name']} in {namespace}")
             continue
         if row is not None and not journal.claim(row.run_id, cast("Owner", row.owner), owner()):
             continue

@@ -106,7 +106,7 @@ def serve_agent(options: ServeOptions, load: Loader) -> int:
     """Serve an agent of any format behind A2A."""
     idle = options.session_idle
     if idle is not None and idle <= 0:
-        raise UsageError(f"--session-idle is {idle:g}; a session lasts longer than that")
+        raise UsageError(f"--session-idle is {idle:g}; give seconds greater than 0")
     if find_spec("a2a") is None:
         raise UsageError("serving an agent needs the a2a-sdk: pip install 'hookline[a2a]'")
     loaded = _loaded(options, load)
@@ -154,7 +154,7 @@ def serve_agent(options: ServeOptions, load: Loader) -> int:
                 if options.json:
                     print_json({"record": "serving", "agent": agent, "url": address, "port": bound})
                 else:
-                    err.print(f"{agent} answers over A2A on port {bound}: {address}")
+                    err.print(f"{agent} is served over A2A on port {bound}: {address}")
                 await asyncio.Event().wait()
             return 0
 
@@ -165,7 +165,7 @@ def asked(options: RunOptions) -> str:
     """The question of the command line, or of standard input."""
     given = sys.stdin.read() if options.input == "-" else options.input
     if not given:
-        raise UsageError(f'say what the agent is asked: hookline run {options.file} "..."')
+        raise UsageError(f'INPUT is missing: hookline run {options.file} "..."')
     return given
 
 
@@ -214,7 +214,9 @@ async def _recover_others(
     found = await recover(journal, owner(), lambda source: loader(source).agent.hooks(), watchers)
     for each in found:
         if each.problem:
-            warn(f"run {each.run_id} ({each.name}) broke off and still owes its end: {each.problem}")
+            warn(
+                f"run {each.run_id} ({each.name}) broke off, and its end hooks could not run: {each.problem}"
+            )
         elif not quiet:
             warn(f"run {each.run_id} ({each.name}) had broken off: {each.ran} end hooks were run")
 

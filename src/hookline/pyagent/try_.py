@@ -55,7 +55,7 @@ def _wanted_events(loaded: Loaded, options: TryOptions) -> list[HookContext]:
             raise UsageError(f"that run has no event at {options.point}")
         return events
     if point is None:
-        raise UsageError("`all` goes with --from RUN")
+        raise UsageError("`all` needs --from RUN")
     return [_event(loaded, point, options)]
 
 
@@ -98,7 +98,7 @@ def _sentence(outcome: Outcome, mask: Mask) -> str:
 def _event(loaded: Loaded, point: Point, options: TryOptions) -> HookContext:
     if point.scope is Scope.TOOL and not options.tool:
         known = ", ".join(each.id for each in loaded.agent.tools) or "none"
-        raise UsageError(f"which tool? --tool NAME; tools of {loaded.agent.id}: {known}")
+        raise UsageError(f"--tool is missing; tools of {loaded.agent.id}: {known}")
     if options.status not in tuple(Status):
         raise UsageError(f"--status is {options.status!r}; known: {', '.join(Status)}")
     given: Any = _value(options.input) if options.input else {}

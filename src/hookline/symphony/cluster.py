@@ -148,7 +148,7 @@ class ClusterWorker:
         try:
             found, _ = await self._cluster.list(CLAIM, self._terms.namespace, self._labels)
         except Unreachable as exc:
-            logger.warning("old workspaces were not looked for: %s", exc)
+            logger.warning("old workspaces could not be listed: %s", exc)
             return frozenset()
         kept = [each["metadata"] for each in found if not each["metadata"].get("deletionTimestamp")]
         notes = [within(each, "annotations") for each in kept]
@@ -199,7 +199,7 @@ class ClusterWorker:
             return found
 
         job = self._made(identifier, as_it_is)
-        logger.info("%s goes on, from a service before", fields(issue_identifier=identifier, what=what))
+        logger.info("%s continues from an earlier service", fields(issue_identifier=identifier, what=what))
         at = (workspace_key(identifier), str(what))
         self._left[at] = job
         job.task.add_done_callback(lambda task: self._left_over(at, job, task))
@@ -231,13 +231,14 @@ class ClusterWorker:
         try:
             found = {each.id: each for each in await tracker.by_ids(list(ids))}
         except TrackerError as exc:
-            logger.warning("%s it is not known which issues are still wanted: %s", fields(kind=exc.kind), exc)
+            logger.warning("%s could not check which issues are still active: %s", fields(kind=exc.kind), exc)
             return
         rules = rules_of(workflow)
         for id, job in ids.items():
             if id not in found or not eligible(found[id], rules):
                 logger.info(
-                    "%s an attempt of a service before is ended: not wanted any more", fields(issue_id=id)
+                    "%s an attempt of an earlier service is stopped: its issue is no longer active",
+                    fields(issue_id=id),
                 )
                 job.stop()
 
@@ -279,7 +280,7 @@ class ClusterWorker:
         if cancelled is None:
             return job.task.result()
         if not job.task.cancelled() and job.task.exception() is None and job.task.result().is_unsaid:
-            logger.warning("%s it was ended, and did not say how its end hooks went", job.about)
+            logger.warning("%s it was stopped and did not report its end hooks", job.about)
         raise cancelled
 
     async def _removed(self, job: AttemptJob, identifier: str) -> None:

@@ -115,7 +115,7 @@ class Over:
             return AttemptEnd(outcome="failed", error=self._words())
         outcome, error = str(self.said.get("outcome")), self.said.get("error")
         if outcome == "cancelled" and not self.stopped:
-            error = self.ending.why or "its pod was asked to end, and not by us"
+            error = self.ending.why or "its pod was terminated by someone else"
         if self.said.get("full"):
             full = f"the workspace's volume is full (claim {claim}); free some space or make it larger"
             error = f"{error}; {full}" if error else full
@@ -169,7 +169,7 @@ class AttemptJob:
         whole = stream.ended is not None and not stream.missing
         if not whole and ending.began:
             logger.warning(
-                "%s the log of its pod is not whole; what is missing comes with the next pod", self.about
+                "%s the log of its pod is incomplete; the next pod sends the missing records", self.about
             )
         await patiently(lambda: self._put_away(job, whole=whole))
         return Over(ending=ending, said=stream.ended, last=stream.last, stopped=bool(self._asked))
@@ -196,7 +196,7 @@ class AttemptJob:
         try:
             await patiently(lambda: end(self._cluster, job, at_once=at_once))
         except ClusterError as exc:
-            logger.warning("%s it cannot be ended, and goes on: %s", self.about, exc)
+            logger.warning("%s it cannot be stopped and keeps running: %s", self.about, exc)
 
     def _waits(self, why: str) -> None:
         logger.warning("%s its pod does not start: %s", self.about, why)
@@ -212,7 +212,7 @@ async def patiently(work: Callable[[], Awaitable[None]]) -> None:
         except ClusterError as exc:
             if not isinstance(exc, Conflict | Unreachable):
                 raise
-            logger.warning("the cluster does not answer, and is asked again: %s", exc)
+            logger.warning("the cluster does not answer, retrying: %s", exc)
         await asyncio.sleep(_PAUSE)
 
 

@@ -179,7 +179,7 @@ def _settings(node: Node) -> dict[str, Any]:
 
 
 def _by_state(node: Node) -> dict[str, int]:
-    """Limits by state in small letters. A bad entry costs only itself: the overall limit holds there."""
+    """Limits by state in lower-case letters. A bad entry costs only itself: the overall limit holds there."""
     _needs(node, Mapping, "give a number for each state, as in `In Progress: 3`")
     found: dict[str, int] = {}
     for state in node.of_mapping:

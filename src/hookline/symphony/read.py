@@ -190,7 +190,7 @@ class WatchedWorkflow:
     def _keep(self, problem: str) -> bool:
         if problem != self.problem:
             self.problem = problem
-            self._told(f"{problem}; revision {self.revision} stays in force, and nothing new is begun")
+            self._told(f"{problem}; revision {self.revision} stays active, and no new work is started")
         return True
 
     def _read(self) -> Workflow:

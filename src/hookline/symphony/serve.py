@@ -109,7 +109,9 @@ async def _served(
     on_signals(lambda _number: service.stop())
     try:
         for line in await recovered(site):
-            logging.getLogger(__name__).warning("what a killed service left could not be finished: %s", line)
+            logging.getLogger(__name__).warning(
+                "work left by a killed service could not be finished: %s", line
+            )
         async with _api(watched, service, port), _shown(service, changed, show):
             await service.run()
     finally:
@@ -130,8 +132,8 @@ async def _served_there(
     log, workflow = logging.getLogger(__name__), watched.workflow
     if workflow.tracker.kind in NEAR:
         log.warning(
-            "pods do not see the issues of the tracker %s: each attempt is one turn, and after it the issue is looked"
-            " at here",
+            "pods do not see the issues of the tracker %s: each attempt is one turn, and the service checks the issue"
+            " after it",
             workflow.tracker.kind,
         )
     changed = asyncio.Event()
@@ -180,7 +182,7 @@ async def _sole_service(
             yield renewal
     except LeaseHeld as exc:
         raise UsageError(
-            f"{exc.holder} works on this in the namespace {namespace!r} already; end it, or give this one another"
+            f"{exc.holder} already works on this in the namespace {namespace!r}; stop it, or give this one another"
             " workspace.root or another namespace"
         ) from exc
 
@@ -265,12 +267,10 @@ def _log(mask: Mask, last: LastLines, *, live: bool, quiet: bool) -> None:
 def _terms(options: ServeOptions) -> dict[str, Any] | None:
     """Settings of pods and volumes, from the options; None where the work is done here."""
     if options.on not in ("", KUBERNETES):
-        raise UsageError(
-            f"--on is {options.on!r}; known: {KUBERNETES}, or nothing, then the work is done here"
-        )
+        raise UsageError(f"--on is {options.on!r}; known: {KUBERNETES}; leave it out to work on this machine")
     if not options.on:
-        refuse_given(options, _FOR_PODS, f"this goes with --on {KUBERNETES}")
-        refuse_given(options, ("image",), f"this is for {AGENT}, and the file is {WORKFLOW}")
+        refuse_given(options, _FOR_PODS, f"only with --on {KUBERNETES}")
+        refuse_given(options, ("image",), f"only for {AGENT}; the file is {WORKFLOW}")
         return None
     if len(options.image) != 1 or "=" in options.image[0]:
         raise UsageError(

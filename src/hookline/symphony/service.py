@@ -184,7 +184,7 @@ class Service:
             tracker = await self._trackers.of(workflow)
             found = await tracker.by_states(workflow.tracker.terminal_states)
         except TrackerError as exc:
-            logger.warning("%s old workspaces were not looked for: %s", fields(kind=exc.kind), exc)
+            logger.warning("%s old workspaces could not be listed: %s", fields(kind=exc.kind), exc)
             return
         self._tell(Swept(issues=tuple(issue for issue in found if issue.identifier in kept)))
 

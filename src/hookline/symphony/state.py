@@ -12,7 +12,7 @@ from hookline.symphony.types import Issue, Workflow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The configuration of scheduling. Names of states and labels are in small letters."""
+    """The configuration of scheduling. Names of states and labels are in lower-case letters."""
 
     active: frozenset[str]
     terminal: frozenset[str]

@@ -136,7 +136,7 @@ class WorkspaceRoot:
     def find(self, key: str) -> Workspace | None:
         """A workspace by its note or its folder; None where there is neither a note nor a folder."""
         if not _KEY.fullmatch(key) or key in (".", ".."):
-            raise WorkspaceError(f"{key!r} is no key of a workspace", kind="workspace_outside_root")
+            raise WorkspaceError(f"{key!r} is not a key of a workspace", kind="workspace_outside_root")
         for state in _STATES:
             note = self._note(state, key)
             if note is not None:
@@ -162,7 +162,7 @@ class WorkspaceRoot:
         known = self.find(key)
         if known is not None and known.state != "ready":
             raise WorkspaceError(
-                f"{known.path} was left in the middle ({known.state}) and is not put in order yet",
+                f"{known.path} is incomplete ({known.state}) and was not repaired yet",
                 kind="workspace_busy",
             )
         made = Workspace(

@@ -41,7 +41,7 @@ SPECS: Mapping[str, Table] = {
 KINDS = tuple(SPECS)
 HEAD = Table(
     dict.fromkeys(("apiVersion", "kind", "metadata", "spec", "status"), Key(unread)),
-    {"lifecycle": ": it stands under spec"},
+    {"lifecycle": ": it belongs under spec"},
     unknown=refuse_slips,
 )
 _OF_THE_CLUSTER = ("SkillPack", "SympoziumPolicy", "SympoziumSchedule", "Model", "MCPServer")
@@ -93,7 +93,7 @@ class _ManifestFile:
             if isinstance(value, Mapping):
                 self._object(node)
             elif value is not None:
-                node.wrong("is no object; it must have apiVersion and kind")
+                node.wrong("is not an object; it must have apiVersion and kind")
         return RunManifests(
             runs=tuple(self._runs),
             instances=tuple(self._instances),
@@ -187,7 +187,9 @@ class _ManifestFile:
         for index, known in enumerate(excluded):
             if known not in members:
                 spec.wrong(
-                    f"{known!r} is no persona of this pack{meant(known, members)}", "excludePersonas", index
+                    f"{known!r} is not a persona of this pack{meant(known, members)}",
+                    "excludePersonas",
+                    index,
                 )
         self._packs.append(
             Pack(
@@ -304,10 +306,10 @@ def _is_read(node: Node, kind: str) -> bool:
     api = node.get("apiVersion", text, needed=f"it is {GROUP}")
     if not api.startswith(_DOMAIN):
         if api:
-            node.note(f"is a {kind} of {api}, which means nothing here")
+            node.note(f"is a {kind} of {api}, which is not supported here")
         return False
     if kind in _OF_THE_CLUSTER:
-        node.note(f"a {kind} means nothing here; read are {', '.join(KINDS)}", "kind")
+        node.note(f"a {kind} is not supported here; supported: {', '.join(KINDS)}", "kind")
         return False
     if kind not in KINDS:
         node.wrong(f"unknown kind {kind!r}{meant(kind, KINDS)}", "kind")

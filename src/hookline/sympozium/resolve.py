@@ -115,7 +115,7 @@ def run_of(
     """
     if name and (len(name) > LONGEST_NAME or not LABEL.fullmatch(name)):
         raise UsageError(
-            f"--name is {name!r}; a run's name has at most {LONGEST_NAME} small letters, digits and - inside,"
+            f"--name is {name!r}; a run's name has at most {LONGEST_NAME} lower-case letters, digits and - inside,"
             " such as nightly-1"
         )
     if persona:
@@ -246,7 +246,7 @@ def _check_model(asked: RunRequest, spec: RunSpec, where: Capabilities) -> None:
     if model is None or not model.model:
         told = f"; {model.ref!r} is a Model of a cluster" if model and model.ref else ""
         raise spec.place.problem(
-            f"no model is told for the built-in agent{told}; give --model provider/name, or --agent-command"
+            f"the built-in agent has no model{told}; give --model provider/name, or --agent-command"
         )
     if model.provider == SCRIPTED:
         if not Path(model.model).is_file():

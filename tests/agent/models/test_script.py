@@ -141,7 +141,7 @@ WRONG = {
         "usage.input_tokens must be a whole number",
     ),
     "delay": ({"text": "a", "delay": "1s"}, "delay must be seconds"),
-    "expect": ({"text": "a", "expect": "("}, "expect is no regular expression"),
+    "expect": ({"text": "a", "expect": "("}, "expect is not a regular expression"),
 }
 
 

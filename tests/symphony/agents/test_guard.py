@@ -201,7 +201,7 @@ def test_hooks_that_no_other_process_can_find_are_told(tmp_path, monkeypatch):
     guard = guard_of(["of_a_module:careful"], hooks, {"HOME": "/"})
     assert guard.events("codex") == {}
     [told] = guard.blind(AgentSettings(kind="codex"))
-    assert "only Python" in told
+    assert "given as Python objects" in told
     assert "careful (tool.start)" in told
 
 

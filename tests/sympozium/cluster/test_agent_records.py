@@ -239,7 +239,9 @@ async def test_what_a_follower_that_left_did_not_hear_is_told_as_missing() -> No
     await Ledger(journal).take(states[-1])
     found = journal.records(run_id_of(running))
     assert inner(found) == LOST
-    assert notes(found) == ["nobody heard the rest of what the agent did inside, so it is not on record"]
+    assert notes(found) == [
+        "the rest of the agent's own records was not received, so it is not in the journal"
+    ]
 
 
 async def test_a_journal_that_was_begun_after_the_log_was_read_says_that_it_has_no_inside(
@@ -249,9 +251,7 @@ async def test_a_journal_that_was_begun_after_the_log_was_read_says_that_it_has_
     await kept(MemoryJournal(), cluster, play)
     found = await kept(MemoryJournal(), cluster, play)
     assert inner(found) == []
-    assert [str(note).partition(":")[0] for note in notes(found)] == [
-        "what the agent did inside is not on record"
-    ]
+    assert [str(note).partition(":")[0] for note in notes(found)] == ["the agent's own records are missing"]
 
 
 async def test_what_an_agent_that_died_left_open_is_lost_and_ends_before_it(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ async def test_a_line_that_claims_to_be_more_is_left_out_and_told(record: Record
     cluster = Watchable()
     found = await kept(MemoryJournal(), cluster, Play(seconds=0, says=says))
     assert inner(found) == BELOW
-    assert notes(found) == ["1 lines from inside the agent were no records, and are left out"]
+    assert notes(found) == ["1 lines from the agent were not records and are left out"]
     outer = [each for each in found if "." not in each.scope_id and getattr(each, "point", "") != INSIDE]
     assert outer == records_of(cluster.all(AGENT_RUN)[0])
 
@@ -425,11 +425,9 @@ async def test_who_hears_only_a_part_is_told_once_and_the_run_is_followed_to_its
     made = await followed(Slow([*OPENED, ApiRefused(403, "no more")]), journal)
     found = journal.records(run_id_of(made.run))
     assert inner(found) == LOST
-    assert notes(found) == [
-        "what the agent did inside is not all on record: its log may not be read: no more"
-    ]
+    assert notes(found) == ["some of the agent's own records are missing: its log may not be read: no more"]
     shown = " ".join(capsys.readouterr().err.split())
-    assert shown.count("is not all on record: its log may not be read: no more") == 1
+    assert shown.count("own records are missing: its log may not be read: no more") == 1
 
 
 async def test_who_may_not_look_for_pods_is_told_once_however_often_the_run_changes(
@@ -439,7 +437,7 @@ async def test_who_may_not_look_for_pods_is_told_once_however_often_the_run_chan
     cluster.forbidden = "pods is forbidden"
     made = await followed(cluster, journal, 0.02, lifecycle={"postRun": [hook("c"), hook("d")]})
     found = journal.records(run_id_of(made.run))
-    text = "what the agent did inside is not all on record: its pod may not be looked for: pods is forbidden"
+    text = "some of the agent's own records are missing: its pod may not be looked for: pods is forbidden"
     assert notes(found) == [text]
     assert isinstance(found[-1], Ended)
     assert " ".join(capsys.readouterr().err.split()).count(text) == 1

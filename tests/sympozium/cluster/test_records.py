@@ -436,7 +436,7 @@ async def test_a_status_that_nobody_understands_costs_its_own_record_alone(
         cluster.add(with_hooks("one", "3"))
         await until(node, lambda: ended(journal) == ["late-2", "one-3"])
     journal.close()
-    assert "what becomes of a run is not on record" in caplog.text
+    assert "a run is not recorded" in caplog.text
 
 
 async def test_the_operators_journal_does_not_grow_for_ever(tmp_path: Path) -> None:
@@ -493,7 +493,7 @@ async def test_a_journal_that_cannot_be_written_keeps_no_run_from_its_hooks(
         journal.room = True
         await until(node, lambda: ended(journal) == ["one-1"])
     assert journal.records("one-1") == records_of(cluster.all(AGENT_RUN)[0])
-    assert "not on record, and tried again: no space left" in caplog.text
+    assert "not recorded, retrying: no space left" in caplog.text
     assert caplog.text.count("no space left") == 1
 
 

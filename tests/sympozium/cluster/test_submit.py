@@ -346,7 +346,7 @@ def test_the_options_of_a_cluster_mean_nothing_on_this_machine(file, tmp_path):
     for words in (["run", file, "--context", "c"], ["runs", "--namespace", "n"]):
         done = hookline(*words, tmp_path=tmp_path)
         assert done.returncode == 2
-        assert "this goes with --on kubernetes" in done.stderr
+        assert "only with --on kubernetes" in done.stderr
 
 
 def test_without_the_extra_it_is_told_which_one_to_install(file, tmp_path):
@@ -363,8 +363,8 @@ TOLD = {
         2,
         "hookline crds | kubectl apply",
     ),
-    "no right": ([status(403, 'User "me" cannot list agentruns')], 1, "no right to do this on http"),
-    "not known": ([status(401, "Unauthorized")], 1, "does not know you: Unauthorized"),
+    "no right": ([status(403, 'User "me" cannot list agentruns')], 1, "not allowed to do this on http"),
+    "not known": ([status(401, "Unauthorized")], 1, "rejected your credentials: Unauthorized"),
     "refused": (
         [EMPTY, status(422, "spec.task: Invalid value")],
         2,

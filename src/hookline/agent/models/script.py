@@ -239,7 +239,7 @@ def _pattern(key: str, value: Any) -> re.Pattern[str]:
     try:
         return re.compile(_text(key, value))
     except re.error as exc:
-        raise UsageError(f"{key} is no regular expression: {exc}: {value!r}") from exc
+        raise UsageError(f"{key} is not a regular expression: {exc}: {value!r}") from exc
 
 
 READ: Mapping[str, Callable[[str, Any], Any]] = {

@@ -210,7 +210,7 @@ class CodexSession:
             finally:
                 heard.cancel()
             if not happened:
-                raise TurnFailed(f"nothing was heard in the turn for {limit:g} s", kind="turn_timeout")
+                raise TurnFailed(f"the agent sent nothing in the turn for {limit:g} s", kind="turn_timeout")
         return done.result()
 
     def _ended(self, turn: Message) -> str:

@@ -77,7 +77,8 @@ class Guard:
         homeless = self.files.get(None, ())
         return [
             *_sentence(
-                f"{caller} asks in a process of its own, which cannot find what is only Python", homeless
+                f"{caller} calls hooks in a separate process, which cannot find hooks given as Python objects",
+                homeless,
             ),
             *_sentence(
                 f"{caller} has no event for this",

@@ -44,8 +44,8 @@ logger = logging.getLogger("hookline.kube")
 Object = Mapping[str, Any]
 
 GONE = "lost: the AgentRun is gone from the cluster, and nothing tells how it ended"
-_UNHEARD = "nobody heard the rest of what the agent did inside, so it is not on record"
-_UNREAD = "what the agent did inside is not on record: its log was not read for this journal"
+_UNHEARD = "the rest of the agent's own records was not received, so it is not in the journal"
+_UNREAD = "the agent's own records are missing: its log was not read for this journal"
 _ANSWERS = frozenset({Scope.STEP, Scope.MODEL, Scope.AGENT})
 """Scopes whose output may be the agent's answer."""
 _PRUNED_AFTER = 500
@@ -143,7 +143,7 @@ class RunLedger:
             self._journal.flush()
         except JournalError as exc:
             self._ledger = None
-            err.print(f"the run goes on, and is not on record here any more: {exc}", style="yellow")
+            err.print(f"the run continues, and is no longer recorded here: {exc}", style="yellow")
 
 
 class InnerRecords:
@@ -175,7 +175,7 @@ class InnerRecords:
         """Notes on the records that never come, once that is certain."""
         if not (self.over and would_tell(run) and agent_has_begun(run)):
             return []
-        why = [f"what the agent did inside is not all on record: {self.why}"] if self.why else []
+        why = [f"some of the agent's own records are missing: {self.why}"] if self.why else []
         return [*why, *self.lacking()]
 
     def lacking(self) -> list[str]:
@@ -297,12 +297,12 @@ class JournalWriter:
             self._failures = 0
         except JournalError as exc:
             if not self._failures:
-                logger.warning("what becomes of runs is not on record, and tried again: %s", exc)
+                logger.warning("runs are not recorded, retrying: %s", exc)
             self._failures += 1
             await asyncio.sleep(backoff(self._failures, first=0.25, longest=_LONGEST_PAUSE))
         except Exception:
             # The outermost loop of the record: a status that nobody understands ends no operator.
-            logger.exception("what becomes of a run is not on record")
+            logger.exception("a run is not recorded")
 
 
 def _pruned(path: Path) -> None:

@@ -147,7 +147,7 @@ def _cannot_be_run(spec: RunSpec, settings: OperatorSettings) -> str:
         return "agentSandbox.warmPoolRef: a pod that runs already takes no hooks; leave it out"
     if not settings.agent_command and not spec.dry_run and not (model and model.model):
         ref = f"; {model.ref!r} is a Model, which is not read here" if model and model.ref else ""
-        return f"no model is told for the built-in agent{ref}; write model: {{provider, model}}"
+        return f"the built-in agent has no model{ref}; write model: {{provider, model}}"
     if long := _too_long(spec):
         return f"{', '.join(long)}: a variable holds at most {LONGEST_VARIABLE // 1024} KiB"
     return ""

@@ -145,7 +145,7 @@ def _show(run: Object, records: Iterable[Record]) -> None:
             show(line, out)
     status = within(run, "status")
     if not status:
-        out.print("no status yet: nobody has looked after it; is the operator there?", style="yellow")
+        out.print("no status yet; is the operator running?", style="yellow")
     for line in lines_of_status(status) if status else ():
         show(line, out)
     if status.get("gateDigest"):
@@ -252,13 +252,13 @@ def _held(run: Object) -> str:
     name, digest = run["metadata"]["name"], str(within(run, "status").get("gateDigest") or "")
     if not digest:
         gate = within(run, "status").get("gateVerdict")
-        told = f", and its gate has come to: {gate}" if gate else ""
+        told = f", and its gate decided: {gate}" if gate else ""
         raise UsageError(
-            f"run {name} is waiting for nobody; its phase is {phase_of(run) or 'not told yet'}{told}"
+            f"run {name} is not waiting for an answer; its phase is {phase_of(run) or 'unknown'}{told}"
         )
     before = verdict(str(within(run, "metadata", "annotations").get(VERDICT, "")))
     if before is not None and before.digest == digest:
-        raise UsageError(f"run {name}: somebody else has just answered ({before.action} by {before.by})")
+        raise UsageError(f"run {name}: someone else has just answered ({before.action} by {before.by})")
     return digest
 
 
@@ -274,7 +274,7 @@ async def _show_answer(cluster: Cluster, run: Object, digest: str) -> None:
         out.print(f"the answer is not shown, for its record cannot be read ({exc!r})", style="yellow")
         return
     if digest_of(answer) != digest:
-        raise UsageError(f"run {name} has another answer by now than the one that waits; try again")
+        raise UsageError(f"run {name} has a new answer in the meantime; try again")
     out.print(f"the answer of {name}:")
     out.print(Mask(secrets_in(os.environ)).text(answer))
 
@@ -302,7 +302,7 @@ async def _answer(cluster: Cluster, run: Object, word: Verdict, digest: str) -> 
             run = await found_run(cluster, name, namespace)
             if _held(run) != digest:
                 raise UsageError(
-                    f"run {name} waits for a word on another answer now; look at it again"
+                    f"run {name} now waits for a verdict on another answer; look at it again"
                 ) from None
 
 

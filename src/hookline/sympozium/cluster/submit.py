@@ -244,7 +244,7 @@ def differs(stored: Mapping[str, Any], written: Instance) -> bool:
 def unheeded(run: RunSpec) -> list[str]:
     """Notes on the keys of the file that have no effect on a cluster either."""
     return [
-        str(place.problem("has no effect: hookline's operator does not heed it"))
+        str(place.problem("has no effect: hookline's operator ignores it"))
         for key, place in run.elsewhere.items()
         if key not in _NOT_HERE
     ]

@@ -184,7 +184,7 @@ def _read(value: Mapping[str, Any]) -> Result:
     response, error = value.get("response"), value.get("error")
     for key, text in (("response", response), ("error", error)):
         if not isinstance(text, str | None):
-            return _wrong(f"has a {key} that is no text")
+            return _wrong(f"has a {key} that is not a text")
     if status == "error" and not error:
         error = response or "the agent says that it failed, and not why"
     return Result(

@@ -59,7 +59,7 @@ async def relayed(
     except AgentFailed as exc:
         if inner_points(hooks):
             raise
-        relay.note(f"what the agent does inside is not on record: {exc}")
+        relay.note(f"the agent's own records are missing: {exc}")
         yield
         return
     server = await asyncio.start_unix_server(relay.served, sock=listening, limit=LONGEST)
