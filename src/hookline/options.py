@@ -1,9 +1,9 @@
 """The command line's options as values: one class a command, each option declared once with its help.
 
 `systems` names the systems for which an option means something; given for another one it is refused, because an
-option that is silently ignored may be a guard that somebody counts on.
+option that is silently ignored may be a guard that the user counts on.
 
-The classes are neither frozen nor comparable: defining all that takes longer than a command may take to start.
+The classes are neither frozen nor comparable: generating those methods would slow the start of every command.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from hookline.errors import FileError
 MAX_BYTES = 4_000_000
 MAX_DEPTH = 100
 MAX_VALUES = 100_000
-"""How many values a file may have, each alias counted as all that it stands for."""
+"""How many values a file may have, with aliases expanded."""
 
 Trail = tuple[str | int, ...]
 """The keys and positions that lead to a value inside a document."""
@@ -111,7 +111,7 @@ def front_matter(
 ) -> FrontMatter:
     """The YAML between a first line `---` and the next one, and what follows it; without them all is body.
 
-    Where the next one is missing that is raised, or told to `unclosed`: then all of the file is front matter.
+    If the closing line is missing, an error is raised, or passed to `unclosed`: then all of the file is front matter.
     """
     known = _decoded(text, file) if isinstance(text, bytes) else text.removeprefix("\ufeff")
     known = _NEWLINE.sub("\n", known)
@@ -151,7 +151,7 @@ def text_of(file: str | PathLike[str]) -> str:
 
 
 def content_of(file: str | PathLike[str], called: str = "a file of hooks") -> bytes:
-    """The bytes of a user's file, not too many. The cause of the error is there where it cannot be opened."""
+    """The bytes of a user's file, not too many. If it cannot be opened, the error has its cause."""
     try:
         with open(file, "rb") as opened:
             content = opened.read(MAX_BYTES + 1)
@@ -383,7 +383,7 @@ def _merge(found: LinedDict, merged: list[LinedDict]) -> None:
 
 
 def _events(text: str, file: str) -> Iterator[Any]:
-    # Imported when a file is read: whoever only needs these types does not pay for the parser.
+    # Imported when a file is read: modules that only need the types do not load the parser.
     import yaml
 
     parser: Any = yaml

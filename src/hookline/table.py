@@ -1,11 +1,11 @@
 """The table reader: which keys a mapping in a user's file may have, and what reads each of them.
 
-A `Table` reads a mapping into plain values. Every mistake is told with its file, line and key, and costs only the entry
-that is wrong; a key that is not known is told with what was probably meant. The same table gives the JSON Schema for
+A `Table` reads a mapping into plain values. Every mistake is reported with its file, line and key, and drops only the
+entry that is wrong; an unknown key is reported with a suggestion. The same table gives the JSON Schema for
 editors and the paths of its keys, by which tests hold the schema of a CustomResourceDefinition to it.
 
-A reader is given a `Node`: a value and where it stands. It returns what the value means, or `UNSET` where the default
-is to hold. It raises `Wrong` for what is wrong with the value as a whole, and calls `node.wrong` where it can go on.
+A reader is given a `Node`: a value and where it stands. It returns what the value means, or `UNSET` for the
+default. It raises `Wrong` for what is wrong with the value as a whole, and calls `node.wrong` where it can go on.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Location(NamedTuple):
 
 
 class Findings:
-    """The problems of a file, and notes on what is only odd. With `strict` a doubt is a problem too."""
+    """The problems of a file, and notes on oddities. With `strict` a doubt is a problem too."""
 
     def __init__(self, *, strict: bool = False) -> None:
         self.strict = strict
@@ -78,7 +78,7 @@ class Node:
 
     @classmethod
     def root(cls, document: Document, findings: Findings) -> Node:
-        """All that a document holds."""
+        """The whole document."""
         return cls(document, document.value, (), findings)
 
     def __contains__(self, key: str) -> bool:
@@ -121,7 +121,7 @@ class Node:
         self.findings.notes.append(self.problem(message, *inner))
 
     def doubt(self, message: str, *inner: str | int) -> None:
-        """A note, which is a mistake to those who want it strict."""
+        """A note, which is a problem too in strict mode."""
         self.findings.doubt(self.problem(message, *inner))
 
     def with_value(self, value: Any) -> Node:
@@ -133,7 +133,7 @@ class Node:
         return Node(self._document, inner, (*self.trail, key), self.findings, wanted)
 
     def mapping(self, key: str) -> Node | None:
-        """The mapping under a key; None where there is none, which is told if something else is there."""
+        """The mapping under a key; None if there is none, and any other value is reported."""
         if key not in self:
             return None
         child = self.child(key)
@@ -173,12 +173,12 @@ class Key(NamedTuple):
 
 
 def refuse(node: Node, name: str, table: Table) -> None:
-    """Every key that is not known is wrong."""
+    """Every unknown key is a problem."""
     node.wrong(f"unknown key{table.hint(name)}", name)
 
 
 def refuse_slips(node: Node, name: str, table: Table) -> None:
-    """A key that looks like a slip is wrong; any other may be of a newer version, and is only not read here."""
+    """A key that looks like a slip is a problem; any other may be of a newer version, and is only noted."""
     if name in table.instead or "did you mean" in table.hint(name):
         refuse(node, name, table)
     else:
@@ -186,20 +186,20 @@ def refuse_slips(node: Node, name: str, table: Table) -> None:
 
 
 def warn(node: Node, name: str, table: Table) -> None:
-    """A key that is not known is only odd."""
+    """An unknown key is only noted."""
     node.note(f"unknown key, which has no effect{table.hint(name)}", name)
 
 
 def ignore(node: Node, name: str, table: Table) -> None:
-    """Keys that are not known are another table's matter."""
+    """Unknown keys are left to another table."""
 
 
 class Table(NamedTuple):
-    """The keys that a mapping may have, and how the others are told.
+    """The keys that a mapping may have, and how others are reported.
 
-    `instead` are near misses in meaning, which the spelling does not give away, each with the hint that is given. Keys
-    that begin with `free` are the user's own. A null is a key that is not given, or is `wrong`, or is `read` like any
-    value. A mistake is told at its key, or with the key's name at the entry (`at_entry`).
+    `instead` has wrong names whose spelling does not resemble the right one, each with its hint. Keys that begin with
+    `free` are the user's own. A null is a key that is not given, or is `wrong`, or is `read` like any
+    value. A mistake is reported at its key, or with the key's name at the entry (`at_entry`).
     """
 
     keys: Mapping[str, Key]
@@ -210,7 +210,7 @@ class Table(NamedTuple):
     at_entry: bool = False
 
     def read(self, node: Node) -> dict[str, Any]:
-        """The values that are given and right, by their fields; the rest is told, in the order of the file."""
+        """The valid values by their fields; problems are reported in the order of the file."""
         given = node.of_mapping
         values: dict[str, Any] = {}
         for name in given:
@@ -325,7 +325,7 @@ def text(node: Node) -> str:
 
 
 def filled(node: Node) -> str:
-    """A text; an empty one is as good as not given."""
+    """A text; an empty one counts as not given."""
     return text(node) or UNSET
 
 
@@ -411,7 +411,7 @@ def split_command(text: str, instead: str = "") -> tuple[list[str], str | None]:
 
 
 def spoken(sentence: str) -> str:
-    """A sentence as it goes on after a semicolon."""
+    """A sentence with its first letter in lower case, to follow a semicolon."""
     return f"{sentence[:1].lower()}{sentence[1:]}"
 
 

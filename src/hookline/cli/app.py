@@ -18,7 +18,7 @@ ABOUT = (
 
 
 class Command(NamedTuple):
-    """Where a command is, and what `hookline --help` says of it; loaded only when it is called."""
+    """The module of a command, loaded only when it is called, and its line in `hookline --help`."""
 
     module: str
     about: str
@@ -151,7 +151,7 @@ def main(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has gone; the interpreter must not complain of that again when it ends.
+        # The reader of our output has gone; the interpreter must not report that again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
 

@@ -47,7 +47,7 @@ def _is_ours(handler: Any, event: str) -> bool:
 
 
 class Settings(NamedTuple):
-    """A settings file as text, and as what the text says; `text` is None where there is no file."""
+    """A settings file as text and as a value; `text` is None if there is no file."""
 
     file: Path
     text: str | None
@@ -156,7 +156,7 @@ def take_entries_out(settings: Settings) -> bool:
     text = settings.text or ""
     if note.get("after") == _digest(text):
         text = undone(text, [Insertion(at, new) for at, new in note["insertions"]])
-    # What is still there was added by an earlier install, or the file was changed since.
+    # Entries that are left were added by an earlier install, or the file was changed since.
     text = _without_ours(settings._replace(text=text, value=json.loads(text.removeprefix("\ufeff"))))
     left = not (note.get("made_file") and json.loads(text.removeprefix("\ufeff")) == {})
     if left:
@@ -171,7 +171,7 @@ def take_entries_out(settings: Settings) -> bool:
 
 
 def _without_ours(settings: Settings) -> str:
-    """Our handlers gone, and what is empty without them: the group, the event, `hooks`."""
+    """The text without our handlers, and without what is empty then: the group, the event, `hooks`."""
     text = settings.text or ""
     root, shift = _root(text)
     hooks = root.at("hooks")

@@ -74,7 +74,7 @@ def explain(options: ExplainOptions) -> int:
 
 
 class Gap(Protocol):
-    """One path that a framework lets nobody hook, and the points that this concerns."""
+    """A code path of a framework that cannot be hooked, and the points that it affects."""
 
     @property
     def points(self) -> tuple[str, ...]: ...
@@ -100,7 +100,7 @@ FRAMEWORKS: dict[str, Callable[[], Framework]] = {"adk": _adk}
 
 
 def _explain_for(options: ExplainOptions) -> int:
-    """Print the hooks of the files by point, and every gap that concerns one of them."""
+    """Print the hooks of the files by point, and every gap that affects one of them."""
     if options.framework not in FRAMEWORKS:
         raise UsageError(f"--for is {options.framework!r}; known: {', '.join(FRAMEWORKS)}")
     system = FRAMEWORKS[options.framework]()

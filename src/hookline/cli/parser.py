@@ -1,4 +1,4 @@
-"""Words of the command line to a value of an options class, by argparse, which starts faster than its peers."""
+"""Parses the command line into a value of an options class, with argparse, which loads faster than its peers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Options = TypeVar("Options")
 
 
 def parse(kind: type[Options], words: Sequence[str], command: str, about: str) -> Options | None:
-    """The options that the words say; None where help was asked for and has been printed."""
+    """The parsed options; None if help was printed instead."""
     own, rest = _split(words)
     if "--help" in own:
         sys.stdout.write(_parser(kind, command, about, for_help=True).format_help())
@@ -38,7 +38,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Complains with our own error, which names the option that was probably meant."""
+    """Raises UsageError, which names the option that was probably meant."""
 
     def error(self, message: str) -> NoReturn:
         unknown = message.removeprefix("unrecognized arguments: ")

@@ -68,7 +68,7 @@ def _status(row: RunRow) -> str:
         return "running"
     if (row.source or "").startswith(THERE):
         return f"on {KUBERNETES}"
-    # A run that nobody holds, of a workspace say, outlives the process that began it.
+    # A run without an owner, such as that of a workspace, outlives the process that began it.
     return "open" if row.owner is None else "broken off"
 
 
@@ -90,7 +90,7 @@ def _show_run(records: list[Record], *, as_json: bool) -> None:
 
 
 def cluster_words(records: list[Record]) -> str:
-    """The command line's words for a run on a cluster of which the end is not known here; else empty."""
+    """The arguments that name a run on a cluster whose end is not in this journal; else empty."""
     begun = next((each for each in records if isinstance(each, Begun)), None)
     declared = (begun.declaration if begun is not None else None) or {}
     if begun is None or declared.get("on") != KUBERNETES:
@@ -146,7 +146,7 @@ def logs(options: LogsOptions) -> int:
 
 
 def _with_given(records: list[Record]) -> Iterator[Called]:
-    """Every call with what it was given, also where the record leaves that to its scope and to earlier changes."""
+    """Every call with its input, taken from its scope and from earlier changes if the record does not have it."""
     began = {record.scope_id: record.payload for record in records if isinstance(record, Begun)}
     ended = {record.scope_id: record.output for record in records if isinstance(record, Ended)}
     now: dict[tuple[str, str], Any] = {}
