@@ -189,7 +189,7 @@ class RunOptions(EnvOptions):
         kind="texts",
         systems=(AGENT,),
     )
-    records: bool = flag("print the records for whoever started this pod", hidden=True)
+    records: bool = flag("print the records for the program that started this pod", hidden=True)
     session: str = option("the session's id", systems=(AGENT,))
     user: str = option("the user's id, for hooks to read", systems=(AGENT,))
     ask: str = option(

@@ -131,7 +131,7 @@ def test_a_file_that_is_not_trusted_is_told(guarded, event):
     done = asked(hookline, event)
     assert "is not approved" in (done.stdout if event == "PreToolUse" else done.stderr)
     told = flat(hookline("runs", "claude-s1").stdout)
-    assert "no hook was asked:" in told
+    assert "no hook was called:" in told
     assert "is not approved" in told
     checked = hookline("check", "hookline.yaml")
     assert "hookline.yaml: is not approved" in checked.stdout

@@ -327,11 +327,11 @@ def _read_until(terminal, word):
     [
         (
             ("agent.py", "go", "--secrets", "s.env"),
-            "--secrets: this is for an AgentRun manifest, and the file is an agent",
+            "--secrets: only for an AgentRun manifest; the file is an agent",
         ),
-        (("agent.py", "go", "--issue", "A-1"), "--issue: this is for a WORKFLOW.md"),
-        (("WORKFLOW.md", "--issue", "A-1", "--tools", "bash"), "--tools: this is for an agent in Python"),
-        (("WORKFLOW.md", "--persona", "x", "--name", "y"), "--persona, --name: this is for an AgentRun"),
+        (("agent.py", "go", "--issue", "A-1"), "--issue: only for a WORKFLOW.md"),
+        (("WORKFLOW.md", "--issue", "A-1", "--tools", "bash"), "--tools: only for an agent in Python"),
+        (("WORKFLOW.md", "--persona", "x", "--name", "y"), "--persona, --name: only for an AgentRun"),
         ((), "FILE is missing"),
     ],
 )

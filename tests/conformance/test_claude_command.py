@@ -642,7 +642,8 @@ def test_rule_11_same_a_json_refusal_counts_whatever_the_exit_code(code):
 def test_rule_11_ours_differs_a_json_allow_does_not_count_beside_a_failed_exit(out):
     """Claude Code would take the allow with exit code 3; a hook that failed has said no yes."""
     assert (
-        broke("PreToolUse", 3, out, b"boom") == "exited with 3: 'boom'; 0 lets its answer be read, 2 refuses"
+        broke("PreToolUse", 3, out, b"boom")
+        == "exited with 3: 'boom'; exit with 0 to have the answer read, with 2 to refuse"
     )
     assert "ended by signal 9" in broke("PreToolUse", -9, out)
 

@@ -484,7 +484,7 @@ TROUBLE = {
     "a layer beyond all limits": (too_large, "bytes of layers; the limit is"),
     "html for a manifest": (lambda r: r.misbehave("manifests", body="<html>Welcome</html>"), "{host} answered with text/html, not with a manifest; is it a registry? It begins with b'<html>Welcome"),
     "html for a layer": (lambda r: r.misbehave("blobs", body="<html>" + "x" * 2000), "is longer than its"),
-    "always an error": (lambda r: r.misbehave("manifests", times=9, status=503), "{host} answered 503 Service Unavailable: no luck; tried 4 times"),
+    "always an error": (lambda r: r.misbehave("manifests", times=9, status=503), "{host} answered 503 Service Unavailable: no luck; gave up after 4 tries"),
     "always cut before anything": (lambda r: r.misbehave("blobs", times=99, cut=0), "cut the stream after 0 bytes; gave up after 4 tries"),
     "the manifest always cut": (lambda r: r.misbehave("manifests", times=9, cut=10), "manifest of {ref}"),
     "teapot": (lambda r: r.misbehave("manifests", status=418), "{host} answered 418"),
@@ -507,7 +507,7 @@ async def test_a_registry_that_is_down_is_told(fetching):
     with FakeRegistry() as registry:
         host = registry.host
     said = await fetching.error(f"{host}/org/hooks:v1")
-    assert f"{host} was not reached: [Errno 111] Connection refused; tried 4 times" in said
+    assert f"{host} was not reached: [Errno 111] Connection refused; gave up after 4 tries" in said
 
 
 @pytest.mark.parametrize("ranges", [True, False], ids=["resumed", "begun again"])
@@ -581,7 +581,7 @@ def test_a_registry_that_falls_silent_is_tried_again_and_then_told(registry, ref
     store = RegistryStore(Reference.read(ref), context, silence=0.1)
     with pytest.raises(ImageError) as told:
         store.top()
-    assert f"{registry.host} sent an incomplete answer: timed out; tried 4 times" in str(told.value)
+    assert f"{registry.host} gave no complete answer: timed out; gave up after 4 tries" in str(told.value)
     assert len(registry.paths("manifests")) == 4
 
 

@@ -479,7 +479,7 @@ async def test_a_log_that_cannot_be_read_is_tried_with_pauses_and_told_once(capl
         await asyncio.sleep(0.5)
         most = 2 + math.log2((time.monotonic() - began) / 0.05)
         assert len(cluster.asked) <= most, "each pause is twice the one before"
-        assert caplog.text.count("not on record") == 1
+        assert caplog.text.count("could not be stored") == 1
 
 
 async def test_a_container_that_ended_is_read_to_its_end_and_then_let_be_until_it_starts_anew():
@@ -503,7 +503,7 @@ async def test_a_journal_that_cannot_be_written_loses_nothing_in_the_end(tmp_pat
     try:
         async with listened(cluster, journal, [pod()]) as until:
             with held(tmp_path / "journal.db"):
-                await until(lambda: "not on record" in caplog.text)
+                await until(lambda: "could not be stored" in caplog.text)
             await until(lambda: is_ended(journal))
         assert kinds(journal) == ALL
     finally:

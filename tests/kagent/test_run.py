@@ -993,6 +993,6 @@ def test_a_manifest_given_as_a_file_of_hooks_is_told_apart(kagent):
 
 def test_tools_of_the_command_line_are_for_manifests(kagent):
     done = kagent.hookline("run", "agent.py", "go", "--tools=bash")
-    assert (done.returncode, "--tools goes with a manifest" in done.stderr) == (2, True)
+    assert (done.returncode, "--tools is for manifests" in done.stderr) == (2, True)
     kagent.manifest()
     assert "there is no ready tool 'bsh'" in kagent.run(ref="", tools="bsh").stderr

@@ -43,9 +43,9 @@ def test_with_records_all_that_the_journal_has_is_printed_and_the_answer_last(ho
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["agent.py", "hi", *KUBERNETES], "needs the one image that the agent runs in"),
+        (["agent.py", "hi", *KUBERNETES], "needs one image for the agent"),
         (["agent.py", "hi", *KUBERNETES, *IMAGE, *IMAGE], "these are 2: registry/agent:1, registry/agent:1"),
-        (["agent.py", "hi", *KUBERNETES, "--image", "a=b"], "needs the one image"),
+        (["agent.py", "hi", *KUBERNETES, "--image", "a=b"], "needs one image"),
         (["agent.py", *KUBERNETES, *IMAGE], "INPUT is missing"),
         (["agent.py", "x" * 102_401, *KUBERNETES, *IMAGE], "the question has 102401 bytes"),
         (

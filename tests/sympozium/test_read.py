@@ -167,8 +167,8 @@ LONG = "a" * 59
     ("text", "told"),
     [
         (hook(image="imag: busybox"), "postRun[0].imag: unknown key; did you mean image?"),
-        (hook(image="args: []"), "run.yaml:8: spec.lifecycle.postRun[0]: image is missing; it is what"),
-        (hook(image="image: 1"), "run.yaml:9: spec.lifecycle.postRun[0].image: is 1; it is what"),
+        (hook(image="args: []"), "run.yaml:8: spec.lifecycle.postRun[0]: image is missing; it is the"),
+        (hook(image="image: 1"), "run.yaml:9: spec.lifecycle.postRun[0].image: is 1; it is the"),
         (
             hook("commnd: [a]"),
             "run.yaml:10: spec.lifecycle.postRun[0].commnd: unknown key; did you mean command?",
@@ -181,7 +181,7 @@ LONG = "a" * 59
         (hook("timeout: 5s, please"), "timeout: is '5s, please'; write it like 30s"),
         (hook("timeout: -5s"), "timeout: is '-5s'; write it like 30s"),
         (hook("timeout: 5"), "timeout: is 5; give a text"),
-        (hook("timeout: 0s"), "timeout: is '0s'; give a time that can be kept"),
+        (hook("timeout: 0s"), "timeout: is '0s'; give a duration"),
         (hook("imagePullPolicy: always"), "unknown word 'always'; did you mean Always?"),
         (hook("gate: 'yes'"), "gate: is 'yes'; give true or false"),
         (hook("env: {A: b}"), "env: is not a list; begin each with `- name: ...`"),

@@ -107,7 +107,7 @@ def _kept_trouble(message: str, event: str, caller: str, facts: Facts | None) ->
     start = begun(facts, event, caller, None)
     reasons = (Reason("hookline", action, message),) if refused else ()
     ids = start.run_id, start.scope_id
-    decided = Decided(*ids, facts.point, time.time(), action, reasons, note=f"no hook was asked: {message}")
+    decided = Decided(*ids, facts.point, time.time(), action, reasons, note=f"no hook was called: {message}")
     try:
         with open_journal() as journal:
             journal.put(start, decided, Ended(*ids, start.scope, time.time(), status, None, message))

@@ -244,7 +244,7 @@ def _conditions(event: str, node: Node, values: Json) -> Json:
     if values.get("asyncRewake"):
         _note(
             node,
-            "asyncRewake wakes no agent here; the hook runs as with async, and what it says is only on record",
+            "asyncRewake wakes no agent here; the hook runs as with async, and its answer is only recorded",
             "asyncRewake",
         )
     if _is_async(values) and "timeout" in values:

@@ -97,7 +97,7 @@ def _posted(
         except (OSError, HTTPException) as exc:
             said = f"{exc}" or type(exc).__name__
             raise HookBroke(
-                f"{http_client.shown(at)} sent an incomplete answer: {said}", kind="bad_answer"
+                f"{http_client.shown(at)} gave no complete answer: {said}", kind="bad_answer"
             ) from exc
         if isinstance(answer, bytes):
             return answer

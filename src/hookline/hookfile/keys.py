@@ -272,7 +272,7 @@ HOOK = Table(
         ),
         "args": Key(
             _args,
-            "The arguments of the image's own program, or those behind command; a list.",
+            "The arguments of the image's own program, or of command; a list.",
             shape={"type": "array", "items": {"type": "string"}},
         ),
         "network": Key(

@@ -309,7 +309,7 @@ class RegistryStore:
         except (OSError, HTTPException) as exc:
             self._stop.check()
             said = "timed out" if isinstance(exc, TimeoutError) else f"{exc}" or type(exc).__name__
-            raise _Passing(f"{what}: {url.netloc} sent an incomplete answer: {said}") from exc
+            raise _Passing(f"{what}: {url.netloc} gave no complete answer: {said}") from exc
 
     def _may_be_plain(self, host: str) -> bool:
         return http_client.is_loopback(host) or host in self._context.plain

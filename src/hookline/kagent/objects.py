@@ -119,7 +119,7 @@ def _wrong(agent: AgentManifest, read: AgentManifests) -> Iterator[str]:
             " digits and '-', a letter first"
         )
     if agent.type == "BYO":
-        yield "spec.type: an agent of the type BYO is a program of its own, which hooks are not run around"
+        yield "spec.type: an agent of the type BYO is a program of its own; hooks cannot run around it"
     folders: dict[str, str] = {}
     for ref in _refs(read):
         first = folders.setdefault(directory(ref), ref)

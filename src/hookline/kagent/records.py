@@ -115,7 +115,7 @@ class Listener:
             source = row.source or ""
             return bool(_SOURCE.fullmatch(source)) and source not in there
 
-        await end_as_lost(self._journal, "lost: its pod was gone when the operator came back", is_gone)
+        await end_as_lost(self._journal, "lost: its pod was gone when the operator restarted", is_gone)
 
 
 async def _until_written(write: Callable[[], Awaitable[None]], pace: Pace, what: str) -> None:

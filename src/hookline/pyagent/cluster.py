@@ -92,7 +92,7 @@ class _Sent:
         size = sum(len(text.encode()) for text in self.files.values())
         if size > MOST_FILES:
             raise UsageError(
-                f"{file} and what it imports beside it are {size} bytes, and {MOST_FILES} can be sent;"
+                f"{file} and the modules it imports are {size} bytes, and {MOST_FILES} can be sent;"
                 " put them into the image, and name the agent as MODULE:NAME"
             )
 
@@ -143,7 +143,7 @@ def _image(images: Sequence[str]) -> str:
     if len(images) != 1 or "=" in images[0]:
         told = f"; these are {len(images)}: {', '.join(images)}" if len(images) > 1 else ""
         raise UsageError(
-            f"--on {KUBERNETES} needs the one image that the agent runs in, with hookline in it: --image NAME{told}"
+            f"--on {KUBERNETES} needs one image for the agent, with hookline in it: --image NAME{told}"
         )
     return images[0]
 

@@ -279,7 +279,7 @@ def _begin_once(mark: str) -> None:
         return
     file = default_path(os.environ).parent / "begun"
     if file.exists() and file.read_text() == mark:
-        raise UsageError("an earlier pod had begun this attempt and is gone; it is not begun a second time")
+        raise UsageError("an earlier pod started this attempt and is gone; it is not started a second time")
     files.write_whole(file, mark.encode())
 
 

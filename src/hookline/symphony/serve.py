@@ -274,7 +274,7 @@ def _terms(options: ServeOptions) -> dict[str, Any] | None:
         return None
     if len(options.image) != 1 or "=" in options.image[0]:
         raise UsageError(
-            f"--on {KUBERNETES} needs the one image of the pods, with hookline and the agent in it: --image NAME"
+            f"--on {KUBERNETES} needs one image for the pods, with hookline and the agent in it: --image NAME"
         )
     payloads = os.environ.get("HOOKLINE_PAYLOADS")
     return {

@@ -209,12 +209,12 @@ class WorkspaceRoot:
         if kind == stat.S_IFLNK:
             leads = os.readlink(workspace.key, dir_fd=self._fd)
             raise WorkspaceError(
-                f"{workspace.path} is a link to {leads!r}; a workspace is a folder of its own, take the link away",
+                f"{workspace.path} is a link to {leads!r}; a workspace must be a folder; remove the link",
                 kind="workspace_symlink_escape",
             )
         if kind not in (None, stat.S_IFDIR):
             raise WorkspaceError(
-                f"{workspace.path} is not a folder; move it away, it is not touched",
+                f"{workspace.path} is not a folder; move it away, hookline does not touch it",
                 kind="workspace_not_a_folder",
             )
         return kind is not None

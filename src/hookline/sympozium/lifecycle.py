@@ -123,7 +123,7 @@ def limit(such_as: str) -> Reader:
     def read(node: Node) -> float:
         found = duration(node)
         if found is not UNSET and found <= 0:
-            raise Wrong(f"is {node.value!r}; give a time that can be kept, such as {such_as}")
+            raise Wrong(f"is {node.value!r}; give a duration, such as {such_as}")
         return found
 
     return read
@@ -292,9 +292,7 @@ def _hook_table(stage: str) -> Table:
             "name": Key(
                 label(f"a {stage} hook's name", LONGEST[stage]), needed="every hook has a name of its own"
             ),
-            "image": Key(
-                _image, needed="it is what the container is made of, such as curlimages/curl:latest"
-            ),
+            "image": Key(_image, needed="it is the container's image, such as curlimages/curl:latest"),
             "imagePullPolicy": Key(word("Always", "IfNotPresent", "Never"), field="pull_policy"),
             "command": Key(texts),
             "args": Key(texts),

@@ -253,8 +253,8 @@ def _check_model(asked: RunRequest, spec: RunSpec, where: Capabilities) -> None:
             raise UsageError(f"--model: there is no script {model.model!r}")
     elif where.cuts_network and not asked.network:
         raise UsageError(
-            f"the agent asks {model.provider}/{model.model} over the network, and there is none in"
-            f" {where.name}: give --network"
+            f"the agent asks {model.provider}/{model.model} over the network, and"
+            f" {where.name} has none: give --network"
         )
 
 

@@ -164,8 +164,8 @@ def test_claude_code_gets_its_settings_as_an_argument_and_the_rest_stays(made):
 OTHERS = {
     ("aider", "--yes"): "the agent 'aider' cannot be given hooks",
     ("/usr/bin/codex", "exec"): "agent.kind: codex can",
-    ("claude", "-p", "--settings", "mine.json"): "has --settings of its own",
-    ("claude", "-p", "--settings=mine.json"): "has --settings of its own",
+    ("claude", "-p", "--settings", "mine.json"): "already has --settings",
+    ("claude", "-p", "--settings=mine.json"): "already has --settings",
 }
 
 

@@ -218,7 +218,7 @@ def test_an_agent_that_is_not_there_is_told_and_a_run_with_hooks_of_its_own_goes
 def test_what_the_server_refuses_is_told_with_its_field_and_leaves_nothing(there):
     done = there("run", there.file(AGENT.replace("pager", "Pager_1")), "look", "--name", "one")
     assert done.returncode == 2, done.stderr
-    assert "the cluster does not take it" in done.stderr
+    assert "the cluster rejected it" in done.stderr
     assert "metadata.name: Invalid value" in done.stderr
     assert there.runs() == []
 

@@ -544,7 +544,7 @@ async def test_a_run_has_the_hooks_of_its_agent_as_they_were_when_it_began() -> 
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ({"mode": "server"}, "mode: server is not run here"),
+        ({"mode": "server"}, "mode: server is not supported here"),
         ({"agentSandbox": {"enabled": True, "warmPoolRef": "p"}}, "agentSandbox.warmPoolRef"),
         ({"task": None}, "task"),
         ({"task": 3}, "task"),

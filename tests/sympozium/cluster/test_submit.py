@@ -368,7 +368,7 @@ TOLD = {
     "refused": (
         [EMPTY, status(422, "spec.task: Invalid value")],
         2,
-        "does not take it: spec.task: Invalid value",
+        "rejected it: spec.task: Invalid value",
     ),
     "no namespace": ([EMPTY, status(404, 'namespaces "home" not found')], 2, "there is no namespace 'home'"),
     "there already": (

@@ -244,7 +244,7 @@ def test_a_run_killed_in_its_post_run_hooks_keeps_what_its_agent_came_to(command
     assert truth.read_text() == "0\n0\n"
     _, shown, _ = command("runs", run="nightly")
     assert "phase  Succeeded" in shown
-    assert "what had not ended was run again" in shown
+    assert "unfinished ones were run again" in shown
 
 
 @pytest.mark.rule("sympozium 1.14", "sympozium X3")

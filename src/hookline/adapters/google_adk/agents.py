@@ -227,7 +227,7 @@ class AdkAgent:
         text = self.run.texts.get(self.name) or self._reply.text
         ending = await self.run.end(self.scope, answer_of(self.run, text, [self]), Status.OK, steps)
         if ending.action is HookAction.BLOCK:
-            why = f"its end was refused, and ADK cannot send it back to work: {ending.reason}"
+            why = f"its end was refused, and ADK cannot continue it: {ending.reason}"
             refused = Refused(why, point=Point.AGENT_END, hook=ending.hook)
             await self.scope.left_after(refused)
             raise refused

@@ -145,7 +145,7 @@ class OpenRuns:
         for run in list(self._runs.values()):
             if run.implied and run.session.id == invocation.session.id:
                 # ADK says nothing to an agent's callbacks when the agent raises; what is left is from then.
-                await self._end_run(run, HooklineError("it ended, and ADK did not say how"))
+                await self._end_run(run, HooklineError("it ended, and ADK did not report how"))
         return await self._begin(invocation, invocation.user_content, implied=True)
 
     def _new_run(self, invocation: Any, implied: bool) -> AdkRun:

@@ -173,7 +173,7 @@ def _why_not(argv: tuple[str, ...]) -> str | None:
         better = "; agent.kind: codex can" if program == "codex" else ""
         return f"the agent {argv[0]!r} cannot be given hooks{better}"
     if any(word.partition("=")[0] == "--settings" for word in argv):
-        return "agent.command has --settings of its own, of which claude takes one"
+        return "agent.command already has --settings, and claude takes only one"
     return None
 
 

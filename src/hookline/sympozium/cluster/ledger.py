@@ -43,7 +43,7 @@ logger = logging.getLogger("hookline.kube")
 
 Object = Mapping[str, Any]
 
-GONE = "lost: the AgentRun is gone from the cluster, and nothing tells how it ended"
+GONE = "lost: the AgentRun is gone from the cluster, and its end is unknown"
 _UNHEARD = "the rest of the agent's own records was not received, so it is not in the journal"
 _UNREAD = "the agent's own records are missing: its log was not read for this journal"
 _ANSWERS = frozenset({Scope.STEP, Scope.MODEL, Scope.AGENT})

@@ -268,10 +268,10 @@ async def _show_answer(cluster: Cluster, run: Object, digest: str) -> None:
         kept = await cluster.get(SECRET, names(name).record, namespace)
         answer = read_secret(kept or {}).seen.agent.result
     except ApiRefused as exc:
-        out.print(f"the answer is not shown, for you may not read it: {exc.message}", style="yellow")
+        out.print(f"the answer is not shown, because you may not read it: {exc.message}", style="yellow")
         return
     except (KeyError, ValueError) as exc:
-        out.print(f"the answer is not shown, for its record cannot be read ({exc!r})", style="yellow")
+        out.print(f"the answer is not shown, because its record cannot be read ({exc!r})", style="yellow")
         return
     if digest_of(answer) != digest:
         raise UsageError(f"run {name} has a new answer in the meantime; try again")
