@@ -13,7 +13,6 @@ from os import PathLike
 from typing import Any, NamedTuple
 
 from hookline.claude.events import EVENTS, meant, point_of
-from hookline.claude.json_text import load_json
 from hookline.claude.matchers import exact_names, meant_tool, rule_parts, whole_pattern
 from hookline.engine.hook import Declaration, HookDeclaration, OnError
 from hookline.errors import FileError, UsageError
@@ -52,7 +51,7 @@ class Declared(NamedTuple):
 
 def declared(text: str, file: str | PathLike[str]) -> Declared:
     """The hooks of a settings file. `problems` are its wrong entries, `declaration.notes` what is only odd."""
-    return _SettingsReader(text, str(file)).read()
+    return _SettingsReader(str(file)).read(text)
 
 
 def once(hooks: Iterable[HookDeclaration]) -> tuple[tuple[HookDeclaration, ...], tuple[str, ...]]:
@@ -84,14 +83,13 @@ def _either(one: Any, other: Any) -> str | None:
 class _SettingsReader:
     """One file while it is read: what it declares, and what is wrong with it."""
 
-    def __init__(self, text: str, file: str) -> None:
-        self.text = text
+    def __init__(self, file: str) -> None:
         self.file = file
         self.findings = Findings()
         self.hooks: list[HookDeclaration] = []
 
-    def read(self) -> Declared:
-        settings = self._settings()
+    def read(self, text: str) -> Declared:
+        settings = self._settings(text)
         if settings is not None:
             self._groups(settings)
             if settings.value.get("disableAllHooks") is True:
@@ -102,9 +100,11 @@ class _SettingsReader:
         declaration = Declaration(format=FORMAT, source=self.file, hooks=hooks, notes=notes)
         return Declared(declaration, tuple(self.findings.problems))
 
-    def _settings(self) -> Node | None:
+    def _settings(self, text: str) -> Node | None:
+        from hookline.claude.json_text import load_json  # most hook files are YAML
+
         try:
-            document, twice = load_json(self.text, self.file)
+            document, twice = load_json(text, self.file)
         except FileError as exc:
             self.findings.problems.append(exc)
             return None
@@ -112,9 +112,9 @@ class _SettingsReader:
         if not isinstance(document.value, dict):
             settings.wrong(f"is {_kind(document.value)}; it must be an object with 'hooks'")
             return None
+        told = "is given twice; only the last one counts; merge them"
         for trail, line in twice:
             if trail[0] == "hooks":
-                told = "is given twice; only the last one counts; merge them"
                 self.findings.problems.append(FileError(told, file=self.file, line=line, key=key_of(trail)))
         for key in settings.of_mapping:
             if key != "hooks" and key.lower() in ("hook", "hooks"):
