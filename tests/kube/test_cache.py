@@ -110,7 +110,7 @@ async def test_an_outage_is_told_once_and_its_end_too(tmp_path, caplog):
         assert versions(store) == {"a": "10"}
     told = [record.getMessage() for record in caplog.records if record.name == "hookline.kube"]
     assert len(told) == 2
-    assert "ConfigMap: not up to date" in told[0]
+    assert "ConfigMap: out of date" in told[0]
     assert "starting" in told[0]
     assert told[1] == "ConfigMap: the cluster answers again"
 
