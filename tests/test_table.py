@@ -99,7 +99,7 @@ def test_a_wrong_entry_of_a_list_costs_only_itself():
         ("{name: a, env: {A: []}}", "f.yaml:1: env.A: is []; give a text, in quotes"),
         (
             "{name: a, label: b, tag: c}",
-            "f.yaml:1: tag: stands beside label, which is its name today; give one of them",
+            "f.yaml:1: tag: is the old name of label, which is given too; give one of them",
         ),
     ],
 )

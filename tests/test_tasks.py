@@ -130,7 +130,7 @@ def program(seconds):
     )
 
 
-TOLD = "interrupted: end hooks are running; once more ends them too\n"
+TOLD = "interrupted: end hooks are running; Ctrl-C again ends them too\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

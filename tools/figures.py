@@ -22,7 +22,7 @@ DOCUMENTED = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("tree", nargs="?", type=Path, default=ROOT / "src/hookline")
-    parser.add_argument("--json", action="store_true", help="for a program to read")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(argv)
     found = figures(options.tree)
     if options.json:

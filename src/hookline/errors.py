@@ -19,22 +19,6 @@ from __future__ import annotations
 
 from os import PathLike
 
-__all__ = [
-    "AgentFailed",
-    "FileError",
-    "HookBroke",
-    "HookFailed",
-    "HooklineError",
-    "ImageError",
-    "JournalError",
-    "ModelFailed",
-    "Refused",
-    "RunEnded",
-    "RunTimedOut",
-    "Skipped",
-    "UsageError",
-]
-
 
 class HooklineError(Exception):
     """The root of the tree."""
@@ -124,4 +108,4 @@ class JournalError(HooklineError):
 
 
 class ImageError(HooklineError):
-    """A hook image cannot be had as it was asked for; nothing of it is used."""
+    """A hook image cannot be fetched or unpacked; nothing of it is used."""

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 Path = str | os.PathLike[str]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Without waiting: a pipe that nobody writes to must not hold us up.
+# Non-blocking: a pipe without a writer must not hold us up.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -107,7 +107,7 @@ def opened_folder(path: Path, dir_fd: int | None = None) -> Generator[int]:
 
 
 def open_file(path: Path, dir_fd: int | None = None) -> int:
-    """The descriptor of a file to read; whether it is a regular one is for the caller to ask."""
+    """The descriptor of a file to read; the caller checks that it is a regular file."""
     return os.open(path, _FILE, dir_fd=dir_fd)
 
 
@@ -145,7 +145,7 @@ def unlink_below(top: Path, name: str) -> None:
 def make_ours(path: Path, dir_fd: int | None = None) -> None:
     """Give a folder back the permissions that its deletion needs, whatever its owner took away."""
     with _closing(os.open(path, _HANDLE, dir_fd=dir_fd)) as fd:
-        # A handle of a folder that may not even be read is good for nothing but this detour.
+        # An O_PATH handle, all that an unreadable folder gives, can only be changed by this detour.
         os.chmod(f"/proc/self/fd/{fd}", 0o700)
 
 

@@ -1,7 +1,7 @@
-"""HTTP with the standard library, in a thread that can be stopped; and the rules that hold for every client here.
+"""HTTP with the standard library, in a thread that can be stopped; and rules for every HTTP client of hookline.
 
-Whose answer may come right if it is asked again, how long a server asks to wait, and what counts as the same host: a
-secret goes to the host it is for, and along no redirect to another.
+The rules: which statuses are worth a retry, how long a server asks to wait, and what counts as the same host. A secret
+goes only to its own host, never along a redirect to another.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 from hookline.tasks import StopToken
 
-# The rules alone are wanted by programs that may never ask anybody, and must start quickly.
+# Programs that only use the rules must start quickly.
 if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
     from ssl import SSLContext
 
 MOST_REDIRECTS = 5
 PASSING = frozenset({408, 429, 500, 502, 503, 504})
-"""The statuses of a server in trouble, or too busy: asked again, it may answer."""
+"""Statuses that are worth a retry: the server is in trouble or too busy."""
 
 _PORTS = {"http": 80, "https": 443}
 _PRINTABLE = re.compile(r"[!-~]+")
@@ -75,7 +75,7 @@ def exchange(
 
 
 def address(text: str, base: SplitResult | None = None) -> SplitResult | None:
-    """The URL that a server or a user names; None if nothing can be asked there."""
+    """The URL that a server or a user names; None if it is not a valid HTTP URL."""
     if not _PRINTABLE.fullmatch(text):
         return None
     try:
@@ -86,7 +86,7 @@ def address(text: str, base: SplitResult | None = None) -> SplitResult | None:
 
 
 def origin(url: SplitResult) -> tuple[str, str | None, int | None]:
-    """Scheme, host and port: where a secret that was meant for one URL may go as well."""
+    """Scheme, host and port: a secret for one URL may go to every URL of the same origin."""
     return url.scheme, url.hostname, url.port or _PORTS.get(url.scheme)
 
 

@@ -1,9 +1,9 @@
 """The command line's options as values: one class a command, each option declared once with its help.
 
 `systems` names the systems for which an option means something; given for another one it is refused, because an
-option that is silently ignored may be a guard that somebody counts on.
+option that is silently ignored may be a guard that the user counts on.
 
-The classes are neither frozen nor comparable: defining all that takes longer than a command may take to start.
+The classes are neither frozen nor comparable: generating those methods would slow the start of every command.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WORKFLOW = "a WORKFLOW.md"
 AGENTRUN = "an AgentRun manifest"
 AGENT = "an agent in Python or a kagent manifest"
 
-FILE = "agent.py or a kagent agent.yaml (with :name where it has several), or module:name"
+FILE = "agent.py or a kagent agent.yaml (with :NAME if it has several agents), or module:name"
 
 
 KUBERNETES = "kubernetes"
@@ -93,8 +93,8 @@ class EnvOptions:
 class ClusterOptions:
     """Runs of a cluster, and of which one."""
 
-    on: str = option("kubernetes: of a run on a cluster")
-    namespace: str = option("its namespace there [default: the context's]", short="-n")
+    on: str = option("kubernetes, for runs on a cluster")
+    namespace: str = option("the namespace on the cluster [default: the context's]", short="-n")
     context: str = option("the context of the kubeconfig [default: the current one]")
     kubeconfig: str = option("the kubeconfig [default: $KUBECONFIG, ~/.kube/config, or the pod's own]")
 
@@ -106,93 +106,97 @@ class CheckOptions(EnvOptions):
     image: tuple[str, ...] = option(
         "REF=SOURCE: where a hook image comes from, a path or another reference", kind="texts"
     )
-    json: bool = flag("for a program to read")
+    json: bool = flag("print JSON")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ExplainOptions(EnvOptions):
     file: str = argument(FILE, required=True)
     hooks: tuple[str, ...] = option("a file with more hooks", kind="texts")
-    framework: str = option("around an agent of this framework: adk", name="--for")
-    persona: str = option("which member, of a pack")
-    on: str = option("where hooks would run: local, sandbox, container; kubernetes")
-    json: bool = flag("for a program to read")
+    framework: str = option("show what this agent framework lets hooks cover: adk", name="--for")
+    persona: str = option("the member of a pack")
+    on: str = option("where hooks would run: local, sandbox, container or kubernetes")
+    json: bool = flag("print JSON")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TryOptions:
-    point: str = argument("a point such as tool.start; with --from also `all`", required=True)
+    point: str = argument("a point such as tool.start; or `all`, with --from", required=True)
     file: str = argument(FILE, required=True)
-    tool: str = option("the tool, at tool points")
+    tool: str = option("the tool, for tool points")
     input: str = option("the payload, as JSON (or the agent's input as text)")
-    output: str = option("the output, as JSON or text, at end points")
-    status: str = option("how it ended, at end points", "ok")
-    past_run: str = option("take the events of this past run", name="--from")
+    output: str = option("the output, as JSON or text, for end points")
+    status: str = option("the status, for end points", "ok")
+    past_run: str = option("replay the events of this past run", name="--from")
     hooks: tuple[str, ...] = option("a file with more hooks", kind="texts")
     image: tuple[str, ...] = option(
         "REF=SOURCE: where a hook image comes from, a path or another reference", kind="texts"
     )
-    json: bool = flag("for a program to read")
+    json: bool = flag("print JSON")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RunOptions(EnvOptions):
     file: str = argument(f"{FILE}; a WORKFLOW.md; an AgentRun manifest")
-    input: str = argument("what the agent is asked; - reads it from standard input")
+    input: str = argument("the agent's input; - reads it from standard input")
     hooks: tuple[str, ...] = option("a file with more hooks, for every agent of the run", kind="texts")
-    model: str = option("another model: provider/name, or scripted/FILE", systems=(AGENTRUN, AGENT))
+    model: str = option("use another model: provider/name, or scripted/FILE", systems=(AGENTRUN, AGENT))
     image: tuple[str, ...] = option(
         "REF=SOURCE: where a hook image comes from, a path or another reference;"
-        " NAME: what hooks run in with --on container, and pods with --on kubernetes",
+        " NAME: the image of hooks with --on container, of pods with --on kubernetes",
         kind="texts",
         systems=(AGENT, WORKFLOW),
     )
     tools: tuple[str, ...] = option(
-        "a ready tool besides those of a manifest, such as bash", kind="texts", systems=(AGENT,)
+        "a ready tool in addition to those of a manifest, such as bash", kind="texts", systems=(AGENT,)
     )
     workspace: Path | None = option(
         "the folder that ready tools work in [default: the current one]", None, kind="path", systems=(AGENT,)
     )
-    timeout: float | None = option("seconds for the whole run", None, kind="float", systems=(AGENT,))
+    timeout: float | None = option("limit of the whole run in seconds", None, kind="float", systems=(AGENT,))
     issue: str = option("the issue to work on, for a WORKFLOW.md", systems=(WORKFLOW,))
-    strict: bool = flag("refuse what is otherwise only warned about", systems=(WORKFLOW,))
-    persona: str = option("which member, of a pack", systems=(AGENTRUN,))
+    strict: bool = flag("treat warnings as errors", systems=(WORKFLOW,))
+    persona: str = option("the member of a pack", systems=(AGENTRUN,))
     on: str = option(
-        "where hooks run: local, sandbox or container [an AgentRun's: sandbox; others: local];"
-        " kubernetes: all of an AgentRun or of an agent in Python runs there"
+        "where hooks run: local, sandbox or container [default: sandbox for an AgentRun, else local];"
+        " kubernetes runs all of an AgentRun or of a Python agent on a cluster"
     )
     secrets: Path | None = option(
-        "a file with what secretKeyRef names", None, kind="path", systems=(AGENTRUN,)
+        "a file with the values for secretKeyRef", None, kind="path", systems=(AGENTRUN,)
     )
-    agent_command: str = option("the agent of an AgentRun, instead of the built-in one", systems=(AGENTRUN,))
-    agent_image: str = option("the image that this command runs in", systems=(AGENTRUN,))
-    network: bool = flag("give the network to what runs in a sandbox or a container")
-    mount: tuple[str, ...] = option("DIR[:TARGET[:rw]]: a folder for a sandbox or a container", kind="texts")
+    agent_command: str = option(
+        "the command of an AgentRun's agent [default: the built-in agent]", systems=(AGENTRUN,)
+    )
+    agent_image: str = option("the image that --agent-command runs in", systems=(AGENTRUN,))
+    network: bool = flag("allow network access in a sandbox or a container")
+    mount: tuple[str, ...] = option(
+        "DIR[:TARGET[:rw]]: mount a folder into a sandbox or a container", kind="texts"
+    )
     workspace_size: str = option(
-        "the most that an AgentRun's /workspace may hold, such as 2Gi [default: 1Gi]", systems=(AGENTRUN,)
+        "size limit of an AgentRun's /workspace, such as 2Gi [default: 1Gi]", systems=(AGENTRUN,)
     )
     name: str = option("the name of the AgentRun", systems=(AGENTRUN,))
-    namespace: str = option("its namespace", short="-n", systems=(AGENTRUN, AGENT))
+    namespace: str = option("the namespace on the cluster", short="-n", systems=(AGENTRUN, AGENT))
     context: str = option(
         "the context of the kubeconfig [default: the current one]", systems=(AGENTRUN, AGENT)
     )
     kubeconfig: str = option(
         "the kubeconfig [default: $KUBECONFIG, ~/.kube/config, or the pod's own]", systems=(AGENTRUN, AGENT)
     )
-    resume: str = option("end this AgentRun, which was broken off")
+    resume: str = option("finish this AgentRun, which was broken off")
     secret: tuple[str, ...] = option(
-        "a Secret on kubernetes whose keys become variables of an agent in Python",
+        "with --on kubernetes: a Secret whose keys become environment variables of a Python agent",
         kind="texts",
         systems=(AGENT,),
     )
-    records: bool = flag("print the records for whoever started this pod", hidden=True)
+    records: bool = flag("print the records for the program that started this pod", hidden=True)
     session: str = option("the session's id", systems=(AGENT,))
     user: str = option("the user's id, for hooks to read", systems=(AGENT,))
     ask: str = option(
         "who answers questions: terminal, journal (hookline approve) or refuse", systems=(AGENTRUN, AGENT)
     )
-    json: bool = flag("records as JSON lines on standard output")
-    quiet: bool = flag("only the answer", short="-q")
+    json: bool = flag("print records as JSON lines on standard output")
+    quiet: bool = flag("print only the answer", short="-q")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -200,37 +204,45 @@ class ServeOptions:
     file: str = argument(f"WORKFLOW.md [default: the one in this folder]; or {FILE}")
     hooks: tuple[str, ...] = option("a file with more hooks, for every attempt or message", kind="texts")
     port: int | None = option(
-        "serve the state, or an agent, over HTTP here; 0 is any free port [agent: 8080]", None, kind="int"
+        "the HTTP port of the state or of the agent; 0 picks a free one [default for an agent: 8080]",
+        None,
+        kind="int",
     )
-    host: str = option("the address to listen on, for an agent [127.0.0.1]", systems=(AGENT,))
-    url: str = option("what others call this server, for its card", systems=(AGENT,))
-    model: str = option("another model: provider/name, or scripted/FILE", systems=(AGENT,))
+    host: str = option("the address to listen on, for an agent [default: 127.0.0.1]", systems=(AGENT,))
+    url: str = option("the public URL of this server, for its agent card", systems=(AGENT,))
+    model: str = option("use another model: provider/name, or scripted/FILE", systems=(AGENT,))
     image: tuple[str, ...] = option(
         "REF=SOURCE: where a hook image comes from, a path or another reference;"
         " NAME: the image of the pods, with --on kubernetes",
         kind="texts",
     )
     tools: tuple[str, ...] = option(
-        "a ready tool besides those of a manifest, such as bash", kind="texts", systems=(AGENT,)
+        "a ready tool in addition to those of a manifest, such as bash", kind="texts", systems=(AGENT,)
     )
     session_idle: float | None = option(
-        "seconds after which a session that nobody uses is over [1800]", None, kind="float", systems=(AGENT,)
+        "seconds after which an idle session ends [default: 1800]", None, kind="float", systems=(AGENT,)
     )
-    on: str = option("kubernetes: each attempt at an issue is a Job there", systems=(WORKFLOW,))
-    namespace: str = option("its namespace there [default: the context's]", short="-n", systems=(WORKFLOW,))
+    on: str = option("kubernetes: run each attempt at an issue as a Job", systems=(WORKFLOW,))
+    namespace: str = option(
+        "the namespace on the cluster [default: the context's]", short="-n", systems=(WORKFLOW,)
+    )
     context: str = option("the context of the kubeconfig [default: the current one]", systems=(WORKFLOW,))
     kubeconfig: str = option(
         "the kubeconfig [default: $KUBECONFIG, ~/.kube/config, or the pod's own]", systems=(WORKFLOW,)
     )
     secret: tuple[str, ...] = option(
-        "a Secret whose keys become variables of the pods", kind="texts", systems=(WORKFLOW,)
+        "a Secret whose keys become environment variables of the pods", kind="texts", systems=(WORKFLOW,)
     )
-    storage_size: str = option("of each workspace's volume [default: 1Gi]", systems=(WORKFLOW,))
-    storage_class: str = option("of each workspace's volume [default: the cluster's]", systems=(WORKFLOW,))
-    open_volume_as_root: bool = flag("for volumes that do not take the group of a pod", systems=(WORKFLOW,))
-    strict: bool = flag("refuse what is otherwise only warned about", systems=(WORKFLOW,))
-    json: bool = flag("the state as JSON lines on standard output")
-    quiet: bool = flag("only warnings", short="-q")
+    storage_size: str = option("size of each workspace's volume [default: 1Gi]", systems=(WORKFLOW,))
+    storage_class: str = option(
+        "storage class of each workspace's volume [default: the cluster's]", systems=(WORKFLOW,)
+    )
+    open_volume_as_root: bool = flag(
+        "open volumes as root, for those that ignore fsGroup", systems=(WORKFLOW,)
+    )
+    strict: bool = flag("treat warnings as errors", systems=(WORKFLOW,))
+    json: bool = flag("print the state as JSON lines on standard output")
+    quiet: bool = flag("print only warnings", short="-q")
 
 
 def refuse_foreign(options: Any, system: str) -> None:
@@ -241,7 +253,7 @@ def refuse_foreign(options: Any, system: str) -> None:
         if systems and system not in systems and getattr(options, each.name):
             useless.setdefault(systems[0], []).append(option_name(each.name, each.metadata))
     for other, names in useless.items():
-        raise UsageError(f"{', '.join(names)}: this is for {other}, and the file is {system}")
+        raise UsageError(f"{', '.join(names)}: only for {other}; the file is {system}")
 
 
 def refuse_given(options: Any, names: tuple[str, ...], why: str) -> None:

@@ -1,10 +1,10 @@
-"""Which names are secret: the only list.
+"""The list of secret names, the only one.
 
-Three questions are asked of it, by how much it costs to be wrong:
+Three functions read it, by the cost of a mistake:
 
 - A variable's value (`secrets_in`) is masked wherever that very value stands. One word in the name is enough.
-- A field of a record (`is_secret`) is masked by its name alone, so what only stands about a secret is let through:
-  its name, its type, a count of tokens.
+- A field of a record (`is_secret`) is masked by its name alone, so a field that only describes a secret is let
+  through: its name, its type, a count of tokens.
 - A field that an agent works with (`is_secret_to_agent`) must stay readable also where it says where a secret is
   kept: an agent that edits `PASSWORD_FILE` needs the path.
 """
@@ -79,7 +79,7 @@ def secrets_in(*environments: Mapping[str, object]) -> list[str]:
 
 
 def is_secret(name: str) -> bool:
-    """True if a field of this name holds a secret; False for what only stands about one (`token_type`)."""
+    """True if a field of this name holds a secret; False for one that only describes a secret (`token_type`)."""
     return len(name) <= _LONGEST and bool(secret_words(name)) and not _is_about(name)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
@@ -20,7 +19,7 @@ from hookline.errors import FileError
 MAX_BYTES = 4_000_000
 MAX_DEPTH = 100
 MAX_VALUES = 100_000
-"""How many values a file may have, each alias counted as all that it stands for."""
+"""How many values a file may have, with aliases expanded."""
 
 Trail = tuple[str | int, ...]
 """The keys and positions that lead to a value inside a document."""
@@ -104,25 +103,6 @@ def load_all(text: str | bytes, file: str | PathLike[str]) -> list[Document]:
     return list(_Reader(known, str(file)).documents())
 
 
-def load_json(text: str, file: str | PathLike[str]) -> tuple[Document, list[tuple[Trail, int]]]:
-    """JSON as its own readers take it, with lines; and the keys that come twice, of which the last one counts.
-
-    Not as YAML: that refuses some JSON (a colon on the next line, half a surrogate pair), and a key that comes twice
-    anywhere. The agent whose file this is reads it, so its guards must not be lost here.
-    """
-    known = text.removeprefix("\ufeff")
-    try:
-        json.loads(known)
-    except json.JSONDecodeError as exc:
-        hint = "; the file is empty" if not known.strip() else ""
-        told = f"not JSON: {exc.msg} at column {exc.colno}{hint}"
-        raise FileError(told, file=file, line=exc.lineno) from None
-    except (ValueError, RecursionError) as exc:
-        raise FileError(f"not JSON that can be read: {exc}", file=file) from None
-    value, line, twice = _json_values(known)
-    return Document(value, str(file), line), twice
-
-
 def front_matter(
     text: str | bytes,
     file: str | PathLike[str],
@@ -131,7 +111,7 @@ def front_matter(
 ) -> FrontMatter:
     """The YAML between a first line `---` and the next one, and what follows it; without them all is body.
 
-    Where the next one is missing that is raised, or told to `unclosed`: then all of the file is front matter.
+    If the closing line is missing, an error is raised, or passed to `unclosed`: then all of the file is front matter.
     """
     known = _decoded(text, file) if isinstance(text, bytes) else text.removeprefix("\ufeff")
     known = _NEWLINE.sub("\n", known)
@@ -171,7 +151,7 @@ def text_of(file: str | PathLike[str]) -> str:
 
 
 def content_of(file: str | PathLike[str], called: str = "a file of hooks") -> bytes:
-    """The bytes of a user's file, not too many. The cause of the error is there where it cannot be opened."""
+    """The bytes of a user's file, not too many. If it cannot be opened, the error has its cause."""
     try:
         with open(file, "rb") as opened:
             content = opened.read(MAX_BYTES + 1)
@@ -282,7 +262,7 @@ class _Reader:
             key, line = self._key(item), _line(item)
             self._trail.append(key)
             if key in found.lines:
-                raise self._wrong(f"this key is written twice; the first is in line {found.lines[key]}", item)
+                raise self._wrong(f"this key is given twice; first in line {found.lines[key]}", item)
             found.lines[key] = line
             value = self._value(next(self._events))
             if key == "<<" and not getattr(item, "style", "alias"):
@@ -308,7 +288,7 @@ class _Reader:
             if event.anchor:
                 self._anchors[event.anchor] = event.value, 1
             return event.value
-        raise self._wrong("a key is text; a list or mapping stands here", event)
+        raise self._wrong("a key is text; this is a list or a mapping", event)
 
     def _merged(self, value: Any, event: Any) -> list[LinedDict]:
         given = cast("list[Any]", value if isinstance(value, LinedList) else [value])
@@ -318,7 +298,7 @@ class _Reader:
 
     def _aliased(self, event: Any) -> Any:
         if event.anchor in self._open:
-            raise self._wrong(f"*{event.anchor} stands inside what it names", event)
+            raise self._wrong(f"*{event.anchor} is used inside its own anchor", event)
         if event.anchor not in self._anchors:
             raise self._wrong(
                 f"nothing is named &{event.anchor} above; to write a text with a star, quote it: '*...'",
@@ -330,7 +310,7 @@ class _Reader:
 
     def _collection(self, event: Any, tag: str) -> None:
         if event.tag not in (None, "!", tag):
-            raise self._wrong(f"the tag {_shown_tag(event.tag)} is not known; write it without", event)
+            raise self._wrong(f"the tag {_shown_tag(event.tag)} is not known; leave it out", event)
         if len(self._trail) >= MAX_DEPTH:
             self._trail.clear()
             raise self._wrong(f"is nested more than {MAX_DEPTH} deep", event)
@@ -339,9 +319,7 @@ class _Reader:
         self._count += size
         if self._count > MAX_VALUES:
             self._trail.clear()
-            raise self._wrong(
-                f"has more than {MAX_VALUES} values, those that aliases stand for counted", event
-            )
+            raise self._wrong(f"has more than {MAX_VALUES} values, with aliases expanded", event)
 
     def _until(self, end: str) -> Iterator[Any]:
         for event in self._events:
@@ -405,7 +383,7 @@ def _merge(found: LinedDict, merged: list[LinedDict]) -> None:
 
 
 def _events(text: str, file: str) -> Iterator[Any]:
-    # Imported when a file is read: whoever only needs these types does not pay for the parser.
+    # Imported when a file is read: modules that only need the types do not load the parser.
     import yaml
 
     parser: Any = yaml
@@ -422,7 +400,7 @@ _HINTS = {
     "mapping values are not allowed": "a second `: ` in one line, or an indentation that does not fit; quote a value that has `: ` in it",
     "cannot start any token": "a value that begins with @, ` or % must be quoted",
     "did not find expected alphabetic": "a value that begins with * or & must be quoted",
-    "did not find expected <document start>": "something stands after the end of the document",
+    "did not find expected <document start>": "there is more text after the end of the document",
     "did not find expected '-' indicator": "the indentation does not fit that of the list above",
     "did not find expected key": "the indentation does not fit that of the mapping above",
     "unknown escape character": "write a pattern in single quotes, where a backslash is only a backslash",
@@ -471,7 +449,7 @@ def _refuse_unprintable(text: str, file: str | PathLike[str]) -> None:
     found = _UNPRINTABLE.search(text)
     if found:
         raise FileError(
-            f"the character {found.group()!r} cannot stand in a file; write it as an escape, in double quotes",
+            f"the character {found.group()!r} is not allowed in a file; write it as an escape, in double quotes",
             file=file,
             line=text.count("\n", 0, found.start()) + 1,
         )
@@ -493,54 +471,6 @@ def _checked_json(text: str, file: str | PathLike[str]) -> str:
     except RecursionError:
         raise FileError(f"is nested more than {MAX_DEPTH} deep", file=file) from None
     return _ESCAPE.sub(_one_character, text)
-
-
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
-
-
-def _json_values(text: str) -> tuple[Any, int, list[tuple[Trail, int]]]:
-    """The value of a JSON text known to be right, and its line; without recursion, however deep it is nested."""
-    top = LinedList()
-    within: list[LinedDict | LinedList] = [top]
-    trail: list[str | int] = [0]
-    twice: list[tuple[Trail, int]] = []
-    for token, line, after in _json_tokens(text):
-        inner = within[-1]
-        if token in "}]":
-            within.pop()
-            trail.pop()
-        elif after == ":" and token not in "{[,":
-            key = cast("str", json.loads(token))
-            trail[-1] = key
-            assert isinstance(inner, LinedDict)
-            if key in inner:
-                twice.append((tuple(trail[1:]), line))
-            inner.lines[key] = line
-        elif token not in ",:":
-            value = {"{": LinedDict, "[": LinedList}[token](line) if token in "{[" else json.loads(token)
-            if isinstance(inner, LinedDict):
-                inner[cast("str", trail[-1])] = value
-            else:
-                trail[-1] = len(inner)
-                inner.append(value)
-                inner.lines.append(line)
-            if token in "{[":
-                within.append(value)
-                trail.append(0)
-    return top[0], top.lines[0], twice
-
-
-def _json_tokens(text: str) -> Iterator[tuple[str, int, str]]:
-    """Each token with its line, and the token after it."""
-    starts = [0, *(found.end() for found in re.finditer("\n", text))]
-    before: tuple[str, int] | None = None
-    for found in _TOKEN.finditer(text):
-        token = found.group()
-        if before is not None:
-            yield *before, token
-        before = token, bisect_right(starts, found.start())
-    if before is not None:
-        yield *before, ""
 
 
 def _no_number(word: str) -> Any:

@@ -30,7 +30,7 @@ class System(Protocol):
     """A module that knows one kind of file."""
 
     NAME: str
-    """As messages call such a file."""
+    """The name of such a file in messages."""
 
     def matches(self, target: str) -> bool:
         """True if the target is such a file; `agent.py:name` is a target too."""
@@ -56,7 +56,7 @@ class System(Protocol):
 
 
 SYSTEMS = ("symphony", "sympozium", "kagent", "hookfile", "pyagent")
-"""In the order in which they are asked whether a file is theirs; the last one takes what is left."""
+"""In the order in which they are tried for a file; the last one takes every file that is left."""
 
 AGENTS = ("kagent", "pyagent")
 """Those that load an agent; `pyagent` runs, serves and explains what either of them has loaded."""

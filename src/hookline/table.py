@@ -1,11 +1,11 @@
 """The table reader: which keys a mapping in a user's file may have, and what reads each of them.
 
-A `Table` reads a mapping into plain values. Every mistake is told with its file, line and key, and costs only the entry
-that is wrong; a key that is not known is told with what was probably meant. The same table gives the JSON Schema for
+A `Table` reads a mapping into plain values. Every mistake is reported with its file, line and key, and drops only the
+entry that is wrong; an unknown key is reported with a suggestion. The same table gives the JSON Schema for
 editors and the paths of its keys, by which tests hold the schema of a CustomResourceDefinition to it.
 
-A reader is given a `Node`: a value and where it stands. It returns what the value means, or `UNSET` where the default
-is to hold. It raises `Wrong` for what is wrong with the value as a whole, and calls `node.wrong` where it can go on.
+A reader is given a `Node`: a value and where it stands. It returns what the value means, or `UNSET` for the
+default. It raises `Wrong` for what is wrong with the value as a whole, and calls `node.wrong` where it can go on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, cast
 from hookline.errors import FileError
 from hookline.source import Document, Trail, Wrong
 
-DURATION_UNITS = {
+_DURATION_UNITS = {
     "ns": 1e-9,
     "us": 1e-6,
     "µs": 1e-6,
@@ -27,7 +27,7 @@ DURATION_UNITS = {
     "m": 60.0,
     "h": 3600.0,
 }
-_GO_DURATION = re.compile(rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(DURATION_UNITS)})", re.ASCII)
+_GO_DURATION = re.compile(rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(_DURATION_UNITS)})", re.ASCII)
 
 UNSET: Any = object()
 """A reader returns this for a value that counts as not given."""
@@ -48,7 +48,7 @@ class Location(NamedTuple):
 
 
 class Findings:
-    """The problems of a file, and notes on what is only odd. With `strict` a doubt is a problem too."""
+    """The problems of a file, and notes on oddities. With `strict` a doubt is a problem too."""
 
     def __init__(self, *, strict: bool = False) -> None:
         self.strict = strict
@@ -78,7 +78,7 @@ class Node:
 
     @classmethod
     def root(cls, document: Document, findings: Findings) -> Node:
-        """All that a document holds."""
+        """The whole document."""
         return cls(document, document.value, (), findings)
 
     def __contains__(self, key: str) -> bool:
@@ -121,7 +121,7 @@ class Node:
         self.findings.notes.append(self.problem(message, *inner))
 
     def doubt(self, message: str, *inner: str | int) -> None:
-        """A note, which is a mistake to those who want it strict."""
+        """A note, which is a problem too in strict mode."""
         self.findings.doubt(self.problem(message, *inner))
 
     def with_value(self, value: Any) -> Node:
@@ -133,7 +133,7 @@ class Node:
         return Node(self._document, inner, (*self.trail, key), self.findings, wanted)
 
     def mapping(self, key: str) -> Node | None:
-        """The mapping under a key; None where there is none, which is told if something else is there."""
+        """The mapping under a key; None if there is none, and any other value is reported."""
         if key not in self:
             return None
         child = self.child(key)
@@ -173,12 +173,12 @@ class Key(NamedTuple):
 
 
 def refuse(node: Node, name: str, table: Table) -> None:
-    """Every key that is not known is wrong."""
+    """Every unknown key is a problem."""
     node.wrong(f"unknown key{table.hint(name)}", name)
 
 
 def refuse_slips(node: Node, name: str, table: Table) -> None:
-    """A key that looks like a slip is wrong; any other may be of a newer version, and is only not read here."""
+    """A key that looks like a slip is a problem; any other may be of a newer version, and is only noted."""
     if name in table.instead or "did you mean" in table.hint(name):
         refuse(node, name, table)
     else:
@@ -186,20 +186,20 @@ def refuse_slips(node: Node, name: str, table: Table) -> None:
 
 
 def warn(node: Node, name: str, table: Table) -> None:
-    """A key that is not known is only odd."""
+    """An unknown key is only noted."""
     node.note(f"unknown key, which has no effect{table.hint(name)}", name)
 
 
 def ignore(node: Node, name: str, table: Table) -> None:
-    """Keys that are not known are another table's matter."""
+    """Unknown keys are left to another table."""
 
 
 class Table(NamedTuple):
-    """The keys that a mapping may have, and how the others are told.
+    """The keys that a mapping may have, and how others are reported.
 
-    `instead` are near misses in meaning, which the spelling does not give away, each with the hint that is given. Keys
-    that begin with `free` are the user's own. A null is a key that is not given, or is `wrong`, or is `read` like any
-    value. A mistake is told at its key, or with the key's name at the entry (`at_entry`).
+    `instead` has wrong names whose spelling does not resemble the right one, each with its hint. Keys that begin with
+    `free` are the user's own. A null is a key that is not given, or is `wrong`, or is `read` like any
+    value. A mistake is reported at its key, or with the key's name at the entry (`at_entry`).
     """
 
     keys: Mapping[str, Key]
@@ -210,7 +210,7 @@ class Table(NamedTuple):
     at_entry: bool = False
 
     def read(self, node: Node) -> dict[str, Any]:
-        """The values that are given and right, by their fields; the rest is told, in the order of the file."""
+        """The valid values by their fields; problems are reported in the order of the file."""
         given = node.of_mapping
         values: dict[str, Any] = {}
         for name in given:
@@ -233,7 +233,7 @@ class Table(NamedTuple):
     def _value(self, node: Node, name: str, key: Key) -> Any:
         child = node.child(name, key.needed)
         if key.today and child.value is not None and key.today in node:
-            child.wrong(f"stands beside {key.today}, which is its name today; give one of them")
+            child.wrong(f"is the old name of {key.today}, which is given too; give one of them")
         try:
             if child.value is None and self.null != "read":
                 return self._null(key)
@@ -325,7 +325,7 @@ def text(node: Node) -> str:
 
 
 def filled(node: Node) -> str:
-    """A text; an empty one is as good as not given."""
+    """A text; an empty one counts as not given."""
     return text(node) or UNSET
 
 
@@ -368,14 +368,16 @@ def word(*known: str, called: str = "word") -> Reader:
 
 
 def duration(node: Node) -> float:
-    """A duration as Go writes it, in seconds."""
+    """A duration as Go writes it (`1h30m`), in seconds."""
     given = text(node)
     if not given:
         return UNSET
-    found = seconds_of(given)
-    if found is None:
+    if given == "0":
+        return 0.0
+    parts = list(_GO_DURATION.finditer(given))
+    if "".join(part.group() for part in parts) != given:
         raise Wrong(f"is {given!r}; write it like 30s, 1m30s or 500ms")
-    return found
+    return sum(float(part[1]) * _DURATION_UNITS[part[2]] for part in parts)
 
 
 def pairs(node: Node) -> dict[str, str]:
@@ -409,18 +411,8 @@ def split_command(text: str, instead: str = "") -> tuple[list[str], str | None]:
 
 
 def spoken(sentence: str) -> str:
-    """A sentence as it goes on after a semicolon."""
+    """A sentence with its first letter in lower case, to follow a semicolon."""
     return f"{sentence[:1].lower()}{sentence[1:]}"
-
-
-def seconds_of(text: str) -> float | None:
-    """`1h30m` in seconds; None where it is no duration of Go's, or none that can be waited for."""
-    if text == "0":
-        return 0.0
-    parts = list(_GO_DURATION.finditer(text))
-    if not parts or "".join(part.group() for part in parts) != text:
-        return None
-    return sum(float(part[1]) * DURATION_UNITS[part[2]] for part in parts)
 
 
 def meant(word: str, known: Iterable[str]) -> str:

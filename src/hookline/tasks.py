@@ -28,7 +28,7 @@ _threads = Threads()
 async def cancel_and_wait(*tasks: asyncio.Future[Any], insist: bool = False) -> None:
     """Cancel these tasks and wait for their ends, whatever those are.
 
-    Cancelled meanwhile, we leave them to themselves; with `insist` we wait on, and are cancelled afterwards.
+    If we are cancelled meanwhile, we stop waiting; with `insist` we wait first, and are cancelled afterwards.
     """
     left = [task for task in tasks if not task.done()]
     for task in left:
@@ -39,7 +39,7 @@ async def cancel_and_wait(*tasks: asyncio.Future[Any], insist: bool = False) -> 
     finally:
         for task in tasks:
             if task.done() and not task.cancelled():
-                task.exception()  # looked at, so that nobody calls it lost
+                task.exception()  # retrieved, so that asyncio does not report it
 
 
 async def finish(work: Awaitable[T]) -> T:
@@ -59,7 +59,7 @@ async def finish(work: Awaitable[T]) -> T:
 
 
 class WorkStopped(HooklineError):
-    """Nobody waits for this work any more."""
+    """The work was stopped by its caller."""
 
 
 class StopToken:
@@ -78,7 +78,7 @@ class StopToken:
                 end()
 
     def check(self) -> None:
-        """WorkStopped if the work is to end."""
+        """Raise WorkStopped if the work is to end."""
         if self._set.is_set():
             raise WorkStopped("stopped")
 
@@ -144,7 +144,7 @@ def run_interruptible(
 ) -> int:
     """Run it in a loop of its own. The first signal cancels it and lets its end hooks run; the next one ends those.
 
-    Returns its exit code, or 130 if it was interrupted. `told` shows a text to whoever interrupted it.
+    Returns its exit code, or 130 if it was interrupted. `told` shows a text to the user who interrupted it.
     """
 
     async def guarded() -> int:
@@ -154,7 +154,7 @@ def run_interruptible(
         def interrupt(_number: int) -> None:
             nonlocal first
             if first and told is not None:
-                told("interrupted: end hooks are running; once more ends them too")
+                told("interrupted: end hooks are running; Ctrl-C again ends them too")
             first = False
             task.cancel()
 

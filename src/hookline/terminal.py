@@ -1,4 +1,4 @@
-"""The terminal: consoles, tables, JSON lines, the tree of a run as it happens, and who is asked at a terminal."""
+"""The terminal: consoles, tables, JSON lines, the tree of a run as it happens, and approval at a terminal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CODES = {
     "cyan": "36",
 }
 _CONTROLS = str.maketrans("", "", "\a\b\v\f\r")
-"""Characters that would ring, or write over what is there."""
+"""Characters that would ring the bell, or overwrite text."""
 
 
 class Console:
@@ -76,7 +76,7 @@ err = Console(stderr=True)
 
 
 def warn(text: str) -> None:
-    """Tell the user of something that goes on all the same."""
+    """Print a warning; the command goes on."""
     err.print(text, style="yellow")
 
 
@@ -201,13 +201,13 @@ def print_result(value: Mapping[str, Any], text: str, *, json: bool) -> None:
 
 
 def refuse_mistakes(file: str, count: int) -> None:
-    """A mistake may be a guard that would be off, so nothing runs then."""
+    """Raise if a file has mistakes: one may turn a guard off, so nothing is run."""
     if count:
         raise UsageError(f"{file} has {'a mistake' if count == 1 else f'{count} mistakes'}; nothing was run")
 
 
 def approver_of(word: str, journal: Journal, mask: Mask) -> Approver | None:
-    """Who answers questions, by `--ask`; None refuses them."""
+    """The approver that `--ask` names; None refuses every question."""
     word = word or ("terminal" if sys.stdin.isatty() else "refuse")
     if word == "terminal":
         return TerminalApprover(journal, err, mask)
@@ -219,7 +219,7 @@ def approver_of(word: str, journal: Journal, mask: Mask) -> Approver | None:
 
 
 class JournalApprover:
-    """Waits for a word from another terminal: `hookline approve`, `reject` or `rewrite`."""
+    """Waits for an answer from another terminal: `hookline approve`, `reject` or `rewrite`."""
 
     def __init__(self, journal: Journal, console: Console) -> None:
         self._journal = journal
@@ -244,7 +244,7 @@ class JournalApprover:
 
 
 class TerminalApprover:
-    """Asks at the terminal; a word from another terminal counts as well, whichever comes first."""
+    """Asks at the terminal; an answer from another terminal counts as well, whichever comes first."""
 
     def __init__(self, journal: Journal, console: Console, mask: Mask) -> None:
         self._elsewhere = JournalApprover(journal, console)
@@ -255,7 +255,7 @@ class TerminalApprover:
         import asyncio
 
         tool = f" ({question.tool})" if question.tool else ""
-        self._console.print(f"\n{question.point}{tool} needs your word", style="bold yellow")
+        self._console.print(f"\n{question.point}{tool} needs your approval", style="bold yellow")
         for reason in question.reasons:
             self._console.print(f"  {reason.hook}: {reason.text}")
         self._console.print(f"  {self._mask.json(question.value)}")

@@ -87,7 +87,7 @@ async def test_a_run_level_hook_must_say_where_it_stands() -> None:
     def nowhere(ctx: Any, hook_context: Any) -> HookResult:
         return CONTINUE
 
-    with pytest.raises(UsageError, match=r"nowhere .* says no point; write @hook"):
+    with pytest.raises(UsageError, match=r"nowhere .* names no point; write @hook"):
         await Agent(id="a", model=Scripted(["ok"])).run("hi", hooks=[nowhere])
 
 

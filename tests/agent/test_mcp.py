@@ -355,7 +355,7 @@ async def test_only_the_tools_that_were_named_are_taken_and_a_mapping_renames(ma
         (
             "serve([], listed=lambda _: {'tools': [], 'nextCursor': 'on'})",
             None,
-            "comes back to the page 'on'",
+            "repeats the page 'on'",
         ),
         ("serve([], listed=lambda _: {'tools': [{'name': 7}]})", None, "answered what does not fit"),
         ("serve([], listed=lambda _: {'nothing': 1})", None, "answered what does not fit"),
@@ -460,7 +460,8 @@ async def test_what_a_server_says_does_not_give_away_what_it_was_given(made):
 async def test_a_command_that_prints_something_else_and_ends_is_told_with_it(made):
     told = await failure_of(made.raw("print('usage: server [--stdio]')"))
     assert (
-        told == "MCP server 'raw' exited with 0; it printed what is no MCP message: 'usage: server [--stdio]'"
+        told
+        == "MCP server 'raw' exited with 0; it printed what is not an MCP message: 'usage: server [--stdio]'"
     )
 
 
@@ -479,7 +480,7 @@ async def test_a_command_that_never_answers_is_told_with_what_it_printed_and_end
         assert left_behind(made.folder) == []
         if "loading" in told:  # else it had not come that far
             break
-    assert "it printed what is no MCP message: 'starting'; it said: loading" in told
+    assert "it printed what is not an MCP message: 'starting'; it said: loading" in told
 
 
 async def test_a_server_that_hangs_when_asked_for_its_tools_is_told_and_started_anew_for_the_next_run(made):
@@ -516,7 +517,7 @@ async def test_a_server_that_hangs_when_asked_for_its_tools_is_told_and_started_
 async def test_a_program_that_prints_without_end_is_ended(made):
     told = await failure_of(made.raw("while True: sys.stdout.write('x' * 1_000_000)"))
     assert told.startswith(
-        "MCP server 'raw' failed: Connection closed; it printed what is no MCP message: 'xxx"
+        "MCP server 'raw' failed: Connection closed; it printed what is not an MCP message: 'xxx"
     )
     assert len(told) < 400
     assert left_behind(made.folder) == []
@@ -1005,10 +1006,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "empty command": ({"command": ""}, "command is empty"),
     "no address": ({"url": "localhost:80"}, "url is 'localhost:80'; it begins with http://"),
     "transport": ({"url": "http://x", "transport": "ssh"}, "transport is 'ssh'; known: stdio, http, sse"),
-    "stdio at a url": ({"url": "http://x", "transport": "stdio"}, "transport 'stdio' goes with a command"),
-    "sse of a command": ({"command": "x", "transport": "sse"}, "transport 'sse' goes with a url"),
-    "headers": ({"command": "x", "headers": {"a": "b"}}, "headers go with a url"),
-    "env": ({"url": "http://x", "env": {"a": "b"}}, "args, env and cwd go with a command"),
+    "stdio at a url": ({"url": "http://x", "transport": "stdio"}, "transport 'stdio' needs a command"),
+    "sse of a command": ({"command": "x", "transport": "sse"}, "transport 'sse' needs a url"),
+    "headers": ({"command": "x", "headers": {"a": "b"}}, "headers are for a url"),
+    "env": ({"url": "http://x", "env": {"a": "b"}}, "args, env and cwd are for a command"),
     "args": ({"command": "x", "args": "-v"}, "args is '-v'; give a list"),
     "tools": ({"command": "x", "tools": "read"}, "tools is 'read'; give a list"),
     "timeout": ({"command": "x", "timeout": 0}, "timeout is 0; give seconds"),
@@ -1100,13 +1101,13 @@ def test_explain_names_the_servers_and_starts_none(made):
 @pytest.mark.parametrize(
     ("given", "code", "said"),
     [
-        ({}, 0, "nothing wrong"),
+        ({}, 0, "no problems"),
         (
             {"command": "no-such-program"},
             2,
             "MCP server 'files': it could not start: there is no program 'no-such-program'",
         ),
-        ({"tools": ["read"]}, 0, "nothing wrong"),
+        ({"tools": ["read"]}, 0, "no problems"),
         ({"tools": ["write"]}, 2, "match 'read' fits no tool of a; its tools: bash, write"),
     ],
 )

@@ -58,9 +58,9 @@ def test_try_from_a_past_run_replays_its_events(hookline):
     ("words", "said"),
     [
         (["tool.strat", "agent.py"], "unknown point 'tool.strat'; known: workspace.start"),
-        (["tool.start", "agent.py"], "which tool? --tool NAME; tools of guarded: bash"),
+        (["tool.start", "agent.py"], "--tool is missing; tools of guarded: bash"),
         (["tool.start", "agent.py", "--tool", "bash", "--input", "{no"], "this is not JSON"),
-        (["all", "agent.py"], "`all` goes with --from RUN"),
+        (["all", "agent.py"], "`all` needs --from RUN"),
         (["tool.end", "agent.py", "--tool", "bash", "--status", "fine"], "--status is 'fine'; known: ok"),
         (["tool.start", "agent.py", "--from", "zzz"], "there is no run 'zzz'"),
     ],
@@ -73,7 +73,7 @@ def test_a_wrong_try_is_told(hookline, words, said):
 
 def test_check_finds_nothing_wrong_with_a_good_file(hookline):
     done = hookline("check", "agent.py")
-    assert (done.returncode, done.stdout) == (0, "agent.py: nothing wrong\n")
+    assert (done.returncode, done.stdout) == (0, "agent.py: no problems\n")
 
 
 def test_check_lists_every_mistake_with_its_place(hookline):

@@ -131,7 +131,7 @@ def test_a_file_that_is_not_trusted_is_told(guarded, event):
     done = asked(hookline, event)
     assert "is not approved" in (done.stdout if event == "PreToolUse" else done.stderr)
     told = flat(hookline("runs", "claude-s1").stdout)
-    assert "no hook was asked:" in told
+    assert "no hook was called:" in told
     assert "is not approved" in told
     checked = hookline("check", "hookline.yaml")
     assert "hookline.yaml: is not approved" in checked.stdout
@@ -145,7 +145,7 @@ def test_an_event_that_nobody_knows_is_told_and_refuses_nothing(guarded):
     hookline("trust")
     done = asked(hookline, "PreTolUse")
     assert (done.returncode, done.stdout) == (0, "")
-    said = "'PreTolUse' is no event of claude that is known here, and no hook stands at x.claude.PreTolUse"
+    said = "'PreTolUse' is not a known event of claude, and no hook stands at x.claude.PreTolUse"
     assert f"{said}; did you mean 'PreToolUse'?" in done.stderr
     assert said in flat(hookline("runs", "claude-s1").stdout)
 

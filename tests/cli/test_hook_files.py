@@ -197,7 +197,10 @@ def test_an_async_hook_refuses_nothing_and_is_on_record_with_its_end(hookline, f
     assert logged.count("sh slow.sh (async) at tool.start") == 2
     assert "sh slow.sh (async): said block, which does not count: no force" in logged
     assert "sh slow.sh (async): ended well" in logged
-    assert "exit 3 (async): broke: exited with 3; 0 lets its answer be read, 2 refuses (2 times)" in logged
+    assert (
+        "exit 3 (async): broke: exited with 3; exit with 0 to have the answer read, with 2 to refuse (2 times)"
+        in logged
+    )
     # What ended well is on record, what did not is told too.
     told = " ".join(done.stderr.split()).partition("tells you: ")[2]
     assert "exited with 3" in told
@@ -209,7 +212,7 @@ def test_an_async_hook_that_goes_on_is_ended_with_the_run_and_nobody_waits_for_i
     done = hookline("run", "coder.py", "x", "--hooks", "settings.json")
     assert done.returncode == 0, done.stderr
     assert not is_alive(int((folder / "begun").read_text()))
-    assert "(async): was still going on and was ended with the run" in " ".join(done.stderr.split())
+    assert "(async): was still running and was ended with the run" in " ".join(done.stderr.split())
 
 
 def test_many_async_hooks_that_go_on_keep_no_place_from_the_others(hookline, folder):
@@ -219,7 +222,7 @@ def test_many_async_hooks_that_go_on_keep_no_place_from_the_others(hookline, fol
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stderr.split())
     assert "blocked: no force" in said
-    assert said.count("was never started: 4 others were going on until the run ended") == 8
+    assert said.count("was never started: 4 others were running until the run ended") == 8
 
 
 def test_explain_says_that_nobody_waits_for_an_async_hook(hookline, folder):

@@ -116,7 +116,7 @@ def test_init_overwrites_nothing(hookline, project):
     (project / "hookline.yaml").write_text("mine")
     done = hookline("init")
     assert done.returncode == 2
-    assert "hookline.yaml: is there already" in done.stderr
+    assert "hookline.yaml: exists already" in done.stderr
     assert (project / "hookline.yaml").read_text() == "mine"
 
 
@@ -368,10 +368,10 @@ def test_an_unknown_agent_and_an_unknown_folder_are_wrong_use(hookline, project)
 
 def test_uninstall_where_nothing_is_installed_changes_nothing(hookline, project):
     file = place(project, THEIRS)
-    assert "not there" in well(hookline("uninstall", "claude-code"))
+    assert "not installed" in well(hookline("uninstall", "claude-code"))
     assert file.read_text() == THEIRS
     file.unlink()
-    assert "not there" in well(hookline("uninstall", "claude-code"))
+    assert "not installed" in well(hookline("uninstall", "claude-code"))
     assert not file.exists()
 
 

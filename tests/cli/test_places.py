@@ -317,7 +317,7 @@ def test_the_network_is_given_on_request(hookline):
 
 
 NO_IMAGE = "--on container needs one image that the hooks run in: --image NAME"
-NO_PLACE = "goes with --on sandbox or --on container"
+NO_PLACE = "needs --on sandbox or --on container"
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ NO_PLACE = "goes with --on sandbox or --on container"
         ("agent.yaml", ["--on=container"], NO_IMAGE),
         ("WORKFLOW.md", ["--on=container"], NO_IMAGE),
         ("agent.yaml", ["--on=container", "--image=a", "--image=b"], "these are 2: a, b"),
-        ("agent.yaml", ["--on=sandbox", "--image=python:3"], "goes with --on container"),
+        ("agent.yaml", ["--on=sandbox", "--image=python:3"], "needs --on container"),
         ("agent.py", ["--network"], f"--network {NO_PLACE}"),
         ("agent.py", ["--on=local", "--mount=."], f"--mount {NO_PLACE}"),
         ("WORKFLOW.md", ["--mount=."], f"--mount {NO_PLACE}"),
@@ -374,11 +374,11 @@ def test_the_journal_s_own_folder_is_no_workspace(hookline):
 def test_a_home_that_would_be_seen_is_told(hookline):
     hookline.environ["HOME"] = str(hookline.folder)
     done = hookline("run", "agent.py", "go", "--on=sandbox")
-    assert "hooks see all of your home" in done.stderr
+    assert "so hooks see all of it" in done.stderr
     (hookline.folder / "w").mkdir()
     (hookline.folder / "hookline.yaml").write_text("hooks:\n  - {name: n, on: agent.start, shell: 'true'}\n")
     done = hookline("run", "agent.py", "go", "--on=sandbox", "--workspace=w", "--hooks=hookline.yaml")
-    assert (done.returncode, "hooks do not see its folder" in done.stderr) == (0, True), done.stderr
+    assert (done.returncode, "so hooks do not see it" in done.stderr) == (0, True), done.stderr
 
 
 @needs_sandbox

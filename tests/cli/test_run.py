@@ -103,7 +103,7 @@ def test_a_file_that_cannot_be_used_is_told_by_name_and_line(hookline, target, s
 def test_no_input_is_told(hookline):
     done = hookline("run", "agent.py")
     assert done.returncode == 2
-    assert "say what the agent is asked" in done.stderr
+    assert "INPUT is missing" in done.stderr
 
 
 def test_the_input_can_come_from_stdin(hookline):
@@ -142,7 +142,7 @@ def test_a_hook_file_without_hooks_is_told(hookline):
     (hookline.folder / "none.py").write_text("x = 1\n")
     done = hookline("run", "agent.py", "x", "--hooks", "none.py")
     assert done.returncode == 2
-    assert "there is no hook in it that says its points" in done.stderr
+    assert "there is no hook with points in it" in done.stderr
 
 
 def test_env_and_env_file_are_set_before_the_file_is_loaded(hookline):
@@ -327,12 +327,12 @@ def _read_until(terminal, word):
     [
         (
             ("agent.py", "go", "--secrets", "s.env"),
-            "--secrets: this is for an AgentRun manifest, and the file is an agent",
+            "--secrets: only for an AgentRun manifest; the file is an agent",
         ),
-        (("agent.py", "go", "--issue", "A-1"), "--issue: this is for a WORKFLOW.md"),
-        (("WORKFLOW.md", "--issue", "A-1", "--tools", "bash"), "--tools: this is for an agent in Python"),
-        (("WORKFLOW.md", "--persona", "x", "--name", "y"), "--persona, --name: this is for an AgentRun"),
-        ((), "say which file"),
+        (("agent.py", "go", "--issue", "A-1"), "--issue: only for a WORKFLOW.md"),
+        (("WORKFLOW.md", "--issue", "A-1", "--tools", "bash"), "--tools: only for an agent in Python"),
+        (("WORKFLOW.md", "--persona", "x", "--name", "y"), "--persona, --name: only for an AgentRun"),
+        ((), "FILE is missing"),
     ],
 )
 def test_an_option_that_means_nothing_for_a_file_is_refused_and_not_ignored(

@@ -43,8 +43,8 @@ def test_logs_tell_what_a_hook_was_given_and_said(hookline):
     ("words", "said"),
     [
         (["runs", "zzz"], "there is no run 'zzz' in the journal"),
-        (["logs", "last", "nobody"], "hook 'nobody' was not called in that run; called were: log"),
-        (["approve", "last"], "is waiting for nobody"),
+        (["logs", "last", "nobody"], "hook 'nobody' was not called in that run; hooks called: log"),
+        (["approve", "last"], "is not waiting for an answer"),
         (["reject"], "RUN is missing"),
     ],
 )
@@ -61,8 +61,8 @@ def test_last_without_any_run_is_told(hookline):
 
 def test_prune_drops_old_runs(hookline):
     hookline("run", "agent.py", "x")
-    assert hookline("prune").stdout == "0 runs dropped\n"
-    assert hookline("prune", "--days", "0").stdout == "1 run dropped\n"
+    assert hookline("prune").stdout == "0 runs deleted\n"
+    assert hookline("prune", "--days", "0").stdout == "1 run deleted\n"
     assert "no runs yet" in hookline("runs").stdout
 
 

@@ -642,7 +642,8 @@ def test_rule_11_same_a_json_refusal_counts_whatever_the_exit_code(code):
 def test_rule_11_ours_differs_a_json_allow_does_not_count_beside_a_failed_exit(out):
     """Claude Code would take the allow with exit code 3; a hook that failed has said no yes."""
     assert (
-        broke("PreToolUse", 3, out, b"boom") == "exited with 3: 'boom'; 0 lets its answer be read, 2 refuses"
+        broke("PreToolUse", 3, out, b"boom")
+        == "exited with 3: 'boom'; exit with 0 to have the answer read, with 2 to refuse"
     )
     assert "ended by signal 9" in broke("PreToolUse", -9, out)
 
@@ -1096,7 +1097,7 @@ def test_rule_25_ours_differs_only_the_wrong_entry_is_dropped_and_it_is_told(ent
         ("[]", 1, "is a list"),
         ('{\n"hooks": []}', 2, "it must be an object of events"),
         ('{\n"Hooks": {}}', 2, "did you mean 'hooks'?"),
-        ('{"hooks": {"Stop": [],\n"Stop": []}}', 2, "is there twice"),
+        ('{"hooks": {"Stop": [],\n"Stop": []}}', 2, "is given twice"),
         ("[" * 100_000, None, "not JSON that can be read"),
     ],
 )
@@ -1115,7 +1116,7 @@ def test_what_is_only_odd_is_noted():
     assert [note.partition(": ")[2] for note in found.declaration.notes] == [
         "no tool of Claude Code is called 'Bas'; did you mean 'Bash'?",
         "no tool of Claude Code is called 'mcp__demo'; to match every tool of that server write 'mcp__demo__.*'",
-        "'timeOut' is no key here and is ignored; did you mean 'timeout'?",
+        "'timeOut' is not a key here and is ignored; did you mean 'timeout'?",
     ]
 
 

@@ -178,7 +178,7 @@ def test_no_limit_is_a_limit_of_none():
 
 
 def test_a_hook_that_stands_nowhere_is_told():
-    with pytest.raises(UsageError, match=r"hook sync_hook \[.*test_hook.py:\d+\] says no point"):
+    with pytest.raises(UsageError, match=r"hook sync_hook \[.*test_hook.py:\d+\] names no point"):
         python_hook(sync_hook)
 
 

@@ -671,7 +671,7 @@ async def test_without_anyone_to_ask_it_is_a_refusal_and_on_record_as_nobodys():
         "block",
         "a person has to decide (sure?), and nobody is there to answer",
     )
-    assert of(Decided, life.records)[-1].note == "rejected by nobody"
+    assert of(Decided, life.records)[-1].note == "rejected by default"
 
 
 async def test_the_wait_for_a_person_is_not_the_hooks_time():

@@ -422,7 +422,7 @@ BROKEN = {
     "what holds itself": (cyclic, "raised", "RecursionError"),
     "a typo": (typo, "raised", "modified_paylod"),
     "an unknown verdict": (lambda *_: HookResult(action="deny"), "raised", "unknown action 'deny'"),
-    "a reason that is no text": (lambda *_: R.block(5), "raised", "must be a string, not int"),
+    "a reason that is not a text": (lambda *_: R.block(5), "raised", "must be a string, not int"),
     "raises": (raising(ValueError("x")), "raised", "raised ValueError: x ("),
     "raises, async": (async_raise, "raised", "KeyError: 'missing'"),
     "exits": (raising(SystemExit(1)), "raised", "SystemExit: 1"),

@@ -188,7 +188,7 @@ def _send(line: _Line, wire: Wire, taken: _Turn, answer: Answer, body: Mapping[s
         body_sent = taken.body.encode() if isinstance(taken.body, str) else taken.body
         line.send(taken.status, body_sent, {"content-type": "text/html", **headers})
     elif taken.status >= 400:
-        message = answer.turn.error or MESSAGES.get(taken.status, "this cannot be answered")
+        message = answer.turn.error or MESSAGES.get(taken.status, "internal error")
         line.send_json(taken.status, wire.error(taken.status, message), headers)
     elif taken.empty and not body.get("stream"):
         line.send_json(200, wire.nothing(answer), headers)

@@ -79,7 +79,7 @@ async def test_the_end_of_a_run_ends_only_what_was_begun_in_it(runner, tmp_path)
     assert await background.end(None, context("r")) is CONTINUE
     assert tagged.carriers(runner.mark.encode()), "the other run's hook goes on"
     ended = await background.end(None, context("other"))
-    assert "was still going on and was ended with the run" in ended.tell_user
+    assert "was still running and was ended with the run" in ended.tell_user
     assert tagged.carriers(runner.mark.encode()) == {}
 
 

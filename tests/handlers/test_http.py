@@ -131,11 +131,11 @@ NO_ANSWERS = {
     "cut off": (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}", "broke off in its answer"),
     "cut off, chunked": (
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{}",
-        "did not answer whole",
+        "gave no complete answer",
     ),
     "too big": (http("200 OK", b'{"a": "' + b"x" * 2_000_000 + b'"}'), "more than 1048576 bytes"),
-    "nothing": (b"", "did not answer whole"),
-    "no http": (b"SSH-2.0-OpenSSH\r\n", "did not answer whole"),
+    "nothing": (b"", "gave no complete answer"),
+    "no http": (b"SSH-2.0-OpenSSH\r\n", "gave no complete answer"),
     "302": (http("302 Found", b"", "Location: /other"), "answered 302 and redirects to '/other'; only a 307"),
     "no place": (http("307 Temporary Redirect"), "redirects to ''"),
     "other host": (http("307 x", b"", "Location: http://localhost:1/"), "redirects to 'http://localhost:1/'"),
@@ -266,16 +266,16 @@ async def test_a_variable_that_is_not_set_or_cannot_be_sent_is_told_without_its_
 @pytest.mark.parametrize(
     ("url", "headers", "said"),
     [
-        ("ftp://host/", {}, "is no URL to post to"),
-        ("host/path", {}, "is no URL to post to"),
-        ("http:///path", {}, "is no URL to post to"),
-        ("http://host:abc/", {}, "is no URL"),
+        ("ftp://host/", {}, "is not a URL to post to"),
+        ("host/path", {}, "is not a URL to post to"),
+        ("http:///path", {}, "is not a URL to post to"),
+        ("http://host:abc/", {}, "is not a URL"),
         ("http://user:pw@host/", {}, "a URL with a password"),
         ("http://host/a b", {}, "characters that a URL cannot have"),
         ("http://host/\r\nX: y", {}, "characters that a URL cannot have"),
         ("http://host/", {"A": "$HOME"}, r"uses \$HOME, which is not among the variables"),
-        ("http://host/", {"Host": "other"}, "no header that can be set"),
-        ("http://host/", {"A b": "x"}, "no header that can be set"),
+        ("http://host/", {"Host": "other"}, "not a header that can be set"),
+        ("http://host/", {"A b": "x"}, "not a header that can be set"),
     ],
 )
 def test_a_wrong_declaration_is_told_at_once(url, headers, said):

@@ -155,7 +155,7 @@ WRONG = {
     "a name that is a number": ("- name: 1\n  on: tool.start\n  shell: x", "hooks[0].name", "in quotes"),
     "an empty name": ("- name: ''\n  on: tool.start\n  shell: x", "hooks[0].name", "not empty"),
     "a name of two lines": ('- name: "a\\nb"\n  on: tool.start\n  shell: x', "hooks[0].name", "one line"),
-    "no point": ("- name: h\n  shell: x", "hooks[0]", "on is missing; the point where it stands"),
+    "no point": ("- name: h\n  shell: x", "hooks[0]", "on is missing; the point it runs at"),
     "an empty list of points": ("- name: h\n  on: []\n  shell: x", "hooks[0].on", "empty list"),
     "a point twice": ("- name: h\n  on: [run.end, run.end]\n  shell: x", "hooks[0].on[1]", "twice"),
     "a point that is none": ("- name: h\n  on: 1\n  shell: x", "hooks[0].on", "is not a point"),

@@ -189,7 +189,7 @@ def test_finding_an_image_counts_as_using_it(cache, folder):
 
 @pytest.mark.parametrize("key", ["", "..", "a/b", ".hidden", "a\nb"])
 def test_a_key_cannot_lead_out_of_the_cache(cache, key):
-    with pytest.raises(ImageError, match="is no name for a cached image"):
+    with pytest.raises(ImageError, match="is not a name of a cached image"):
         cache.find(key)
 
 

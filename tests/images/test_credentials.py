@@ -85,7 +85,7 @@ async def test_a_login_is_only_looked_up_where_it_is_asked_for(home):
     home.config("this is not JSON")
     with serving() as registry:
         await home.fetch(registry)
-    with serving(auth="basic") as registry, pytest.raises(FileError, match=r"config\.json: is no docker"):
+    with serving(auth="basic") as registry, pytest.raises(FileError, match=r"config\.json: is not a docker"):
         await home.fetch(registry)
 
 
@@ -255,7 +255,7 @@ def test_no_configuration_is_no_login(home):
 
 
 WRONG = {
-    "no JSON": ("{", "is no docker configuration that can be read"),
+    "no JSON": ("{", "is not a docker configuration that can be read"),
     "no object": ("[]", "not a JSON object"),
     "no auths": ({"auths": []}, "auths: must be an object"),
     "no entry": ({"auths": {"ghcr.io": "x"}}, "auths.ghcr.io: must be an object with auth"),
@@ -263,7 +263,7 @@ WRONG = {
     "no base64": ({"auths": {"ghcr.io": {"auth": "%%%"}}}, "auth must be user:password in base64"),
     "no colon": ({"auths": {"ghcr.io": {"auth": "YWJj"}}}, "auth must be user:password in base64"),
     "no token": ({"auths": {"ghcr.io": {"registrytoken": "a\nb"}}}, "characters that a token cannot have"),
-    "no helper's name": ({"credsStore": "../x"}, "'../x' is no name of a credential helper"),
+    "no helper's name": ({"credsStore": "../x"}, "'../x' is not a name of a credential helper"),
 }
 
 

@@ -180,7 +180,7 @@ async def test_another_image_than_the_pinned_one_is_told(fetching, tmp_path):
     [got] = await fetching(ref, sources={ref: "./layout"})
     assert got.notes == ()
     [got] = await fetching(ref, sources={ref: "./src"})
-    assert got.notes == (f"is pinned, and another image stands in for it: {got.digest} from ./src",)
+    assert got.notes == (f"is pinned, but another image is used instead: {got.digest} from ./src",)
 
 
 async def test_a_plain_folder_is_another_image_once_it_was_edited(fetching, tmp_path):
@@ -238,7 +238,7 @@ WRONG_SOURCES = {
     ),
     "rubbish in zstd": ("x.tar", lambda folder: (folder / "x.tar").write_bytes(zstd(b"x")[:4] + b"rubbish" * 99), "x.tar': is broken: "),
     "a pipe": ("x.tar", lambda folder: os.mkfifo(folder / "x.tar"), "cannot be read as a tar"),
-    "no layout": ("oci:src", plain_folder, "is no OCI layout"),
+    "no layout": ("oci:src", plain_folder, "is not an OCI layout"),
     "a folder as an archive": ("oci-archive:src", plain_folder, "is a folder, and oci-archive: is for a tar"),
     "an archive as a folder": ("oci:x.tar", lambda folder: saved(folder, folder / "x.tar"), "is a file, and oci: is for a folder"),
     "skopeo's dir": ("./src", skopeo_dir, "what skopeo writes for dir:"),
@@ -378,7 +378,7 @@ def test_which_hosts_are_this_machine(host, expected):
 async def test_a_moving_tag_is_told_with_the_digest_that_was_taken(fetching, registry, ref):
     [got] = await fetching(ref)
     pinned = f"{registry.host}/org/hooks@{IMAGE.digest}"
-    assert got.notes == (f"v1 can move; it is {IMAGE.digest} now; to stay with that, write {pinned}",)
+    assert got.notes == (f"v1 is not pinned; it is {IMAGE.digest} now; to pin it, write {pinned}",)
     assert fetching.told == [f"{ref}: {got.notes[0]}"]
 
 
@@ -484,14 +484,14 @@ TROUBLE = {
     "a layer beyond all limits": (too_large, "bytes of layers; the limit is"),
     "html for a manifest": (lambda r: r.misbehave("manifests", body="<html>Welcome</html>"), "{host} answered with text/html, not with a manifest; is it a registry? It begins with b'<html>Welcome"),
     "html for a layer": (lambda r: r.misbehave("blobs", body="<html>" + "x" * 2000), "is longer than its"),
-    "always an error": (lambda r: r.misbehave("manifests", times=9, status=503), "{host} answered 503 Service Unavailable: no luck; tried 4 times"),
-    "always cut before anything": (lambda r: r.misbehave("blobs", times=99, cut=0), "cut the stream after 0 bytes; tried 4 times, and what came of it is not used"),
+    "always an error": (lambda r: r.misbehave("manifests", times=9, status=503), "{host} answered 503 Service Unavailable: no luck; gave up after 4 tries"),
+    "always cut before anything": (lambda r: r.misbehave("blobs", times=99, cut=0), "cut the stream after 0 bytes; gave up after 4 tries"),
     "the manifest always cut": (lambda r: r.misbehave("manifests", times=9, cut=10), "manifest of {ref}"),
     "teapot": (lambda r: r.misbehave("manifests", status=418), "{host} answered 418"),
     "redirects in a circle": (lambda r: r.misbehave("blobs", times=99, location=f"{r.url}/v2/org/hooks/blobs/x"), "redirects more than 5 times"),
-    "a redirect to no address": (lambda r: r.misbehave("blobs", location="http://h\xe4st/ x"), "which is no address"),
-    "a redirect to a wrong port": (lambda r: r.misbehave("blobs", location="http://host:99999/"), "which is no address"),
-    "a redirect to nowhere": (lambda r: r.misbehave("blobs", location="file:///etc/passwd"), "redirects to 'file:///etc/passwd', which is no address"),
+    "a redirect to no address": (lambda r: r.misbehave("blobs", location="http://h\xe4st/ x"), "which is not an address"),
+    "a redirect to a wrong port": (lambda r: r.misbehave("blobs", location="http://host:99999/"), "which is not an address"),
+    "a redirect to nowhere": (lambda r: r.misbehave("blobs", location="file:///etc/passwd"), "redirects to 'file:///etc/passwd', which is not an address"),
 }  # fmt: skip
 
 
@@ -507,7 +507,7 @@ async def test_a_registry_that_is_down_is_told(fetching):
     with FakeRegistry() as registry:
         host = registry.host
     said = await fetching.error(f"{host}/org/hooks:v1")
-    assert f"{host} was not reached: [Errno 111] Connection refused; tried 4 times" in said
+    assert f"{host} was not reached: [Errno 111] Connection refused; gave up after 4 tries" in said
 
 
 @pytest.mark.parametrize("ranges", [True, False], ids=["resumed", "begun again"])
@@ -581,7 +581,7 @@ def test_a_registry_that_falls_silent_is_tried_again_and_then_told(registry, ref
     store = RegistryStore(Reference.read(ref), context, silence=0.1)
     with pytest.raises(ImageError) as told:
         store.top()
-    assert f"{registry.host} did not answer whole: it fell silent; tried 4 times" in str(told.value)
+    assert f"{registry.host} gave no complete answer: timed out; gave up after 4 tries" in str(told.value)
     assert len(registry.paths("manifests")) == 4
 
 
@@ -694,9 +694,9 @@ async def test_a_source_for_a_reference_that_nobody_uses_is_refused_with_a_hint(
 
 
 async def test_a_wrong_reference_is_told(fetching):
-    with pytest.raises(UsageError, match="only small letters"):
+    with pytest.raises(UsageError, match="only lower-case letters"):
         await fetching("./nothing", "ghcr.io/Org/hooks:v1")
-    with pytest.raises(UsageError, match="only small letters"):
+    with pytest.raises(UsageError, match="only lower-case letters"):
         await fetching("ghcr.io/org/hooks:v1", sources={"ghcr.io/org/hooks:v1": "ghcr.io/Org/hooks:v1"})
 
 

@@ -78,7 +78,7 @@ WRONG = {
     "size as a word": ({**GOOD, "layers": [{**LAYER, "size": True}]}, "layers[0] has no size: True"),
     "an artifact": (
         {**GOOD, "layers": [{**LAYER, "mediaType": "application/vnd.cncf.helm.chart.content.v1.tar+gzip"}]},
-        "no image of files: it has a layer of type 'application/vnd.cncf.helm",
+        "not an image of files: it has a layer of type 'application/vnd.cncf.helm",
     ),
     "deep": (b"[" * 100_000, "is not a JSON object"),
 }  # fmt: skip

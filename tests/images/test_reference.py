@@ -55,9 +55,9 @@ def test_a_moving_reference_can_be_pinned():
 
 
 WRONG = {
-    "": "'' is no image reference",
-    " hooks": "' hooks' is no image reference",
-    "ghcr.io/Org/hooks": "wrong image name 'Org/hooks': only small letters are allowed",
+    "": "'' is not an image reference",
+    " hooks": "' hooks' is not an image reference",
+    "ghcr.io/Org/hooks": "wrong image name 'Org/hooks': only lower-case letters are allowed",
     "ghcr.io/org//hooks": "wrong image name 'org//hooks'",
     "ghcr.io/org/": "wrong image name 'org/'",
     "ghcr.io/": "wrong image name ''",
@@ -73,7 +73,7 @@ WRONG = {
     "ex_ample.com/hooks": "wrong registry 'ex_ample.com'",
     "https://ghcr.io/org/hooks": "wrong",
     "hooks; rm -rf /": "wrong image name",
-    "hooks\n": "no image reference",
+    "hooks\n": "not an image reference",
     "ghcr.io/org/ho\noks": "wrong image name",
     "ghcr.io/" + "a" * 256: "at most 255 characters are allowed",
 }

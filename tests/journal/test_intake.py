@@ -206,7 +206,7 @@ def agent_run(phase: str = "Running", **status: Any) -> dict[str, Any]:
 def noted(journal: Journal, run_id: str) -> int:
     """How many lines never came, as the notes on a run tell it."""
     notes = [each.note or "" for each in journal.records(run_id) if isinstance(each, Decided)]
-    found = [re.match(r"(\d+) records .* never came", note) for note in notes]
+    found = [re.match(r"(\d+) records .* were not received", note) for note in notes]
     return sum(int(each[1]) for each in found if each)
 
 
@@ -233,7 +233,9 @@ class OfAFollower:
         await self.ledger.take(agent_run("Succeeded", completedAt="2030-01-01T00:00:00Z"))
 
     def missing(self) -> int:
-        told = [re.match(r"(\d+) records .* never came", text) for text in self.inner.missing(agent_run())]
+        told = [
+            re.match(r"(\d+) records .* were not received", text) for text in self.inner.missing(agent_run())
+        ]
         return sum(int(each[1]) for each in told if each)
 
 
@@ -442,7 +444,7 @@ async def test_a_pod_says_nothing_of_runs_that_it_did_not_begin(
 def test_what_is_lacking_is_told_in_words():
     assert lacking(0, 0) == []
     assert lacking(2, 3) == [
-        "2 lines from inside the agent were no records, and are left out",
-        "3 records from inside the agent never came, and are not on record",
+        "2 lines from the agent were not records and are left out",
+        "3 records from the agent were not received and are not in the journal",
     ]
     assert INSIDE.startswith("x.")

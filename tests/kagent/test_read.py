@@ -236,9 +236,9 @@ HOOK_MISTAKES = [
     ({"type": "shell"}, "agent.yaml:10: spec.hooks[0].type: unknown type 'shell'; known: claude-command"),
     ({"ref": None}, "agent.yaml:7: spec.hooks[0]: ref is missing; it names the image"),
     ({"ref": "''"}, "agent.yaml:7: spec.hooks[0].ref: is ''; it names the image"),
-    ({"ref": "'two words'"}, "ref: 'two words' is no image reference"),
-    ({"ref": "ghcr.io/org/"}, "ref: 'ghcr.io/org/' is no image reference"),
-    ({"ref": "ghcr.io/org/.."}, "ref: 'ghcr.io/org/..' is no image reference"),
+    ({"ref": "'two words'"}, "ref: 'two words' is not an image reference"),
+    ({"ref": "ghcr.io/org/"}, "ref: 'ghcr.io/org/' is not an image reference"),
+    ({"ref": "ghcr.io/org/.."}, "ref: 'ghcr.io/org/..' is not an image reference"),
     ({"command": None}, "spec.hooks[0]: command is missing; it names a program in the image"),
     ({"command": "'  '"}, "agent.yaml:9: spec.hooks[0].command: is '  '; it names a program"),
     ({"command": "[a, b]"}, "command: is ['a', 'b']; it names a program in the image, and its arguments"),
@@ -270,7 +270,7 @@ def test_a_mistake_in_a_hook_is_told_with_line_and_key_and_costs_that_entry(chan
         ("hooks: check.sh", "agent.yaml:5: spec.hooks: is not a list; begin each with `- ref: ...`"),
         ("hooks: [check.sh]", "agent.yaml:5: spec.hooks[0]: is 'check.sh'; it must be a mapping"),
         ("hook: []", "agent.yaml:5: spec.hook: unknown key; did you mean hooks?"),
-        ("declarative: {hooks: []}", "spec.declarative.hooks: unknown key: hooks stand under spec, beside"),
+        ("declarative: {hooks: []}", "spec.declarative.hooks: unknown key: hooks belong under spec, next to"),
     ],
 )
 def test_hooks_in_the_wrong_place_or_shape_are_told(hooks, said):
@@ -308,7 +308,7 @@ def test_a_matcher_that_is_no_pattern_is_told_apart_from_mistakes_and_keeps_its_
     found = parse(agent({**GOOD, "matcher": f"'{matcher}'"}), "agent.yaml")
     assert found.problems == ()
     assert len(found.broken) == 1
-    assert f"agent.yaml:10: spec.hooks[0].matcher: {matcher!r} is no regular expression: " in str(
+    assert f"agent.yaml:10: spec.hooks[0].matcher: {matcher!r} is not a regular expression: " in str(
         found.broken[0]
     )
     assert declared(found.agents[0])[0].params["broken"]
@@ -357,7 +357,7 @@ def test_a_matcher_that_is_no_pattern_is_told_as_it_was_written():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("- a\n", "agent.yaml:1: is no object; it must have apiVersion and kind"),
+        ("- a\n", "agent.yaml:1: is not an object; it must have apiVersion and kind"),
         (
             "kind: Agent\nmetadata: {name: a}\n",
             "agent.yaml:1: apiVersion is missing; it is kagent.dev/v1alpha2",
@@ -382,7 +382,7 @@ def test_a_matcher_that_is_no_pattern_is_told_as_it_was_written():
         (agent(declarative="model: x"), "spec.declarative.model: unknown key; did you mean modelConfig?"),
         (
             agent(declarative="systemMessage: x\nsystemMessageFrom: {type: Secret, name: s, key: k}"),
-            "spec.declarative.systemMessageFrom: stands beside systemMessage",
+            "spec.declarative.systemMessageFrom: is given together with systemMessage",
         ),
         (agent(declarative="systemMessageFrom: {type: Config, name: s, key: k}"), "unknown type 'Config'"),
         (
@@ -392,11 +392,11 @@ def test_a_matcher_that_is_no_pattern_is_told_as_it_was_written():
         (agent(declarative="tools: [{type: McpServr}]"), "unknown type 'McpServr'; did you mean McpServer?"),
         (
             agent(declarative="tools: [{type: McpServer}]"),
-            "mcpServer is missing; it names what the tools are of",
+            "mcpServer is missing; it names the server or the agent",
         ),
         (
             agent(declarative="tools: [{type: Agent, mcpServer: {name: x}, agent: {name: y}}]"),
-            "stands in a tool of",
+            "does not belong in a tool of",
         ),
         (agent(declarative="tools: [{mcpServer: {toolNames: [a]}}]"), "mcpServer: name is missing"),
         (
@@ -419,8 +419,8 @@ def test_a_matcher_that_is_no_pattern_is_told_as_it_was_written():
             other("ModelConfig", "m", "provider: OpenAI"),
             "spec: model is missing; it names the provider's model",
         ),
-        (other("ModelConfig", "m", "model: x\napiKeySecretKey: K"), "stands without apiKeySecret"),
-        (other("ModelConfig", "m", "model: x\napiKeySecret: s"), "stands without apiKeySecretKey"),
+        (other("ModelConfig", "m", "model: x\napiKeySecretKey: K"), "needs apiKeySecret"),
+        (other("ModelConfig", "m", "model: x\napiKeySecret: s"), "needs apiKeySecretKey"),
         (
             other("ModelConfig", "m", "model: x\nopenAI: {temperature: warm}"),
             "spec.openAI.temperature: is 'warm'; give a number",
@@ -502,8 +502,8 @@ def test_what_means_nothing_here_is_said_and_costs_nothing():
         "spec.declarative.executeCodeBlocks: code blocks in answers are not run here",
         "spec.declarative.novelty: this key is not known here and has no effect",
         "spec.skills: skills are not loaded here",
-        "kind: a SandboxAgent means nothing here; read are Agent, ModelConfig, RemoteMCPServer, MCPServer",
-        "is a Deployment of apps/v1, which means nothing here",
+        "kind: a SandboxAgent is not supported here; supported: Agent, ModelConfig, RemoteMCPServer, MCPServer",
+        "is a Deployment of apps/v1, which is not supported here",
     ]
 
 

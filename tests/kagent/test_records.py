@@ -197,7 +197,7 @@ ALL = ["Begun", "Begun", "Called", "Decided", "Ended", "Ended"]
 
 async def test_a_run_of_a_pod_is_in_the_journal_as_one_of_this_machine_is(journal):
     cluster, process = LoudCluster(), Process()
-    log = cluster.loud["p-1"] = Log("hooks-agent answers over A2A on port 8080")
+    log = cluster.loud["p-1"] = Log("hooks-agent is served over A2A on port 8080")
     async with listened(cluster, journal, [pod()]) as until:
         first, *rest = process.said(*whole())
         # Somebody else's words without an end of their line.
@@ -375,7 +375,7 @@ async def test_a_pod_writes_nothing_of_runs_that_it_did_not_begin(journal, caplo
     assert [each for each in warned if "did not begin" in each] == [each for each in warned if "p-2" in each][
         :1
     ]
-    assert any(each == "pod test/p-2: lines that were not taken for records: 11" for each in warned)
+    assert any(each == "pod test/p-2: lines that were not records: 11" for each in warned)
 
 
 RUBBISH = {

@@ -197,7 +197,7 @@ def test_the_image_can_come_from_a_registry_which_is_asked_once(kagent):
         fetched = [each.path for each in registry.asked if "/blobs/" in each.path]
     assert (done.returncode, done.stdout) == (0, "kept it\n"), done.stderr
     assert f"image {SECURITY} is {image.digest}" in done.stderr
-    assert "v1.0 can move" in done.stderr
+    assert "v1.0 is not pinned" in done.stderr
     assert len(fetched) == len(set(fetched)) > 0
 
 
@@ -518,14 +518,15 @@ def test_an_invalid_matcher_costs_that_hook_not_the_agent_and_is_on_record(kagen
         assert said in broken["error"]
     warned = " ".join(done.stderr.split())
     assert (
-        "matcher '(bash' is no regular expression, so it counts as not matching tool 'bash': missing )"
+        "matcher '(bash' is not a regular expression, so it counts as not matching tool 'bash': missing )"
         in warned
     )
     # Who checks first is told, and told no.
     checked = kagent.hookline("check", "agent.yaml")
     assert checked.returncode == 2
     assert (
-        "agent.yaml:6: spec.hooks[0].matcher: '(bash' is no regular expression: missing )" in checked.stdout
+        "agent.yaml:6: spec.hooks[0].matcher: '(bash' is not a regular expression: missing )"
+        in checked.stdout
     )
 
 
@@ -682,7 +683,7 @@ def test_what_a_reference_says_never_reaches_a_shell(kagent, ref):
     kagent.manifest({"command": "seen.py", "ref": ref})
     done = kagent.run(ref="")
     assert done.returncode == 2
-    assert "is no image reference" in done.stderr
+    assert "is not an image reference" in done.stderr
     assert not (kagent.folder / "pwned").exists()
 
 
@@ -714,7 +715,7 @@ def test_a_mistake_stops_the_run_and_every_one_is_told(kagent):
         (
             "hooks: []\n",
             2,
-            "this is no agent; known are a Python file with an Agent in it and a kagent Agent",
+            "this is not an agent; give a Python file with an Agent in it or a kagent Agent",
         ),
         ("apiVersion: kagent.dev/v1alpha2\nkind: Agent\n", 2, "metadata is missing"),
         (
@@ -952,7 +953,7 @@ def test_check_looks_into_an_image_that_is_at_hand(kagent):
     )
     kagent.hookline.environ["TEAM_KEY"] = "k"
     unseen = kagent.hookline("check", "agent.yaml")
-    assert (unseen.returncode, f"image {REF}: not looked into; give --image" in unseen.stdout) == (0, True), (
+    assert (unseen.returncode, f"image {REF}: not checked; give --image" in unseen.stdout) == (0, True), (
         unseen.stdout
     )
     done = kagent.hookline("check", "agent.yaml", f"--image={REF}=image")
@@ -987,11 +988,11 @@ def test_a_manifest_given_as_a_file_of_hooks_is_told_apart(kagent):
     kagent.manifest({"command": "a.sh"})
     done = kagent.hookline("run", "agent.py", "go", "--hooks", "agent.yaml")
     assert done.returncode == 2
-    assert "this is an agent with its own hooks: hookline run agent.yaml" in done.stderr
+    assert "this is an agent with its own hooks (hookline run agent.yaml)" in done.stderr
 
 
 def test_tools_of_the_command_line_are_for_manifests(kagent):
     done = kagent.hookline("run", "agent.py", "go", "--tools=bash")
-    assert (done.returncode, "--tools goes with a manifest" in done.stderr) == (2, True)
+    assert (done.returncode, "--tools is for manifests" in done.stderr) == (2, True)
     kagent.manifest()
     assert "there is no ready tool 'bsh'" in kagent.run(ref="", tools="bsh").stderr

@@ -257,7 +257,7 @@ def test_the_definitions_are_printed_by_themselves():
 def test_a_selector_without_agents_to_select_is_told():
     done = hookline("operator", "manifest", "--image", "i", "--kagent-selector", "team=blue")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--kagent is not given" in done.stderr
+    assert "--kagent-selector needs --kagent" in done.stderr
     done = hookline("operator", "manifest", "--image", "i", "--kagent", "--kagent-selector", "blue")
     assert "write LABEL=VALUE" in done.stderr
 

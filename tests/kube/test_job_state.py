@@ -77,7 +77,7 @@ def test_a_job_that_is_gone_ends_what_ran_and_leaves_what_had_not_begun() -> Non
     found = followed(of_job(pod(RUNNING, WAITING)), job=None)
     assert states(found) == ["killed", "waiting"]
     assert found.made.over
-    assert found.seen[0].detail == "it was deleted from outside before it had ended"
+    assert found.seen[0].detail == "it was deleted before it ended"
 
 
 def test_a_pod_that_is_being_deleted_is_followed_to_its_end_and_its_job_goes_at_once() -> None:

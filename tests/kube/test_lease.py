@@ -279,7 +279,7 @@ async def test_two_processes_of_one_folder_do_not_both_hold_the_lease(tmp_path):
         (lambda leases: leases.keep({**leases.lease, "spec": lease("thief", 1000)["spec"]}), "thief holds"),
         (
             lambda leases: setattr(leases, "away", True),
-            r"could not be renewed for 0.5 s \(away\); what is at",
+            r"could not be renewed for 0.5 s \(away\); work in",
         ),
     ],
     ids=["taken by another", "the cluster is away"],

@@ -66,7 +66,7 @@ SEEN = {
         EndReason.KILLED,
         "Evicted: low on memory",
     ),
-    "well before its pod was put away": (
+    "well before its pod was removed": (
         pod(ended(), ended(137), **PUT_AWAY),
         ContainerPhase.ENDED,
         0,

@@ -43,21 +43,24 @@ def test_with_records_all_that_the_journal_has_is_printed_and_the_answer_last(ho
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["agent.py", "hi", *KUBERNETES], "needs the one image that the agent runs in"),
+        (["agent.py", "hi", *KUBERNETES], "needs one image for the agent"),
         (["agent.py", "hi", *KUBERNETES, *IMAGE, *IMAGE], "these are 2: registry/agent:1, registry/agent:1"),
-        (["agent.py", "hi", *KUBERNETES, "--image", "a=b"], "needs the one image"),
-        (["agent.py", *KUBERNETES, *IMAGE], "say what the agent is asked"),
+        (["agent.py", "hi", *KUBERNETES, "--image", "a=b"], "needs one image"),
+        (["agent.py", *KUBERNETES, *IMAGE], "INPUT is missing"),
         (["agent.py", "x" * 102_401, *KUBERNETES, *IMAGE], "the question has 102401 bytes"),
-        (["agent.py", "hi", *KUBERNETES, *IMAGE, "--ask", "journal"], "nobody can be asked from a pod"),
+        (
+            ["agent.py", "hi", *KUBERNETES, *IMAGE, "--ask", "journal"],
+            "questions cannot be answered in a pod",
+        ),
         (
             ["agent.py", "hi", *KUBERNETES, *IMAGE, "--network"],
-            "--network: this does not go with --on kubernetes",
+            "--network: not with --on kubernetes",
         ),
         (["missing.py", "hi", *KUBERNETES, *IMAGE], "missing.py: there is no such file"),
         (["kagent.yaml", "hi", *KUBERNETES, *IMAGE], "a kagent Agent is applied with kubectl"),
-        (["agent.py", "hi", "--secret", "key"], "this goes with --on kubernetes"),
-        (["agent.py", "hi", "--namespace", "here"], "this goes with --on kubernetes"),
-        (["agent.py", "hi", "--context", "here"], "this goes with --on kubernetes"),
+        (["agent.py", "hi", "--secret", "key"], "only with --on kubernetes"),
+        (["agent.py", "hi", "--namespace", "here"], "only with --on kubernetes"),
+        (["agent.py", "hi", "--context", "here"], "only with --on kubernetes"),
         (["agent.py", "hi", *KUBERNETES, *IMAGE, "--kubeconfig", "nowhere"], "nowhere"),
     ],
 )
@@ -153,6 +156,6 @@ async def test_an_answer_that_was_lost_with_its_log_is_no_success(told, capsys):
             "ok",
         )
         return
-    with pytest.raises(HooklineError, match="its answer is lost: the end of the pod's log did not come"):
+    with pytest.raises(HooklineError, match="its answer is lost: the end of the pod's log is missing"):
         stream.over(ending, json=False)
-    assert (ended.status, "did not come" in ended.error) == ("lost", True)
+    assert (ended.status, "is missing" in ended.error) == ("lost", True)

@@ -231,7 +231,7 @@ def test_what_happens_to_a_pod_is_told_as_what_it_is(there):
     _, told = nowhere.communicate(timeout=LIMIT)
     assert nowhere.returncode == 1
     assert "the pod does not start yet: ImageNotPulled: the image 'localhost:1/nobody/nothing:1'" in told
-    assert "the run never began: the image 'localhost:1/nobody/nothing:1' cannot be had" in told
+    assert "the run never began: the image 'localhost:1/nobody/nothing:1' cannot be pulled" in told
     _, told = pressed.communicate(timeout=LIMIT)
     assert pressed.returncode == 1
     assert "the run was cut off: Evicted: Usage of EmptyDir volume" in told

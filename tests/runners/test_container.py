@@ -38,7 +38,7 @@ async def test_an_order_that_no_container_can_carry_out_could_not_start(tmp_path
     source.mkdir()
     wrong = {
         "names no image": Order(argv=("true",)),
-        "is no name of an image": Order(argv=("true",), image="--privileged"),
+        "is not a name of an image": Order(argv=("true",), image="--privileged"),
         "a colon and a comma": Order(
             argv=("true",), image="x", mounts=(Mount(target="/w", source=str(source)),)
         ),

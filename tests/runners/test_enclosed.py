@@ -117,7 +117,7 @@ async def test_a_process_works_in_its_folder_and_sees_nothing_beside_it(inside):
 async def test_a_folder_that_is_not_seen_is_no_place_to_start_in(inside):
     runner, workspace = inside
     ending = await runner.run(Order(argv=("true",), cwd=str(workspace.parent), timeout=60))
-    assert "is not seen in the" in (ending.not_started or "")
+    assert "is not mounted in the" in (ending.not_started or "")
 
 
 async def test_what_is_mounted_besides_can_be_read_and_not_written(inside, tmp_path):

@@ -384,9 +384,9 @@ async def test_what_is_preloaded_is_there_before_the_script(caplog):
 
 
 COLD = {
-    "not python": (("sh", "-c", "echo ok"), "no Python script"),
+    "not python": (("sh", "-c", "echo ok"), "not a Python script"),
     "an option": ((sys.executable, "-I", "-c", "print('ok')"), "the option -I"),
-    "a shebang with more": (("./more.py",), "no Python script"),
+    "a shebang with more": (("./more.py",), "not a Python script"),
 }
 
 

@@ -33,7 +33,7 @@ KILLED = JobEnd(why="its pod was deleted")
         (
             AttemptJobEnd(ending=JobEnd(why="the image 'x' cannot be had: gone", began=False)),
             "failed",
-            "its pod never began: the image 'x' cannot be had: gone",
+            "its pod never began: the image 'x' cannot be pulled: gone",
         ),
         (
             AttemptJobEnd(ending=JobEnd(exit_code=2), last="No such command 'attempt'."),
@@ -68,16 +68,16 @@ def test_a_service_is_known_by_its_tracker_and_root_and_not_by_the_place_of_its_
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["WORKFLOW.md", "--on", "kubernetes"], "--on kubernetes needs the one image of the pods"),
-        (["WORKFLOW.md", "--on", "kubernetes", "--image", "a=b"], "needs the one image of the pods"),
+        (["WORKFLOW.md", "--on", "kubernetes"], "--on kubernetes needs one image for the pods"),
+        (["WORKFLOW.md", "--on", "kubernetes", "--image", "a=b"], "needs one image for the pods"),
         (["WORKFLOW.md", "--on", "kubernets"], "--on is 'kubernets'; known: kubernetes"),
-        (["WORKFLOW.md", "--secret", "s"], "--secret: this goes with --on kubernetes"),
-        (["WORKFLOW.md", "--namespace", "n"], "--namespace: this goes with --on kubernetes"),
-        (["WORKFLOW.md", "--image", "x"], "--image: this is for an agent"),
-        (["agent.py", "--on", "kubernetes"], "--on: this is for a WORKFLOW.md"),
+        (["WORKFLOW.md", "--secret", "s"], "--secret: only with --on kubernetes"),
+        (["WORKFLOW.md", "--namespace", "n"], "--namespace: only with --on kubernetes"),
+        (["WORKFLOW.md", "--image", "x"], "--image: only for an agent"),
+        (["agent.py", "--on", "kubernetes"], "--on: only for a WORKFLOW.md"),
         (
             ["WORKFLOW.md", "--on", "kubernetes", "--image", "x", "--model", "m"],
-            "--model: this is for an agent",
+            "--model: only for an agent",
         ),
     ],
 )

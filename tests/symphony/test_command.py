@@ -85,7 +85,7 @@ def test_an_issue_runs_runs_again_and_is_cleaned_up_when_it_is_over(project):
     assert project.call("run", "WORKFLOW.md", "--issue", "ABC-123").returncode == 0
     project.issue("Done")
     over = project.call("run", "WORKFLOW.md", "--issue", "ABC-123")
-    assert "is over; its workspace is removed" in over.stdout
+    assert "is closed; its workspace is removed" in over.stdout
     assert project.story == [
         "after_create ABC-123",
         "before_run ",
@@ -118,7 +118,7 @@ def test_an_agent_that_fails_is_told_and_its_workspace_stays(project):
     ("args", "said"),
     [
         (["WORKFLOW.md", "--issue", "ABC-124"], "there is no issue 'ABC-124'; did you mean ABC-123?"),
-        (["WORKFLOW.md"], "which issue? hookline run WORKFLOW.md --issue ABC-123"),
+        (["WORKFLOW.md"], "--issue is missing: hookline run WORKFLOW.md --issue ABC-123"),
         (["other.md", "--issue", "ABC-123"], "other.md: there is no such file"),
     ],
 )
@@ -200,7 +200,7 @@ def test_workspaces_are_listed_and_removed_by_hand_with_their_hook(project):
 
 @pytest.mark.rule("M76")
 def test_a_file_is_checked_without_running_anything(project):
-    assert project.call("check", "WORKFLOW.md").stdout == "WORKFLOW.md: nothing wrong\n"
+    assert project.call("check", "WORKFLOW.md").stdout == "WORKFLOW.md: no problems\n"
     file = project.folder / "WORKFLOW.md"
     text = (
         file.read_text()

@@ -250,7 +250,7 @@ async def test_a_service_that_is_killed_is_followed_by_one_that_takes_up_its_att
         first.kill()
         first.wait(LIMIT)
     with board.service():
-        board.until_logged("goes on, from a service before")
+        board.until_logged("continues from an earlier service")
         # The first service logged one into the same file; an attempt that ends before the second looks is not taken up.
         board.until(lambda: sum("an attempt begins" in line for line in board.lines) == 2)
         board.release("turn")
@@ -324,10 +324,7 @@ async def test_a_pod_that_is_lost_is_told_as_that_and_what_it_owed_is_run_again_
     ]
     lost, cancelled = board.attempts()
     assert lost[-1].status == "lost"
-    assert (
-        "after_run had begun when a process that is gone was at work on this, and was run again"
-        in lost[-1].error
-    )
+    assert "after_run had begun in a process that is gone, and was run again" in lost[-1].error
     assert cancelled[-1].status == "cancelled"
     jobs, _ = await board.cluster.list(JOB, board.namespace)
     assert (jobs, len(await board.left())) == ([], 1)
@@ -395,10 +392,10 @@ async def test_an_image_that_cannot_be_had_is_told(board):
     board.words[-1] = "localhost/nowhere:1"
     with board.service("--json"):
         board.until_logged(
-            "WARNING", "its pod does not start", "the image 'localhost/nowhere:1' cannot be had"
+            "WARNING", "its pod does not start", "the image 'localhost/nowhere:1' cannot be pulled"
         )
         # The same in the state, for whoever looks there.
-        board.until_logged('"last_message"', "the image 'localhost/nowhere:1' cannot be had")
+        board.until_logged('"last_message"', "the image 'localhost/nowhere:1' cannot be pulled")
     assert board.story == []
 
 

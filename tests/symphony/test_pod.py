@@ -237,7 +237,7 @@ def test_an_attempt_that_a_lost_pod_had_begun_is_not_begun_by_another_in_its_pla
         process.kill()
     again = volume.pod("--mark", "a")
     assert again.ended["outcome"] == "failed"
-    assert "it is not begun a second time" in again.ended["error"]
+    assert "it is not started a second time" in again.ended["error"]
     assert volume.story == ["after_create ABC-123", "before_run ", "after_run lost"]
 
 

@@ -208,7 +208,7 @@ def test_front_matter_that_is_no_map_is_a_typed_error(yaml):
     [
         (front("hooks:\n  before_run: 'open\n"), 3, "not YAML"),
         (front("hooks:\n\tbefore_run: x\n"), 3, "a tab indents this line"),
-        (front("hooks: {}\nhooks: {}\n"), 3, "written twice"),
+        (front("hooks: {}\nhooks: {}\n"), 3, "given twice"),
         (b"---\nhooks: \xff\n---\n", 2, "not UTF-8"),
         ("\ufeff".encode("utf-16"), None, "this is UTF-16; save it as UTF-8"),
     ],

@@ -190,7 +190,7 @@ def test_a_result_file_says_what_it_says(content, found):
         (b"\xff\x00\x01", "is not text in UTF-8"),
         ("[1]", "is a list; it must be an object"),
         ('{"status": "done"}', "has the status 'done'; known: success, error, skipped"),
-        ('{"status": "success", "response": 3}', "has a response that is no text"),
+        ('{"status": "success", "response": 3}', "has a response that is not a text"),
         (b" " * (MOST_BYTES + 1), "bytes; at most"),
     ],
 )

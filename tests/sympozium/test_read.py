@@ -159,7 +159,7 @@ def test_the_old_names_of_fields_mean_what_the_new_ones_do():
     assert parse(old, "run.yaml").runs == parse(FULL, "run.yaml").runs
     both = FULL.replace("  agentRef: alice\n", "  agentRef: alice\n  instanceRef: bob\n")
     assert wrong(both) == [
-        "run.yaml:6: spec.instanceRef: stands beside agentRef, which is its name today; give one of them"
+        "run.yaml:6: spec.instanceRef: is the old name of agentRef, which is given too; give one of them"
     ]
 
 
@@ -171,8 +171,8 @@ LONG = "a" * 59
     ("text", "told"),
     [
         (hook(image="imag: busybox"), "postRun[0].imag: unknown key; did you mean image?"),
-        (hook(image="args: []"), "run.yaml:8: spec.lifecycle.postRun[0]: image is missing; it is what"),
-        (hook(image="image: 1"), "run.yaml:9: spec.lifecycle.postRun[0].image: is 1; it is what"),
+        (hook(image="args: []"), "run.yaml:8: spec.lifecycle.postRun[0]: image is missing; it is the"),
+        (hook(image="image: 1"), "run.yaml:9: spec.lifecycle.postRun[0].image: is 1; it is the"),
         (
             hook("commnd: [a]"),
             "run.yaml:10: spec.lifecycle.postRun[0].commnd: unknown key; did you mean command?",
@@ -185,21 +185,21 @@ LONG = "a" * 59
         (hook("timeout: 5s, please"), "timeout: is '5s, please'; write it like 30s"),
         (hook("timeout: -5s"), "timeout: is '-5s'; write it like 30s"),
         (hook("timeout: 5"), "timeout: is 5; give a text"),
-        (hook("timeout: 0s"), "timeout: is '0s'; give a time that can be kept"),
+        (hook("timeout: 0s"), "timeout: is '0s'; give a duration"),
         (hook("imagePullPolicy: always"), "unknown word 'always'; did you mean Always?"),
         (hook("gate: 'yes'"), "gate: is 'yes'; give true or false"),
         (hook("env: {A: b}"), "env: is not a list; begin each with `- name: ...`"),
-        (hook("env: [{name: 'A B', value: c}]"), "env[0].name: 'A B' is no name of a variable"),
+        (hook("env: [{name: 'A B', value: c}]"), "env[0].name: 'A B' is not a name of a variable"),
         (
             hook("env: [{name: A, valueFrom: {configMapKeyRef: {name: a, key: b}}}]"),
             "has configMapKeyRef; of a hook's variables only secretKeyRef is a source",
         ),
         (
             hook("env: [{name: A, value: b, valueFrom: {secretKeyRef: {name: a, key: b}}}]"),
-            "env[0].valueFrom: stands beside value; give one of them",
+            "env[0].valueFrom: is given together with value; give one of them",
         ),
         (hook("env: [{name: A, valueFrom: {secretKeyRef: {name: a}}}]"), "key is missing; it names the key"),
-        (hook(name="Fetch_It"), "run.yaml:8: spec.lifecycle.postRun[0].name: 'Fetch_It' is no DNS label"),
+        (hook(name="Fetch_It"), "run.yaml:8: spec.lifecycle.postRun[0].name: 'Fetch_It' is not a DNS label"),
         (hook(name=LONG), "has 59 letters; a postRun hook's name has at most 58"),
         (hook(name=LONG + "a", stage="preRun"), "has 60 letters; a preRun hook's name has at most 59"),
         (
@@ -223,7 +223,7 @@ LONG = "a" * 59
         ),
         (hook().replace("AgentRun", "Deployment"), "kind: unknown kind 'Deployment'; known: AgentRun"),
         (hook().replace("v1alpha1", "v1"), "apiVersion: is 'sympozium.ai/v1'; sympozium.ai/v1alpha1 is read"),
-        (hook().replace("{name: r}", "{name: R}"), "metadata.name: 'R' is no DNS label"),
+        (hook().replace("{name: r}", "{name: R}"), "metadata.name: 'R' is not a DNS label"),
         (hook().replace("{name: r}", f"{{name: {'r' * 64}}}"), "has 64 letters; a name has at most 63"),
         (
             hook().replace("task: t", "task:"),
@@ -244,10 +244,10 @@ LONG = "a" * 59
             "spec.cleanup: unknown word 'never'; known: delete, keep",
         ),
         (hook().replace("task: t", "mode: serve"), "spec.mode: unknown word 'serve'; did you mean server?"),
-        (hook().replace("task: t", "preRun: []"), "spec.preRun: unknown key: it stands under lifecycle"),
+        (hook().replace("task: t", "preRun: []"), "spec.preRun: unknown key: it belongs under lifecycle"),
         (hook().replace("task: t", "env: [{name: A}]"), "spec.env: is a list; the env of a run is a mapping"),
         (hook().replace("task: t", "env: {A: [1]}"), "spec.env.A: is [1]; give a text, in quotes"),
-        ("- a\n", "run.yaml:1: is no object; it must have apiVersion and kind"),
+        ("- a\n", "run.yaml:1: is not an object; it must have apiVersion and kind"),
         (hook() + "---\n" + hook(), "run.yaml:13: metadata.name: the AgentRun 'r' is in run.yaml:1 already"),
     ],
 )
@@ -416,14 +416,14 @@ def test_secrets_in_the_file_are_kept_apart_from_its_objects():
 @pytest.mark.rule("sympozium B1")
 def test_a_variable_in_single_quotes_is_told():
     (found,) = doubts_of_file(load(SEED / "oncall-agent.yaml")).problems
-    assert (found.line, "$PD_TOKEN stands in single quotes" in str(found)) == (14, True)
+    assert (found.line, "$PD_TOKEN is in single quotes" in str(found)) == (14, True)
 
 
 @pytest.mark.rule("sympozium 1.10")
 def test_a_command_substitution_without_a_shell_is_told():
     (found,) = doubts_of_file(load(SEED / "rbac.yaml")).problems
     assert found.key == "spec.lifecycle.preRun[0].command[4]"
-    assert "$(date) stays as it is: this command is run without a shell" in str(found)
+    assert "$(date) is not expanded: this command runs without a shell" in str(found)
 
 
 @pytest.mark.statement("SZ63")

@@ -124,7 +124,7 @@ def _not_for_browsers(app: ASGIApp) -> ASGIApp:
 
     async def asked(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] != "GET" and "origin" in Request(scope).headers:
-            said = "messages from pages in a browser are not taken; send them from a program\n"
+            said = "messages from web pages are refused; send them from a program\n"
             await PlainTextResponse(said, 403)(scope, receive, send)
             return
         await app(scope, receive, send)
@@ -222,9 +222,7 @@ class _Executor(AgentExecutor):
             await event_queue.enqueue_event(task)
         text = context.get_user_input()
         if not text.strip():
-            await updater.reject(
-                _said(updater, "the message has no text, and text is what the agent is asked")
-            )
+            await updater.reject(_said(updater, "the message has no text, and the agent needs text"))
             return
         async with self._talks.used(context_id, task_id, context.call_context):
             await self._answered(text, updater)

@@ -53,7 +53,7 @@ class Loaded:
     def take_tools(self, names: Iterable[str]) -> None:
         """Ready tools besides the file's."""
         if list(names):
-            raise UsageError("--tools goes with a manifest; a Python agent has its tools in its file")
+            raise UsageError("--tools is for manifests; a Python agent declares its tools in its file")
 
     def attach_unfetched(self, runner: Runner, *, here: bool) -> list[str]:
         """Attach the hooks to explain them, without fetching their images; notes on where those would be."""

@@ -59,7 +59,7 @@ class Servers:
                 if tool.id in owners:
                     raise AgentFailed(
                         f"two tools are called {tool.id!r}: one of {used.server}, and {owners[tool.id]};"
-                        f" give one another name, as in McpServer(tools={{{tool.id!r}: ...}})"
+                        f" rename one of them, as in McpServer(tools={{{tool.id!r}: ...}})"
                     )
                 owners[tool.id] = f"one of {used.server}"
                 found[tool.id] = tool
@@ -90,7 +90,7 @@ class _OpenServer:
             result = await self._asked(lambda client: client.call_tool(listed.name, arguments))
             value = value_of(result)
             if result.is_error:
-                raise AgentFailed(as_text(value) or f"{listed.name} failed and does not say why")
+                raise AgentFailed(as_text(value) or f"{listed.name} failed without a reason")
             return value
 
         return Tool(
@@ -313,7 +313,7 @@ async def _listed(client: Client) -> list[mcp_types.Tool]:
         if not cursor:
             return found
         if cursor in cursors:
-            raise RuntimeError(f"its list of tools comes back to the page {cursor!r} for ever")
+            raise RuntimeError(f"its list of tools repeats the page {cursor!r} forever")
         cursors.add(cursor)
 
 
@@ -325,9 +325,7 @@ def _chosen(server: McpServer, listed: Sequence[mcp_types.Tool]) -> list[tuple[s
         if taken is not None and tool.name not in taken:
             continue
         if tool.name in found:
-            raise AgentFailed(
-                f"{server} lists the tool {tool.name!r} twice; which one is meant cannot be known"
-            )
+            raise AgentFailed(f"{server} lists the tool {tool.name!r} twice; it cannot tell them apart")
         found[tool.name] = tool
     for name in taken or ():
         if name not in found:

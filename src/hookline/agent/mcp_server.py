@@ -63,7 +63,7 @@ class McpServer:
 
     def __post_init__(self) -> None:
         if not self.name or not isinstance(self.name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"an MCP server's name is a word of its own, not {self.name!r}")
+            raise UsageError(f"an MCP server's name must be a non-empty text, not {self.name!r}")
         default = "stdio" if self.command is not None else "http"
         object.__setattr__(self, "transport", self.transport or default)
         wrong = next(iter(_wrongs(self)), None)
@@ -97,15 +97,15 @@ def _wrongs(server: McpServer) -> Iterable[str]:
     elif server.transport not in OPENERS:
         yield f"transport is {server.transport!r}; known: {', '.join(OPENERS)}"
     elif local != (server.command is not None):
-        yield f"transport {server.transport!r} goes with {'a command' if local else 'a url'}"
+        yield f"transport {server.transport!r} needs {'a command' if local else 'a url'}"
     elif local and not server.command:
         yield "command is empty"
     elif not local and urlsplit(server.url or "").scheme not in ("http", "https"):
         yield f"url is {server.url!r}; it begins with http:// or https://"
     if local and server.headers:
-        yield "headers go with a url; a command takes args and env"
+        yield "headers are for a url; a command takes args and env"
     if not local and (server.args or server.env or server.cwd is not None):
-        yield "args, env and cwd go with a command; a url takes headers"
+        yield "args, env and cwd are for a command; a url takes headers"
     for key in ("args", "tools"):
         if isinstance(getattr(server, key), str):
             yield f"{key} is {getattr(server, key)!r}; give a list of words"
@@ -153,7 +153,7 @@ class ServerOutput:
 
     def words(self) -> str:
         """Its stderr and its output that was not MCP, as the end of a message."""
-        told = f"; it printed what is no MCP message: {self._rubbish!r}" if self._rubbish else ""
+        told = f"; it printed what is not an MCP message: {self._rubbish!r}" if self._rubbish else ""
         said = Output(tail=bytes(self._errors), total=len(self._errors)).last_lines()
         told += f"; it said: {said}" if said else ""
         for secret in self._secrets:

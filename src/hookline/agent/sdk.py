@@ -92,7 +92,7 @@ class Agent:
         on_tool_end: Functions = None,
     ) -> None:
         if not id or not isinstance(id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"an agent's id is a word of its own, not {id!r}")
+            raise UsageError(f"an agent's id must be a non-empty text, not {id!r}")
         self.id = id
         self.provider = provider
         self.model = model

@@ -65,7 +65,7 @@ async def recorded(journal: Journal, hooks: list[Hook], event: ForeignEvent) -> 
     said = answer(outcome, name, caller, given=payload)
     notes = [f"lost: {lost}" for lost in said.lost]
     if name not in CALLERS[caller] and not pipeline.at(facts.point):
-        unknown = f"{name!r} is no event of {caller} that is known here, and no hook stands at {facts.point}"
+        unknown = f"{name!r} is not a known event of {caller}, and no hook stands at {facts.point}"
         notes.append(f"{unknown}; {meant(name, caller)}")
         said = said._replace(stderr=f"{said.stderr}hookline: {notes[-1]}\n")
     for note in notes:
@@ -94,7 +94,7 @@ def troubled(exc: Exception, event: str, caller: str, facts: Facts | None) -> Ca
     import traceback
 
     traceback.print_exception(exc)
-    message = f"a defect in hookline itself: {type(exc).__name__}: {exc}"
+    message = f"a bug in hookline: {type(exc).__name__}: {exc}"
     return _kept_trouble(message, event, caller, facts)
 
 
@@ -107,13 +107,13 @@ def _kept_trouble(message: str, event: str, caller: str, facts: Facts | None) ->
     start = begun(facts, event, caller, None)
     reasons = (Reason("hookline", action, message),) if refused else ()
     ids = start.run_id, start.scope_id
-    decided = Decided(*ids, facts.point, time.time(), action, reasons, note=f"no hook was asked: {message}")
+    decided = Decided(*ids, facts.point, time.time(), action, reasons, note=f"no hook was called: {message}")
     try:
         with open_journal() as journal:
             journal.put(start, decided, Ended(*ids, start.scope, time.time(), status, None, message))
     except Exception as exc:
         # The answer is owed, whatever becomes of its record.
-        return said._replace(stderr=f"{said.stderr}hookline: not on record: {exc}\n")
+        return said._replace(stderr=f"{said.stderr}hookline: not recorded: {exc}\n")
     return said
 
 

@@ -85,11 +85,13 @@ def _found(payload: dict[str, Any]) -> Path:
 def _options(arguments: list[str]) -> Any:
     parser = argparse.ArgumentParser(
         prog="hookline answer",
-        description="Be the hook of a foreign agent: its JSON on stdin, its words on stdout.",
+        description="Act as a hook of another agent: its event as JSON on stdin, the answer on stdout.",
     )
-    parser.add_argument("event", nargs="?", help="the event, where the JSON does not name it")
+    parser.add_argument("event", nargs="?", help="the event, if the JSON does not name it")
     parser.add_argument(
-        "--as", dest="caller", choices=sorted(CALLERS), default="claude", help="who is asking"
+        "--as", dest="caller", choices=sorted(CALLERS), default="claude", help="the agent that calls"
     )
-    parser.add_argument("--file", type=Path, help=f"the hook file; else the nearest {FILE} upward")
+    parser.add_argument(
+        "--file", type=Path, help=f"the hook file [default: the nearest {FILE}, here or in a folder above]"
+    )
     return parser.parse_args(arguments)

@@ -110,11 +110,11 @@ FORMS: Mapping[str, Mapping[str, AnswerForm]] = {
 """The answers each caller accepts at each event."""
 
 DEGRADED: Mapping[str, str] = {
-    "ask": "nobody can be asked through this caller, so it was refused",
+    "ask": "this caller cannot ask a person, so it was refused",
     "allow": "this caller cannot be told to skip its own question; it may still ask",
     "skip": "this caller does not know a skipped run; it was refused with the reason",
     "fail": "this caller cannot be told to end the run here; it was refused and the run may go on",
-    "answer": "this caller takes no answer in the place of the thing itself; it was refused and the answer is the reason",
+    "answer": "this caller takes no answer in place of the call; the call was refused with the answer as the reason",
     "input": "this caller cannot take a changed input here; it was refused",
     "input kept": "this caller cannot take a changed input here; the unchanged one stands",
     "input keys": "this caller merges a changed input and would keep the keys that were taken out; it was refused",
@@ -122,8 +122,8 @@ DEGRADED: Mapping[str, str] = {
     "output": "this caller cannot take a changed output here; the unchanged one stands",
     "output reason": "this caller takes a changed output only as the reason of a refusal",
     "output shape": "this caller drops an output that is not of the tool's own shape; the run was stopped instead",
-    "refuse": "this caller cannot be refused anything here; it goes on",
-    "refuse by stop": "this caller cannot be refused just this; the whole run was stopped",
+    "refuse": "this caller takes no refusal here; it goes on",
+    "refuse by stop": "this caller takes no refusal of this alone; the whole run was stopped",
     "context": "this caller takes no text for the model here",
     "user": "this caller takes no text for the user here",
 }

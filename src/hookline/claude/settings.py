@@ -16,7 +16,7 @@ from hookline.claude.events import EVENTS, meant, point_of
 from hookline.claude.matchers import exact_names, meant_tool, rule_parts, whole_pattern
 from hookline.engine.hook import Declaration, HookDeclaration, OnError
 from hookline.errors import FileError, UsageError
-from hookline.source import Wrong, key_of, load_json, without_lines
+from hookline.source import Wrong, key_of, without_lines
 from hookline.table import Findings, Key, Node, Reader, Table, unread
 
 FORMAT = "claude"
@@ -51,7 +51,7 @@ class Declared(NamedTuple):
 
 def declared(text: str, file: str | PathLike[str]) -> Declared:
     """The hooks of a settings file. `problems` are its wrong entries, `declaration.notes` its odd ones."""
-    return _SettingsReader(text, str(file)).read()
+    return _SettingsReader(str(file)).read(text)
 
 
 def once(hooks: Iterable[HookDeclaration]) -> tuple[tuple[HookDeclaration, ...], tuple[str, ...]]:
@@ -83,14 +83,13 @@ def _either(one: Any, other: Any) -> str | None:
 class _SettingsReader:
     """Reads one file: its hooks, and the problems with it."""
 
-    def __init__(self, text: str, file: str) -> None:
-        self.text = text
+    def __init__(self, file: str) -> None:
         self.file = file
         self.findings = Findings()
         self.hooks: list[HookDeclaration] = []
 
-    def read(self) -> Declared:
-        settings = self._settings()
+    def read(self, text: str) -> Declared:
+        settings = self._settings(text)
         if settings is not None:
             self._groups(settings)
             if settings.value.get("disableAllHooks") is True:
@@ -101,9 +100,11 @@ class _SettingsReader:
         declaration = Declaration(format=FORMAT, source=self.file, hooks=hooks, notes=notes)
         return Declared(declaration, tuple(self.findings.problems))
 
-    def _settings(self) -> Node | None:
+    def _settings(self, text: str) -> Node | None:
+        from hookline.claude.json_text import load_json  # most hook files are YAML
+
         try:
-            document, twice = load_json(self.text, self.file)
+            document, twice = load_json(text, self.file)
         except FileError as exc:
             self.findings.problems.append(exc)
             return None
@@ -111,9 +112,9 @@ class _SettingsReader:
         if not isinstance(document.value, dict):
             settings.wrong(f"is {_kind(document.value)}; it must be an object with 'hooks'")
             return None
+        told = "is given twice; only the last one counts; merge them"
         for trail, line in twice:
             if trail[0] == "hooks":
-                told = "is there twice; only the last one counts, join them"
                 self.findings.problems.append(FileError(told, file=self.file, line=line, key=key_of(trail)))
         for key in settings.of_mapping:
             if key != "hooks" and key.lower() in ("hook", "hooks"):
@@ -202,7 +203,7 @@ def _note(node: Node, message: str, *inner: str | int) -> None:
 def _odd_key(node: Node, name: str, table: Table) -> None:
     near = get_close_matches(name.lower(), table.keys, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(table.keys))}"
-    _note(node, f"{name!r} is no key here and is ignored; {hint}", name)
+    _note(node, f"{name!r} is not a key here and is ignored; {hint}", name)
 
 
 def _match(event: str, group: Node) -> str | None:
@@ -243,7 +244,7 @@ def _conditions(event: str, node: Node, values: Json) -> Json:
     if values.get("asyncRewake"):
         _note(
             node,
-            "asyncRewake wakes no agent here; the hook runs as with async, and what it says is only on record",
+            "asyncRewake wakes no agent here; the hook runs as with async, and its answer is only recorded",
             "asyncRewake",
         )
     if _is_async(values) and "timeout" in values:

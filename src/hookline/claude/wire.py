@@ -40,7 +40,7 @@ _PERMISSIONS = {
 }
 _WITHOUT_EFFECT: Mapping[str, str] = {
     "async": "it was waited for; put it in the settings",
-    "terminalSequence": "there is no terminal of its own here to write to",
+    "terminalSequence": "there is no terminal here to write to",
     "asyncTimeout": "a hook is put in the background by `async` in the settings",
     "classifierContext": "there is no classifier here",
     "retry": "what was refused is not tried again here",
@@ -113,7 +113,7 @@ def _after_failure(name: str, exit_code: int, stdout: bytes, stderr: str) -> Hoo
         return result
     ended = f"was ended by signal {-exit_code}" if exit_code < 0 else f"exited with {exit_code}"
     told = f": {shown(stderr)}" if stderr else ""
-    raise HookBroke(f"{ended}{told}; 0 lets its answer be read, 2 refuses", kind="exit")
+    raise HookBroke(f"{ended}{told}; exit with 0 to have the answer read, with 2 to refuse", kind="exit")
 
 
 def _json_result(name: str, stdout: bytes) -> HookResult:
@@ -175,7 +175,7 @@ def _without_effect(answer: Json, specific: Json) -> str | None:
     ]
     for key, others in _BESIDE.items():
         if key in whole and all(whole.get(other) in (None, True) for other in others):
-            said.append(f"{key} (it is read only beside {' or '.join(others)})")
+            said.append(f"{key} (it is read only together with {' or '.join(others)})")
     return f"accepted without effect: {'; '.join(said)}" if said else None
 
 

@@ -128,7 +128,7 @@ def _check_values(value: Any) -> None:
             try:
                 item.encode()
             except UnicodeEncodeError:
-                raise bad_answer("its JSON has half of a surrogate pair, which is no character") from None
+                raise bad_answer("its JSON has half of a surrogate pair, which is not a character") from None
 
 
 def _no_constant(word: str) -> Any:
@@ -176,12 +176,12 @@ def check_keys(name: str, answer: Json) -> None:
             continue
         if key in SPECIFIC_KEYS:
             raise bad_answer(
-                f"{key!r} at the top level says nothing; it belongs in"
+                f"{key!r} at the top level has no effect; it belongs in"
                 f' "hookSpecificOutput": {{"hookEventName": "{name}", "{key}": ...}}'
             )
         if key in _FOREIGN_VERDICTS:
             raise bad_answer(
-                f'{key!r} says nothing here; to refuse, write "decision": "block" or exit with 2'
+                f'{key!r} has no effect here; to refuse, write "decision": "block" or exit with 2'
             )
         _check_spelling(key, TOP_KEYS)
 

@@ -17,7 +17,7 @@ ABOUT = (
 
 
 class Command(NamedTuple):
-    """Where a command is, and what `hookline --help` says of it; loaded only when it is called."""
+    """The module of a command, loaded only when it is called, and its line in `hookline --help`."""
 
     module: str
     about: str
@@ -26,51 +26,53 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "run": Command("run", "Run an agent with all its hooks."),
-    "check": Command("check", "Say every mistake in the files, with its place; exit 2 if there is one."),
+    "run": Command("cli.file", "Run an agent with all its hooks."),
+    "check": Command("cli.file", "Report every mistake in the files, with its line; exit 2 if there is one."),
     "explain": Command(
-        "explain", "Say which hooks run where, in which order, with what limits, from which source."
+        "cli.file", "Show which hooks run at which point, in which order, with what limits, from which file."
     ),
     "try": Command(
-        "run",
-        "Say what the hooks would decide for one made-up event, with no agent; exit 1 if it is refused.",
+        "cli.file",
+        "Show what the hooks would decide for a made-up event, without an agent; exit 1 if they refuse it.",
     ),
-    "schema": Command("hookfile", "Print the JSON Schema of hookline.yaml, for editors."),
+    "schema": Command("cli.project", "Print the JSON Schema of hookline.yaml, for editors."),
     "serve": Command(
-        "run",
-        "Work on the issues of a tracker until stopped, each in a workspace of its own; or answer messages over A2A.",
+        "cli.file",
+        "Work on the issues of a tracker, each in its own workspace, or serve an agent over A2A, until stopped.",
     ),
     "attempt": Command(
-        "attempt", "One attempt at one issue, as a pod runs it for `hookline serve --on kubernetes`."
+        "symphony.pod", "Make one attempt at an issue; the pods of `hookline serve --on kubernetes` run this."
     ),
     "operator": Command(
-        "operator",
-        "Run the operator for Kubernetes, for AgentRuns, agents and packs of Sympozium, until stopped.",
+        "cli.operator",
+        "Run the Kubernetes operator for AgentRuns, agents and packs of Sympozium, until stopped.",
     ),
     "operator manifest": Command(
-        "operator", "Print all that an installation needs, for `kubectl apply -f -`.", "operator"
+        "cli.operator", "Print the manifests of an installation, for `kubectl apply -f -`.", "operator"
     ),
-    "crds": Command("operator", "Print the CustomResourceDefinitions, for `kubectl apply -f -`."),
+    "crds": Command("cli.operator", "Print the CustomResourceDefinitions, for `kubectl apply -f -`."),
     "workspace list": Command(
-        "workspace",
-        "List the workspaces of a WORKFLOW.md, with the issue of each and when it was made.",
+        "cli.workspace",
+        "List the workspaces of a WORKFLOW.md, with their issues and creation times.",
         "workspace",
     ),
-    "workspace rm": Command("workspace", "Run `before_remove` and delete a workspace.", "workspace"),
-    "runs": Command("runs", "List the runs of the journal, or show one as a tree; or those of a cluster."),
-    "logs": Command("runs", "Show what each hook of a run was given, and what it said."),
-    "approve": Command("approve", "Say yes to what a run is waiting for."),
-    "reject": Command("approve", "Say no to what a run is waiting for."),
-    "rewrite": Command("approve", "Let a run go on with another input than the one it asks about."),
-    "prune": Command("runs", "Drop old runs from the journal; runs that have not ended stay."),
-    "init": Command("hookfile", "Write a first hookline.yaml."),
-    "install": Command("install", "Add hookline to an agent's settings, so that it asks `hookline answer`."),
+    "workspace rm": Command("cli.workspace", "Run `before_remove` and delete a workspace.", "workspace"),
+    "runs": Command("cli.runs", "List the runs in the journal or on a cluster, or show one as a tree."),
+    "logs": Command("cli.runs", "Show the input and the result of every hook call of a run."),
+    "approve": Command("cli.approve", "Approve what a run is waiting for."),
+    "reject": Command("cli.approve", "Reject what a run is waiting for."),
+    "rewrite": Command("cli.approve", "Approve what a run is waiting for, with a different input."),
+    "prune": Command("cli.runs", "Delete old runs from the journal; unfinished runs are kept."),
+    "init": Command("cli.project", "Write a first hookline.yaml."),
+    "install": Command(
+        "cli.project", "Add hookline to an agent's settings, so that it calls `hookline answer`."
+    ),
     "uninstall": Command(
-        "install", "Take out of an agent's settings what `install` added, and nothing else."
+        "cli.project", "Remove from an agent's settings what `install` added, and nothing else."
     ),
     "trust": Command(
-        "hookfile",
-        "Show the hooks of a file and approve it, so that `hookline answer` runs them where it finds them.",
+        "cli.project",
+        "Show the hooks of a file and approve it; `hookline answer` runs a hookline.yaml that it finds only if it is approved.",
     ),
 }
 
@@ -84,7 +86,7 @@ def call(words: Sequence[str]) -> int:
     from hookline.cli.parser import parse
 
     command = COMMANDS[name]
-    module = importlib.import_module(f"hookline.cli.{command.module}")
+    module = importlib.import_module(f"hookline.{command.module}")
     kind, function = module.COMMANDS[name]
     options = parse(kind, rest, name, command.about)
     return 0 if options is None else function(options)
@@ -132,7 +134,7 @@ def _print_help(group: str = "") -> None:
     for name, about in listed.items():
         head, *more = textwrap.wrap(about, width - room)
         lines += [f"  {name}".ljust(room) + head, *(" " * room + each for each in more)]
-    lines += ["", f"hookline {inner}COMMAND --help tells about one of them."]
+    lines += ["", f"hookline {inner}COMMAND --help shows the help of a command."]
     sys.stdout.write("\n".join(lines) + "\n")
 
 
@@ -150,7 +152,7 @@ def main(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has gone; the interpreter must not complain of that again when it ends.
+        # The reader of our output has gone; the interpreter must not report that again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
 

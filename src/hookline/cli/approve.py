@@ -20,12 +20,12 @@ from hookline.terminal import found_run, out, value_of
 @dataclass(kw_only=True, eq=False, repr=False)
 class ApproveOptions(ClusterOptions):
     run: str = argument("a run's id, the beginning of one, or `last`", required=True)
-    yes: bool = flag("of a run on a cluster: do not ask whether you are sure", short="-y")
+    yes: bool = flag("for a run on a cluster: do not ask for confirmation", short="-y")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RejectOptions(ApproveOptions):
-    reason: str = argument("why; the agent is told")
+    reason: str = argument("the reason, which is passed to the agent")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -56,12 +56,12 @@ def _answer(options: ApproveOptions, verdict: Verdict) -> int:
         run_id = found_run(journal, options.run)
         pending = journal.questions(run_id)
         if not pending and (there := cluster_words(journal.records(run_id))):
-            raise UsageError(f"run {run_id} is on a cluster; there it is answered: {there}")
+            raise UsageError(f"run {run_id} is on a cluster; answer it with: hookline approve {there}")
         if not pending:
-            raise UsageError(f"run {run_id} is waiting for nobody")
+            raise UsageError(f"run {run_id} is not waiting for an answer")
         question = pending[0]
         if not journal.answer(question.id, verdict):
-            raise UsageError(f"run {run_id}: somebody else has just answered")
+            raise UsageError(f"run {run_id}: someone else has just answered")
     tool = f" {question.tool}" if question.tool else ""
     mask = Mask(secrets_in(os.environ))
     out.print(f"{verdict.kind}: {question.point}{tool} {mask.json(question.value)}")

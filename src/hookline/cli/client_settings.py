@@ -12,7 +12,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from hookline.cli.json_edit import Insertion, Node, inserted, insertion, nodes, removals, removed, undone
+from hookline.claude.json_text import (
+    Insertion,
+    JsonNode,
+    inserted,
+    insertion,
+    nodes,
+    removals,
+    removed,
+    undone,
+)
 from hookline.errors import FileError
 from hookline.hookfile.trust import remember, remembered, written
 from hookline.journal.user import default_path
@@ -38,7 +47,7 @@ def _is_ours(handler: Any, event: str) -> bool:
 
 
 class Settings(NamedTuple):
-    """A settings file as text, and as what the text says; `text` is None where there is no file."""
+    """A settings file as text and as a value; `text` is None if there is no file."""
 
     file: Path
     text: str | None
@@ -147,7 +156,7 @@ def take_entries_out(settings: Settings) -> bool:
     text = settings.text or ""
     if note.get("after") == _digest(text):
         text = undone(text, [Insertion(at, new) for at, new in note["insertions"]])
-    # What is still there was added by an earlier install, or the file was changed since.
+    # Entries that are left were added by an earlier install, or the file was changed since.
     text = _without_ours(settings._replace(text=text, value=json.loads(text.removeprefix("\ufeff"))))
     left = not (note.get("made_file") and json.loads(text.removeprefix("\ufeff")) == {})
     if left:
@@ -162,7 +171,7 @@ def take_entries_out(settings: Settings) -> bool:
 
 
 def _without_ours(settings: Settings) -> str:
-    """Our handlers gone, and what is empty without them: the group, the event, `hooks`."""
+    """The text without our handlers, and without what is empty then: the group, the event, `hooks`."""
     text = settings.text or ""
     root, shift = _root(text)
     hooks = root.at("hooks")
@@ -182,7 +191,7 @@ def _without_ours(settings: Settings) -> str:
     return text[:shift] + removed(text[shift:], stretches)
 
 
-def _cut(settings: Settings, event: str, listed: Node) -> tuple[list[tuple[int, int]], bool]:
+def _cut(settings: Settings, event: str, listed: JsonNode) -> tuple[list[tuple[int, int]], bool]:
     """The stretches to take out of an event's list, and True if nothing is left of it."""
     stretches: list[tuple[int, int]] = []
     empty: set[int] = set()
@@ -200,7 +209,7 @@ def _cut(settings: Settings, event: str, listed: Node) -> tuple[list[tuple[int, 
     return stretches + (removals(listed, empty) if empty else []), False
 
 
-def _root(text: str) -> tuple[Node, int]:
+def _root(text: str) -> tuple[JsonNode, int]:
     """The outermost object, and how far it is moved by a byte order mark."""
     shift = 1 if text.startswith("\ufeff") else 0
     return nodes(text[shift:]), shift

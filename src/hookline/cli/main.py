@@ -1,4 +1,4 @@
-"""The command `hookline`: which half of it a call needs. `answer` runs around every tool call and loads no more."""
+"""The entry point of `hookline`. `answer` runs around every tool call, so it loads only its own modules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["answer"]:
-        # What one answer leaves behind is soon gone with the process; to look for it takes longer than the answer.
+        # The garbage of one answer goes with the process; collecting it would take longer than the answer.
         gc.disable()
         from hookline.answer.quick import let_go
 

@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 class OperatorOptions:
     """Options of the operator, however it is started."""
 
-    image: str = option("hookline's own image, made of deploy/Containerfile; it must be given")
+    image: str = option("hookline's own image, built from deploy/Containerfile (required)")
     agent_image: str = option("the image agents run in [default: hookline's own]")
-    shared_account: bool = flag("bind lifecycle.rbac to sympozium-agent, not to an account of the run's own")
-    max_run_history: int = option("how many ended runs of an agent are kept", 50, kind="int", least=0)
-    agent_command: str = option("what agents run, as one line [default: the built-in agent]")
-    workspace_size: str = option("of the volume that a run's hooks share", "1Gi")
-    storage_class: str = option("of that volume [default: the cluster's]")
+    shared_account: bool = flag("bind lifecycle.rbac to the account sympozium-agent instead of one per run")
+    max_run_history: int = option("how many finished runs of an agent to keep", 50, kind="int", least=0)
+    agent_command: str = option("the command that agents run [default: the built-in agent]")
+    workspace_size: str = option("size of the volume that a run's hooks share", "1Gi")
+    storage_class: str = option("storage class of that volume [default: the cluster's]")
     prepare_as_root: bool = flag(
-        "make a volume's folders as root, where it does not take the pod's group (host paths, some NFS)"
+        "create a volume's folders as root, for volumes that ignore fsGroup (host paths, some NFS)"
     )
-    kagent: bool = flag("keep kagent's Agents too: those that have hooks, unless selected")
-    kagent_selector: str = option("LABEL=VALUE: keep the Agents with this label, and no others")
+    kagent: bool = flag("reconcile kagent Agents too: those that have hooks, or those selected")
+    kagent_selector: str = option("LABEL=VALUE: reconcile only the Agents with this label")
     plain_registry: tuple[str, ...] = option(
         "HOST:PORT that hook images may be fetched from without TLS", kind="texts"
     )
@@ -44,8 +44,12 @@ class OperatorOptions:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class StartOptions(OperatorOptions):
-    namespace: tuple[str, ...] = option("work in this one only; may be given again", kind="texts")
-    port: int = option("of /healthz, /readyz; 0 is any", 8080, kind="int", least=0, most=65535)
+    namespace: tuple[str, ...] = option(
+        "watch only this namespace; may be repeated [default: all]", kind="texts"
+    )
+    port: int = option(
+        "port of /healthz and /readyz; 0 picks a free one", 8080, kind="int", least=0, most=65535
+    )
 
 
 def start(options: StartOptions) -> int:
@@ -81,11 +85,11 @@ def check(options: OperatorOptions) -> None:
 
     if not options.image:
         raise UsageError(
-            "--image is missing; it is hookline's own image, which deploy/Containerfile makes,"
+            "--image is missing; give hookline's own image, built from deploy/Containerfile,"
             " such as registry.example/hookline:1.0"
         )
     if selector_of(options.kagent_selector) and not options.kagent:
-        raise UsageError("--kagent-selector: it says which Agents of kagent's, and --kagent is not given")
+        raise UsageError("--kagent-selector needs --kagent")
 
 
 def _shared(options: OperatorOptions, settings: type[Any]) -> dict[str, Any]:
@@ -96,13 +100,11 @@ def _shared(options: OperatorOptions, settings: type[Any]) -> dict[str, Any]:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ManifestOptions(OperatorOptions):
-    namespace: str = option("where the operator itself stands", "hookline-system")
-    watch: tuple[str, ...] = option(
-        "work in this namespace only; may be given again [default: all]", kind="texts"
-    )
-    replicas: int = option("of which one acts", 2, kind="int", least=1)
-    without_crds: bool = flag("they are there already")
-    json: bool = flag("one List as JSON")
+    namespace: str = option("the namespace of the operator itself", "hookline-system")
+    watch: tuple[str, ...] = option("watch only this namespace; may be repeated [default: all]", kind="texts")
+    replicas: int = option("number of replicas, of which one is the leader", 2, kind="int", least=1)
+    without_crds: bool = flag("leave out the CustomResourceDefinitions")
+    json: bool = flag("print one List as JSON")
 
 
 def manifest(options: ManifestOptions) -> int:
@@ -116,8 +118,8 @@ def manifest(options: ManifestOptions) -> int:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CrdsOptions:
-    kagent: bool = flag("those of kagent instead, for a cluster that has no kagent")
-    json: bool = flag("one List as JSON")
+    kagent: bool = flag("print those of kagent instead, for a cluster without kagent")
+    json: bool = flag("print one List as JSON")
 
 
 def print_crds(options: CrdsOptions) -> int:

@@ -1,4 +1,4 @@
-"""Words of the command line to a value of an options class, by argparse, which starts faster than its peers."""
+"""Parses the command line into a value of an options class, with argparse, which loads faster than its peers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Options = TypeVar("Options")
 
 
 def parse(kind: type[Options], words: Sequence[str], command: str, about: str) -> Options | None:
-    """The options that the words say; None where help was asked for and has been printed."""
+    """The parsed options; None if help was printed instead."""
     own, rest = _split(words)
     if "--help" in own:
         sys.stdout.write(_parser(kind, command, about, for_help=True).format_help())
@@ -37,7 +37,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Complains with our own error, which names the option that was probably meant."""
+    """Raises UsageError, which names the option that was probably meant."""
 
     def error(self, message: str) -> NoReturn:
         unknown = message.removeprefix("unrecognized arguments: ")
@@ -74,7 +74,9 @@ def _parser(kind: type[Any], command: str, about: str, *, for_help: bool) -> _Pa
     for each in fields(kind):
         if not each.metadata.get("positional"):
             _add_option(options, each)
-    options.add_argument("--help", action="store_true", default=argparse.SUPPRESS, help="show this, and exit")
+    options.add_argument(
+        "--help", action="store_true", default=argparse.SUPPRESS, help="show this help and exit"
+    )
     return parser
 
 
@@ -123,7 +125,7 @@ def _positionals(kind: type[Any], words: list[str], command: str) -> dict[str, A
         elif about["required"]:
             raise UsageError(f"{each.name.upper()} is missing (hookline {command} --help)")
     if left:
-        raise UsageError(f"there is one argument too many: {left[0]!r} (hookline {command} --help)")
+        raise UsageError(f"unexpected argument {left[0]!r} (hookline {command} --help)")
     return found
 
 

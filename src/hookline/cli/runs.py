@@ -23,9 +23,9 @@ from hookline.terminal import found_run, out, print_json, print_runs, show
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RunsOptions(ClusterOptions):
-    run: str = argument("one run, as a tree of what happened; else all are listed")
-    limit: int = option("how many to list", 20, kind="int")
-    json: bool = flag("for a program to read")
+    run: str = argument("show this run as a tree; without it, list all runs")
+    limit: int = option("how many runs to list", 20, kind="int")
+    json: bool = flag("print JSON")
 
 
 def runs(options: RunsOptions) -> int:
@@ -68,7 +68,7 @@ def _status(row: RunRow) -> str:
         return "running"
     if (row.source or "").startswith(THERE):
         return f"on {KUBERNETES}"
-    # A run that nobody holds, of a workspace say, outlives the process that began it.
+    # A run without an owner, such as that of a workspace, outlives the process that began it.
     return "open" if row.owner is None else "broken off"
 
 
@@ -90,7 +90,7 @@ def _show_run(records: list[Record], *, as_json: bool) -> None:
 
 
 def cluster_words(records: list[Record]) -> str:
-    """The command line's words for a run on a cluster of which the end is not known here; else empty."""
+    """The arguments that name a run on a cluster whose end is not in this journal; else empty."""
     begun = next((each for each in records if isinstance(each, Begun)), None)
     declared = (begun.declaration if begun is not None else None) or {}
     if begun is None or declared.get("on") != KUBERNETES:
@@ -108,8 +108,8 @@ def _is_agentrun(records: list[Record]) -> bool:
 @dataclass(kw_only=True, eq=False, repr=False)
 class LogsOptions:
     run: str = argument("a run's id, the beginning of one, or `last`", required=True)
-    hook: str = argument("only this hook")
-    json: bool = flag("for a program to read")
+    hook: str = argument("show only this hook")
+    json: bool = flag("print JSON")
 
 
 def logs(options: LogsOptions) -> int:
@@ -120,7 +120,7 @@ def logs(options: LogsOptions) -> int:
     wanted = [record for record in called if not hook or record.hook == hook]
     if hook and not wanted:
         names = ", ".join(dict.fromkeys(record.hook for record in called)) or "none"
-        raise UsageError(f"hook {hook!r} was not called in that run; called were: {names}")
+        raise UsageError(f"hook {hook!r} was not called in that run; hooks called: {names}")
     for record in wanted:
         if options.json:
             print_json(record._asdict())
@@ -146,7 +146,7 @@ def logs(options: LogsOptions) -> int:
 
 
 def _with_given(records: list[Record]) -> Iterator[Called]:
-    """Every call with what it was given, also where the record leaves that to its scope and to earlier changes."""
+    """Every call with its input, taken from its scope and from earlier changes if the record does not have it."""
     began = {record.scope_id: record.payload for record in records if isinstance(record, Begun)}
     ended = {record.scope_id: record.output for record in records if isinstance(record, Ended)}
     now: dict[tuple[str, str], Any] = {}
@@ -167,9 +167,11 @@ _MEGABYTE = 1048576
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PruneOptions:
-    days: float = option("keep runs that are younger", KEEP_DAYS, kind="float")
-    megabytes: float = option("keep the file below this size", KEEP_BYTES / _MEGABYTE, kind="float")
-    json: bool = flag("for a program to read")
+    days: float = option("keep runs that are younger than this many days", KEEP_DAYS, kind="float")
+    megabytes: float = option(
+        "keep the journal below this many megabytes", KEEP_BYTES / _MEGABYTE, kind="float"
+    )
+    json: bool = flag("print JSON")
 
 
 def prune(options: PruneOptions) -> int:
@@ -178,7 +180,7 @@ def prune(options: PruneOptions) -> int:
     if options.json:
         print_json({"pruned": gone})
     else:
-        out.print("1 run dropped" if gone == 1 else f"{gone} runs dropped")
+        out.print("1 run deleted" if gone == 1 else f"{gone} runs deleted")
     return 0
 
 

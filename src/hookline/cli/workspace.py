@@ -22,7 +22,7 @@ from hookline.terminal import interruptible, out, print_json
 @dataclass(kw_only=True, eq=False, repr=False)
 class ListOptions:
     file: str = option("WORKFLOW.md [default: the one in this folder]")
-    json: bool = flag("for a program to read")
+    json: bool = flag("print JSON")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -43,7 +43,7 @@ def list_workspaces(options: ListOptions) -> int:
         return 0
     for each in found:
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.created)) if each.created else "?"
-        half = "" if each.state == "ready" else f"  ({each.state}: left in the middle)"
+        half = "" if each.state == "ready" else f"  ({each.state}: incomplete)"
         out.print(f"{each.key}  {each.identifier}  {since}  {each.path}{half}")
     if not found:
         out.print(f"no workspaces in {workflow.root}")
@@ -61,7 +61,7 @@ def remove_workspace(options: RemoveOptions) -> int:
         )
         if found is None:
             known = ", ".join(each.key for each in site.root.listed()) or "none"
-            raise UsageError(f"there is no workspace {key!r} in {site.root.path}; there: {known}")
+            raise UsageError(f"there is no workspace {key!r} in {site.root.path}; known: {known}")
         code = interruptible(lambda: _removed(site, found))
     if code == 0:
         out.print(f"removed {found.path}")

@@ -357,7 +357,7 @@ def nobodys_verdict(question: Question) -> Verdict:
     """The verdict if nobody can be asked: a refusal."""
     why = "; ".join(reason.text for reason in question.reasons if reason.text)
     asking = f"a person has to decide ({why})" if why else "a person has to decide"
-    return Verdict(VerdictKind.REJECT, f"{asking}, and nobody is there to answer", by="nobody")
+    return Verdict(VerdictKind.REJECT, f"{asking}, and nobody is there to answer", by="default")
 
 
 def settled_by(verdict: Verdict, outcome: Outcome, point: Point | str) -> Outcome:

@@ -190,7 +190,7 @@ def _not_started(exc: RuntimeError) -> HookBroke:
 
 def _past_limit(timeout: float | None) -> HookBroke:
     return HookBroke(
-        f"ran past its limit of {timeout:g} s; its thread cannot be stopped and is left to itself",
+        f"ran past its limit of {timeout:g} s; its thread cannot be stopped and keeps running",
         kind="timed_out",
     )
 

@@ -85,7 +85,7 @@ def _outside(path: str, base: str, roots: Sequence[str]) -> str | None:
     try:
         real = os.path.realpath(os.path.join(base, os.path.expanduser(path)))
     except ValueError as exc:
-        return f"{path!r} is no path ({exc})"
+        return f"{path!r} is not a path ({exc})"
     if any(real == root or real.startswith(root.rstrip("/") + "/") for root in roots):
         return None
     shown = path if path == real else f"{path} (which is {real})"

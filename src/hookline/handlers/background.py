@@ -35,8 +35,8 @@ class _BackgroundCall:
         if self.how is not None:
             return self.how
         if self.begun:
-            return "was still going on and was ended with the run"
-        return f"was never started: {MOST} others were going on until the run ended"
+            return "was still running and was ended with the run"
+        return f"was never started: {MOST} others were running until the run ended"
 
 
 class Background:

@@ -97,7 +97,7 @@ def _posted(
         except (OSError, HTTPException) as exc:
             said = f"{exc}" or type(exc).__name__
             raise HookBroke(
-                f"{http_client.shown(at)} did not answer whole: {said}", kind="bad_answer"
+                f"{http_client.shown(at)} gave no complete answer: {said}", kind="bad_answer"
             ) from exc
         if isinstance(answer, bytes):
             return answer
@@ -157,9 +157,9 @@ def _checked(url: str) -> SplitResult:
         target = urlsplit(url)
         port = target.port
     except ValueError as exc:
-        raise UsageError(f"{url!r} is no URL: {exc}") from None
+        raise UsageError(f"{url!r} is not a URL: {exc}") from None
     if target.scheme not in ("http", "https") or not target.hostname or port == 0:
-        raise UsageError(f"{url!r} is no URL to post to; write http://host/path or https://host/path")
+        raise UsageError(f"{url!r} is not a URL to post to; write http://host/path or https://host/path")
     if target.username is not None:
         raise UsageError("a URL with a password in it is not used; give it as a header from a variable")
     if re.search(r"[^!-~]", url):
@@ -170,7 +170,7 @@ def _checked(url: str) -> SplitResult:
 def _check_headers(headers: Mapping[str, str], variables: Collection[str]) -> None:
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name) or name.lower() in _OURS:
-            raise UsageError(f"{name!r} is no header that can be set")
+            raise UsageError(f"{name!r} is not a header that can be set")
         for match in _VARIABLE.finditer(value):
             wanted = match[1] or match[2]
             if wanted not in variables:

@@ -32,7 +32,7 @@ def python_hook(
     source = source_of(function)
     if not standing:
         raise UsageError(
-            f"hook {name} [{source}] says no point; write @hook(on='tool.start') or attach it to one"
+            f"hook {name} [{source}] names no point; write @hook(on='tool.start') or attach it to one"
         )
     no_tool = sorted(point for point in standing if point.scope is not Scope.TOOL)
     if options.match is not None and no_tool:

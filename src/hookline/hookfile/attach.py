@@ -62,7 +62,7 @@ def load_hooks(target: str, runner: Runner) -> Attached:
             raise FileError("there is no such file", file=path)
         if _is_agent(text_of(path)):
             raise FileError(
-                f"this is an agent with its own hooks: hookline run {target}; given as hooks can be a"
+                f"this is an agent with its own hooks (hookline run {target}); --hooks takes a"
                 " hookline.yaml, a .claude/settings.json or a Python file",
                 file=path,
             )
@@ -74,9 +74,7 @@ def load_hooks(target: str, runner: Runner) -> Attached:
             found.append(python_hook(value))
     if not found:
         which = f"no hook {name!r}" if name else "no hook"
-        raise FileError(
-            f"there is {which} in it that says its points; write @hook(on='tool.start')", file=where
-        )
+        raise FileError(f"there is {which} with points in it; write @hook(on='tool.start')", file=where)
     return Attached(found, [], [], [])
 
 

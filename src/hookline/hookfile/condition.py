@@ -319,7 +319,10 @@ _TEST: dict[str, Any] = {
                 "equals": {"description": "This very value."},
                 "contains": {"type": "string", "minLength": 1, "description": "This text is in it."},
                 "matches": {"type": "string", "minLength": 1, "description": "The pattern is found in it."},
-                "exists": {"type": "boolean", "description": "It is there and not null, or it is not."},
+                "exists": {
+                    "type": "boolean",
+                    "description": "True: it is there and not null; false: it is missing or null.",
+                },
                 "not": _TEST_REF,
                 "any": _TEST_LIST,
                 "all": _TEST_LIST,

@@ -217,8 +217,8 @@ _POINT = {
     ]
 }
 
-_NAMED = "Its name in messages and in the journal; no two hooks share one."
-_STANDS = "The point where it stands, such as tool.start, or a list of points."
+_NAMED = "Its name in messages and in the journal; unique in the file."
+_STANDS = "The point it runs at, such as tool.start, or a list of points."
 
 HOOK = Table(
     {
@@ -272,12 +272,12 @@ HOOK = Table(
         ),
         "args": Key(
             _args,
-            "The arguments of the image's own program, or those behind command; a list.",
+            "The arguments of the image's own program, or of command; a list.",
             shape={"type": "array", "items": {"type": "string"}},
         ),
         "network": Key(
             flag,
-            "Whether the container has this machine's network; false if not given.",
+            "Gives the container this machine's network; false if not given.",
             shape={"type": "boolean"},
         ),
         "timeout": Key(
@@ -292,12 +292,12 @@ HOOK = Table(
         ),
         "on_error": Key(
             _one_of(OnError, OnError),
-            "What follows when it breaks: continue, block or fail.",
+            "The result when it breaks: continue, block or fail.",
             shape={"enum": [str(word) for word in OnError]},
         ),
         "mode": Key(
             _one_of(Mode, Mode),
-            "Whether its verdict counts: enforce, observe or off.",
+            "Its mode: enforce, observe (its verdict is only recorded) or off.",
             shape={"enum": [str(word) for word in Mode]},
         ),
         "env": Key(
@@ -316,7 +316,7 @@ HOOK = Table(
         ),
         "background": Key(
             _one_of(("end", "keep")),
-            "What becomes of processes that it leaves behind: end (if not given) or keep.",
+            "Processes that it leaves behind: end (if not given) or keep.",
             shape={"enum": ["end", "keep"]},
         ),
         "warm": Key(

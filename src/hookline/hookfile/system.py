@@ -24,8 +24,8 @@ def matches(target: str) -> bool:
 
 def load(target: str) -> NoReturn:
     raise FileError(
-        "this is no agent; known are a Python file with an Agent in it and a kagent Agent manifest"
-        " (a file of hooks goes with --hooks)",
+        "this is not an agent; give a Python file with an Agent in it or a kagent Agent manifest"
+        " (hook files go with --hooks)",
         file=Path(target),
     )
 

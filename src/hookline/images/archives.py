@@ -74,7 +74,7 @@ def _in_folder(prefix: str, path: Path, context: FetchContext, wanted: _WantedTa
         raise ImageError(f"{str(path)!r} is a folder, and {prefix} is for a tar; use oci: for a layout")
     is_layout = (path / "oci-layout").is_file()
     if prefix == "oci:" and not is_layout:
-        raise ImageError(f"{str(path)!r} is no OCI layout: it has no file oci-layout")
+        raise ImageError(f"{str(path)!r} is not an OCI layout: it has no file oci-layout")
     if is_layout and prefix != "dir:":
         return ManifestSource(
             _Layout(lambda name: _opened_file(path / name), str(path), wanted, context), context
@@ -138,7 +138,7 @@ class _Layout:
         what = f"index.json of {self._path}"
         index = manifest_or_index(_text(self._open, "index.json", what), what)
         if not isinstance(index, Index):
-            raise ImageError(f"{what} is no index")
+            raise ImageError(f"{what} is not an index")
         descriptor = self._picked(index)
         content = _text(self._open, _blob(descriptor), f"manifest {descriptor.digest} of {self.label}")
         found = digest_of(content, descriptor.digest)

@@ -74,9 +74,9 @@ def read_config(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError, RecursionError) as exc:
-        raise FileError(f"is no docker configuration that can be read: {exc}", file=path) from exc
+        raise FileError(f"is not a docker configuration that can be read: {exc}", file=path) from exc
     if not isinstance(value, dict):
-        raise FileError("is no docker configuration: not a JSON object", file=path)
+        raise FileError("is not a docker configuration: not a JSON object", file=path)
     return cast("dict[str, Any]", value)
 
 
@@ -136,7 +136,7 @@ def _asked(
     """The login a credential helper returns; None if it has none."""
     if not isinstance(helper, str) or not _HELPER.fullmatch(helper):
         raise FileError(
-            f"{helper!r} is no name of a credential helper", file=path, key="credsStore or credHelpers"
+            f"{helper!r} is not a name of a credential helper", file=path, key="credsStore or credHelpers"
         )
     name = f"docker-credential-{helper}"
     program = shutil.which(name, path=environ.get("PATH"))

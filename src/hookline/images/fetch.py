@@ -208,11 +208,11 @@ def _notes(ref: str, source: str, digest: str) -> list[str]:
     notes: list[str] = []
     pinned = None if is_local(ref) else Reference.read(ref).digest
     if pinned not in (None, digest):
-        notes.append(f"is pinned, and another image stands in for it: {digest} from {source}")
+        notes.append(f"is pinned, but another image is used instead: {digest} from {source}")
     if not is_local(source) and (reference := Reference.read(source)).digest is None:
         what = reference.tag or "latest (there is no tag)"
         pin = reference.pinned(digest)
-        notes.append(f"{what} can move; it is {digest} now; to stay with that, write {pin}")
+        notes.append(f"{what} is not pinned; it is {digest} now; to pin it, write {pin}")
     return notes
 
 
@@ -354,7 +354,7 @@ def default_folder(environ: Mapping[str, str]) -> Path:
 
 def _checked(key: str) -> str:
     if not _KEY.fullmatch(key) or key.startswith("."):
-        raise ImageError(f"{key!r} is no name for a cached image")
+        raise ImageError(f"{key!r} is not a name of a cached image")
     return key
 
 

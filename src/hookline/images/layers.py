@@ -74,7 +74,7 @@ class Meter:
         self._check(self._read)
         if layer > _FREE + self.limits.ratio * packed:
             raise ImageError(
-                f"unpacks to more than {self.limits.ratio} times its size, which no honest layer does"
+                f"unpacks to more than {self.limits.ratio} times its size, which only a malicious layer does"
             )
 
     def written(self, size: int) -> None:
@@ -170,7 +170,7 @@ class Unpacker:
         if names[-1] == _OPAQUE:
             self._tree.white_out_all(names[:-1])
         elif hidden in ("", ".", ".."):
-            raise ImageError("is a whiteout of nothing")
+            raise ImageError("is a whiteout that names no file")
         else:
             self._tree.white_out((*names[:-1], hidden))
 

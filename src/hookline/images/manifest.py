@@ -166,7 +166,7 @@ def manifest_or_index(content: bytes, what: str, media_type: str | None = None) 
         )
     if value.get("schemaVersion") != 2:
         raise ImageError(
-            f"{what} is no image manifest: schemaVersion is {value.get('schemaVersion')!r}, not 2"
+            f"{what} is not an image manifest: schemaVersion is {value.get('schemaVersion')!r}, not 2"
         )
     if kind in _INDEXES or (kind not in _MANIFESTS and "manifests" in value):
         return Index(manifests=_descriptors(value, "manifests", what))
@@ -206,7 +206,7 @@ def layer_digests(config: bytes, platform: Platform, label: str, count: int) -> 
         raise ImageError(f"{what} lists no layers: rootfs.diff_ids is {found!r}")
     for item in cast("list[Any]", found):
         if not isinstance(item, str) or not is_digest(item):
-            raise ImageError(f"{what}: rootfs.diff_ids has {item!r}, which is no digest")
+            raise ImageError(f"{what}: rootfs.diff_ids has {item!r}, which is not a digest")
     digests = tuple(cast("list[str]", found))
     if len(digests) != count:
         raise ImageError(f"{what} lists {len(digests)} layers, and its manifest {count}")
@@ -255,7 +255,7 @@ def _is_real(platform: Platform | None) -> bool:
 def _check_layer(layer: Descriptor, what: str) -> None:
     if layer.media_type not in _LAYERS:
         raise ImageError(
-            f"{what} is no image of files: it has a layer of type {layer.media_type!r};"
+            f"{what} is not an image of files: it has a layer of type {layer.media_type!r};"
             " build the hooks as a container image, for example FROM scratch with COPY"
         )
 

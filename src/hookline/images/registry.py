@@ -103,7 +103,7 @@ class RegistryStore:
             begin = re.match(r"bytes (\d{1,19})-", response.getheader("Content-Range") or "")
             if to.at and not (response.status == 206 and begin and int(begin[1]) == to.at):
                 if response.status == 206:
-                    told = f"{to.what}: {self._base.netloc} answered with another part than was asked for"
+                    told = f"{to.what}: {self._base.netloc} answered with another range than was requested"
                     raise _Passing(told, restart=True)
                 to.restart()
             while chunk := response.read1(_CHUNK):
@@ -124,7 +124,7 @@ class RegistryStore:
                 if to and exc.restart:
                     to.restart()
                 if tries >= _TRIES:
-                    raise ImageError(f"{exc}; tried {tries} times, and what came of it is not used") from exc
+                    raise ImageError(f"{exc}; gave up after {tries} tries") from exc
                 pause = exc.wait or backoff(tries, first=_FIRST_WAIT, longest=_LONGEST_WAIT)
                 self._stop.wait(min(pause, _LONGEST_WAIT))
 
@@ -163,7 +163,7 @@ class RegistryStore:
         place = response.getheader("Location") or ""
         to = http_client.address(place, url)
         if to is None:
-            raise ImageError(f"{what}: {url.netloc} redirects to {place[:200]!r}, which is no address")
+            raise ImageError(f"{what}: {url.netloc} redirects to {place[:200]!r}, which is not an address")
         if to.scheme == "http" and self._base.scheme == "https":
             raise ImageError(
                 f"{what}: {url.netloc} redirects to {http_client.shown(to)}, which is not encrypted"
@@ -308,8 +308,8 @@ class RegistryStore:
             raise _Passing(f"{what}: {url.netloc} was not reached{through}: {exc}") from exc
         except (OSError, HTTPException) as exc:
             self._stop.check()
-            said = "it fell silent" if isinstance(exc, TimeoutError) else f"{exc}" or type(exc).__name__
-            raise _Passing(f"{what}: {url.netloc} did not answer whole: {said}") from exc
+            said = "timed out" if isinstance(exc, TimeoutError) else f"{exc}" or type(exc).__name__
+            raise _Passing(f"{what}: {url.netloc} gave no complete answer: {said}") from exc
 
     def _may_be_plain(self, host: str) -> bool:
         return http_client.is_loopback(host) or host in self._context.plain

@@ -228,7 +228,7 @@ def is_local(text: str) -> bool:
 
 def _digest(rest: str, text: str) -> tuple[str, str | None]:
     if not rest or rest != rest.strip():
-        raise UsageError(f"{text!r} is no image reference; {_EXAMPLE}")
+        raise UsageError(f"{text!r} is not an image reference; {_EXAMPLE}")
     if "@" not in rest:
         return rest, None
     rest, _, digest = rest.partition("@")
@@ -280,10 +280,10 @@ def _check_repository(repository: str, text: str) -> None:
         return
     if _REPOSITORY.fullmatch(repository.lower()):
         why = (
-            "only small letters are allowed"
+            "only lower-case letters are allowed"
             if len(repository) <= _LONGEST_REPOSITORY
             else f"at most {_LONGEST_REPOSITORY} characters are allowed"
         )
     else:
-        why = "its words are small letters and digits, joined by '.', '_' or '-'"
+        why = "its words are lower-case letters and digits, joined by '.', '_' or '-'"
     raise UsageError(f"{text!r} has a wrong image name {repository!r}: {why}; {_EXAMPLE}")

@@ -202,7 +202,7 @@ class ImageTree:
                 target = self._step(steps, name, make)
                 links += target is not None
                 if links > _MOST_LINKS:
-                    raise OSError(errno.ELOOP, "its links go in a circle")
+                    raise OSError(errno.ELOOP, "its links form a loop")
                 if target is not None:
                     while target.startswith("/") and len(steps) > 1:
                         _back(steps)

@@ -148,8 +148,8 @@ class Intake:
 def lacking(dropped: int, missing: int) -> list[str]:
     """The notes on lines from inside an agent that are missing in the record of its run."""
     texts = {
-        f"{dropped} lines from inside the agent were no records, and are left out": dropped,
-        f"{missing} records from inside the agent never came, and are not on record": missing,
+        f"{dropped} lines from the agent were not records and are left out": dropped,
+        f"{missing} records from the agent were not received and are not in the journal": missing,
     }
     return [text for text, count in texts.items() if count]
 
@@ -237,7 +237,7 @@ class InnerScopes:
 
     def _text(self, value: object, cap: int) -> str:
         if not isinstance(value, str):
-            raise TypeError("it is no text")
+            raise TypeError("it is not a text")
         return self._mask.text(value, cap)
 
     def _moment(self, at: float) -> float:

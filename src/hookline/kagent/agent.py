@@ -31,7 +31,7 @@ PROVIDERS = {"OpenAI": "openai", "Anthropic": "anthropic", "Ollama": "ollama", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookEntry:
-    """One entry of `spec.hooks`. `broken` is the reason why its matcher is no regular expression."""
+    """One entry of `spec.hooks`. `broken` is the reason why its matcher is not a regular expression."""
 
     ref: str
     event: str
@@ -179,7 +179,7 @@ def directory(ref: str) -> str:
 
 
 def searched(matcher: str) -> str:
-    """A matcher as a pattern for whole names; UsageError where it is no regular expression."""
+    """A matcher as a pattern for whole names; UsageError where it is not a regular expression."""
     # By itself first, so that the error shows the pattern as it was written.
     pattern(matcher)
     return f"(?s:.*)(?:{matcher})(?s:.*)"
@@ -268,7 +268,7 @@ class _Planning:
         hint = f" (there is a {others[0]} of that name; write kind: {others[0]})" if others else ""
         return (
             f"the {tool.kind} {tool.name!r} is not in this file{hint}, so its tools are left out;"
-            " add it, or a RemoteMCPServer with an address that is reached from here"
+            " add it, or a RemoteMCPServer with an address that is reachable from here"
         )
 
     def _agents(

@@ -63,7 +63,7 @@ def selector_of(text: str) -> tuple[str, str] | None:
         return None
     label, equals, value = text.partition("=")
     if not label or not equals or "," in text:
-        raise UsageError(f"{text!r} selects no agents; write LABEL=VALUE")
+        raise UsageError(f"{text!r} is not a selector; write LABEL=VALUE")
     return label, value
 
 
@@ -124,7 +124,7 @@ class AgentController(Controller):
             return
         made = compiled(agent, self.caches.get, self._pods)
         if made.problems:
-            running = " What was made of it before still runs." if self._deployment(agent) else ""
+            running = " Its previous version still runs." if self._deployment(agent) else ""
             said = "; ".join(made.problems)
             await self._tell(agent, Condition("Accepted", False, "NotValid", f"{said}.{running}"))
             return
@@ -136,7 +136,7 @@ class AgentController(Controller):
             await self._tell(agent, Condition("Accepted", False, "Refused", str(exc)))
             raise
         if taken:
-            said = f"{', '.join(taken)}: of that name there is one that is not ours, and it is left alone"
+            said = f"{', '.join(taken)}: an object of this name exists that is not hookline's; it is left unchanged"
             await self._tell(agent, Condition("Accepted", False, "NameTaken", said))
             return
         notes = "; ".join(made.notes) or "the agent can be run"
@@ -184,7 +184,9 @@ class AgentController(Controller):
         pods = [each for each in self.caches.all(objects.POD) if _agent_key(each) == (namespace, name)]
         ready = condition_of(self._deployment(agent), pods)
         if not accepted.status and ready.status:
-            ready = Condition("Ready", False, accepted.reason, "not what the agent says now; see Accepted")
+            ready = Condition(
+                "Ready", False, accepted.reason, "not up to date with the Agent; see the condition Accepted"
+            )
         status = _status(agent, [accepted, ready])
         if status != within(agent, "status"):
             told = await self.cluster.patch(
@@ -222,14 +224,14 @@ def condition_of(deployment: Fields | None, pods: Sequence[Fields]) -> Condition
     current = (status.get("observedGeneration") or 0) >= (deployment["metadata"].get("generation") or 0)
     there = min(int(status.get(key) or 0) for key in ("updatedReplicas", "availableReplicas"))
     if current and there >= wanted and int(status.get("replicas") or 0) <= there:
-        return Condition("Ready", True, "Ready", f"{there} of {wanted} pods serve")
+        return Condition("Ready", True, "Ready", f"{there} of {wanted} pods are ready")
     mark = within(deployment, "spec", "template", "metadata", "annotations").get(CONFIG_HASH)
     for pod in pods:
         if within(pod, "metadata", "annotations").get(CONFIG_HASH) != mark:
             continue
         if (found := _failure_of(pod)) is not None:
             return Condition("Ready", False, *found)
-    return Condition("Ready", False, "Starting", f"{there} of {wanted} pods serve")
+    return Condition("Ready", False, "Starting", f"{there} of {wanted} pods are ready")
 
 
 def _failure_of(pod: Fields) -> tuple[str, str] | None:

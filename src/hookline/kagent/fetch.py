@@ -150,7 +150,7 @@ def merged(logins: Sequence[Path], told: Callable[[str], None]) -> dict[str, Any
     for file in logins:
         if not os.path.exists(file):
             told(
-                f"{file} is not there: the cluster has no such Secret, or it is no kubernetes.io/dockerconfigjson"
+                f"{file} is not there: the cluster has no such Secret, or it is not a kubernetes.io/dockerconfigjson"
             )
             continue
         for registry, entry in by_registry(read_config(file), "auths", file, needed=True).items():

@@ -71,7 +71,7 @@ def _ref(node: Node) -> str:
     ref = text(node)
     name = directory(ref)
     if re.search(r"\s", ref) or not re.fullmatch(r"[A-Za-z0-9._-]+", name) or name in (".", ".."):
-        raise Wrong(f"{ref!r} is no image reference; write it like ghcr.io/org/security-hooks:v1.0")
+        raise Wrong(f"{ref!r} is not an image reference; write it like ghcr.io/org/security-hooks:v1.0")
     return ref
 
 
@@ -128,7 +128,7 @@ def _broken(node: Node, event: str, matcher: str) -> str | None:
     except UsageError as exc:
         cause = str(exc.__cause__ or exc)
         hint = "; leave matcher out to fit every tool" if matcher == "*" else ""
-        told = node.problem(f"{matcher!r} is no regular expression: {cause}{hint}", "matcher")
+        told = node.problem(f"{matcher!r} is not a regular expression: {cause}{hint}", "matcher")
         cast("AgentFindings", node.findings).broken.append(told)
         return cause
     return None
@@ -188,10 +188,10 @@ def _tool(node: Node, values: dict[str, Any]) -> ToolReference | None:
         return None
     other = _TOOL_KINDS["Agent" if given == "McpServer" else "McpServer"]
     if other in node:
-        node.wrong(f"stands in a tool of the type {given}", other)
+        node.wrong(f"does not belong in a tool of the type {given}", other)
     ref = node.mapping(_TOOL_KINDS[given])
     if ref is None:
-        node.wrong(f"{_TOOL_KINDS[given]} is missing; it names what the tools are of")
+        node.wrong(f"{_TOOL_KINDS[given]} is missing; it names the server or the agent")
         return None
     found = _TOOL_REF.read(ref)
     tools: tuple[str, ...] = found.get("toolNames", ())
@@ -215,7 +215,7 @@ def _tool(node: Node, values: dict[str, Any]) -> ToolReference | None:
 
 def _declarative(node: Node, values: dict[str, Any]) -> dict[str, Any]:
     if "systemMessage" in node and "systemMessageFrom" in node:
-        node.wrong("stands beside systemMessage; give one of them", "systemMessageFrom")
+        node.wrong("is given together with systemMessage; give one of them", "systemMessageFrom")
     source = values.pop("systemMessageFrom", None)
     message = values.pop("systemMessage", None) or None
     named = isinstance(node.of_mapping.get("systemMessageFrom"), Mapping)
@@ -244,7 +244,7 @@ _HOOK = Table(
         "match": "; did you mean matcher?",
         "tool": "; did you mean matcher?",
         "tools": "; did you mean matcher?",
-        "args": "; arguments stand in command, behind the program",
+        "args": "; arguments belong in command, after the program",
         "cmd": "; did you mean command?",
         "run": "; did you mean command?",
         "script": "; did you mean command?",
@@ -279,7 +279,7 @@ _DEPLOYMENT = Table({"env": Key(_Pairs(_ENV, _variable, "- name: ..."))}, unknow
 
 
 def _no_headers(node: Node) -> Any:
-    node.note("there is no request here that headers could be taken of")
+    node.note("there is no request here to take headers from")
     return UNSET
 
 
@@ -302,7 +302,7 @@ _TOOL = Table(
         "agent": Key(unread, inner=_TOOL_REF),
         "headersFrom": Key(headers),
     },
-    {"toolNames": ": it stands under mcpServer"},
+    {"toolNames": ": it belongs under mcpServer"},
     unknown=refuse_slips,
 )
 _DECLARATIVE = Table(
@@ -321,7 +321,7 @@ _DECLARATIVE = Table(
         "runtime": Key(unread),
     },
     {
-        "hooks": ": hooks stand under spec, beside declarative",
+        "hooks": ": hooks belong under spec, next to declarative",
         "model": "; did you mean modelConfig?",
     },
     unknown=refuse_slips,

@@ -153,7 +153,7 @@ class Manifest(Loaded):
         self.attach(LocalRunner(), FOLDER, os.environ)
         sources = image_sources(self, [each for each in images if each.partition("=")[0] in self.refs])
         if not self.refs or not (sources or os.environ.get(VARIABLE)):
-            unseen = [f"image {ref}: not looked into; give --image {ref}=SOURCE" for ref in self.refs]
+            unseen = [f"image {ref}: not checked; give --image {ref}=SOURCE" for ref in self.refs]
             return [], [*self.notes, *unseen]
         async with hooks_folder(self.refs, sources, os.environ, lambda _: None) as (folder, _):
             return self.doubts(folder, os.environ), list(self.notes)
@@ -338,7 +338,7 @@ def _not_matching(hook: HookDeclaration, cause: str) -> Handler:
         if tool not in warned:
             warned.add(tool)
             logger.warning(
-                "%s: hook %s: matcher %r is no regular expression, so it counts as not matching tool %r: %s",
+                "%s: hook %s: matcher %r is not a regular expression, so it counts as not matching tool %r: %s",
                 hook.source,
                 hook.name,
                 hook.match,
@@ -346,7 +346,7 @@ def _not_matching(hook: HookDeclaration, cause: str) -> Handler:
                 cause,
             )
         raise HookBroke(
-            f"not asked: its matcher {hook.match!r} is no regular expression, so it counts as not matching"
+            f"not asked: its matcher {hook.match!r} is not a regular expression, so it counts as not matching"
             f" {tool!r}: {cause}",
             kind="not_started",
         )

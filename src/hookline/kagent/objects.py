@@ -114,7 +114,7 @@ def _wrong(agent: AgentManifest, read: AgentManifests) -> Iterator[str]:
     """Mistakes in a valid manifest that keep it from working in a cluster."""
     if not _NAME.fullmatch(agent.name) or len(agent.name) > LONGEST_NAME:
         yield (
-            f"metadata.name: {agent.name!r} cannot be the name of a Service; at most {LONGEST_NAME} small letters,"
+            f"metadata.name: {agent.name!r} cannot be the name of a Service; at most {LONGEST_NAME} lower-case letters,"
             " digits and '-', a letter first"
         )
     if agent.type == "BYO":

@@ -104,7 +104,7 @@ def chosen(found: AgentManifests, file: Path, name: str) -> AgentManifest:
         raise FileError(f"several agents are in it: {known}; name one, as in {file}:NAME", file=file)
     agent = agents[name] if name else first[0]
     if agent.type == "BYO":
-        raise FileError(f"{not_declarative(agent)}; run here are those of the type Declarative", file=file)
+        raise FileError(f"{not_declarative(agent)}; only agents of the type Declarative run here", file=file)
     return agent
 
 
@@ -273,7 +273,7 @@ def _is_read(node: Node, kind: str) -> bool:
         if "did you mean" in hint:
             node.wrong(f"unknown kind {kind!r}{hint}", "kind")
         else:
-            node.note(f"a {kind} means nothing here; read are {', '.join(KINDS)}", "kind")
+            node.note(f"a {kind} is not supported here; supported: {', '.join(KINDS)}", "kind")
         return False
     if api != KINDS[kind].api_version:
         node.wrong(f"is {api!r}; of {kind} {KINDS[kind].api_version} is read", "apiVersion")
@@ -291,11 +291,9 @@ def _ollama(host: str) -> str:
 def _key(spec: Node, provider: str) -> ValueFrom | None:
     secret, key = spec.get("apiKeySecret", text), spec.get("apiKeySecretKey", text)
     if key and not secret:
-        spec.wrong(
-            "stands without apiKeySecret, which names the Secret that it is a key of", "apiKeySecretKey"
-        )
+        spec.wrong("needs apiKeySecret, which names the Secret", "apiKeySecretKey")
     if secret and not key and provider in PROVIDERS:
-        spec.wrong("stands without apiKeySecretKey, which names the key in it", "apiKeySecret")
+        spec.wrong("needs apiKeySecretKey, which names the key in the Secret", "apiKeySecret")
     if not key:
         return None
     return ValueFrom(kind="Secret", name=secret, key=key, asked=spec.location("apiKeySecretKey"))

@@ -115,7 +115,7 @@ class Listener:
             source = row.source or ""
             return bool(_SOURCE.fullmatch(source)) and source not in there
 
-        await end_as_lost(self._journal, "lost: its pod was gone when the operator came back", is_gone)
+        await end_as_lost(self._journal, "lost: its pod was gone when the operator restarted", is_gone)
 
 
 async def _until_written(write: Callable[[], Awaitable[None]], pace: Pace, what: str) -> None:
@@ -218,7 +218,7 @@ class _PodFollower:
         """Log a failure once per outage. A connection that brought lines and then ended is none: pods may be quiet."""
         if isinstance(why, ClusterError) and self._log.heard:
             self._out = False
-            logger.debug("pod %s: its log is read anew: %s", self._name, why)
+            logger.debug("pod %s: its log is read again: %s", self._name, why)
         elif not self._out and not self._gone.is_set():
             self._out = True
             known = isinstance(why, ClusterError | JournalError)
@@ -267,7 +267,7 @@ class PodRecords:
         if self.intake.dropped and not self._warned:
             self._warned = True
             logger.warning(
-                "pod %s: printed a line that is no record, or of a run that it did not begin, or too many of them;"
+                "pod %s: printed a line that is not a record, or of a run that it did not begin, or too many of them;"
                 " such are not taken",
                 self._name,
             )
@@ -291,9 +291,7 @@ class PodRecords:
     def close(self) -> None:
         """Log the totals of dropped lines and missing records."""
         if self.intake.dropped > 1:
-            logger.warning(
-                "pod %s: lines that were not taken for records: %d", self._name, self.intake.dropped
-            )
+            logger.warning("pod %s: lines that were not records: %d", self._name, self.intake.dropped)
         if self.intake.missing > 1:
             logger.warning(
                 "pod %s: records that were not in its log: %d in all", self._name, self.intake.missing

@@ -39,16 +39,18 @@ def target_of(options: ClusterOptions | RunOptions) -> Target | None:
     """The cluster that the options name; None for this machine, where cluster options are refused."""
     if options.on == KUBERNETES:
         return Target(namespace=options.namespace, context=options.context, kubeconfig=options.kubeconfig)
-    refuse_given(options, ("context", "kubeconfig"), f"this goes with --on {KUBERNETES}")
+    refuse_given(options, ("context", "kubeconfig"), f"only with --on {KUBERNETES}")
     return None
 
 
 def target_of_runs(options: ClusterOptions) -> Target | None:
     """The cluster whose runs the options name; None for runs of this machine."""
     if options.on not in ("", KUBERNETES):
-        raise UsageError(f"--on is {options.on!r}; known: {KUBERNETES}, or nothing for runs of this machine")
+        raise UsageError(
+            f"--on is {options.on!r}; known: {KUBERNETES}; leave it out for runs of this machine"
+        )
     if not options.on:
-        refuse_given(options, ("namespace",), f"this goes with --on {KUBERNETES}")
+        refuse_given(options, ("namespace",), f"only with --on {KUBERNETES}")
     return target_of(options)
 
 
@@ -104,7 +106,7 @@ def _told(cluster: Cluster, namespace: str) -> Generator[None]:
         if exc.status in (400, 422):
             raise UsageError(f"the cluster refused it: {exc.message}") from exc
         if exc.status == 403:
-            raise HooklineError(f"you have no right to do this on {cluster.server}: {exc.message}") from exc
+            raise HooklineError(f"you are not allowed to do this on {cluster.server}: {exc.message}") from exc
         if exc.status == 401:
             raise HooklineError(f"{cluster.server} did not accept your credentials: {exc.message}") from exc
         raise

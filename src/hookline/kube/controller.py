@@ -101,7 +101,7 @@ class Controller(ABC):
                 for task in self.background():
                     group.create_task(task)
                 self.ready.set()
-                logger.info("looks after %d %ss", len(self.caches.all(self._about)), self._about.kind)
+                logger.info("watching %d %ss", len(self.caches.all(self._about)), self._about.kind)
                 while True:
                     for key in self.keys():
                         self.wake(key)

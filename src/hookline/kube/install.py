@@ -116,7 +116,7 @@ class Installation:
                 raise UsageError(f"the {what} is {image!r}; give one such as registry.example/hookline:1.0")
         for name in (self.namespace, *self.watch):
             if not LABEL.fullmatch(name) or len(name) > LONGEST_NAME:
-                raise UsageError(f"{name!r} is no name of a namespace; such as hookline-system")
+                raise UsageError(f"{name!r} is not a name of a namespace; such as hookline-system")
         if self.replicas < 1:
             raise UsageError(f"replicas is {self.replicas}; at least one has to work")
         if not _SIZE.fullmatch(self.workspace_size):

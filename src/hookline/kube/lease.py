@@ -129,13 +129,13 @@ class Lease:
         """Runs `body` whenever and as long as the lease is ours; returns when the body does."""
         while True:
             async with self.held() as renewal:
-                logger.info("%s: leads as %s", self._name, self.identity)
+                logger.info("%s: %s is the leader", self._name, self.identity)
                 if await self._run(body, renewal):
                     return
             try:
                 renewal.result()
             except LeaseLost as lost:
-                logger.warning("%s: %s leads no more: %s", self._name, self.identity, lost)
+                logger.warning("%s: %s is no longer the leader: %s", self._name, self.identity, lost)
 
     @asynccontextmanager
     async def held(self, *, wait: bool = True) -> AsyncGenerator[asyncio.Task[None]]:
@@ -225,8 +225,8 @@ class Lease:
                     await self._renew_once()
             except TimeoutError as error:
                 raise LeaseLost(
-                    f"the lease {self._name} could not be renewed for {self._patience:g} s{self._why}; what is at work"
-                    " in the cluster goes on, and the next holder takes it up"
+                    f"the lease {self._name} could not be renewed for {self._patience:g} s{self._why}; work in"
+                    " the cluster continues, and the next holder takes it over"
                 ) from error
 
     async def _renew_once(self) -> None:

@@ -270,7 +270,7 @@ def named_objects(
         node = Node.root(document, findings)
         if not isinstance(value, Mapping):
             if value is not None:
-                node.wrong("is no object; it must have apiVersion and kind")
+                node.wrong("is not an object; it must have apiVersion and kind")
             continue
         if is_apart(value):
             yield node, "", "", ""
@@ -305,7 +305,7 @@ def spec_of(node: Node, parts: str) -> Node | None:
 def is_foreign(node: Node, kind: str, api: str, group: str) -> bool:
     """True if an object is not of the group, which is noted."""
     if api and not api.startswith(group):
-        node.note(f"is a {kind} of {api}, which means nothing here")
+        node.note(f"is a {kind} of {api}, which is not supported here")
     return not api.startswith(group)
 
 

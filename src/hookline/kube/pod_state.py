@@ -154,7 +154,7 @@ def trouble(pod: Fields) -> Trouble | None:
     """The reason that a pod does not start, if there is one."""
     if unscheduled := _condition(pod, "PodScheduled", "False"):
         reason = str(unscheduled.get("reason") or "Unschedulable")
-        said = str(unscheduled.get("message") or "no node takes it")
+        said = str(unscheduled.get("message") or "no node can take it")
         at = unscheduled.get("lastTransitionTime")
         # A claim that is just being bound is not reported.
         since = parse_time(at) if isinstance(at, str) else None
@@ -165,7 +165,7 @@ def trouble(pod: Fields) -> Trouble | None:
         said = str(waiting.get("message") or "")
         if reason in _IMAGE:
             patience = 0.0 if reason in _AT_ONCE else _MINUTE
-            message = f"the image {_image(pod, name)!r} cannot be had: {said or reason}"
+            message = f"the image {_image(pod, name)!r} cannot be pulled: {said or reason}"
             return Trouble("ImageNotPulled", message, name, patience)
         if reason.startswith("Create") and reason.endswith("Error"):
             return Trouble(reason, said or reason, name)
@@ -260,7 +260,7 @@ def _gone(state: WorkloadState, whole: Fields | None, now: datetime) -> tuple[En
     """The reason why a workload is over, or None."""
     made, pod = state.made, state.pod
     if whole is None and not made.ended:
-        return EndReason.KILLED, "it was deleted from outside before it had ended"
+        return EndReason.KILLED, "it was deleted before it ended"
     failure = job_failure(whole) if whole is not None else ""
     if failure.startswith("DeadlineExceeded"):
         return EndReason.TIMED_OUT, failure
@@ -332,7 +332,7 @@ def _trouble(whole: Fields | None, state: WorkloadState) -> Trouble | None:
     pod = state.pod
     if pod is None:
         since = parse_time(whole["metadata"]["creationTimestamp"]) if whole else None
-        said = "the cluster has made no pod of it"
+        said = "the cluster has created no pod for it"
         return Trouble("NoPod", said, patience=NO_POD, quiet=_QUIET, since=since)
     found = trouble(pod)
     if found is not None or any(seen.state is ContainerPhase.RUNNING for seen in state.seen):
@@ -343,7 +343,7 @@ def _trouble(whole: Fields | None, state: WorkloadState) -> Trouble | None:
         if seen.started is not None and seen.seconds is not None
     ]
     since = max([parse_time(pod["metadata"]["creationTimestamp"]), *ends])
-    said = "its next container does not start; `kubectl describe pod` tells what it waits for"
+    said = "its next container does not start; `kubectl describe pod` shows what it waits for"
     return Trouble("NotStarting", said, patience=_LONG, quiet=_QUIET, since=since)
 
 

@@ -117,7 +117,7 @@ def _in_cluster(home: Path, context: str | None, account: str) -> ClusterConfig:
         config = KubeConfig.from_service_account(account).get()
     except (ConfigError, KeyError, OSError) as error:
         raise UsageError(
-            f"no cluster found: {tried}, and this is no pod with a service account ({error}); "
+            f"no cluster found: {tried}, and this is not a pod with a service account ({error}); "
             "name a kubeconfig, or set KUBECONFIG"
         ) from error
     return cast("ClusterConfig", config)

@@ -43,13 +43,13 @@ _SCRIPTED = "scripted/"
 _COMPONENT = "run"
 _OWNER = "hookline.dev/owner"
 _DAY = 24 * 3600
-_CUT = "the end of the pod's log did not come, as of one that prints more than its node keeps"
+_CUT = "the end of the pod's log is missing, as when a pod prints more than its node keeps"
 
 
 def run_there(options: RunOptions, target: Target) -> int:
     """Run an agent in Python as a Job."""
     if options.ask not in ("", "refuse"):
-        raise UsageError(f"--ask {options.ask}: nobody can be asked from a pod; there a question is refused")
+        raise UsageError(f"--ask {options.ask}: questions cannot be answered in a pod and are refused there")
     sent = RunFiles(options.file, options.hooks, options.model)
     question = asked(options)
     size = len(question.encode())
@@ -92,7 +92,7 @@ class RunFiles:
         size = sum(len(text.encode()) for text in self.files.values())
         if size > MOST_FILES:
             raise UsageError(
-                f"{file} and what it imports beside it are {size} bytes, and {MOST_FILES} can be sent;"
+                f"{file} and the modules it imports are {size} bytes, and {MOST_FILES} can be sent;"
                 " put them into the image, and name the agent as MODULE:NAME"
             )
 
@@ -143,7 +143,7 @@ def _image(images: Sequence[str]) -> str:
     if len(images) != 1 or "=" in images[0]:
         told = f"; these are {len(images)}: {', '.join(images)}" if len(images) > 1 else ""
         raise UsageError(
-            f"--on {KUBERNETES} needs the one image that the agent runs in, with hookline in it: --image NAME{told}"
+            f"--on {KUBERNETES} needs one image for the agent, with hookline in it: --image NAME{told}"
         )
     return images[0]
 
@@ -173,7 +173,7 @@ async def _interrupts(cluster: Cluster, job: Object, interrupted: asyncio.Event)
 
     def interrupt(_number: int) -> None:
         if not ends:
-            warn("interrupted: end hooks are running in the pod; once more ends them too")
+            warn("interrupted: end hooks are running in the pod; Ctrl-C again ends them too")
         interrupted.set()
         ends.append(asyncio.ensure_future(end(cluster, job, at_once=bool(ends))))
 

@@ -117,7 +117,7 @@ def serve_agent(options: ServeOptions, load: Loader) -> int:
     """Serve an agent of any format behind A2A."""
     idle = options.session_idle
     if idle is not None and idle <= 0:
-        raise UsageError(f"--session-idle is {idle:g}; a session lasts longer than that")
+        raise UsageError(f"--session-idle is {idle:g}; give seconds greater than 0")
     if find_spec("a2a") is None:
         raise UsageError("serving an agent needs the a2a-sdk: pip install 'hookline[a2a]'")
     loaded = _loaded(options, load)
@@ -165,7 +165,7 @@ def serve_agent(options: ServeOptions, load: Loader) -> int:
                 if options.json:
                     print_json({"record": "serving", "agent": agent, "url": address, "port": bound})
                 else:
-                    err.print(f"{agent} answers over A2A on port {bound}: {address}")
+                    err.print(f"{agent} is served over A2A on port {bound}: {address}")
                 await asyncio.Event().wait()
             return 0
 
@@ -195,7 +195,7 @@ def asked(options: RunOptions) -> str:
     """The question of the command line, or of standard input."""
     given = sys.stdin.read() if options.input == "-" else options.input
     if not given:
-        raise UsageError(f'say what the agent is asked: hookline run {options.file} "..."')
+        raise UsageError(f'INPUT is missing: hookline run {options.file} "..."')
     return given
 
 
@@ -274,7 +274,7 @@ def _wanted_events(loaded: Loaded, options: TryOptions) -> list[HookContext]:
             raise UsageError(f"that run has no event at {options.point}")
         return events
     if point is None:
-        raise UsageError("`all` goes with --from RUN")
+        raise UsageError("`all` needs --from RUN")
     return [_event(loaded, point, options)]
 
 
@@ -317,7 +317,7 @@ def _sentence(outcome: Outcome, mask: Mask) -> str:
 def _event(loaded: Loaded, point: Point, options: TryOptions) -> HookContext:
     if point.scope is Scope.TOOL and not options.tool:
         known = ", ".join(each.id for each in loaded.agent.tools) or "none"
-        raise UsageError(f"which tool? --tool NAME; tools of {loaded.agent.id}: {known}")
+        raise UsageError(f"--tool is missing; tools of {loaded.agent.id}: {known}")
     if options.status not in tuple(Status):
         raise UsageError(f"--status is {options.status!r}; known: {', '.join(Status)}")
     given: Any = _value(options.input) if options.input else {}

@@ -117,9 +117,9 @@ def run(options: RunOptions, load: Loader) -> int:
         from hookline.pyagent.cluster import run_there
 
         useless = ("network", "mount", "tools", "workspace")
-        refuse_given(options, useless, f"this does not go with --on {KUBERNETES}")
+        refuse_given(options, useless, f"not with --on {KUBERNETES}")
         return run_there(options, target)
-    refuse_given(options, ("namespace", "secret"), f"this goes with --on {KUBERNETES}")
+    refuse_given(options, ("namespace", "secret"), f"only with --on {KUBERNETES}")
     return run_agent(options, load)
 
 

@@ -212,7 +212,7 @@ def missing_source(mount: Mount) -> str | None:
     """The reason why a mount cannot be made; None if its source exists, or it has none."""
     if mount.source is None or os.path.exists(mount.source):
         return None
-    return f"what is to be mounted at {mount.target} is not there: {mount.source!r}"
+    return f"the folder to mount at {mount.target} is not there: {mount.source!r}"
 
 
 def source_of(mounts: Sequence[Mount], path: str) -> str | None:

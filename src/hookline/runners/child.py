@@ -256,7 +256,7 @@ def why_not_started(argv: Sequence[str], cwd: str | None, exc: Exception) -> str
             return f"{program!r} is a folder"
         return f"{program!r} is not executable; chmod +x it, or name its interpreter"
     if code == errno.ENOEXEC:
-        return f"{program!r} is no program: its first line names no interpreter; begin it with #!/bin/sh or the like"
+        return f"{program!r} is not a program: its first line names no interpreter; begin it with #!/bin/sh or the like"
     if code == errno.E2BIG:
         return "its arguments and environment are too long for this system"
     return f"{exc}"

@@ -251,7 +251,7 @@ def _wrong(order: Order) -> str | None:
     if not order.image:
         return "it names no image, and a container needs one"
     if order.image.startswith("-"):
-        return f"{order.image!r} is no name of an image"
+        return f"{order.image!r} is not a name of an image"
     for mount in order.mounts:
         missing = missing_source(mount)
         if missing is not None:

@@ -84,10 +84,10 @@ class Place:
             found.append(f"the {self.on} has no network; --network gives it to the hooks")
         if workspace is not None and _holds_home(str(workspace.absolute())):
             found.append(
-                f"hooks see all of your home, for it is in the workspace {workspace}; give --workspace"
+                f"the workspace {workspace} contains your home folder, so hooks see all of it; give --workspace"
             )
         found += [
-            f"{file}: hooks do not see its folder, for your home is in it; --mount shows them what they need"
+            f"{file}: its folder contains your home folder, so hooks do not see it; mount what they need with --mount"
             for file in files
             if (folder := _folder(file)) and _holds_home(folder)
         ]
@@ -107,10 +107,10 @@ def place_of(
     others = [each for each in images or () if "=" in each]
     useless = {"--network": network, "--mount": mounts} if on == "local" else {}
     for option in (name for name, value in useless.items() if value):
-        raise UsageError(f"{option} goes with --on sandbox or --on container; a process here sees everything")
+        raise UsageError(f"{option} needs --on sandbox or --on container; a local process sees everything")
     if named and on != "container":
         raise UsageError(
-            f"--image {named[0]!r} is not REF=SOURCE; an image for the hooks to run in goes with --on container"
+            f"--image {named[0]!r} is not REF=SOURCE; an image for the hooks to run in needs --on container"
         )
     if on == "container" and len(named) != 1:
         told = f"; these are {len(named)}: {', '.join(named)}" if named else ", such as --image python:3.12"
@@ -162,7 +162,7 @@ class EnclosedRunner:
         if inside.cwd and not any(beneath(inside.cwd, each.target) for each in inside.mounts):
             name = self.capabilities.name
             return Ending(
-                not_started=f"its working folder {inside.cwd!r} is not seen in the {name}; --mount shows it"
+                not_started=f"its working folder {inside.cwd!r} is not mounted in the {name}; add it with --mount"
             )
         return await self.inner.run(inside)
 
@@ -220,7 +220,7 @@ def known_place(word: str) -> str:
     """A place on this machine. Runs on a cluster are handled before this is called."""
     if word == KUBERNETES:
         raise UsageError(
-            f"--on {KUBERNETES} does not go with this: `hookline run` takes AgentRun manifests and agents in Python"
+            f"--on {KUBERNETES} is not supported here: `hookline run` takes AgentRun manifests and agents in Python"
             " there, `hookline serve` a WORKFLOW.md, and a kagent Agent is applied with kubectl, where `hookline"
             " operator --kagent` works"
         )

@@ -82,7 +82,7 @@ _RESERVED = ("/proc", "/dev", *_PROGRAMS)
 _WHY = {
     errno.ENOENT: "was not found in the sandbox; is it installed, or is its folder mounted?",
     errno.EACCES: "is not executable in the sandbox; chmod +x it, or name its interpreter",
-    errno.ENOEXEC: "is no program: its first line names no interpreter; begin it with #!/bin/sh or the like",
+    errno.ENOEXEC: "is not a program: its first line names no interpreter; begin it with #!/bin/sh or the like",
     errno.E2BIG: "has arguments and an environment that are too long for this system",
 }
 _SYSTEM_SAYS = {os.strerror(number): text for number, text in _WHY.items()}

@@ -102,7 +102,7 @@ def _python_command(order: Order) -> _PythonCommand | str:
     if argv and not _PYTHON.fullmatch(os.path.basename(argv[0])):
         argv = _behind_shebang(order)
     if not argv:
-        return "it is no Python script"
+        return "it is not a Python script"
     interpreter = _found(argv.pop(0), order)
     if interpreter is None:
         return "its interpreter is not there"
@@ -118,7 +118,7 @@ def _python_command(order: Order) -> _PythonCommand | str:
         return "it names no script"
     target, *rest = argv
     if way == "script" and not _readable(os.path.join(order.cwd or os.getcwd(), target)):
-        return f"{target!r} is no source file"
+        return f"{target!r} is not a source file"
     return _PythonCommand(interpreter, tuple(options), way, target, tuple(rest))
 
 

@@ -199,7 +199,7 @@ class ClusterWorker:
             return found
 
         job = self._made(identifier, as_it_is)
-        logger.info("%s goes on, from a service before", fields(issue_identifier=identifier, what=what))
+        logger.info("%s continues from an earlier service", fields(issue_identifier=identifier, what=what))
         at = (workspace_key(identifier), str(what))
         self._left[at] = job
         job.task.add_done_callback(lambda task: self._left_over(at, job, task))

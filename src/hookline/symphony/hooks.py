@@ -193,7 +193,7 @@ class AttemptSite:
         line = fields(duration=f"{ending.seconds:.3f}s", output=said or None, output_file=kept)
         if ending.exited and ending.exit_code == 0:
             logger.info(
-                "%s %s hook went well", about, fields(duration=f"{ending.seconds:.3f}s", output_file=kept)
+                "%s %s hook succeeded", about, fields(duration=f"{ending.seconds:.3f}s", output_file=kept)
             )
             logger.debug("%s %s", about, line)
             return CONTINUE

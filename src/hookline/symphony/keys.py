@@ -109,7 +109,7 @@ def _stall(node: Node) -> float | None:
 def _script(node: Node) -> Script:
     value = node.value
     if not isinstance(value, str):
-        raise Wrong(f"is {_shown(value)}; give a shell script, as a block behind `{node.trail[-1]}: |`")
+        raise Wrong(f"is {_shown(value)}; give a shell script, as a block after `{node.trail[-1]}: |`")
     if "\0" in value:
         raise Wrong("has a NUL character in it, which no shell takes")
     return Script(text=value, line=node.location().line or 1) if value.strip() else UNSET
@@ -253,7 +253,9 @@ SECTIONS: Mapping[str, Table] = {
             "provider": Key(_settings, "The tracker's own settings; `$NAME` stands for a variable."),
             "required_labels": Key(_labels, "Labels that an issue must have, all of them."),
             "active_states": Key(_texts, "States in which an issue is worked on."),
-            "terminal_states": Key(_texts, "States in which an issue is over and its workspace goes."),
+            "terminal_states": Key(
+                _texts, "States in which an issue is closed and its workspace is removed."
+            ),
         }
     ),
     "polling": _section(
@@ -297,23 +299,24 @@ SECTIONS: Mapping[str, Table] = {
     "codex": _section(
         {
             "command": Key(
-                _text_such_as("give a command, such as codex app-server"), "What starts Codex, for a shell."
+                _text_such_as("give a command, such as codex app-server"),
+                "The shell command that starts Codex.",
             ),
-            "approval_policy": Key(_anything, "Handed on to Codex."),
-            "thread_sandbox": Key(_anything, "Handed on to Codex."),
-            "turn_sandbox_policy": Key(_anything, "Handed on to Codex."),
+            "approval_policy": Key(_anything, "Passed to Codex."),
+            "thread_sandbox": Key(_anything, "Passed to Codex."),
+            "turn_sandbox_policy": Key(_anything, "Passed to Codex."),
             "turn_timeout_ms": Key(_milliseconds, "How long a turn may be silent; 3600000.", "turn_timeout"),
             "read_timeout_ms": Key(_milliseconds, "How long a response may take; 5000.", "read_timeout"),
             "stall_timeout_ms": Key(
                 _stall,
-                "After which silence an attempt counts as stalled; 300000, 0 for never.",
+                "Silence after which an attempt counts as stalled; 300000, 0 for never.",
                 "stall_timeout",
             ),
         }
     ),
     "server": _section(
         {
-            "port": Key(_port, "The port of the service's own page; 0 is any that is free."),
+            "port": Key(_port, "The port of the service's state; 0 picks a free one."),
             "host": Key(_text, "The address it listens at; 127.0.0.1."),
         }
     ),

@@ -61,15 +61,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class AttemptOptions:
-    file: str = option("the WORKFLOW.md, as it was when the attempt was begun", required=True)
+    file: str = option("the WORKFLOW.md, as it was when the attempt began", required=True)
     issue: str = option("a file with the issue, as JSON", required=True)
-    number: int = option("which retry it is; 0 for none", 0, kind="int")
+    number: int = option("the number of the retry; 0 for the first attempt", 0, kind="int")
     root: str = option("the folder with the workspace", "/workspaces")
     hooks: tuple[str, ...] = option("a file with more hooks", kind="texts")
-    source: str = option("what the WORKFLOW.md is called in the record")
-    mark: str = option("of this attempt: under it nothing is begun twice")
-    since: float | None = option("send all records since then, in seconds since 1970", None, kind="float")
-    patience: float = option("seconds to wait for an earlier one to end", 120.0, kind="float")
+    source: str = option("the name of the WORKFLOW.md in the journal")
+    mark: str = option("an id of this attempt; an attempt with the same id is not started twice")
+    since: float | None = option("send all records since this Unix time", None, kind="float")
+    patience: float = option("seconds to wait for an earlier attempt to end", 120.0, kind="float")
     remove: bool = flag("remove the workspace instead")
 
 
@@ -99,7 +99,7 @@ def _issue(file: str) -> Issue:
     try:
         return issue_from(text_of(Path(file)))
     except (ValueError, TypeError, KeyError, AttributeError) as exc:
-        raise FileError(f"this is no issue as JSON: {exc}", file=file) from exc
+        raise FileError(f"this is not an issue as JSON: {exc}", file=file) from exc
 
 
 class SentJournal(SqliteJournal):
@@ -191,7 +191,7 @@ class _PodWork:
         while limit is not None:
             silent = time.monotonic() - self._events.last
             if silent > limit:
-                logger.warning("nothing was heard of the agent for %.0f s", silent)
+                logger.warning("the agent sent nothing for %.0f s", silent)
                 self._halt.now(task, "stalled")
                 return
             await asyncio.sleep(limit - silent + 0.01)
@@ -279,7 +279,7 @@ def _begin_once(mark: str) -> None:
         return
     file = default_path(os.environ).parent / "begun"
     if file.exists() and file.read_text() == mark:
-        raise UsageError("an earlier pod had begun this attempt and is gone; it is not begun a second time")
+        raise UsageError("an earlier pod started this attempt and is gone; it is not started a second time")
     files.write_whole(file, mark.encode())
 
 
@@ -294,3 +294,6 @@ def _is_full(root: str) -> bool:
 def _line(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+COMMANDS = {"attempt": (AttemptOptions, attempt)}

@@ -88,7 +88,7 @@ def _split(text: str | bytes, file: str | PathLike[str], findings: Findings) -> 
     """Front matter and body. Without an end all of the file is front matter, as Symphony reads it."""
 
     def unclosed(no_end: FileError) -> None:
-        told = f"{no_end.message}; all of the file is taken for it, and there is no prompt"
+        told = f"{no_end.message}; the whole file is read as front matter, and there is no prompt"
         findings.doubt(FileError(told, file=file, line=1))
 
     try:

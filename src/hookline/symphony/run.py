@@ -59,7 +59,7 @@ def run_one_issue(options: RunOptions) -> int:
     file, issue, hooks = options.file, options.issue, options.hooks
     if not issue:
         raise UsageError(
-            f"which issue? hookline run {file} --issue ABC-123; hookline serve {file} works on all of them"
+            f"--issue is missing: hookline run {file} --issue ABC-123 (hookline serve {file} works on all issues)"
         )
     workflow = read_workflow(file, strict=options.strict).checked()
     for warning in workflow.warnings:
@@ -95,7 +95,7 @@ async def _attempted(site: AttemptSite, identifier: str, guard: Guard | None, *,
     else:
         if done is None:
             shown = {"removed": identifier}
-            text = f"{identifier} is over; its workspace is removed"
+            text = f"{identifier} is closed; its workspace is removed"
         else:
             shown = {"run_id": done.run_id, "turns": done.turns, "why": done.why, "text": done.text}
             text = done.text.rstrip()

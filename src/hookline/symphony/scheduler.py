@@ -166,13 +166,13 @@ def refreshed(
         if each is None:
             continue
         if issue is None:
-            why, clean = "the tracker does not have it any more", False
+            why, clean = "it is no longer in the tracker", False
         elif is_terminal(issue, rules):
             why, clean = f"its state is {issue.state!r}", True
         elif not _is_active(issue, rules):
             why, clean = f"its state is {issue.state!r}, which is not an active one", False
         elif not routable(issue, rules):
-            why, clean = "it is not ours to work on any more", False
+            why, clean = "it no longer matches the tracker's settings", False
         else:
             running[id] = replace(each, issue=issue)
             continue
@@ -203,7 +203,7 @@ def ticked(state: State, rules: Rules, now: float) -> Next:
             continue
         silent = now - each.heard
         if silent > rules.stall_after:
-            why = f"nothing was heard of it for {silent:.0f} s"
+            why = f"no activity for {silent:.0f} s"
             running[id] = replace(each, ending=why, stalled=True)
             actions.append(StopAttempt(id=id, generation=each.generation, why=why, outcome="stalled"))
     due = tuple(

@@ -172,7 +172,7 @@ async def _sole_service(
             yield renewal
     except LeaseHeld as exc:
         raise UsageError(
-            f"{exc.holder} works on this in the namespace {namespace!r} already; end it, or give this one another"
+            f"{exc.holder} already works on this in the namespace {namespace!r}; stop it, or give this one another"
             " workspace.root or another namespace"
         ) from exc
 
@@ -249,16 +249,14 @@ def _log(mask: Mask, last: LastLines, *, live: bool, quiet: bool) -> None:
 def _terms(options: ServeOptions) -> dict[str, Any] | None:
     """Settings of pods and volumes, from the options; None if the work is done here."""
     if options.on not in ("", KUBERNETES):
-        raise UsageError(
-            f"--on is {options.on!r}; known: {KUBERNETES}, or nothing, then the work is done here"
-        )
+        raise UsageError(f"--on is {options.on!r}; known: {KUBERNETES}; leave it out to work on this machine")
     if not options.on:
-        refuse_given(options, _FOR_PODS, f"this goes with --on {KUBERNETES}")
-        refuse_given(options, ("image",), f"this is for {AGENT}, and the file is {WORKFLOW}")
+        refuse_given(options, _FOR_PODS, f"only with --on {KUBERNETES}")
+        refuse_given(options, ("image",), f"only for {AGENT}; the file is {WORKFLOW}")
         return None
     if len(options.image) != 1 or "=" in options.image[0]:
         raise UsageError(
-            f"--on {KUBERNETES} needs the one image of the pods, with hookline and the agent in it: --image NAME"
+            f"--on {KUBERNETES} needs one image for the pods, with hookline and the agent in it: --image NAME"
         )
     payloads = os.environ.get("HOOKLINE_PAYLOADS")
     return {

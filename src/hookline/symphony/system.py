@@ -76,7 +76,7 @@ def explain(options: ExplainOptions) -> Explained:
     hooks: list[ExplainedHook] = []
     for hook in declared.hooks:
         [point] = hook.points
-        fails = "fails the attempt" if str(point).endswith(".start") else "is logged, and things go on"
+        fails = "fails the attempt" if str(point).endswith(".start") else "is only logged"
         where = f"runs {runs_in(hook.kind, place.on)}, " if options.on else ""
         text = f"{hook.name}  {where}limit {hook.timeout:g} s; a failure {fails}"
         hooks.append(ExplainedHook(str(point), text, str(hook.source)))

@@ -198,10 +198,10 @@ def api(
     async def failed(_request: Request, exc: Exception) -> JSONResponse:
         status = exc.status_code if isinstance(exc, HTTPException) else 500
         known = {
-            404: ("not_found", "there is nothing here"),
-            405: ("method_not_allowed", "not with this method"),
+            404: ("not_found", "not found"),
+            405: ("method_not_allowed", "method not allowed"),
         }
-        return error(status, *known.get(status, ("internal_error", "this cannot be answered")))
+        return error(status, *known.get(status, ("internal_error", "internal error")))
 
     def error(status: int, code: str, message: str) -> JSONResponse:
         return JSONResponse({"error": {"code": code, "message": message}}, status_code=status)

@@ -133,7 +133,7 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
     def find(self, key: str) -> Workspace | None:
         """A workspace by its note or its folder; None if there is neither."""
         if not _KEY.fullmatch(key) or key in (".", ".."):
-            raise WorkspaceError(f"{key!r} is no key of a workspace", kind="workspace_outside_root")
+            raise WorkspaceError(f"{key!r} is not a key of a workspace", kind="workspace_outside_root")
         for state in _STATES:
             note = self._note(state, key)
             if note is not None:
@@ -204,12 +204,12 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
         if kind == stat.S_IFLNK:
             leads = os.readlink(workspace.key, dir_fd=self._fd)
             raise WorkspaceError(
-                f"{workspace.path} is a link to {leads!r}; a workspace is a folder of its own, take the link away",
+                f"{workspace.path} is a link to {leads!r}; a workspace must be a folder; remove the link",
                 kind="workspace_symlink_escape",
             )
         if kind not in (None, stat.S_IFDIR):
             raise WorkspaceError(
-                f"{workspace.path} is not a folder; move it away, it is not touched",
+                f"{workspace.path} is not a folder; move it away, hookline does not touch it",
                 kind="workspace_not_a_folder",
             )
         return kind is not None

@@ -23,8 +23,8 @@ from hookline.tasks import finish
 
 logger = logging.getLogger(__name__)
 
-LOST = "lost: the process that was at work on this is gone"
-AGAIN = "had begun when a process that is gone was at work on this, and was run again"
+LOST = "lost: the process that worked on this is gone"
+AGAIN = "had begun in a process that is gone, and was run again"
 _MORE_GRACE = 5.0
 _OUTERMOST = "1"
 """The scope of a workspace in its own run."""

@@ -169,7 +169,7 @@ def not_here(run: RunSpec) -> tuple[str, ...]:
         told.append(
             _said(
                 place._replace(key=key),
-                "is not used on one machine: there is no cluster whose objects it could allow; hooks have your own rights",
+                "is not used on one machine: it grants access to a cluster; here hooks have your own rights",
             )
         )
     if run.mode == "server":
@@ -187,14 +187,14 @@ def _literal(hook: ContainerHook, where: Capabilities) -> Iterator[str]:
         if any(place in word for word in (*hook.command, *hook.args)):
             yield _said(
                 hook.place,
-                f"hook {hook.name!r} names {place}, which is no place of the run's with --on {where.name};"
+                f"hook {hook.name!r} names {place}, which is not a place of the run with --on {where.name};"
                 f" write ${variable}, or use --on sandbox",
             )
 
 
 def _of_cluster(keys: Mapping[str, Location]) -> Iterator[str]:
     for key, place in keys.items():
-        yield _said(place, _HERE.get(key, "is not used on one machine: it is a matter of pods"))
+        yield _said(place, _HERE.get(key, "is not used on one machine: it applies to pods only"))
 
 
 def _of_command(hook: ContainerHook, names: frozenset[str]) -> Iterator[FileError]:
@@ -223,13 +223,13 @@ def _of_script(text: str, place: Location, names: frozenset[str]) -> Iterator[Fi
         if quoted and name in names | own:
             told.add(name)
             yield place.problem(
-                f"${name} stands in single quotes, where the shell does not fill it in;"
+                f"${name} is in single quotes, where the shell does not expand it;"
                 f" write it in double quotes, or close the quotes around it: '...'\"${name}\"'...'"
             )
         elif not quoted and name not in names | own | _ALWAYS_THERE and not name.startswith("HOOKLINE_"):
             told.add(name)
             yield place.problem(
-                f"nobody sets ${name}, unless the image does; give it with --env {name}=..., in spec.env"
+                f"${name} is not set, unless the image sets it; set it with --env {name}=..., in spec.env"
                 " or in the hook's env"
             )
 
@@ -262,13 +262,13 @@ def _without_shell(text: str, place: Location, names: frozenset[str]) -> Iterato
         if found[1] is not None and inner in names:
             continue
         yield place.problem(
-            f"{found.group()} stays as it is: this command is run without a shell;"
+            f"{found.group()} is not expanded: this command runs without a shell;"
             ' write it as ["sh", "-c", "..."]'
         )
     for found in re.finditer(rf"(?<!\$)\$\{{?({_NAME})\}}?", text):
         if found[1] in names:
             yield place.problem(
-                f"{found.group()} stays as it is: this command is run without a shell; write $({found[1]})"
+                f"{found.group()} is not expanded: this command runs without a shell; write $({found[1]})"
             )
 
 

@@ -110,7 +110,7 @@ def label(what: str = "a name", longest: int = LONGEST_NAME) -> Reader:
         name = text(node)
         if not LABEL.fullmatch(name):
             raise Wrong(
-                f"{name!r} is no DNS label; {what} has small letters, digits and - inside, such as fetch-alerts"
+                f"{name!r} is not a DNS label; {what} has lower-case letters, digits and - inside, such as fetch-alerts"
             )
         if len(name) > longest:
             raise Wrong(f"{name!r} has {len(name)} letters; {what} has at most {longest}")
@@ -123,7 +123,7 @@ def limit(such_as: str) -> Reader:
     def read(node: Node) -> float:
         found = duration(node)
         if found is not UNSET and found <= 0:
-            raise Wrong(f"is {node.value!r}; give a time that can be kept, such as {such_as}")
+            raise Wrong(f"is {node.value!r}; give a duration, such as {such_as}")
         return found
 
     return read
@@ -132,7 +132,7 @@ def limit(such_as: str) -> Reader:
 def may_be_set(node: Node, name: str, *inner: str | int) -> bool:
     """True if a variable can be set under that name; a finding is added where it cannot."""
     if not VARIABLE.fullmatch(name):
-        node.wrong(f"{name!r} is no name of a variable; write it like PD_TOKEN", *inner)
+        node.wrong(f"{name!r} is not a name of a variable; write it like PD_TOKEN", *inner)
         return False
     if name in RESERVED:
         node.note(f"{name} is set for every hook and cannot be set here, so this has no effect", *inner)
@@ -210,7 +210,7 @@ def _variable(node: Node, values: dict[str, Any]) -> tuple[Node, str, Value] | N
     value: Value | None = values.get("value", "")
     if "valueFrom" in node:
         if "value" in node and isinstance(node.of_mapping["valueFrom"], Mapping):
-            node.wrong("stands beside value; give one of them", "valueFrom")
+            node.wrong("is given together with value; give one of them", "valueFrom")
             return None
         value = values.get("valueFrom")
     return (node, values["name"], value) if "name" in values and value is not None else None
@@ -292,9 +292,7 @@ def _hook_table(stage: str) -> Table:
             "name": Key(
                 label(f"a {stage} hook's name", LONGEST[stage]), needed="every hook has a name of its own"
             ),
-            "image": Key(
-                _image, needed="it is what the container is made of, such as curlimages/curl:latest"
-            ),
+            "image": Key(_image, needed="it is the container's image, such as curlimages/curl:latest"),
             "imagePullPolicy": Key(word("Always", "IfNotPresent", "Never"), field="pull_policy"),
             "command": Key(texts),
             "args": Key(texts),
@@ -316,7 +314,7 @@ _LIFECYCLE = Table(
         "gateDefault": Key(word("allow", "block"), field="gate_default"),
     },
     {
-        "hooks": ": hooks stand in preRun and postRun",
+        "hooks": ": hooks belong in preRun and postRun",
         "before": "; did you mean preRun?",
         "after": "; did you mean postRun?",
         "rules": "; did you mean rbac?",

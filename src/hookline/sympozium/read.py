@@ -49,7 +49,7 @@ SPECS: Mapping[str, Table] = {
 KINDS = tuple(SPECS)
 HEAD = Table(
     dict.fromkeys(("apiVersion", "kind", "metadata", "spec", "status"), Key(unread)),
-    {"lifecycle": ": it stands under spec"},
+    {"lifecycle": ": it belongs under spec"},
     unknown=refuse_slips,
 )
 _OF_THE_CLUSTER = ("SkillPack", "SympoziumPolicy", "SympoziumSchedule", "Model", "MCPServer")
@@ -155,7 +155,7 @@ def _pack(node: Node, name: str, namespace: str) -> Pack | None:
     for index, known in enumerate(excluded):
         if known not in members:
             spec.wrong(
-                f"{known!r} is no persona of this pack{meant(known, members)}", "excludePersonas", index
+                f"{known!r} is not a persona of this pack{meant(known, members)}", "excludePersonas", index
             )
     return Pack(
         name=name,
@@ -264,7 +264,7 @@ def _is_read(node: Node, kind: str) -> bool:
     if is_foreign(node, kind, api, _DOMAIN):
         return False
     if kind in _OF_THE_CLUSTER:
-        node.note(f"a {kind} means nothing here; read are {', '.join(KINDS)}", "kind")
+        node.note(f"a {kind} is not supported here; supported: {', '.join(KINDS)}", "kind")
         return False
     if kind not in KINDS:
         node.wrong(f"unknown kind {kind!r}{meant(kind, KINDS)}", "kind")

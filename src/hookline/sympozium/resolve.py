@@ -101,7 +101,7 @@ def run_of(manifests: RunManifests, asked: RunRequest | None = None) -> RunSpec:
     name = asked.name
     if name and (len(name) > LONGEST_NAME or not LABEL.fullmatch(name)):
         raise UsageError(
-            f"--name is {name!r}; a run's name has at most {LONGEST_NAME} small letters, digits and - inside,"
+            f"--name is {name!r}; a run's name has at most {LONGEST_NAME} lower-case letters, digits and - inside,"
             " such as nightly-1"
         )
     if asked.persona:
@@ -246,8 +246,8 @@ def _check_model(asked: RunRequest, spec: RunSpec, where: Capabilities) -> None:
             raise UsageError(f"--model: there is no script {model.model!r}")
     elif where.isolates and not asked.network:
         raise UsageError(
-            f"the agent asks {model.provider}/{model.model} over the network, and there is none in"
-            f" {where.name}: give --network"
+            f"the agent asks {model.provider}/{model.model} over the network, and"
+            f" {where.name} has none: give --network"
         )
 
 

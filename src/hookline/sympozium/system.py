@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 NAME = AGENTRUN
 _NO_AGENT = (
-    "this is no agent; known are a Python file with an Agent in it and a kagent Agent manifest"
-    " (a file of hooks goes with --hooks)"
+    "this is not an agent; give a Python file with an Agent in it or a kagent Agent manifest"
+    " (hook files go with --hooks)"
 )
 
 

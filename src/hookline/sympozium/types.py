@@ -255,7 +255,7 @@ _IN_SKILLS = Key(_names("skillPackRef"))
 _IN_PULL_SECRETS = Key(_names("name"), field="image_pull_secrets")
 _UNREAD = Key(unread)
 _UNDER_LIFECYCLE = {
-    **dict.fromkeys(("preRun", "postRun", "rbac"), ": it stands under lifecycle"),
+    **dict.fromkeys(("preRun", "postRun", "rbac"), ": it belongs under lifecycle"),
     "hooks": "; did you mean lifecycle?",
     "prompt": "; did you mean task?",
 }
@@ -323,7 +323,7 @@ INSTANCE = Table(
         "volumes": _UNREAD,
         "volumeMounts": _UNREAD,
     },
-    dict.fromkeys(("lifecycle", "model"), ": it stands under agents.default"),
+    dict.fromkeys(("lifecycle", "model"), ": it belongs under agents.default"),
     unknown=refuse_slips,
 )
 _MEMBER = Table(

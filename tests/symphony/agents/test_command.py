@@ -121,7 +121,7 @@ async def test_silence_past_the_limit_ends_it_with_all_that_it_started(desk):
     error = await desk.fault(
         "sh", "-c", "sleep 300 & echo $! > pids; echo $$ >> pids; setsid sleep 300 & wait", silence=3.0
     )
-    assert (error.kind, str(error)) == ("turn_timeout", "nothing was heard of the agent for 3 s")
+    assert (error.kind, str(error)) == ("turn_timeout", "the agent sent nothing for 3 s")
     assert all(gone(int(pid)) for pid in desk.read("pids").split())
 
 

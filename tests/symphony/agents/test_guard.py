@@ -164,8 +164,8 @@ def test_claude_code_gets_its_settings_as_an_argument_and_the_rest_stays(made):
 OTHERS = {
     ("aider", "--yes"): "the agent 'aider' cannot be given hooks",
     ("/usr/bin/codex", "exec"): "agent.kind: codex can",
-    ("claude", "-p", "--settings", "mine.json"): "has --settings of its own",
-    ("claude", "-p", "--settings=mine.json"): "has --settings of its own",
+    ("claude", "-p", "--settings", "mine.json"): "already has --settings",
+    ("claude", "-p", "--settings=mine.json"): "already has --settings",
 }
 
 
@@ -201,7 +201,7 @@ def test_hooks_that_no_other_process_can_find_are_told(tmp_path, monkeypatch):
     guard = guard_of(["of_a_module:careful"], hooks, {"HOME": "/"})
     assert guard.events("codex") == {}
     [told] = guard.blind(AgentSettings(kind="codex"))
-    assert "only Python" in told
+    assert "given as Python objects" in told
     assert "careful (tool.start)" in told
 
 

@@ -152,7 +152,7 @@ def test_a_file_that_is_dropped_in_is_a_new_issue_and_its_hooks_are_in_the_log(b
     for log in (board.said(), (tmp_path / "home/logs/serve.log").read_text()):
         lines = [line for line in log.splitlines() if "issue_identifier=NEW-1" in line]
         for hook in ("after_create", "before_run", "after_run", "before_remove"):
-            assert any(f"hook={hook}" in line and "went well" in line for line in lines), hook
+            assert any(f"hook={hook}" in line and "hook succeeded" in line for line in lines), hook
 
 
 @pytest.mark.statement("SC28", "SC26")

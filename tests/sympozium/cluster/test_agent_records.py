@@ -274,7 +274,7 @@ async def test_a_line_that_claims_to_be_more_is_left_out_and_told(record: Record
     cluster = Watchable()
     found = await kept(MemoryJournal(), cluster, Play(seconds=0, says=says))
     assert inner(found) == BELOW
-    assert notes(found) == ["1 lines from inside the agent were no records, and are left out"]
+    assert notes(found) == ["1 lines from the agent were not records and are left out"]
     outer = [each for each in found if "." not in each.scope_id and getattr(each, "point", "") != INSIDE]
     assert outer == records_of(cluster.all(AGENT_RUN)[0])
 

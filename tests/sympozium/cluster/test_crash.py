@@ -259,10 +259,10 @@ class Operating:
 
     def leads(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()
-        return self.count(": leads as ") > self.count("leads no more")
+        return self.count(" is the leader") > self.count("is no longer the leader")
 
     def acts(self) -> bool:
-        return self.leads() and self.count(": leads as ") == self.count(" looks after ")
+        return self.leads() and self.count(" is the leader") == self.count(" watching ")
 
 
 def _is_the_namespaces(each: dict[str, Any]) -> bool:
@@ -454,7 +454,7 @@ def test_an_operator_whose_lease_is_given_to_another_stops_acting_until_it_has_i
     held = field.submit("no-claim-agent")
     until(lambda: field.phase(held) == "Running", lambda: operator.log.read_text())
     _give_lease(field, "somebody", 600)
-    until(lambda: operator.count("leads no more") == 1, lambda: operator.log.read_text())
+    until(lambda: operator.count("is no longer the leader") == 1, lambda: operator.log.read_text())
     version = field.one(held)["metadata"]["resourceVersion"]
     field.outside.release(held, "agent")
     other = field.submit("plain")

@@ -200,7 +200,7 @@ def test_a_hook_that_fails_fails_the_command(there):
 def test_an_image_that_cannot_be_had_is_told_while_it_is_waited_for(there):
     hooks = {"preRun": [{"name": "a", "image": "localhost/none:1"}]}
     with there.begun("run", there.file(run(dryRun=True, lifecycle=hooks))) as (process, said):
-        until(lambda: "Waiting: the image 'localhost/none:1' cannot be had" in said.read_text())
+        until(lambda: "Waiting: the image 'localhost/none:1' cannot be pulled" in said.read_text())
         assert process.poll() is None
         assert process.wait(LIMIT) == 1
 
@@ -247,7 +247,7 @@ def test_a_gate_is_answered_from_another_terminal(there, words, code, printed, l
     assert stored["status"]["gateBy"] == verdict["by"]
     again = there("approve", "gated")
     assert again.returncode == 2
-    assert "is waiting for nobody; its phase is Succeeded" in again.stderr
+    assert "is not waiting for an answer; its phase is Succeeded" in again.stderr
     shown = there("runs", "gated").stdout
     assert f"gateVerdict  {label}" in shown
     assert "postRun after  succeeded" in shown
@@ -301,7 +301,7 @@ def test_an_interrupt_at_a_terminal_asks_and_ends_the_run_with_its_hooks(there):
     terminal.types("e\n")
     assert terminal.ends() == 130, terminal.seen
     assert "end    clean" in terminal.seen
-    assert "run endless is ended, and gone" in terminal.seen
+    assert "run endless has ended and was removed" in terminal.seen
     assert there.runs() == []
 
 
@@ -325,7 +325,7 @@ def test_a_run_that_somebody_deletes_is_told(there):
         until(lambda: "phase Running" in said.read_text())
         there.kubectl.well("delete", "agentrun", "endless")
         assert process.wait(LIMIT) == 1
-        assert "the run was deleted" in said.read_text() or "was deleted by somebody else" in said.read_text()
+        assert "the run was deleted" in said.read_text() or "was deleted by someone else" in said.read_text()
 
 
 def test_runs_of_a_cluster_are_listed_with_their_phases(there):

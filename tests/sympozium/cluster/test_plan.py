@@ -53,7 +53,7 @@ ENDINGS: dict[str, tuple[list[str], list[str], str, list[str]]] = {
     "an image before cannot be had": (
         ["Pending", "PostRunning", "Failed"],
         ["pre-a", *AFTER],
-        "preRun hook 'b' failed: could not start (the image 'busybox:1.36' cannot be had: Back-off pulling image)",
+        "preRun hook 'b' failed: could not start (the image 'busybox:1.36' cannot be pulled: Back-off pulling image)",
         ["b"],
     ),
     "the agent fails": (
@@ -480,7 +480,7 @@ async def test_what_is_somebody_elses_is_neither_taken_nor_removed(what: str) ->
     playing.cluster.add(foreign)
     await playing.to_the_end()
     assert playing.status["phase"] == "Failed"
-    assert f"there is a {kind} {name!r} already that is not this run's" in playing.status["error"]
+    assert f"there is a {kind} {name!r} already that does not belong to this run" in playing.status["error"]
     assert foreign in playing.cluster.objects.values()
     assert playing.cluster.left() == []
 
@@ -495,7 +495,7 @@ async def test_what_is_left_of_an_earlier_run_of_that_name_is_waited_for_and_not
     before["metadata"]["namespace"] = "elsewhere"
     playing.cluster.add(before)
     await playing.until(lambda: playing.failures)
-    assert "left of an earlier run" in playing.failures[0]
+    assert "left over from an earlier run" in playing.failures[0]
     assert playing.cluster.all(JOB) == []
     playing.cluster.remove(before)
     await playing.to_the_end()
@@ -544,7 +544,7 @@ async def test_a_run_has_the_hooks_of_its_agent_as_they_were_when_it_began() -> 
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ({"mode": "server"}, "mode: server is not run here"),
+        ({"mode": "server"}, "mode: server is not supported here"),
         ({"agentSandbox": {"enabled": True, "warmPoolRef": "p"}}, "agentSandbox.warmPoolRef"),
         ({"task": None}, "task"),
         ({"task": 3}, "task"),
@@ -607,7 +607,7 @@ async def test_what_keeps_a_container_from_starting_is_told_at_once_and_fails_wi
     assert playing.ran[-1:] == ["post-c"]
     assert (playing.cluster.now - began).total_seconds() <= seconds + 10
     assert "Waiting" not in playing.conditions
-    assert (who == "agent") == ("cannot be had" in playing.status["error"])
+    assert (who == "agent") == ("cannot be pulled" in playing.status["error"])
     events = [each["reason"] for each in playing.cluster.all(EVENT)]
     assert not seconds or reason in events
 
@@ -631,7 +631,7 @@ async def test_a_job_of_which_the_cluster_makes_no_pod_is_told_and_given_up() ->
     await playing.until(lambda: "Waiting" in playing.conditions)
     assert playing.conditions["Waiting"]["reason"] == "NoPod"
     await playing.to_the_end()
-    assert playing.status["error"] == "the cluster has made no pod of it"
+    assert playing.status["error"] == "the cluster has created no pod for it"
     assert playing.cluster.left() == []
 
 
@@ -659,7 +659,7 @@ async def test_a_job_that_was_gone_before_it_was_read_ends_the_run_and_its_hooks
     playing.cluster.version += 1
     await playing.to_the_end()
     assert playing.status["phase"] == "Failed"
-    assert playing.status["error"] == "it was deleted from outside before it had ended"
+    assert playing.status["error"] == "it was deleted before it ended"
     assert playing.ran == ALL
 
 

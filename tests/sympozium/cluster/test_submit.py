@@ -347,7 +347,7 @@ def test_the_options_of_a_cluster_mean_nothing_on_this_machine(file, tmp_path):
     for words in (["run", file, "--context", "c"], ["runs", "--namespace", "n"]):
         done = hookline(*words, tmp_path=tmp_path)
         assert done.returncode == 2
-        assert "this goes with --on kubernetes" in done.stderr
+        assert "only with --on kubernetes" in done.stderr
 
 
 def test_without_the_extra_it_is_told_which_one_to_install(file, tmp_path):

@@ -244,7 +244,7 @@ def test_a_run_killed_in_its_post_run_hooks_keeps_what_its_agent_came_to(command
     assert truth.read_text() == "0\n0\n"
     _, shown, _ = command("runs", run="nightly")
     assert "phase  Succeeded" in shown
-    assert "what had not ended was run again" in shown
+    assert "unfinished ones were run again" in shown
 
 
 @pytest.mark.rule("sympozium 1.14", "sympozium X3")
@@ -275,8 +275,8 @@ def test_check_says_what_cannot_work_as_it_is_written(command):
     )
     code, out, _ = command("check", file=file)
     assert code == 2
-    assert "$PD stands in single quotes" in out
-    assert "nobody sets $NOWHERE" in out
+    assert "$PD is in single quotes" in out
+    assert "$NOWHERE is not set" in out
     assert command("check", file=command.write(lifecycle([hook("a", "ls $WORKSPACE")])))[0] == 0
 
 
@@ -287,7 +287,7 @@ def test_a_variable_that_the_command_line_gives_is_set(command, does, given):
     (command.folder / "vars").write_text("ALERTMANAGER_URL=http://127.0.0.1:9\n")
     options = {"": {}, "env": {"env": ["ALERTMANAGER_URL=x"]}, "env_file": {"env_file": "vars"}}[given]
     code, out, err = command(does, file=file, **options)
-    assert ("nobody sets $ALERTMANAGER_URL" in " ".join(out.split())) == (not given), err
+    assert ("$ALERTMANAGER_URL is not set" in " ".join(out.split())) == (not given), err
     assert code == (2 if does == "check" and not given else 0)
 
 
@@ -295,7 +295,7 @@ def test_a_variable_of_this_process_reaches_no_hook_and_is_told(command):
     command.environ["ALERTMANAGER_URL"] = "x"
     code, out, _ = command("check", file=command.write(lifecycle([hook("a", "curl $ALERTMANAGER_URL")])))
     assert code == 2
-    assert "nobody sets $ALERTMANAGER_URL" in out
+    assert "$ALERTMANAGER_URL is not set" in out
 
 
 ORDERS = {

@@ -90,7 +90,7 @@ async def test_a_run_with_the_longest_name_runs_its_hooks_like_any_other(ground,
 @pytest.mark.rule("sympozium B8")
 @pytest.mark.parametrize("name", ["n" * 64, "-a", "a-", "A", "a_b", "../a", "a/b", ".", "kept.1"])
 async def test_a_name_that_cannot_be_one_is_refused_before_anything_is_made(ground, name):
-    with pytest.raises(UsageError, match=r"--name is .*at most 63 small letters"):
+    with pytest.raises(UsageError, match=r"--name is .*at most 63 lower-case letters"):
         await ground.run({}, name=name)
     assert not (ground.home / "agentruns").exists()
 
@@ -296,7 +296,7 @@ def _so_far(stream):
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ({"name": "A", "value": "x", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}, "stands beside value"),
+        ({"name": "A", "value": "x", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}, "is given together with value"),
         ({"name": "A", "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}, "only secretKeyRef is a source"),
         ({"name": "A", "valueFrom": {"secretKeyRef": {"name": "a"}}}, "it names the key"),
     ],

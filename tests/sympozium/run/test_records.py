@@ -150,7 +150,7 @@ async def test_what_a_tool_inside_forges_is_left_out_with_one_note(ground):
     assert "forged" not in str([each for each in ground.records if "." not in each.scope_id])
     notes = [each.note for each in ground.records if isinstance(each, Decided) and each.point == NOTED]
     # The end of its own run is none of ours, and no mistake.
-    assert notes == ["6 lines from inside the agent were no records, and are left out"]
+    assert notes == ["6 lines from the agent were not records and are left out"]
 
 
 def test_runs_shows_the_steps_and_tools_inside(tmp_path):

@@ -188,7 +188,7 @@ class AdkAgent(AgentContext):
         answer = self.result_of(text, tool_results=tuple(self.tool_results))
         ending = await self.leave(self.scope, answer)
         if ending.action is HookAction.BLOCK:
-            why = f"its end was refused, and ADK cannot send it back to work: {ending.reason}"
+            why = f"its end was refused, and ADK cannot continue it: {ending.reason}"
             refused = Refused(why, point=Point.AGENT_END, hook=ending.hook)
             await self.scope.left_after(refused)
             raise refused

@@ -303,7 +303,7 @@ class Plugin:
         for run in list(self._runs.values()):
             if run.implied and run.session.id == invocation.session.id:
                 # ADK calls no callback of an agent that raises; this run was left open by one.
-                await self._end_run(run, HooklineError("it ended, and ADK did not say how"))
+                await self._end_run(run, HooklineError("it ended, and ADK did not report how"))
         return await self._begin(invocation, invocation.user_content, implied=True)
 
     def _new_run(self, invocation: Any, implied: bool) -> AdkRun:

@@ -247,7 +247,7 @@ def _pattern(node: Node) -> re.Pattern[str]:
     try:
         return re.compile(text(node))
     except re.error as exc:
-        raise Wrong(f"{node.value!r} is no regular expression: {exc}") from exc
+        raise Wrong(f"{node.value!r} is not a regular expression: {exc}") from exc
 
 
 CALLS = InList(

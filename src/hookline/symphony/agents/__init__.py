@@ -129,7 +129,7 @@ class AgentSession(ABC):
             while not turn.done():
                 left = self._heard_at + self._silence - loop.time()
                 if left <= 0:
-                    why = f"nothing was heard of the agent for {self._silence:g} s"
+                    why = f"the agent sent nothing for {self._silence:g} s"
                     raise TurnFailed(why, kind="turn_timeout")
                 await asyncio.wait({turn}, timeout=left)
             if turn.cancelled():
@@ -282,7 +282,7 @@ class Conversation:
         if isinstance(message, dict):
             self._take_message(cast("Message", message))
         else:
-            self._odd(f"a line that is no message: {line[:200].decode('utf-8', 'replace')!r}")
+            self._odd(f"a line that is not a message: {line[:200].decode('utf-8', 'replace')!r}")
 
     def _take_message(self, message: Message) -> None:
         method, params = message.get("method"), message.get("params")

@@ -77,7 +77,8 @@ class Guard:
         homeless = self.files.get(None, ())
         return [
             *_sentence(
-                f"{caller} asks in a process of its own, which cannot find what is only Python", homeless
+                f"{caller} calls hooks in a separate process, which cannot find hooks given as Python objects",
+                homeless,
             ),
             *_sentence(
                 f"{caller} has no event for this",
@@ -158,7 +159,7 @@ def _why_not(argv: tuple[str, ...]) -> str | None:
         better = "; agent.kind: codex can" if program == "codex" else ""
         return f"the agent {argv[0]!r} cannot be given hooks{better}"
     if any(word.partition("=")[0] == "--settings" for word in argv):
-        return "agent.command has --settings of its own, of which claude takes one"
+        return "agent.command already has --settings, and claude takes only one"
     return None
 
 

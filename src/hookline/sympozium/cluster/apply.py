@@ -100,7 +100,7 @@ class Applier:
                 world = replace(world, refused={**world.refused, exc.name: exc.why})
                 continue
             return decided, kept
-        raise RetryLater(f"{world.owner.name}: it does not come to rest")
+        raise RetryLater(f"{world.owner.name}: it does not settle")
 
     async def read_record(self, run: Mapping[str, Any]) -> Record | None:
         """The record of a run; None where there is none, or it is of another run."""
@@ -232,11 +232,11 @@ class Applier:
             return found
         if ("AgentRun", world.owner.name) in [(each.get("kind"), each.get("name")) for each in owners(found)]:
             raise RetryLater(
-                f"{kind.kind} {name!r} is left of an earlier run of that name, and goes by itself"
+                f"{kind.kind} {name!r} is left over from an earlier run of that name and is being removed"
             )
         raise _NotCreated(
             f"{kind.kind}/{name}",
-            f"there is a {kind.kind} {name!r} already that is not this run's; remove it, or name the run otherwise",
+            f"there is a {kind.kind} {name!r} already that does not belong to this run; remove it, or rename the run",
         )
 
     async def _remove(self, world: World, removal: Removal) -> None:
@@ -329,7 +329,7 @@ def _why(kind: Kind, exc: ApiRefused) -> str:
         return f"agentSandbox: this cluster has no {kind.kind} of {kind.group}; install agent-sandbox, or leave it out"
     if kind.kind in ("Role", "RoleBinding"):
         return f"{_TOO_WIDE}: {exc.message}"
-    return f"the cluster does not take the {kind.kind}: {exc.message}"
+    return f"the cluster rejected the {kind.kind}: {exc.message}"
 
 
 def _secrets(spec: RunSpec) -> tuple[list[str], list[SecretRef]]:

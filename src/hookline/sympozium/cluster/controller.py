@@ -251,7 +251,7 @@ def members(pack: Object, agents: Sequence[Object]) -> Members:
         "phase": "Ready" if read.enabled and not taken else "Error" if taken else "Disabled",
         "personaCount": len(installed),
         "installedPersonas": installed,
-        "message": f"there are agents already that are not this pack's: {', '.join(taken)}"
+        "message": f"agents of these names exist already and do not belong to this pack: {', '.join(taken)}"
         if taken
         else None,
     }

@@ -158,7 +158,7 @@ class RunFollower:
             await self._shown_inside()
             return code
         if not self._held:
-            why = f"its log had not ended {LAST_LINES:g} s after it"
+            why = f"its log did not end within {LAST_LINES:g} s"
             asyncio.get_running_loop().call_later(LAST_LINES, self._put, self._heard_all, why)
         self._held.append(run)
         return None
@@ -216,9 +216,9 @@ class RunFollower:
 
     def _gone(self) -> int:
         if self._ending:
-            err.print(f"run {self._name} is ended, and gone", style="yellow")
+            err.print(f"run {self._name} has ended and was removed", style="yellow")
             return _INTERRUPTED
-        raise HooklineError(f"run {self._name} was deleted by somebody else before it had ended")
+        raise HooklineError(f"run {self._name} was deleted by someone else before it ended")
 
     def _over(self) -> int:
         status, now = within(self._run, "status"), Phase(phase_of(self._run))
@@ -248,7 +248,7 @@ class RunFollower:
             self._ask()
             return None
         self._ending = True
-        err.print("ending it; once more Ctrl-C leaves before that is done", style="yellow")
+        err.print("ending it; Ctrl-C again leaves before it has ended", style="yellow")
         uid = self._run["metadata"]["uid"]
         await self._cluster.delete(AGENT_RUN, self._name, self._namespace, uid=uid)
         return None

@@ -138,7 +138,7 @@ def _cannot_be_run(spec: RunSpec, settings: OperatorSettings) -> str:
     """The reason that a run would fail for certain; empty where there is none."""
     model = spec.model
     if spec.mode == "server":
-        return "mode: server is not run here; hooks stand around runs with mode: task"
+        return "mode: server is not supported here; only runs with mode: task have hooks"
     if spec.sandbox and spec.sandbox.enabled and spec.sandbox.warm_pool:
         return "agentSandbox.warmPoolRef: a pod that runs already takes no hooks; leave it out"
     if not settings.agent_command and not spec.dry_run and not (model and model.model):
@@ -305,7 +305,7 @@ class _Next:
         job = self.objects.post_job(seen, positions, len(post) + 1)
         refused = self.world.refused.get(_name(job))
         if self.world.deleted and hooks.post_run[position].gate:
-            refused = f"{DELETED}, and nobody waits for its answer"
+            refused = f"{DELETED}, so its answer is not needed"
         if sum(made.positions == positions for made in post) >= _TRIES:
             refused = f"its pod was ended from outside {_TRIES} times before it began"
         if refused:

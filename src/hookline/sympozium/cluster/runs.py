@@ -238,11 +238,13 @@ def _held(run: Object) -> str:
     name, digest = run["metadata"]["name"], str(within(run, "status").get("gateDigest") or "")
     if not digest:
         gate = within(run, "status").get("gateVerdict")
-        told = f", and its gate has come to: {gate}" if gate else ""
-        raise UsageError(f"run {name} is waiting for nobody; its phase is {phase_of(run) or 'unknown'}{told}")
+        told = f", and its gate decided: {gate}" if gate else ""
+        raise UsageError(
+            f"run {name} is not waiting for an answer; its phase is {phase_of(run) or 'unknown'}{told}"
+        )
     before = verdict(str(within(run, "metadata", "annotations").get(VERDICT, "")))
     if before is not None and before.digest == digest:
-        raise UsageError(f"run {name}: somebody else has just answered ({before.action} by {before.by})")
+        raise UsageError(f"run {name}: someone else has just answered ({before.action} by {before.by})")
     return digest
 
 
@@ -252,13 +254,13 @@ async def _show_answer(cluster: Cluster, run: Object, digest: str) -> None:
         kept = await cluster.get(SECRET, names(name).record, namespace)
         answer = read_secret(kept or {}).seen.agent.result
     except ApiRefused as exc:
-        out.print(f"the answer is not shown, for you may not read it: {exc.message}", style="yellow")
+        out.print(f"the answer is not shown, because you may not read it: {exc.message}", style="yellow")
         return
     except (KeyError, ValueError) as exc:
-        out.print(f"the answer is not shown, for its record cannot be read ({exc!r})", style="yellow")
+        out.print(f"the answer is not shown, because its record cannot be read ({exc!r})", style="yellow")
         return
     if digest_of(answer) != digest:
-        raise UsageError(f"run {name} has another answer by now than the one that waits; try again")
+        raise UsageError(f"run {name} has a new answer in the meantime; try again")
     out.print(f"the answer of {name}:")
     out.print(Mask(secrets_in(os.environ)).text(answer))
 
@@ -284,7 +286,7 @@ async def _answer(cluster: Cluster, run: Object, word: Verdict, digest: str) -> 
             run = await found_run(cluster, name, namespace)
             if _held(run) != digest:
                 raise UsageError(
-                    f"run {name} waits for a word on another answer now; look at it again"
+                    f"run {name} now waits for a verdict on another answer; look at it again"
                 ) from None
 
 

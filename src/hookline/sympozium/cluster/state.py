@@ -169,7 +169,7 @@ def notes_of(spec: RunSpec, before: Record, after: Record) -> tuple[Note, ...]:
     if after.lost and not before.lost:
         notes.append(Note("Warning", "WorkspaceLost", _LOST))
     if after.seen.verdict and not before.seen.verdict:
-        by = after.seen.verdict.by or "somebody who may change the AgentRun"
+        by = after.seen.verdict.by or "someone who may change the AgentRun"
         notes.append(Note("Normal", "GateVerdict", f"{after.seen.verdict.action} by {by}"))
     if after.void and after.void != before.void:
         notes.append(Note("Warning", "VerdictTooEarly", _TOO_EARLY))

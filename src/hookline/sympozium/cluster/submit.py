@@ -131,7 +131,7 @@ class _Submission:
                 " Agent or SympoziumInstance of that name; apply it first, or leave agentRef out"
             )
         self._tell(
-            f"there is no Agent {run.instance!r} in the namespace {run.namespace!r}; the run goes without agentRef,"
+            f"there is no Agent {run.instance!r} in the namespace {run.namespace!r}; the run has no agentRef,"
             " so INSTANCE_NAME is empty"
         )
         return replace(run, instance="")

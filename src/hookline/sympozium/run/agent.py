@@ -307,9 +307,9 @@ def _read(value: Mapping[str, Any]) -> Result:
     response, error = value.get("response"), value.get("error")
     for key, text in (("response", response), ("error", error)):
         if not isinstance(text, str | None):
-            return _wrong(f"has a {key} that is no text")
+            return _wrong(f"has a {key} that is not a text")
     if status == "error" and not error:
-        error = response or "the agent says that it failed, and not why"
+        error = response or "the agent reports a failure without a reason"
     return Result(
         status=status, response=response or "", error=error or "", metrics=_metrics(value.get("metrics"))
     )

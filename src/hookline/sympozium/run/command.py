@@ -216,6 +216,9 @@ def _ended(ran: Ran, *, json: bool) -> int:
 def _tell_recovered(ended: list[Ran], *, quiet: bool) -> None:
     for each in ended:
         if each.problem:
-            err.print(f"run {each.run_id} broke off and still owes its end: {each.problem}", style="yellow")
+            err.print(
+                f"run {each.run_id} broke off, and its end hooks could not run: {each.problem}",
+                style="yellow",
+            )
         elif not quiet:
             err.print(f"run {each.run_id} had broken off; it is ended now: {each.phase}", style="yellow")

@@ -49,7 +49,7 @@ from hookline.sympozium.run.hooks import CANCELLED, Ground, LocalSite, container
 from hookline.sympozium.run.state import last_seen
 from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
 
-AGAIN = f"{LOST}; its postRun hooks had begun, and what had not ended was run again"
+AGAIN = f"{LOST}; its postRun hooks had begun; unfinished ones were run again"
 _STATUS: dict[Phase | None, Status] = {Phase.SUCCEEDED: Status.OK, Phase.SKIPPED: Status.SKIPPED}
 
 
@@ -281,8 +281,8 @@ def _check_hooks(site: LocalSite, asked: RunRequest) -> None:
         points = inner_points([hook])
         if points:
             raise UsageError(
-                f"hook {hook.name} [{hook.source}] stands at {', '.join(points)}, and what --agent-command does"
-                " inside is not seen from here; without it the built-in agent asks the hook"
+                f"hook {hook.name} [{hook.source}] stands at {', '.join(points)}, which hookline cannot see inside"
+                " --agent-command; only the built-in agent calls such hooks"
             )
 
 

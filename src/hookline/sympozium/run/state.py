@@ -197,7 +197,7 @@ def lines_of_status(status: Mapping[str, Any]) -> Iterator[Line]:
             yield Line(f"  {key}  {_one_line(status[key])}")
     if isinstance(status.get("gate"), dict):
         gate = cast("Mapping[str, Any]", status["gate"])
-        yield Line(f"  gate  {gate.get('action')} by {gate.get('by') or 'nobody'}")
+        yield Line(f"  gate  {gate.get('action')} by {gate.get('by') or 'default'}")
     for each in cast("list[Mapping[str, Any]]", status.get("conditions") or []):
         yield Line(f"  condition  {each.get('type')}: {each.get('message')}", "magenta")
     for each in cast("list[Mapping[str, Any]]", status.get("hooks") or []):

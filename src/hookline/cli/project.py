@@ -1,4 +1,4 @@
-"""`hookline init`, `trust` and `schema`: a hook file written, approved after it was shown, and described."""
+"""`hookline init`, `trust`, `schema`, `install` and `uninstall`: the hook file of a project, and its agent's settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hookline.engine.hook import HookDeclaration
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.hookfile.read import read, schema
 from hookline.hookfile.trust import FILE, approve, nearest
-from hookline.options import argument, flag
+from hookline.options import argument, flag, option
 from hookline.terminal import out, print_json
 
 
@@ -54,7 +54,7 @@ def approve_shown(file: Path, say: Report, *, broken: bool = False) -> dict[str,
         say("  no hooks")
     also = approve(file, hooks, os.environ)
     covered = f", with {', '.join(also)}" if also else ""
-    say(f"approved{covered}; a change takes the approval away")
+    say(f"approved{covered}; after a change it must be approved again")
     return {"file": str(file), "hooks": rows, "also": also}
 
 
@@ -92,18 +92,18 @@ hooks:
 @dataclass(kw_only=True, eq=False, repr=False)
 class InitOptions:
     file: Path = argument("the file to write", Path(FILE), kind="path")
-    json: bool = flag("for a program to read")
+    json: bool = flag("print JSON")
 
 
 def init(options: InitOptions) -> int:
     file = options.file
     if file.suffix not in (".yaml", ".yml"):
-        raise UsageError(f"{file} would not be known as a hook file; its name must end in .yaml")
+        raise UsageError(f"{file} is not a name for a hook file; it must end in .yaml")
     try:
         with open(file, "x", encoding="utf-8") as opened:
             opened.write(FIRST)
     except FileExistsError:
-        raise FileError("is there already; it was not changed", file=file) from None
+        raise FileError("exists already; it was not changed", file=file) from None
     except OSError as exc:
         raise FileError(f"cannot be written: {exc.strerror}", file=file) from exc
     report = Report(options.json)
@@ -115,8 +115,10 @@ def init(options: InitOptions) -> int:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TrustOptions:
-    file: Path | None = argument(f"[default: the nearest {FILE} upward]", None, kind="path")
-    json: bool = flag("for a program to read")
+    file: Path | None = argument(
+        f"the hook file [default: the nearest {FILE}, here or in a folder above]", None, kind="path"
+    )
+    json: bool = flag("print JSON")
 
 
 def trust(options: TrustOptions) -> int:
@@ -137,8 +139,75 @@ def print_schema(_options: SchemaOptions) -> int:
     return 0
 
 
+AGENTS = ("claude-code",)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class InstallOptions:
+    agent: str = argument(f"the agent: {', '.join(AGENTS)}", required=True)
+    project: Path | None = option("the project's folder [default: the current one]", None, kind="path")
+    local: bool = flag("use settings.local.json, which is not shared")
+    json: bool = flag("print JSON")
+
+
+def install(options: InstallOptions) -> int:
+    from hookline.cli.client_settings import EVENTS, add_entries, command_for, read_settings, settings_file
+
+    folder = _project(options)
+    report = Report(options.json)
+    place = settings_file(folder, local=options.local)
+    settings = read_settings(place)
+    commands = {event: command_for(event) for event in EVENTS}
+    missing = [event for event in EVENTS if not settings.has(event)]
+    if missing:
+        add_entries(settings, {event: commands[event] for event in missing})
+        report(f"wrote {place}")
+        for event in missing:
+            report(f"  {event}: {commands[event]}")
+    else:
+        report(f"{place}: hookline is installed already; nothing was changed")
+    found = nearest(folder)
+    approved = None
+    if found is None:
+        report(
+            f"there is no {FILE} in {folder} or above it, so every call is refused; write one with: hookline init"
+        )
+    else:
+        approved = approve_shown(found, report, broken=True)
+    return report.done(
+        {"file": str(place), "added": {event: commands[event] for event in missing}, "approved": approved}
+    )
+
+
+def uninstall(options: InstallOptions) -> int:
+    from hookline.cli.client_settings import EVENTS, read_settings, settings_file, take_entries_out
+
+    folder = _project(options)
+    report = Report(options.json)
+    place = settings_file(folder, local=options.local)
+    settings = read_settings(place)
+    gone = [event for event in EVENTS if settings.has(event)]
+    if gone:
+        left = take_entries_out(settings)
+        report(f"{place}: removed {', '.join(gone)}" if left else f"removed {place}, which held nothing else")
+    else:
+        report(f"{place}: hookline is not installed; nothing was changed")
+    return report.done({"file": str(place), "removed": gone})
+
+
+def _project(options: InstallOptions) -> Path:
+    if options.agent not in AGENTS:
+        raise UsageError(f"unknown agent {options.agent!r}; known: {', '.join(AGENTS)}")
+    folder = options.project or Path.cwd()
+    if not folder.is_dir():
+        raise UsageError(f"--project {folder} is not a folder")
+    return folder
+
+
 COMMANDS = {
     "init": (InitOptions, init),
     "trust": (TrustOptions, trust),
     "schema": (SchemaOptions, print_schema),
+    "install": (InstallOptions, install),
+    "uninstall": (InstallOptions, uninstall),
 }

@@ -1,27 +1,33 @@
-"""Putting entries into a JSON text and taking them out again, without touching any other byte of it. Pure."""
+"""A JSON text with the place of every value: read with line numbers, and edited without touching any other byte."""
 
 from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from os import PathLike
 from typing import Any, NamedTuple
+
+from hookline.errors import FileError
+from hookline.source import Document, LinedDict, LinedList, Trail
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
-@dataclass(slots=True, kw_only=True)
-class Node:
-    """A value of the text: where it stands, and what is in it."""
+class JsonNode:
+    """A value of the text: where it begins and ends, how it opens (`{` or `[`), and its members."""
 
-    start: int
-    end: int = 0
-    opening: str = ""
-    members: list[Member] = field(default_factory=list["Member"])
+    __slots__ = ("end", "members", "opening", "start")
 
-    def at(self, key: str) -> Node | None:
-        """As readers of JSON have it: of a key that is there twice, the last."""
+    def __init__(self, start: int, end: int = 0, opening: str = "") -> None:
+        self.start = start
+        self.end = end
+        self.opening = opening
+        self.members: list[Member] = []
+
+    def at(self, key: str) -> JsonNode | None:
+        """The value of a key; the last one of a key that is there twice, as readers of JSON have it."""
         return next((each.value for each in reversed(self.members) if each.key == key), None)
 
 
@@ -30,7 +36,7 @@ class Member(NamedTuple):
 
     key: str | None
     start: int
-    value: Node
+    value: JsonNode
 
     @property
     def end(self) -> int:
@@ -44,10 +50,64 @@ class Insertion(NamedTuple):
     text: str
 
 
-def nodes(text: str) -> Node:
+def load_json(text: str, file: str | PathLike[str]) -> tuple[Document, list[tuple[Trail, int]]]:
+    """A JSON document with line numbers, and the keys that come twice, of which the last one counts.
+
+    Not read as YAML: that refuses some JSON (a colon on the next line, half a surrogate pair), and a key that comes
+    twice anywhere. The agent whose file this is reads it, so its guards must not be lost here.
+    """
+    known = text.removeprefix("\ufeff")
+    try:
+        json.loads(known)
+    except json.JSONDecodeError as exc:
+        hint = "; the file is empty" if not known.strip() else ""
+        told = f"not JSON: {exc.msg} at column {exc.colno}{hint}"
+        raise FileError(told, file=file, line=exc.lineno) from None
+    except (ValueError, RecursionError) as exc:
+        raise FileError(f"not JSON that can be read: {exc}", file=file) from None
+    value, line, twice = _with_lines(known)
+    return Document(value, str(file), line), twice
+
+
+def _with_lines(text: str) -> tuple[Any, int, list[tuple[Trail, int]]]:
+    """The value of a text, its line, and the keys that come twice; without recursion, however deep it is nested."""
+    breaks = [found.end() for found in re.finditer("\n", text)]
+
+    def line_at(place: int) -> int:
+        return bisect_right(breaks, place) + 1
+
+    root = nodes(text)
+    top = LinedList()
+    twice: list[tuple[int, Trail]] = []
+    waiting: list[tuple[LinedDict | LinedList, list[Member], Trail]]
+    waiting = [(top, [Member(None, root.start, root)], ())]
+    while waiting:
+        within, members, trail = waiting.pop()
+        for member in members:
+            node, line = member.value, line_at(member.start)
+            if node.opening:
+                value = (LinedDict if node.opening == "{" else LinedList)(line_at(node.start))
+            else:
+                value = json.loads(text[node.start : node.end])
+            if isinstance(within, LinedDict):
+                key = member.key or ""
+                if key in within:
+                    twice.append((member.start, (*trail[1:], key)))
+                within[key] = value
+                within.lines[key] = line
+            else:
+                key = len(within)
+                within.append(value)
+                within.lines.append(line)
+            if isinstance(value, LinedDict | LinedList):
+                waiting.append((value, node.members, (*trail, key)))
+    return top[0], top.lines[0], [(trail, line_at(place)) for place, trail in sorted(twice)]
+
+
+def nodes(text: str) -> JsonNode:
     """The outermost value of a text that is known to be JSON."""
-    root = Node(start=0)
-    open_: list[Node] = [root]
+    root = JsonNode(0)
+    open_: list[JsonNode] = [root]
     key: tuple[str, int] | None = None
     tokens = [(found.group(), found.start(), found.end()) for found in _TOKEN.finditer(text)]
     for index, (token, start, end) in enumerate(tokens):
@@ -59,7 +119,7 @@ def nodes(text: str) -> Node:
         if open_[-1].opening == "{" and key is None and tokens[index + 1][0] == ":":
             key = json.loads(token), start
             continue
-        made = Node(start=start, end=end, opening=token if token in "{[" else "")
+        made = JsonNode(start, end, token if token in "{[" else "")
         open_[-1].members.append(Member(key[0] if key else None, key[1] if key else start, made))
         key = None
         if made.opening:
@@ -67,7 +127,7 @@ def nodes(text: str) -> Node:
     return root.members[0].value
 
 
-def insertion(text: str, into: Node, entries: list[tuple[str | None, Any]]) -> Insertion:
+def insertion(text: str, into: JsonNode, entries: list[tuple[str | None, Any]]) -> Insertion:
     """The entries at the end of an object or a list, in the manner in which the text is written."""
     newline = "\r\n" if "\r\n" in text else "\n"
     if into.members:
@@ -101,7 +161,7 @@ def undone(text: str, insertions: Iterable[Insertion]) -> str:
     return text
 
 
-def removals(within: Node, gone: set[int]) -> list[tuple[int, int]]:
+def removals(within: JsonNode, gone: set[int]) -> list[tuple[int, int]]:
     """The stretches of text that members take with them, their commas and line breaks included."""
     members = within.members
     if len(gone) == len(members):

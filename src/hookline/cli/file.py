@@ -1,0 +1,117 @@
+"""`hookline run`, `serve`, `try`, `check` and `explain`: commands on a file, carried out by its system."""
+
+from __future__ import annotations
+
+from hookline import systems
+from hookline.engine.hook import Hook, Mode
+from hookline.errors import HooklineError, UsageError
+from hookline.options import CheckOptions, ExplainOptions, RunOptions, ServeOptions, TryOptions
+from hookline.terminal import Explained, out, print_explained, print_json
+
+
+def run(options: RunOptions) -> int:
+    options.set_environment()
+    if options.resume:
+        from hookline.sympozium.run.command import resume_agentrun
+
+        return resume_agentrun(options)
+    if not options.file:
+        raise UsageError("FILE is missing: hookline run FILE")
+    return systems.run(options)
+
+
+def check(options: CheckOptions) -> int:
+    options.set_environment()
+    found: list[str] = []
+    notes: list[str] = []
+    more = _more_hooks(options.hooks, found)
+    for file in options.files:
+        try:
+            told = systems.problems(file, options, more)
+            found += told.problems
+            notes += told.notes
+        except HooklineError as exc:
+            found.append(str(exc))
+    found, notes = list(dict.fromkeys(found)), list(dict.fromkeys(notes))
+    if options.json:
+        print_json({"files": options.files, "problems": found, "notes": notes})
+    else:
+        for text in (*notes, *found):
+            out.print(text)
+        count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
+        out.print(count if found else f"{', '.join(options.files)}: no problems")
+    return 2 if found else 0
+
+
+def _more_hooks(files: tuple[str, ...], found: list[str]) -> list[Hook]:
+    if not files:
+        return []
+    from hookline.hookfile.attach import load_hooks
+    from hookline.runners.sync import SyncRunner  # nothing is run, and it starts faster
+
+    more: list[Hook] = []
+    for each in files:
+        try:
+            attached = load_hooks(each, SyncRunner())
+        except HooklineError as exc:
+            found.append(str(exc))
+            continue
+        more += attached.hooks
+        found += attached.all_problems()
+    return more
+
+
+def explain(options: ExplainOptions) -> int:
+    options.set_environment()
+    explained = _explain_for_adk(options) if options.framework else systems.explain(options)
+    print_explained(explained, as_json=options.json)
+    return 0
+
+
+def _explain_for_adk(options: ExplainOptions) -> Explained:
+    """The hooks of the files around an agent of Google's ADK, and every gap that concerns one of them."""
+    if options.framework != "adk":
+        raise UsageError(f"--for is {options.framework!r}; known: adk")
+    from hookline.adapters.google_adk import TESTED, gaps
+    from hookline.pyagent.system import explained_hooks, hook_rows
+
+    rows = list(hook_rows(_hooks([options.file, *options.hooks])))
+    standing = {str(row["point"]) for row in rows}
+    concerned = [gap for gap in gaps() if standing & set(gap.points)]
+    lines = [
+        f"  {', '.join(each for each in gap.points if each in standing)}: {gap.text}" for gap in concerned
+    ]
+    note = (
+        "\n".join(["not covered by hooks there, or only in part", *lines])
+        if lines
+        else "all of it is covered by hooks there"
+    )
+    name = f"google-adk {TESTED}"
+    return Explained(
+        head=[f"around an agent of {name}"],
+        hooks=explained_hooks(rows),
+        notes=[note],
+        value={"for": name, "hooks": rows, "gaps": [gap._asdict() for gap in concerned]},
+    )
+
+
+def _hooks(files: list[str]) -> list[Hook]:
+    from hookline.hookfile.attach import load_hooks
+    from hookline.runners.sync import SyncRunner
+
+    found: list[Hook] = []
+    for file in files:
+        attached = load_hooks(file, SyncRunner())
+        if attached.problems:
+            raise attached.problems[0]
+        found += [hook for hook in attached.hooks if hook.mode is not Mode.OFF]
+    return found
+
+
+COMMANDS = {
+    "run": (RunOptions, run),
+    "serve": (ServeOptions, systems.serve),
+    "try": (TryOptions, systems.try_),
+    "check": (CheckOptions, check),
+    "explain": (ExplainOptions, explain),
+}
