@@ -124,7 +124,7 @@ async def test_a_page_in_a_browser_cannot_send_messages():
         headers = {"Origin": "https://evil.example", "Content-Type": "text/plain"}
         answer = await http.post(address, content=json.dumps(body), headers=headers)
     assert answer.status_code == 403
-    assert "browser" in answer.text
+    assert "web pages" in answer.text
     assert model.requests == []
 
 
@@ -394,9 +394,9 @@ async def test_a_port_that_cannot_be_is_refused_and_leaves_no_socket_open():
 
 WRONG = {
     "a port that is taken": (["agent.py", "--port=1"], "cannot listen on"),
-    "an option of the other": (["agent.py", "--strict"], "--strict: this is for a WORKFLOW.md"),
+    "an option of the other": (["agent.py", "--strict"], "--strict: only for a WORKFLOW.md"),
     "an idle time that is none": (["agent.py", "--session-idle=0"], "--session-idle is 0"),
-    "an option of an agent's": (["WORKFLOW.md", "--host=::1"], "--host: this is for an agent"),
+    "an option of an agent's": (["WORKFLOW.md", "--host=::1"], "--host: only for an agent"),
 }
 
 

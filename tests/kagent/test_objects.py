@@ -564,7 +564,7 @@ def test_logins_are_put_together_and_the_first_for_a_registry_is_taken(tmp_path)
     found = merged([first, tmp_path / "gone.json", second], said.append)
     assert found == {"auths": {"a.io": {"auth": "1"}, "b.io": {"auth": "3"}}}
     assert "gone.json is not there" in said[0]
-    for wrong, why in {"[]": "not a JSON object", "{}": "auths", "{": "no docker configuration"}.items():
+    for wrong, why in {"[]": "not a JSON object", "{}": "auths", "{": "not a docker configuration"}.items():
         first.write_text(wrong)
         with pytest.raises(FileError, match=why):
             merged([first], said.append)

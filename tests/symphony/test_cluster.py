@@ -31,7 +31,7 @@ KILLED = JobEnd(why="its pod was deleted")
             "OOMKilled: it passed its memory limit",
         ),
         (
-            AttemptJobEnd(ending=JobEnd(why="the image 'x' cannot be had: gone", began=False)),
+            AttemptJobEnd(ending=JobEnd(why="the image 'x' cannot be pulled: gone", began=False)),
             "failed",
             "its pod never began: the image 'x' cannot be pulled: gone",
         ),

@@ -137,8 +137,8 @@ async def _served_there(
     workflow = watched.workflow
     if workflow.tracker.kind in NEAR:
         logger.warning(
-            "pods do not see the issues of the tracker %s: each attempt is one turn, and after it the issue is looked"
-            " at here",
+            "pods do not see the issues of the tracker %s: each attempt is one turn, and the service checks the"
+            " issue after it",
             workflow.tracker.kind,
         )
     home = default_path(os.environ).parent

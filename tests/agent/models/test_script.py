@@ -143,7 +143,7 @@ WRONG = {
     ),
     "delay": ({"text": "a", "delay": "1s"}, "delay: is '1s'; give a number"),
     "no delay": ({"text": "a", "delay": -1}, "delay: is -1; give seconds"),
-    "expect": ({"text": "a", "expect": "("}, "expect: '(' is no regular expression"),
+    "expect": ({"text": "a", "expect": "("}, "expect: '(' is not a regular expression"),
 }
 
 

@@ -141,7 +141,7 @@ async def test_a_request_without_an_answer_passes_its_limit(tmp_path):
 @pytest.mark.rule("M61", "O21")
 async def test_the_turns_limit_is_on_silence_and_not_on_its_length(tmp_path):
     quiet = Codex(tmp_path, "silent", turn_timeout=0.5)
-    with pytest.raises(TurnFailed, match=r"nothing was heard of the agent for 0\.5 s") as caught:
+    with pytest.raises(TurnFailed, match=r"the agent sent nothing for 0\.5 s") as caught:
         await quiet.turn()
     assert caught.value.kind == "turn_timeout"
     assert quiet.alive() == []

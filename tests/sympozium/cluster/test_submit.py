@@ -364,7 +364,11 @@ TOLD = {
         2,
         "hookline crds | kubectl apply",
     ),
-    "no right": ([status(403, 'User "me" cannot list agentruns')], 1, "no right to do this on http"),
+    "no right": (
+        [status(403, 'User "me" cannot list agentruns')],
+        1,
+        "you are not allowed to do this on http",
+    ),
     "not known": ([status(401, "Unauthorized")], 1, "did not accept your credentials: Unauthorized"),
     "refused": (
         [EMPTY, status(422, "spec.task: Invalid value")],
