@@ -1,4 +1,5 @@
 import json
+import sys
 
 import pytest
 
@@ -91,3 +92,13 @@ def test_check_lists_every_mistake_with_its_place(hookline):
     assert "missing.py: there is no such file" in done.stdout
     assert "4 problems" in done.stdout
     assert len(json.loads(hookline("check", "off.py", "--json").stdout)["problems"]) == 3
+
+
+@pytest.mark.parametrize(("script", "code"), [("guard.py", 0), ("gone.py", 2)])
+def test_check_looks_for_a_command_in_the_project_that_claude_code_fills_in(hookline, script, code):
+    (hookline.folder / "guard.py").write_text("print()\n")
+    entry = {"type": "command", "command": sys.executable, "args": [f"${{CLAUDE_PROJECT_DIR}}/{script}"]}
+    settings = hookline.folder / "settings.json"
+    settings.write_text(json.dumps({"hooks": {"PreToolUse": [{"hooks": [entry]}]}}))
+    done = hookline("check", "settings.json")
+    assert (done.returncode, "it could not start" in done.stdout) == (code, code == 2), done.stdout

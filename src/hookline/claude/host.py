@@ -20,17 +20,20 @@ Params = Mapping[str, Any]
 
 def command_of(params: Params, timeout: float | None, runner: Runner) -> Handler:
     """The handler of an entry's `command:`."""
-    argv = params.get("argv") or ["sh", "-c", params["command"]]
-    if "event" in params and "command" not in params:
-        argv = filled(argv, os.getcwd())  # no shell does it
     return command_handler(
-        argv,
+        argv_of(params) or ["sh", "-c", params["command"]],
         runner,
         env=_environment(params),
         cwd=params.get("cwd"),
         timeout=timeout,
         background_keep=params.get("background") == "keep",
     )
+
+
+def argv_of(params: Params) -> Sequence[str]:
+    """The arguments of a `command:`; with the project's folder where Claude Code, and no shell, fills it in."""
+    argv = params.get("argv", ())
+    return filled(argv, os.getcwd()) if "event" in params and "command" not in params else argv
 
 
 def command_handler(

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from hookline.claude.host import asked_when, command_of, read, shell_of, written
+from hookline.claude.host import argv_of, asked_when, command_of, read, shell_of, written
 from hookline.claude.matchers import applies, selector
 from hookline.engine.context import HookContext
 from hookline.engine.hook import Handler, Hook, HookDeclaration, Matcher, Mode, OnError, options_of
@@ -152,7 +152,7 @@ def _doubts(declared: HookDeclaration) -> Iterator[str]:
         yield f"its mode is {declared.mode}, so it refuses nothing"
     if declared.kind == "image" and not any(map(shutil.which, ("podman", "docker"))):
         yield "it could not start: containers need podman or docker, and neither is on PATH"
-    argv = declared.params.get("argv")
+    argv = argv_of(declared.params)
     if declared.kind == "command" and argv:
         cwd = declared.params.get("cwd") or declared.params.get("folder")
         absent = missing_script(argv, cwd, os.environ)
