@@ -68,7 +68,8 @@ def runs():
     ref = {"valueFrom": {"secretKeyRef": {"name": "some", "key": "absent"}}}
     keyed = hook("keyed", "true", env=[{"name": "KEY", **ref}])
     pulled = {"name": "pulled", "image": "localhost/no-such-image:1"}
-    turn = json.dumps([{"tools": [{"name": "read_file", "arguments": {"path": "large"}}]}, "read"])
+    edit = {"name": "edit_file", "arguments": {"path": "large", "old": "x", "new": "y"}}
+    turn = json.dumps([{"tools": [edit]}, "edited"])
     large = f"truncate -s 3G /workspace/large; printf %s '{turn}' > /workspace/script.json"
     huge = """(printf '["'; head -c 1000000 /dev/zero | tr '\\0' x; printf '"]') > /workspace/script.json"""
     return [
@@ -80,7 +81,7 @@ def runs():
         run("no-image-after", lifecycle={"postRun": [pulled, CLEAN]}),
         run("huge", **scripted(lifecycle={"preRun": [hook("write", huge)], "postRun": [CLEAN]})),
         run("greedy", lifecycle={"preRun": [GREEDY], "postRun": [CLEAN]}),
-        # Its agent reads a file that has to be in memory as a whole.
+        # Its agent edits a file that has to be in memory as a whole.
         run("greedy-agent", **scripted(lifecycle={"preRun": [hook("write", large)], "postRun": [CLEAN]})),
         *(run(name, lifecycle={"preRun": [hook("a", "true")], "postRun": [CLEAN]}) for name in FOREIGN),
     ]  # fmt: skip
