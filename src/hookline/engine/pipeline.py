@@ -72,7 +72,15 @@ class Pipeline:
                 try:
                     if hook.match is not None and not self._fits(hook, hook.match, facts):
                         continue
-                    answer = _first_step(hook.handler(workflow, view))
+                    answer: Any = hook.handler(workflow, view)
+                    if type(answer) is not _COROUTINE and hasattr(_type(answer), "__await__"):
+                        answer = _awaited(answer)
+                    if type(answer) is _COROUTINE:
+                        # The first step by hand: most hooks answer in it, and need no limit.
+                        try:
+                            answer = _Suspended(answer, answer.send(None))
+                        except StopIteration as stop:
+                            answer = stop.value
                 except KeyboardInterrupt:
                     raise
                 except BaseException as exc:
@@ -105,18 +113,6 @@ class _Suspended:
     def __init__(self, coroutine: Coroutine[Any, Any, Any], pending: Any) -> None:
         self.coroutine = coroutine
         self.pending = pending
-
-
-def _first_step(answer: Any) -> Any:
-    """The answer of a handler; `_Suspended` if it has to be waited for."""
-    if type(answer) is not _COROUTINE:
-        if not hasattr(_type(answer), "__await__"):
-            return answer
-        answer = _awaited(answer)
-    try:
-        return _Suspended(answer, answer.send(None))
-    except StopIteration as stop:
-        return stop.value
 
 
 async def _awaited(answer: Awaitable[Any]) -> Any:
