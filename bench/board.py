@@ -144,7 +144,7 @@ async def served(
 
 
 def issue(name: str) -> Any:
-    from hookline.symphony.types import Issue
+    from hookline.symphony.trackers import Issue
 
     return Issue(id=name, identifier=name, title=name, state="Todo")
 

@@ -151,7 +151,7 @@ class ByHand:
     async def run(self, name: str) -> None:
         from hookline.kube.pod_state import ContainerPhase
         from hookline.sympozium.cluster import objects
-        from hookline.sympozium.cluster.state import frozen_of, spec_of
+        from hookline.sympozium.cluster.observation import frozen_of, spec_of
         from hookline.sympozium.phases import AgentSeen, Seen
 
         spec = spec_of(frozen_of(run_of(name, self.namespace, self.image), None))
@@ -260,7 +260,7 @@ async def operate(kubeconfig: str, image: str, namespace: str) -> None:
     settings = OperatorSettings(
         image=image, agent_command=AGENT, prepare_as_root=True, max_run_history=10_000
     )
-    async with Cluster.from_kubeconfig(kubeconfig) as cluster:
+    async with Cluster(kubeconfig) as cluster:
         controller = AgentRunController(cluster, settings, (namespace,))
         work = asyncio.create_task(serve(cluster, lambda *_: [controller], lease_namespace=namespace))
         loop = asyncio.get_running_loop()
@@ -361,7 +361,7 @@ async def measure(kubeconfig: str, image: str, sizes: Sizes) -> list[dict[str, A
     from hookline.kube.client import Cluster
 
     logging.disable(logging.CRITICAL)
-    async with Cluster.from_kubeconfig(kubeconfig) as for_hand, Cluster.from_kubeconfig(kubeconfig) as for_us:
+    async with Cluster(kubeconfig) as for_hand, Cluster(kubeconfig) as for_us:
         await define(for_hand)
         async with (
             namespace_in(for_hand) as one,

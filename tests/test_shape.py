@@ -10,8 +10,8 @@ FIGURES = figures(Path(__file__).parents[1] / "src/hookline")
 
 # A change that needs more raises the total here, in a commit that says why.
 TOTALS = {
-    "lines": 49_750,
-    "files": 210,
+    "lines": 48_560,
+    "files": 201,
     "modules and packages at the root": 30,
 }
 

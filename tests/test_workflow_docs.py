@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from hookline.symphony.hooks import LOGGED
-from hookline.symphony.keys import SECTIONS
-from hookline.symphony.read import read
-from hookline.symphony.run import agent_of
-from hookline.symphony.types import AGENTS, TRACKERS, missing_for_dispatch
+from hookline.symphony.read import missing_for_dispatch, read
+from hookline.symphony.settings import AGENTS, FRONT_MATTER
+from hookline.symphony.trackers import TRACKERS
 from tools.symphony_rules import Rule, page, rules, wrong
 
 ROOT = Path(__file__).parents[1]
@@ -154,7 +153,9 @@ def test_the_page_says_how_much_of_an_output_is_logged():
 def test_every_key_is_in_the_reference_with_what_it_says():
     listed = {key: says for key, _, says in ROW.findall(REFERENCE.read_text())}
     known = {
-        f"{part}.{key}": each.doc for part, table in SECTIONS.items() for key, each in table.keys.items()
+        f"{part}.{key}": each.doc
+        for part, section in FRONT_MATTER.keys.items()
+        for key, each in section.read.table.keys.items()
     }
     assert listed == known
 
@@ -171,10 +172,8 @@ def test_every_default_of_the_reference_holds(tmp_path):
             lines.setdefault(part, []).append(f"  {name}: {value}")
     text = "".join(f"{part}:\n" + "\n".join(each) + "\n" for part, each in lines.items())
     written = read(f"---\n{text}---\nGo.", tmp_path / "WORKFLOW.md", {}, strict=True)
-    for part in ("tracker", "polling", "hooks", "agent", "server", "root"):
+    for part in ("tracker", "polling", "hooks", "agent", "codex", "server", "root"):
         assert getattr(written, part) == getattr(empty, part)
-    # Where the file says nothing, what Codex is told is decided when it starts.
-    assert agent_of(written) == agent_of(empty)
     silent = {key for key, default in told.items() if not default}
     assert {key for key in silent if getattr(getattr(empty, key.split(".")[0]), key.split(".")[1])} == set()
 
@@ -182,11 +181,14 @@ def test_every_default_of_the_reference_holds(tmp_path):
 DESCRIBED = {"workspace.root"}
 
 
+@pytest.mark.rule("M38")
 def test_every_tracker_and_agent_is_in_the_reference_with_its_settings():
     text = REFERENCE.read_text()
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     for kind, known in TRACKERS.items():
         [row] = [each for each in rows if f"`{kind}`" in each.split("|")[1]]
+        about, identifier = (cell.strip() for cell in row.split("|")[2:4])
+        assert all((about, identifier)), kind
         assert [setting for setting in known.settings if f"`{setting}`" not in row] == [], kind
     assert [kind for kind in AGENTS if f"| `{kind}` |" not in text] == []
 

@@ -5,16 +5,15 @@ The public names are here. Importing this module loads nothing; each part is loa
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hookline.agent.mcp_server import McpServer
     from hookline.agent.models import Model, Reply, Request, TextDelta
     from hookline.agent.models.script import Scripted
-    from hookline.agent.output import AgentResult, Event, StreamResult
+    from hookline.agent.run import StreamResult
     from hookline.agent.sdk import Agent
+    from hookline.agent.spec import AgentResult, Event
     from hookline.agent.stop import (
         ExecutedToolConfig,
         HasTextConfig,
@@ -61,8 +60,9 @@ _NAMES = {
     "agent.mcp_server": "McpServer",
     "agent.models": "Model Reply Request TextDelta",
     "agent.models.script": "Scripted",
-    "agent.output": "AgentResult Event StreamResult",
+    "agent.run": "StreamResult",
     "agent.sdk": "Agent",
+    "agent.spec": "AgentResult Event",
     "agent.stop": "ExecutedToolConfig HasTextConfig MaxStepsConfig MaxTokensConfig StopConditionContext"
     " executed_tool has_text max_steps max_tokens stop_condition",
     "agent.tools": "Tool tool",
@@ -134,17 +134,6 @@ __all__ = [
     "stop_condition",
     "tool",
 ]
-
-
-class _Root(ModuleType):
-    """This package. `hook` is the function, although a module inside is called the same."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name != "hook" or not isinstance(value, ModuleType):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Root
 
 
 def __getattr__(name: str) -> Any:

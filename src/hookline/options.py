@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from hookline.errors import FileError, UsageError
 
@@ -19,53 +19,42 @@ WORKFLOW = "a WORKFLOW.md"
 AGENTRUN = "an AgentRun manifest"
 AGENT = "an agent in Python or a kagent manifest"
 
-FILE = "agent.py or a kagent agent.yaml (with :NAME if it has several agents), or module:name"
-
-
 KUBERNETES = "kubernetes"
+
+FILE = "agent.py or a kagent agent.yaml (with :NAME if it has several agents), or module:name"
+_SOURCE = "REF=SOURCE: where a hook image comes from, a path or another reference"
+_READY_TOOL = "a ready tool in addition to those of a manifest, such as bash"
+_CONTEXT = "the context of the kubeconfig [default: the current one]"
+_KUBECONFIG = "the kubeconfig [default: $KUBECONFIG, ~/.kube/config, or the pod's own]"
+
+
+class OptionDetails(TypedDict, total=False):
+    """More about an option: its short and its other name, the systems it is for, its bounds."""
+
+    short: str
+    name: str
+    systems: tuple[str, ...]
+    least: int
+    most: int
+    required: bool
+    hidden: bool
+    positional: bool
+
+
+def option(help: str, default: Any = "", *, kind: str = "text", **details: Unpack[OptionDetails]) -> Any:
+    """A named option. Kinds: text, texts (may be given again), flag, int, float and path."""
+    if kind == "texts" and default == "":
+        default = ()
+    return field(default=default, metadata={"help": help, "kind": kind, **details})
 
 
 def argument(help: str, default: Any = "", *, kind: str = "text", required: bool = False) -> Any:
     """A positional argument; one of the kind `texts` takes all that are left."""
-    return _field(help, default, kind=kind, positional=True, required=required)
+    return option(help, default, kind=kind, required=required, positional=True)
 
 
-def option(
-    help: str,
-    default: Any = "",
-    *,
-    kind: str = "text",
-    short: str = "",
-    name: str = "",
-    systems: tuple[str, ...] = (),
-    least: int | None = None,
-    most: int | None = None,
-    hidden: bool = False,
-    required: bool = False,
-) -> Any:
-    """A named option. Kinds: text, texts (may be given again), flag, int, float and path."""
-    return _field(
-        help,
-        default,
-        kind=kind,
-        short=short,
-        name=name,
-        systems=systems,
-        least=least,
-        most=most,
-        hidden=hidden,
-        required=required,
-    )
-
-
-def flag(help: str, *, short: str = "", systems: tuple[str, ...] = (), hidden: bool = False) -> Any:
-    return _field(help, False, kind="flag", short=short, systems=systems, hidden=hidden)
-
-
-def _field(help: str, default: Any, *, kind: str, **more: Any) -> Any:
-    if kind == "texts" and default == "":
-        default = ()
-    return field(default=default, metadata={"help": help, "kind": kind, **more})
+def flag(help: str, **details: Unpack[OptionDetails]) -> Any:
+    return option(help, False, kind="flag", **details)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -95,17 +84,36 @@ class ClusterOptions:
 
     on: str = option("kubernetes, for runs on a cluster")
     namespace: str = option("the namespace on the cluster [default: the context's]", short="-n")
-    context: str = option("the context of the kubeconfig [default: the current one]")
-    kubeconfig: str = option("the kubeconfig [default: $KUBECONFIG, ~/.kube/config, or the pod's own]")
+    context: str = option(_CONTEXT)
+    kubeconfig: str = option(_KUBECONFIG)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Target:
+    """A cluster, and a namespace there."""
+
+    namespace: str = ""
+    context: str = ""
+    kubeconfig: str = ""
+
+    def words(self, namespace: str = "") -> str:
+        """The options that name this cluster to another command."""
+        import shlex
+
+        given = {
+            "--namespace": namespace or self.namespace,
+            "--context": self.context,
+            "--kubeconfig": self.kubeconfig,
+        }
+        parts = [f"{name} {shlex.quote(value)}" for name, value in given.items() if value]
+        return " ".join([f"--on {KUBERNETES}", *parts])
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CheckOptions(EnvOptions):
     files: tuple[str, ...] = argument(FILE, kind="texts", required=True)
     hooks: tuple[str, ...] = option("a file with more hooks", kind="texts")
-    image: tuple[str, ...] = option(
-        "REF=SOURCE: where a hook image comes from, a path or another reference", kind="texts"
-    )
+    image: tuple[str, ...] = option(_SOURCE, kind="texts")
     json: bool = flag("print JSON")
 
 
@@ -129,9 +137,7 @@ class TryOptions:
     status: str = option("the status, for end points", "ok")
     past_run: str = option("replay the events of this past run", name="--from")
     hooks: tuple[str, ...] = option("a file with more hooks", kind="texts")
-    image: tuple[str, ...] = option(
-        "REF=SOURCE: where a hook image comes from, a path or another reference", kind="texts"
-    )
+    image: tuple[str, ...] = option(_SOURCE, kind="texts")
     json: bool = flag("print JSON")
 
 
@@ -142,14 +148,11 @@ class RunOptions(EnvOptions):
     hooks: tuple[str, ...] = option("a file with more hooks, for every agent of the run", kind="texts")
     model: str = option("use another model: provider/name, or scripted/FILE", systems=(AGENTRUN, AGENT))
     image: tuple[str, ...] = option(
-        "REF=SOURCE: where a hook image comes from, a path or another reference;"
-        " NAME: the image of hooks with --on container, of pods with --on kubernetes",
+        f"{_SOURCE}; NAME: the image of hooks with --on container, of pods with --on kubernetes",
         kind="texts",
         systems=(AGENT, WORKFLOW),
     )
-    tools: tuple[str, ...] = option(
-        "a ready tool in addition to those of a manifest, such as bash", kind="texts", systems=(AGENT,)
-    )
+    tools: tuple[str, ...] = option(_READY_TOOL, kind="texts", systems=(AGENT,))
     workspace: Path | None = option(
         "the folder that ready tools work in [default: the current one]", None, kind="path", systems=(AGENT,)
     )
@@ -177,12 +180,8 @@ class RunOptions(EnvOptions):
     )
     name: str = option("the name of the AgentRun", systems=(AGENTRUN,))
     namespace: str = option("the namespace on the cluster", short="-n", systems=(AGENTRUN, AGENT))
-    context: str = option(
-        "the context of the kubeconfig [default: the current one]", systems=(AGENTRUN, AGENT)
-    )
-    kubeconfig: str = option(
-        "the kubeconfig [default: $KUBECONFIG, ~/.kube/config, or the pod's own]", systems=(AGENTRUN, AGENT)
-    )
+    context: str = option(_CONTEXT, systems=(AGENTRUN, AGENT))
+    kubeconfig: str = option(_KUBECONFIG, systems=(AGENTRUN, AGENT))
     resume: str = option("finish this AgentRun, which was broken off")
     secret: tuple[str, ...] = option(
         "with --on kubernetes: a Secret whose keys become environment variables of a Python agent",
@@ -212,13 +211,10 @@ class ServeOptions:
     url: str = option("the public URL of this server, for its agent card", systems=(AGENT,))
     model: str = option("use another model: provider/name, or scripted/FILE", systems=(AGENT,))
     image: tuple[str, ...] = option(
-        "REF=SOURCE: where a hook image comes from, a path or another reference;"
-        " NAME: the image of the pods, with --on kubernetes",
+        f"{_SOURCE}; NAME: the image of the pods, with --on kubernetes",
         kind="texts",
     )
-    tools: tuple[str, ...] = option(
-        "a ready tool in addition to those of a manifest, such as bash", kind="texts", systems=(AGENT,)
-    )
+    tools: tuple[str, ...] = option(_READY_TOOL, kind="texts", systems=(AGENT,))
     session_idle: float | None = option(
         "seconds after which an idle session ends [default: 1800]", None, kind="float", systems=(AGENT,)
     )
@@ -226,10 +222,8 @@ class ServeOptions:
     namespace: str = option(
         "the namespace on the cluster [default: the context's]", short="-n", systems=(WORKFLOW,)
     )
-    context: str = option("the context of the kubeconfig [default: the current one]", systems=(WORKFLOW,))
-    kubeconfig: str = option(
-        "the kubeconfig [default: $KUBECONFIG, ~/.kube/config, or the pod's own]", systems=(WORKFLOW,)
-    )
+    context: str = option(_CONTEXT, systems=(WORKFLOW,))
+    kubeconfig: str = option(_KUBECONFIG, systems=(WORKFLOW,))
     secret: tuple[str, ...] = option(
         "a Secret whose keys become environment variables of the pods", kind="texts", systems=(WORKFLOW,)
     )
@@ -261,6 +255,25 @@ def refuse_given(options: Any, names: tuple[str, ...], why: str) -> None:
     useless = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
     if useless:
         raise UsageError(f"{', '.join(useless)}: {why}")
+
+
+def target_of(options: ClusterOptions | RunOptions) -> Target | None:
+    """The cluster that the options name; None for this machine, where cluster options are refused."""
+    if options.on == KUBERNETES:
+        return Target(namespace=options.namespace, context=options.context, kubeconfig=options.kubeconfig)
+    refuse_given(options, ("context", "kubeconfig"), f"only with --on {KUBERNETES}")
+    return None
+
+
+def target_of_runs(options: ClusterOptions) -> Target | None:
+    """The cluster whose runs the options name; None for runs of this machine."""
+    if options.on not in ("", KUBERNETES):
+        raise UsageError(
+            f"--on is {options.on!r}; known: {KUBERNETES}; leave it out for runs of this machine"
+        )
+    if not options.on:
+        refuse_given(options, ("namespace",), f"only with --on {KUBERNETES}")
+    return target_of(options)
 
 
 def option_name(field_name: str, metadata: Any) -> str:

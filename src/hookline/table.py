@@ -132,6 +132,11 @@ class Node:
         inner = self.value[key]
         return Node(self._document, inner, (*self.trail, key), self.findings, wanted)
 
+    def items(self) -> Iterator[Node]:
+        """Each item of the list, none where there is no list. Made one by one: a node is sound on its own."""
+        for index in range(len(self.of_list)):
+            yield self.child(index)
+
     def mapping(self, key: str) -> Node | None:
         """The mapping under a key; None if there is none, and any other value is reported."""
         if key not in self:

@@ -137,7 +137,7 @@ def test_install_makes_claude_code_ask_hookline_at_each_event(hookline, project)
     assert str(file) in said
     declared = settings.declared(file.read_text(), file)
     assert not declared.problems
-    assert not declared.declaration.notes
+    assert not declared.notes
 
 
 def test_the_installed_command_answers(hookline, project):

@@ -1,6 +1,8 @@
 import datetime
+import json
 import threading
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum, StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from hookline.engine.plain import like, plain, strictly_plain
+from hookline.engine.plain import like, plain, strictly_plain, typed
 from hookline.errors import HookBroke
 
 atoms = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
@@ -165,3 +167,29 @@ def test_a_model_whose_fields_json_has_other_words_for_can_be_handed_back():
     seen = plain(meeting)
     assert seen == {"at": "2026-01-02T03:04:00"}
     assert like(meeting, strictly_plain(seen, "x")) == meeting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaf:
+    at: datetime.datetime
+    shade: Colour | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    leaves: tuple[Leaf, ...] = ()
+    top: Leaf | None = None
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    sizes: tuple[int, ...] = ()
+
+
+def test_a_value_that_was_kept_as_json_has_its_types_again():
+    leaf = Leaf(at=datetime.datetime(2026, 11, 16, 9, tzinfo=datetime.UTC), shade=Colour.RED)
+    tree = Tree(leaves=(leaf, replace(leaf, shade=None)), top=leaf, names={"a": "b"}, sizes=(1, 2))
+    kept = json.loads(json.dumps(asdict(tree), default=datetime.datetime.isoformat))
+    assert typed(Tree, kept) == tree
+    assert typed(Tree, kept).leaves[0].shade is Colour.RED
+
+
+def test_a_field_of_a_newer_version_is_left_out_and_one_that_is_missing_has_its_default():
+    assert typed(Tree, {"sizes": [3], "roots": 7}) == Tree(sizes=(3,))

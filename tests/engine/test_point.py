@@ -31,7 +31,7 @@ def test_a_point_knows_its_scope_and_its_side(name):
     point = point_named(name)
     scope, _, side = name.partition(".")
     assert (point.scope, point.is_start) == (Scope(scope), side == "start")
-    assert (Point.start_of if side == "start" else Point.end_of)(Scope(scope)) is point
+    assert getattr(Scope(scope), side) is point
 
 
 def test_what_end_hooks_are_told_is_one_of_the_words_of_the_design():

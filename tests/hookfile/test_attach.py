@@ -49,13 +49,9 @@ def file(tmp_path) -> Path:
     return file
 
 
-def nothing(_declared):
-    pytest.fail("no hook here is a function")
-
-
 async def test_a_warm_hook_on_a_runner_that_keeps_none_warm_is_told_and_still_guards(file):
     runner = Elsewhere()
-    found = attached(file, runner, nothing)
+    found = attached(file, runner)
     assert found.problems == []
     assert found.notes == [
         f"{file}:3: hook warm: warm: fork is for processes of this machine; in the sandbox each call starts cold"
@@ -71,5 +67,5 @@ async def test_a_warm_hook_on_a_runner_that_keeps_none_warm_is_told_and_still_gu
 
 async def test_on_this_machine_there_is_nothing_to_tell(file):
     runner = LocalRunner()
-    assert attached(file, runner, nothing).notes == []
+    assert attached(file, runner).notes == []
     await runner.close()

@@ -10,7 +10,6 @@ from pydantic import BaseModel
 from hookline.engine.context import HookContext
 from hookline.engine.point import Point, Status
 from hookline.errors import UsageError
-from hookline.hookfile.condition import _KINDS as KINDS
 from hookline.hookfile.condition import FIELDS, check_condition, condition
 from hookline.matcher import TOOL_KINDS
 from hookline.source import Wrong
@@ -223,8 +222,11 @@ def test_a_field_that_the_points_have_is_right():
     check_condition({"output": 1, "tool": "x"}, ["x.claude.Notification"])
 
 
-def test_the_kinds_are_those_of_matching():
-    assert KINDS == TOOL_KINDS
+@pytest.mark.parametrize("kind", TOOL_KINDS)
+def test_the_kinds_are_those_of_matching(kind):
+    check_condition({"kind": kind}, [Point.TOOL_START])
+    with pytest.raises(Wrong, match="unknown word"):
+        check_condition({"kind": f"{kind}x"}, [Point.TOOL_START])
 
 
 TEXT = st.text(st.characters() | st.characters(categories=["Cs"]), max_size=8)

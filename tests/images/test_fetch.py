@@ -21,7 +21,7 @@ from hookline.http_client import is_loopback
 from hookline.images.fetch import fetch
 from hookline.images.layers import Limits
 from hookline.images.manifest import Platform, here
-from hookline.images.registry import RegistryStore
+from hookline.images.registry import RegistrySource
 from hookline.images.sources import FetchContext, Reference
 from hookline.tasks import StopToken
 from tests.fakes.images import MadeImage, layer, tar_entry
@@ -98,7 +98,7 @@ def tar_of(folder, path, packed=bytes):
     path.write_bytes(packed(file.getvalue()))
 
 
-def saved(folder, path, *, links=False):
+def saved(folder, path, *, links=False, target="../real/layer.tar"):
     """What `docker save` writes, of the old kind."""
     layers = [layer({"check.sh": SCRIPT}), layer({"more/notes": "x"})]
     ids = [f"sha256:{hashlib.sha256(item).hexdigest()}" for item in layers]
@@ -114,7 +114,7 @@ def saved(folder, path, *, links=False):
         tar_entry("manifest.json", json.dumps([entry])),
     ]
     if links:
-        made.append(tar_entry("b/layer.tar", kind=tarfile.SYMTYPE, target="../real/layer.tar"))
+        made.append(tar_entry("b/layer.tar", kind=tarfile.SYMTYPE, target=target))
     path.write_bytes(layer(made))
 
 
@@ -206,6 +206,10 @@ def first_layer(path):
     return path / "blobs" / json.loads(IMAGE.manifest)["layers"][0]["digest"].replace(":", "/")
 
 
+def manifest(path):
+    return path / "blobs" / IMAGE.digest.replace(":", "/")
+
+
 def two_saved(folder):
     entry = {"Config": "c", "Layers": [], "RepoTags": ["a:1"]}
     text = json.dumps([entry, {**entry, "RepoTags": ["b:1"]}])
@@ -266,17 +270,20 @@ WRONG_SOURCES = {
     "a missing layer": ("oci:layout", broken_layout(lambda path: first_layer(path).unlink()), "is missing: there is no blobs/sha256/"),
     "a missing manifest": (
         "oci:layout",
-        broken_layout(lambda path: (path / "blobs" / IMAGE.digest.replace(":", "/")).unlink()),
+        broken_layout(lambda path: manifest(path).unlink()),
         "is missing",
     ),
     "a wrong manifest": (
         "oci:layout",
-        broken_layout(lambda path: (path / "blobs" / IMAGE.digest.replace(":", "/")).write_text("{}")),
+        broken_layout(lambda path: manifest(path).write_bytes(IMAGE.manifest.upper())),
         "has the wrong digest",
     ),
+    "a manifest cut off": ("oci:layout", broken_layout(lambda path: manifest(path).write_text("{}")), "is cut off: 2 bytes of"),
     "no index": ("oci:layout", broken_layout(lambda path: (path / "index.json").unlink()), "index.json of"),
     "a broken index": ("oci:layout", broken_layout(lambda path: (path / "index.json").write_text("{")), "is not a JSON object"),
     "two saved": ("x.tar", two_saved, "must name one image, with Config and Layers; it has: a:1, b:1"),
+    "a layer that is a link to itself": ("x.tar", lambda folder: saved(folder, folder / "x.tar", links=True, target="layer.tar"), "is missing: there is no b/layer.tar"),
+    "a layer that is a link to nothing": ("x.tar", lambda folder: saved(folder, folder / "x.tar", links=True, target="no"), "is missing: there is no b/layer.tar"),
     "a link out of a plain folder": ("./src", folder_with_link, "'l': is a link to '/etc/passwd', which leads out of the folder"),
 }  # fmt: skip
 
@@ -578,9 +585,9 @@ def test_a_registry_that_falls_silent_is_tried_again_and_then_told(registry, ref
         limits=Limits(),
         pause=1,
     )
-    store = RegistryStore(Reference.read(ref), context, silence=0.1)
+    source = RegistrySource(Reference.read(ref), context, silence=0.1)
     with pytest.raises(ImageError) as told:
-        store.top()
+        source.read_top()
     assert f"{registry.host} gave no complete answer: timed out; gave up after 4 tries" in str(told.value)
     assert len(registry.paths("manifests")) == 4
 

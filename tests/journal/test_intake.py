@@ -19,10 +19,9 @@ from hookline.engine.lifecycle import OpenScope, Run
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Record
-from hookline.journal.intake import INSIDE, lacking
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import owner
-from hookline.journal.stream import Sender
+from hookline.journal.stream import INSIDE, Sender, lacking
 from hookline.kagent.records import PodRecords
 from hookline.kube.jobs import JobEnd
 from hookline.pyagent.cluster import RunStream

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from hookline.journal import default_path
 from hookline.journal.recovery import alive, owner
-from hookline.journal.user import default_path
 from hookline.runners import tags
 
 

@@ -40,8 +40,7 @@ def opened(path):
     yield one
     for journal in journals:
         # What a test left full or locked cannot be stored; that is the test's own matter.
-        journal._batch.rows.clear()
-        journal._batch.statements.clear()
+        journal._batch.clear()
         journal.close()
 
 

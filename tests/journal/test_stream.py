@@ -8,10 +8,9 @@ from hookline import HookAction, MemoryJournal
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Begun, Called, Decided, Ended
 from hookline.engine.result import Reason
-from hookline.journal.intake import OnceJournal
 from hookline.journal.masking import Mask
 from hookline.journal.sqlite import SqliteJournal
-from hookline.journal.stream import LineReader, Message, Sender
+from hookline.journal.stream import LineReader, Message, OnceJournal, Sender
 
 RUN = [
     Begun("r1", "1", None, Scope.RUN, "agent", 1.25, {"input": "a\nb\x1ec"}, {"agent": "agent"}),

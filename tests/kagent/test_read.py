@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from hookline.agent.spec import hook_declaration
 from hookline.engine.hook import HookDeclaration
 from hookline.engine.point import Point
 from hookline.errors import UsageError
@@ -18,9 +19,10 @@ from hookline.kagent.agent import (
     searched,
 )
 from hookline.kagent.keys import MOST_HOOKS
-from hookline.kagent.load import declared
+from hookline.kagent.load import live
 from hookline.kagent.read import is_kagent, parse
 from hookline.matcher import pattern
+from hookline.runners.local import LocalRunner
 
 SEED = """\
 spec:
@@ -68,6 +70,11 @@ def wrong(text):
     return [str(each) for each in parse(text, "agent.yaml").problems]
 
 
+def made_live(found, folder="/hooks"):
+    """The first hook of the first agent."""
+    return live(found.agents[0].hooks[0], LocalRunner(), {}, folder, folder)
+
+
 def the_plan(text, environ=None):
     found = parse(text, "agent.yaml")
     assert found.problems == ()
@@ -105,7 +112,7 @@ def test_the_seed_s_example_says_what_it_seems_to_say():
 def test_each_event_stands_at_its_point(event, point):
     found = parse(agent({**GOOD, "event": event}), "agent.yaml")
     assert found.problems == ()
-    assert declared(found.agents[0])[0].points == (point,)
+    assert made_live(found).points == {point}
 
 
 @pytest.mark.statement("KA32", "KA36", "KA38")
@@ -159,7 +166,7 @@ def test_the_same_hook_twice_is_two_entries_with_two_names():
     found = parse(agent(GOOD, GOOD), "agent.yaml")
     assert found.problems == ()
     assert len(runtime_config(planned(found, found.agents[0], {}))["hooks"]) == 2
-    assert [each.name for each in declared(found.agents[0])] == [
+    assert [each.name for each in found.agents[0].hooks] == [
         "PreToolUse: check.sh",
         "PreToolUse: check.sh (2)",
     ]
@@ -169,7 +176,7 @@ def test_the_same_hook_twice_is_two_entries_with_two_names():
 def test_a_configuration_without_hooks_has_no_such_key():
     found = parse(agent(), "agent.yaml")
     assert "hooks" not in runtime_config(planned(found, found.agents[0], {}))
-    assert "matcher" not in hook_config(HookEntry(ref="x", event="PreToolUse", command="x"))
+    assert "matcher" not in hook_config(HookEntry(name="x", ref="x", event="PreToolUse", command="x"))
 
 
 @pytest.mark.rule("kagent 1.1", "kagent 1.2")
@@ -182,22 +189,17 @@ def test_the_type_is_claude_command_where_none_is_given(given):
 
 def test_a_hook_is_declared_with_its_limit_its_folder_and_its_line():
     found = parse(agent({**GOOD, "matcher": "bash", "command": "python3 audit.py --to 'a b'"}), "agent.yaml")
-    assert declared(found.agents[0], "/run/hooks") == (
-        HookDeclaration(
-            name="PreToolUse: python3 audit.py --to 'a b'",
-            points=(Point.TOOL_START,),
-            kind="command",
-            params={
-                "dialect": "kagent",
-                "event": "PreToolUse",
-                "argv": ["python3", "audit.py", "--to", "a b"],
-                "ref": "ghcr.io/org/h:v1",
-                "dir": "/run/hooks/h",
-            },
-            match="bash",
-            timeout=TIMEOUT,
-            source="agent.yaml:7",
-        ),
+    (entry,) = found.agents[0].hooks
+    assert (entry.event, entry.ref) == ("PreToolUse", "ghcr.io/org/h:v1")
+    assert entry.argv == ["python3", "audit.py", "--to", "a b"]
+    assert entry.folder("/run/hooks") == "/run/hooks/h"
+    assert hook_declaration(made_live(found, "/run/hooks")) == HookDeclaration(
+        name="PreToolUse: python3 audit.py --to 'a b'",
+        points=(Point.TOOL_START,),
+        kind="command",
+        match="bash",
+        timeout=TIMEOUT,
+        source="agent.yaml:7",
     )
 
 
@@ -311,7 +313,7 @@ def test_a_matcher_that_is_no_pattern_is_told_apart_from_mistakes_and_keeps_its_
     assert f"agent.yaml:10: spec.hooks[0].matcher: {matcher!r} is not a regular expression: " in str(
         found.broken[0]
     )
-    assert declared(found.agents[0])[0].params["broken"]
+    assert found.agents[0].hooks[0].broken is found.broken[0]
 
 
 @pytest.mark.rule("kagent 1.5")
@@ -321,7 +323,7 @@ def test_a_matcher_at_a_session_s_start_or_end_is_ignored_and_said_so():
     assert found.notes == (
         "agent.yaml:10: spec.hooks[0].matcher: SessionEnd has no tool, so the matcher '(bash' is ignored",
     )
-    assert declared(found.agents[0])[0].match is None
+    assert made_live(found).match is None
 
 
 @pytest.mark.statement("KA27", "KA47", "KA48")

@@ -20,9 +20,8 @@ from hookline import HookAction
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Owner, Record
 from hookline.engine.result import Reason
-from hookline.journal.intake import LONGEST
 from hookline.journal.sqlite import MemoryJournal, SqliteJournal
-from hookline.journal.stream import MARK, SERVING, Sender
+from hookline.journal.stream import LONGEST, MARK, SERVING, Sender
 from hookline.kagent import records as listening
 from hookline.kagent.controller import condition_of
 from hookline.kagent.records import Listener, Pace, PodRecords, source_of
@@ -448,12 +447,14 @@ async def test_a_log_that_was_rotated_away_is_told_and_the_rest_of_known_runs_is
     assert "records that are not in its log: 4" in caplog.text
 
 
-async def test_a_pod_cannot_fill_the_journal_for_all(journal):
-    told = PodRecords(journal, pod(), most_records=5)
+async def test_a_pod_cannot_fill_the_journal_for_all(journal, monkeypatch):
+    monkeypatch.setattr(listening, "MOST_RECORDS", 5)
+    told = PodRecords(journal, pod())
     for line in Process().said(begun(), *(called(at=101.0 + each) for each in range(10))):
         await told.take(line)
     assert (len(kinds(journal)), told.intake.dropped) == (5, 6)
-    told = PodRecords(journal, pod(), most_bytes=1000)
+    monkeypatch.setattr(listening, "MOST_BYTES", 1000)
+    told = PodRecords(journal, pod())
     many = [f"t0abcd-{number:06x}" for number in range(100)]
     for line in Process().said(*(begun(each) for each in many)):
         await told.take(line)
@@ -600,7 +601,7 @@ async def test_a_line_without_an_end_does_not_fill_the_memory(tmp_path):
     parts = [b"x" * 2**20] * 20
     async with (
         scripted(tmp_path, chunked(*parts, b"y\nnext\n")) as (_, file),
-        Cluster.from_kubeconfig(file) as cluster,
+        Cluster(file) as cluster,
     ):
         lines = [line async for line in cluster.follow_log("p", "test", "kagent")]
     assert [len(line) for line in lines] == [8 * 2**20, 4]
@@ -608,7 +609,7 @@ async def test_a_line_without_an_end_does_not_fill_the_memory(tmp_path):
 
 async def test_a_refused_log_of_a_real_server_is_an_error_of_the_cluster(tmp_path):
     refused = answer(400, {"message": "container is waiting to start"})
-    async with scripted(tmp_path, refused) as (_, file), Cluster.from_kubeconfig(file) as cluster:
+    async with scripted(tmp_path, refused) as (_, file), Cluster(file) as cluster:
         with pytest.raises(ApiRefused, match="waiting to start"):
             async for _ in cluster.follow_log("p", "test", "kagent"):
                 pass

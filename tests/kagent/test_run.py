@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import textwrap
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,9 @@ import pytest
 from hookline import HookBroke, Scripted
 from hookline.engine.context import Facts, HookContext
 from hookline.engine.point import Point
+from hookline.kagent import load as kagent_load
 from hookline.kagent.fetch import program
-from hookline.kagent.load import declared, live
+from hookline.kagent.load import live
 from hookline.kagent.system import load
 from hookline.runners.local import LocalRunner
 from tests.fakes import FakeProvider
@@ -618,15 +618,17 @@ def test_a_session_begins_with_the_first_and_ends_with_the_last_use_of_its_id(in
 
 
 @pytest.mark.rule("kagent 1.4")
-def test_past_its_limit_a_hook_is_ended_with_all_it_started(in_folder):
+def test_past_its_limit_a_hook_is_ended_with_all_it_started(in_folder, monkeypatch):
     in_folder.file("slow.sh", '#!/bin/sh\nsleep 600 &\necho $! > "$HOOKLINE_CWD/pid.txt"\nwait\n')
     in_folder.manifest({"command": "slow.sh"})
 
     async def asked_once():
         runner = LocalRunner()
-        (hook,) = declared(load("agent.yaml").plan.agent, str(in_folder.folder / "hooks"))
-        assert hook.timeout == 30.0
-        made = live(replace(hook, timeout=2.0), runner, dict(os.environ))
+        (hook,) = load("agent.yaml").agents[0][0].agent.hooks
+        images = str(in_folder.folder / "hooks")
+        assert live(hook, runner, os.environ, images, images).timeout == 30.0
+        monkeypatch.setattr(kagent_load, "TIMEOUT", 2.0)
+        made = live(hook, runner, os.environ, images, images)
         context = HookContext.of(
             Facts(workflow_id="a", point=Point.TOOL_START, current_tool="bash"), {}, None
         )
@@ -807,6 +809,11 @@ for line in sys.stdin:
         result = {"tools": [{"name": name, "inputSchema": schema} for name in ("shell_exec", "wipe", "other")]}
     elif method == "tools/call":
         result = {"content": [{"type": "text", "text": f"ran {params['arguments']['command']}"}]}
+    elif "id" in asked:
+        # A client waits long for an answer to its first, newer word.
+        error = {"code": -32601, "message": "Method not found"}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}), flush=True)
+        continue
     else:
         continue
     print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)

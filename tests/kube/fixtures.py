@@ -35,7 +35,7 @@ def kubeconfig() -> str:
 async def cluster(kubeconfig):
     from hookline.kube.client import Cluster
 
-    async with Cluster.from_kubeconfig(kubeconfig) as made:
+    async with Cluster(kubeconfig) as made:
         yield made
 
 

@@ -34,7 +34,7 @@ async def kept(tmp_path, *answers, until, labels=None):
     changes = []
     async with (
         scripted(tmp_path, *answers, SILENCE) as (server, config),
-        Cluster.from_kubeconfig(config, patience=Patience(tries=1)) as cluster,
+        Cluster(config, patience=Patience(tries=1)) as cluster,
     ):
         store = Store(cluster, CONFIG_MAP, namespace="home", labels=labels)
         store.on_change = lambda before, after: changes.append((version(before), version(after)))
@@ -190,6 +190,6 @@ async def test_a_listener_that_breaks_ends_the_store_and_leaves_nothing_open(tmp
         raise RuntimeError("listener")
 
     watch = stream(event("ADDED", one("b", "11")))
-    async with scripted(tmp_path, listed(), watch) as (_, config), Cluster.from_kubeconfig(config) as cluster:
+    async with scripted(tmp_path, listed(), watch) as (_, config), Cluster(config) as cluster:
         with pytest.raises(RuntimeError, match="listener"):
             await Store(cluster, CONFIG_MAP, on_change=broken).run()

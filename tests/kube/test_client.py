@@ -29,7 +29,7 @@ CUT = b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{"
 
 
 def made(config):
-    return Cluster.from_kubeconfig(config, patience=QUICK)
+    return Cluster(config, patience=QUICK)
 
 
 async def get(cluster):
@@ -102,7 +102,7 @@ async def test_a_server_that_says_nothing_is_not_waited_for_longer_than_the_limi
     short = Patience(limit=0.2)
     async with (
         scripted(tmp_path, SILENCE) as (server, config),
-        Cluster.from_kubeconfig(config, patience=short) as cluster,
+        Cluster(config, patience=short) as cluster,
     ):
         with pytest.raises(Unreachable):
             await get(cluster)
@@ -115,7 +115,7 @@ async def test_an_answer_that_never_ends_is_not_waited_for_longer_than_the_limit
     short = Patience(limit=0.5)
     async with (
         scripted(tmp_path, DRIBBLE) as (server, config),
-        Cluster.from_kubeconfig(config, patience=short) as cluster,
+        Cluster(config, patience=short) as cluster,
     ):
         with pytest.raises(Unreachable, match=r"no answer within 0\.5 s"):
             await get(cluster)
@@ -364,17 +364,17 @@ def nowhere(monkeypatch, tmp_path):
 def test_no_cluster_at_all_names_what_was_tried(tmp_path, monkeypatch):
     nowhere(monkeypatch, tmp_path)
     with pytest.raises(UsageError) as told:
-        Cluster.from_kubeconfig(account=str(tmp_path / "account"))
+        Cluster(account=str(tmp_path / "account"))
     for word in ("$KUBECONFIG is not set", f"{tmp_path}/.kube/config", f"{tmp_path}/account/token"):
         assert word in str(told.value)
 
 
 def test_a_kubeconfig_that_is_named_must_be_there(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="which the given path names"):
-        Cluster.from_kubeconfig(str(tmp_path / "no"))
+        Cluster(str(tmp_path / "no"))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "no"))
     with pytest.raises(UsageError, match=r"which \$KUBECONFIG names"):
-        Cluster.from_kubeconfig()
+        Cluster()
 
 
 GOOD = """\
@@ -403,7 +403,7 @@ def test_a_wrong_kubeconfig_is_told_with_its_place(tmp_path, text, said):
     file = tmp_path / "kubeconfig"
     file.write_text(text)
     with pytest.raises(FileError) as told:
-        Cluster.from_kubeconfig(str(file))
+        Cluster(str(file))
     assert str(told.value).startswith(str(file))
     assert said in str(told.value)
 
@@ -414,7 +414,7 @@ async def test_of_several_kubeconfigs_the_first_to_name_a_thing_wins(tmp_path, m
     )
     (tmp_path / "b").write_text(GOOD)
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/a:{tmp_path}/missing:{tmp_path}/b")
-    async with Cluster.from_kubeconfig() as cluster:
+    async with Cluster() as cluster:
         assert (cluster.namespace, cluster.server) == ("first", "http://127.0.0.1:1")
-    async with Cluster.from_kubeconfig(context="one") as cluster:
+    async with Cluster(context="one") as cluster:
         assert cluster.namespace == "mine"

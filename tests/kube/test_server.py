@@ -218,7 +218,7 @@ async def test_a_pod_acts_as_its_account_and_reads_its_token_anew(cluster, names
     token = (account / "token").read_text()
     await cluster.create(config_map(namespace))
     (account / "token").write_text("not.a.token")
-    async with Cluster.from_kubeconfig(account=str(account)) as inside:
+    async with Cluster(account=str(account)) as inside:
         assert inside.namespace == namespace
         with pytest.raises(ApiRefused) as told:
             await inside.get(CONFIG_MAP, "a", namespace)
@@ -313,7 +313,7 @@ async def line(cluster, kubeconfig, tmp_path):
             }
         (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
         patience = Patience(limit=10, tries=1)
-        async with Cluster.from_kubeconfig(str(tmp_path / "kubeconfig"), patience=patience) as far:
+        async with Cluster(str(tmp_path / "kubeconfig"), patience=patience) as far:
             yield made, far
         made.cut()
         if made.tasks:

@@ -15,6 +15,7 @@ import pytest
 
 from hookline.symphony.agents import AgentPlace
 from hookline.symphony.agents.codex import CodexAgent, CodexSession
+from hookline.symphony.settings import CodexSettings
 from tests.fakes import FakeProvider
 from tests.real.codex_cli import codex, codex_home, configure, shell, started
 
@@ -79,7 +80,9 @@ async def test_every_request_that_codex_may_make_gets_an_answer_that_it_can_read
         params = sample(whole["definitions"][name], whole, full=full)
         jsonschema.validate(params, {**whole["definitions"][name], "definitions": whole["definitions"]})
         place = AgentPlace(workspace="/", env={}, tell=lambda _: None)
-        session = CodexSession(CodexAgent(approval_policy=policy), place, AsyncExitStack())
+        session = CodexSession(
+            CodexAgent(settings=CodexSettings(approval_policy=policy)), place, AsyncExitStack()
+        )
         answer = session.asked(method, params)
         if "error" in answer:
             jsonschema.validate({"id": 1, **answer}, schema(schemas, "JSONRPCError"))
@@ -98,13 +101,13 @@ async def test_whatever_we_send_is_as_the_schema_says(schemas, codex, codex_home
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "CODEX_HOME": str(codex_home)}
     with FakeProvider([shell("true"), "done", {"hang": True}]) as provider:
         configure(codex_home, provider)
-        agent = CodexAgent(
+        settings = CodexSettings(
             command=started(codex, *between),
             thread_sandbox="danger-full-access",
             turn_sandbox_policy={"type": "dangerFullAccess"},
             read_timeout=60,
-            hooks=hooks,
         )
+        agent = CodexAgent(settings=settings, hooks=hooks)
         place = AgentPlace(workspace=str(tmp_path), env=env, tell=lambda told: kinds.append(told.kind))
         session = await agent.open(place)
         assert await session.turn("go") == "done"

@@ -1,13 +1,16 @@
 """Orders for this machine, run in a sandbox or a container: what they see there, and what not."""
 
 import os
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from hookline.errors import UsageError
 from hookline.runners import Mount, Order
 from hookline.runners.container import ContainerRunner
-from hookline.runners.places import EnclosedRunner, Enclosure, enclosed
+from hookline.runners.places import PLACES, EnclosedRunner
 from hookline.runners.sandbox import SandboxRunner
 from tests.runners.places import IMAGE, PATH
 
@@ -18,6 +21,12 @@ def shown(folder, **more):
 
 def targets(order):
     return {each.target: each.source for each in order.mounts}
+
+
+def enclosed(place="sandbox", **given):
+    """A runner that only says how it would run an order."""
+    inner: Any = SimpleNamespace(capabilities=PLACES[place])
+    return EnclosedRunner(inner, **given)
 
 
 HERE = {
@@ -40,25 +49,25 @@ HERE = {
     ],
 )  # fmt: skip
 def test_variables_that_only_lead_to_this_machine_s_places_are_left_out(env, own_programs, left):
-    order = enclosed(Order(argv=("x",), env=env), Enclosure(environ=HERE), own_programs=own_programs)
-    assert order.env == left
+    place = "container" if own_programs else "sandbox"
+    assert enclosed(place, environ=HERE).inside(Order(argv=("x",), env=env)).env == left
 
 
 def test_of_many_folders_it_sees_the_one_that_it_works_in(tmp_path):
     inner = tmp_path / "root" / "ABC-1" / "src"
     inner.mkdir(parents=True)
-    given = Enclosure(each_of=str(tmp_path / "root"), mounts=(shown(tmp_path / "more"),))
+    given = enclosed(each_of=str(tmp_path / "root"), mounts=(shown(tmp_path / "more"),))
     fd = os.open(inner, os.O_RDONLY)
     try:
         # As an open folder of this process, which is none of that of the other's.
         for cwd in (str(inner), f"/proc/self/fd/{fd}"):
-            order = enclosed(Order(argv=("x",), cwd=cwd), given, own_programs=False)
+            order = given.inside(Order(argv=("x",), cwd=cwd))
             assert order.cwd == str(inner)
             own = str(tmp_path / "root" / "ABC-1")
             assert targets(order) == {own: own, str(tmp_path / "more"): str(tmp_path / "more")}
     finally:
         os.close(fd)
-    outside = enclosed(Order(argv=("x",), cwd=str(tmp_path / "root")), given, own_programs=False)
+    outside = given.inside(Order(argv=("x",), cwd=str(tmp_path / "root")))
     assert list(targets(outside)) == [str(tmp_path / "more")]
 
 
@@ -66,11 +75,11 @@ def test_what_is_hidden_has_an_empty_folder_over_it_wherever_a_mount_would_show_
     hidden = tmp_path / "work" / "state"
     hidden.mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "work")
-    given = Enclosure(
+    given = enclosed(
         mounts=(Mount(target="/data", source=str(tmp_path / "link")), shown(tmp_path / "other")),
         hidden=str(hidden),
     )
-    order = enclosed(Order(argv=("x",)), given, own_programs=False)
+    order = given.inside(Order(argv=("x",)))
     assert targets(order) == {
         "/data": str(tmp_path / "link"),
         str(tmp_path / "other"): str(tmp_path / "other"),
@@ -80,7 +89,7 @@ def test_what_is_hidden_has_an_empty_folder_over_it_wherever_a_mount_would_show_
 
 def test_a_mount_of_what_is_to_be_hidden_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"the journal is in .*; set HOOKLINE_HOME to another folder"):
-        Enclosure(mounts=(shown(tmp_path),), hidden=str(tmp_path))
+        enclosed(mounts=(shown(tmp_path),), hidden=str(tmp_path))
 
 
 @pytest.fixture(params=["sandbox", pytest.param("container", marks=pytest.mark.real)])
@@ -92,13 +101,13 @@ async def inside(request, tmp_path):
     (workspace / "state").mkdir(parents=True)
     (workspace / "state" / "journal.db").write_text("secret")
     (tmp_path / "outside.txt").write_text("secret")
-    given = Enclosure(
+    runner = EnclosedRunner(
+        makes[request.param](),
         mounts=(shown(workspace),),
         hidden=str(workspace / "state"),
         image=IMAGE if request.param == "container" else None,
         environ=dict(os.environ),
     )
-    runner = EnclosedRunner(makes[request.param](), given)
     yield runner, workspace
     await runner.close()
 
@@ -124,7 +133,8 @@ async def test_what_is_mounted_besides_can_be_read_and_not_written(inside, tmp_p
     runner, workspace = inside
     (tmp_path / "hooks").mkdir()
     (tmp_path / "hooks" / "a.sh").write_text("echo here")
-    more = runner.with_mounts([Mount(target="/hooks/h", source=str(tmp_path / "hooks"), read_only=True)])
+    hooks = Mount(target="/hooks/h", source=str(tmp_path / "hooks"), read_only=True)
+    more = replace(runner, mounts=(*runner.mounts, hooks))
     script = "sh /hooks/h/a.sh; for place in /hooks/h/new /hooks/new; do (echo x > $place) 2>/dev/null || echo no; done"
     ending = await more.run(
         Order(argv=("sh", "-c", script), cwd=str(workspace), env={"PATH": PATH}, timeout=60)
@@ -136,7 +146,7 @@ async def test_what_is_mounted_besides_can_be_read_and_not_written(inside, tmp_p
 @pytest.mark.usefixtures("bubblewrap")
 async def test_a_sandbox_in_which_nothing_could_start_says_why_beforehand(tmp_path):
     gone = str(tmp_path / "gone")
-    runner = EnclosedRunner(SandboxRunner(), Enclosure(mounts=(Mount(target=gone, source=gone),)))
+    runner = EnclosedRunner(SandboxRunner(), mounts=(Mount(target=gone, source=gone),))
     try:
         assert "is not there" in (await runner.trouble() or "")
     finally:
@@ -146,7 +156,7 @@ async def test_a_sandbox_in_which_nothing_could_start_says_why_beforehand(tmp_pa
 @pytest.mark.real
 @pytest.mark.usefixtures("image")
 async def test_an_image_that_is_not_to_be_had_is_said_beforehand():
-    runner = EnclosedRunner(ContainerRunner(pull="never"), Enclosure(image="localhost/hookline-none:test"))
+    runner = EnclosedRunner(ContainerRunner(pull="never"), image="localhost/hookline-none:test")
     try:
         assert "is not on this machine" in (await runner.trouble() or "")
     finally:

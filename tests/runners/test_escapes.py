@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hookline.errors import UsageError
-from hookline.journal.user import default_path
+from hookline.journal import default_path
 from hookline.runners import Mount, Order
 from hookline.runners.local import LocalRunner
 from hookline.runners.sandbox import SandboxRunner, arguments, python_mounts

@@ -9,7 +9,7 @@ from hookline.engine.pipeline import Pipeline
 from hookline.hookfile.attach import attached
 from hookline.runners.container import ContainerRunner
 from hookline.runners.local import LocalRunner
-from hookline.runners.places import EnclosedRunner, Enclosure
+from hookline.runners.places import EnclosedRunner
 from hookline.runners.sandbox import SandboxRunner
 from tests.runners.places import IMAGE
 
@@ -22,12 +22,8 @@ def file_of(folder, entry: str):
     return file
 
 
-def nothing(_declared):
-    pytest.fail("no hook here is a function")
-
-
 async def outcome(file, runner):
-    found = attached(file, runner, nothing)
+    found = attached(file, runner)
     assert found.problems == []
     context = HookContext(
         workflow_id="w", point="tool.start", run_id="r1", current_tool="bash", current_payload={"a": 1}
@@ -42,7 +38,7 @@ async def test_without_an_engine_an_image_hook_breaks_and_never_runs_as_somethin
     monkeypatch.setenv("PATH", str(tmp_path))
     file = file_of(tmp_path, f"image: {IMAGE}\n    command: [/bin/touch, {tmp_path}/ran]")
     runner = LocalRunner()
-    found = attached(file, runner, nothing)
+    found = attached(file, runner)
     assert found.problems == []
     assert any("podman or docker" in doubt for doubt in found.doubts)
     told = await outcome(file, runner)
@@ -57,10 +53,8 @@ async def test_without_an_engine_an_image_hook_breaks_and_never_runs_as_somethin
     [
         LocalRunner,
         SandboxRunner,
-        lambda: EnclosedRunner(SandboxRunner(), Enclosure()),
-        lambda: EnclosedRunner(
-            ContainerRunner(pull="never"), Enclosure(image="localhost/hookline-none:test")
-        ),
+        lambda: EnclosedRunner(SandboxRunner()),
+        lambda: EnclosedRunner(ContainerRunner(pull="never"), image="localhost/hookline-none:test"),
     ],
     ids=["local", "sandbox", "in the sandbox", "in a container"],
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hookline.errors import UsageError
-from hookline.runners import Ending, Order, Output
+from hookline.runners import Ending, Order, Output, process
 from hookline.runners import tags as tagged
 from hookline.runners.local import LocalRunner
 
@@ -327,7 +327,9 @@ async def test_a_child_that_prints_for_ever_does_not_hold_us(runner):
     assert not alive(runner)
 
 
-async def test_the_last_words_of_a_child_are_waited_for(runner):
+async def test_the_last_words_of_a_child_are_waited_for(runner, monkeypatch):
+    # On a busy machine the child may not have its turn in a tenth of a second.
+    monkeypatch.setattr(process, "LINGER", 30.0)
     ending = await runner.run(sh("(sleep 0.02; echo late) & echo early"))
     assert ending.stdout.text == "early\nlate\n"
 
@@ -603,3 +605,14 @@ def watchers(mark: bytes) -> list[str]:
 def test_an_ending_says_what_happened():
     assert Ending(signal=99).in_words() == "was killed by signal 99"
     assert Ending(passed_limit=True).in_words() == "ran past its limit"
+
+
+async def test_what_a_process_prints_is_passed_on_as_it_comes_and_still_kept():
+    parts: list[tuple[bytes, bool]] = []
+    runner = LocalRunner(heard=lambda part, is_stdout: parts.append((part, is_stdout)))
+    try:
+        ending = await runner.run(sh("echo one; read -r _; echo two >&2", stdin=b"go\n"))
+    finally:
+        await runner.close()
+    assert sorted(parts) == [(b"one\n", True), (b"two\n", False)]
+    assert (ending.stdout.text, ending.stderr.text) == ("one\n", "two\n")

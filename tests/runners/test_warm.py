@@ -472,7 +472,7 @@ async def test_a_hook_file_that_says_warm_fork_has_its_command_forked(tmp_path, 
     entry = f"- name: h\n  on: tool.start\n  command: [python3, {tmp_path}/hook.py]\n  warm: fork\n  preload: decimal\n"
     (tmp_path / "hookline.yaml").write_text(f"hooks:\n{textwrap.indent(entry, '  ')}")
     both = Both(True)
-    found = attached(tmp_path / "hookline.yaml", both.local, lambda _: print)
+    found = attached(tmp_path / "hookline.yaml", both.local)
     assert not found.problems
     context = HookContext(workflow_id="w", point="tool.start", run_id="r", current_tool="bash")
     said = [(await found.hooks[0].handler(None, context)).error_message for _ in range(2)]

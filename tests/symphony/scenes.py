@@ -9,8 +9,8 @@ from textwrap import indent
 from typing import Any
 
 from hookline.symphony.agents import AgentPlace, TurnFailed
-from hookline.symphony.read import read
-from hookline.symphony.types import Issue, Workflow
+from hookline.symphony.read import Workflow, read
+from hookline.symphony.trackers import Issue
 
 ISSUE = Issue(
     id="u-1", identifier="ABC-123", title="Mend the fence", state="Todo", url="https://x.test/ABC-123"

@@ -22,8 +22,9 @@ from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import TurnFailed
 from hookline.symphony.attempt import Attempt, Halt, outcome_of, recovered
 from hookline.symphony.hooks import AttemptSite, Outputs
+from hookline.symphony.read import WorkflowError
+from hookline.symphony.settings import Script
 from hookline.symphony.trackers import TrackerError
-from hookline.symphony.types import Script, WorkflowError
 from hookline.symphony.workspace import WorkspaceError, WorkspaceRoot
 from hookline.symphony.workspace_run import removed
 from tests.symphony.scenes import (
@@ -84,14 +85,8 @@ class Life:
         return [] if answer is None else [answer]
 
     async def attempt(self, agent=None, **rest):
-        made = Attempt(
-            site=self.site,
-            issue=rest.pop("issue", ISSUE),
-            agent=agent or Scripted(works),
-            tracker=self,
-            **rest,
-        )
-        return await made.run()
+        made = Attempt(issue=rest.pop("issue", ISSUE), tracker=self, **rest)
+        return await made.run(self.site, agent or Scripted(works))
 
     async def fault(self, agent=None, **rest) -> HooklineError:
         with pytest.raises(HooklineError) as told:

@@ -30,7 +30,8 @@ from hookline.symphony.hooks import (
     withheld,
     workspace_hooks,
 )
-from hookline.symphony.types import POINTS, HookScripts, Script, Workflow
+from hookline.symphony.read import Workflow
+from hookline.symphony.settings import POINTS, HookScripts, Script
 from hookline.symphony.workspace import WorkspaceRoot
 from tests.symphony.scenes import ISSUE, PATH, until
 

@@ -24,7 +24,7 @@ from hookline.symphony.attempt import Attempt
 from hookline.symphony.hooks import AttemptSite
 from hookline.symphony.read import read_file
 from hookline.symphony.run import agent_of
-from hookline.symphony.types import Issue
+from hookline.symphony.trackers import Issue
 from hookline.symphony.workspace import WorkspaceRoot, workspace_key
 from hookline.symphony.workspace_run import removed
 
@@ -69,7 +69,7 @@ class Pattern:
 
         async def work(site: AttemptSite) -> None:
             coding = agent_of(site.current())
-            await Attempt(site=site, issue=self.issue, agent=coding, tracker=None, number=number).run()
+            await Attempt(issue=self.issue, tracker=None, number=number).run(site, coding)
 
         await self._at_site(work)
 

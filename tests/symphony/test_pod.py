@@ -14,7 +14,7 @@ import pytest
 
 from hookline.engine.record import Begun, Called, Decided, Ended
 from hookline.journal.stream import LineReader, Message
-from hookline.symphony.types import Blocker, Issue, issue_from, issue_values
+from hookline.symphony.trackers import Blocker, Issue, issue_from, issue_values
 from tests.fakes.trackers import FakeLinear, linear_issue
 
 LIMIT = 60.0

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from hookline.symphony.prompt import fault_of, guidance, rendered
-from hookline.symphony.read import read
-from hookline.symphony.types import Blocker, Issue, WorkflowError, issue_values
+from hookline.symphony.read import WorkflowError, read
+from hookline.symphony.trackers import Blocker, Issue, issue_values
 
 ISSUE = Issue(
     id="u1",

@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline.errors import FileError
-from hookline.kube.pod_state import EndReason
+from hookline.kube.pod_state import ContainerPhase, EndReason
 from hookline.sympozium.environment import (
     MOST_RESULT,
     Secrets,
-    after_run,
-    before_run,
     cut,
     expanded,
     for_agent,
+    for_hook,
     task_input,
 )
 from hookline.sympozium.lifecycle import ContainerHook, SecretRef
+from hookline.sympozium.phases import AgentSeen, Seen
 from hookline.sympozium.run.agent import BEGIN, END, MOST_BYTES, Result, ended, from_output, parsed
 from hookline.sympozium.types import ModelSpec, RunSpec, TaskSpec
 from hookline.table import Location
@@ -29,12 +29,16 @@ RUN = RunSpec(
 HOOK = ContainerHook(name="h", image="i", env={"B": "hook"})
 
 
+def answered(result: str, exit_code: int) -> Seen:
+    return Seen(agent=AgentSeen(state=ContainerPhase.ENDED, exit_code=exit_code, result=result))
+
+
 @pytest.mark.statement("SZ29", "SZ30", "SZ32", "SZ41", "SZ42", "SZ43", "SZ44")
 @pytest.mark.rule("sympozium 1.10", "sympozium 1.17.5")
 def test_every_hook_has_the_base_variables_and_postRun_hooks_the_end_besides():
     base = {"AGENT_RUN_ID": "r-1", "INSTANCE_NAME": "alice", "AGENT_NAMESPACE": "ops"}
-    before = before_run(RUN, HOOK).resolved(Secrets())
-    after = after_run(RUN, HOOK, exit_code=0, result="fine").resolved(Secrets())
+    before = for_hook(RUN, HOOK).resolved(Secrets())
+    after = for_hook(RUN, HOOK, answered("fine", 0)).resolved(Secrets())
     assert before == {**base, "A": "run", "B": "hook"}
     assert after == {**before, "AGENT_EXIT_CODE": "0", "AGENT_RESULT": "fine"}
 
@@ -42,7 +46,7 @@ def test_every_hook_has_the_base_variables_and_postRun_hooks_the_end_besides():
 @pytest.mark.statement("SZ31")
 @pytest.mark.rule("sympozium B11")
 def test_the_exit_code_is_the_real_one():
-    assert after_run(RUN, HOOK, exit_code=137, result="").fixed["AGENT_EXIT_CODE"] == "137"
+    assert for_hook(RUN, HOOK, answered("", 137)).fixed["AGENT_EXIT_CODE"] == "137"
 
 
 @pytest.mark.rule("sympozium B10")
@@ -50,8 +54,8 @@ def test_a_hook_s_own_variable_beats_the_run_s_before_and_after_and_neither_beat
     names = ("AGENT_RUN_ID", "AGENT_RESULT", "AGENT_EXIT_CODE", "GATE_MODE", "X")
     run = RunSpec(name="r", env=dict.fromkeys(names, "run"))
     hook = ContainerHook(name="h", image="i", env=dict.fromkeys(names, "hook"))
-    before = before_run(run, hook).resolved(Secrets())
-    after = after_run(run, hook, exit_code=1, result="no").resolved(Secrets())
+    before = for_hook(run, hook).resolved(Secrets())
+    after = for_hook(run, hook, answered("no", 1)).resolved(Secrets())
     assert (before["X"], after["X"]) == ("hook", "hook")
     assert (before["AGENT_RUN_ID"], after["AGENT_RUN_ID"]) == ("r", "r")
     assert (after["AGENT_RESULT"], after["AGENT_EXIT_CODE"]) == ("no", "1")
@@ -62,7 +66,7 @@ def test_a_hook_s_own_variable_beats_the_run_s_before_and_after_and_neither_beat
 @pytest.mark.rule("sympozium 1.14")
 def test_a_gate_hook_knows_that_it_is_one():
     gate = ContainerHook(name="g", image="i", gate=True)
-    assert after_run(RUN, gate, exit_code=0, result="").fixed["GATE_MODE"] == "true"
+    assert for_hook(RUN, gate, answered("", 0)).fixed["GATE_MODE"] == "true"
 
 
 @pytest.mark.statement("SZ33")
@@ -83,7 +87,7 @@ def test_a_result_that_just_fits_is_whole():
 @pytest.mark.rule("sympozium B11", "sympozium 1.10")
 def test_an_answer_with_dollars_reaches_the_hook_as_it_is():
     text = "costs $$5, see $(AGENT_RUN_ID)"
-    assert after_run(RUN, HOOK, exit_code=0, result=text).resolved(Secrets())["AGENT_RESULT"] == text
+    assert for_hook(RUN, HOOK, answered(text, 0)).resolved(Secrets())["AGENT_RESULT"] == text
 
 
 @pytest.mark.parametrize(
@@ -103,7 +107,7 @@ def test_a_value_may_refer_to_a_variable_before_it():
     hook = ContainerHook(
         name="h", image="i", env={"URL": "http://x/$(AGENT_RUN_ID)", "TWICE": "$(URL)$(LATER)"}
     )
-    found = before_run(RUN, hook).resolved(Secrets())
+    found = for_hook(RUN, hook).resolved(Secrets())
     assert (found["URL"], found["TWICE"]) == ("http://x/r-1", "http://x/r-1$(LATER)")
 
 
@@ -112,7 +116,7 @@ def test_secrets_are_references_until_somebody_looks_them_up():
     hook = ContainerHook(
         name="h", image="i", env={"T": ref, "U": SecretRef(name="pd", key="other", optional=True)}
     )
-    made = before_run(RUN, hook)
+    made = for_hook(RUN, hook)
     assert made.given["T"] == ref
     found = made.resolved(Secrets(known={"pd": {"token": "a$$b"}}))
     assert (found["T"], "U" in found) == ("a$$b", False)

@@ -30,8 +30,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hookline.agent.output import AgentResult, Event, StreamResult
+from hookline.agent.run import StreamResult
 from hookline.agent.sdk import Agent
+from hookline.agent.spec import AgentResult, Event
 from hookline.engine.plain import as_text, plain
 from hookline.errors import HooklineError, Refused, Skipped, UsageError
 

@@ -13,162 +13,140 @@ from hookline.agent.tools import Tool, ToolTimedOut
 from hookline.engine.context import ToolCall, ToolResult
 from hookline.engine.lifecycle import OpenScope
 from hookline.engine.plain import as_text, plain
-from hookline.engine.point import Point, Scope, Status
+from hookline.engine.point import Point, Status
 from hookline.engine.result import HookAction
 from hookline.errors import AgentFailed, HookFailed, Refused, RunTimedOut, Skipped
 from hookline.tasks import cancel_and_wait
 
 
-class ToolCalls:
-    """Makes the tool calls of one step."""
-
-    def __init__(self, context: AgentContext, step: OpenScope, tools: Mapping[str, Tool]) -> None:
-        self._context = context
-        self._step = step
-        self._tools = tools
-
-    async def made(self, calls: Sequence[ToolCall]) -> list[PendingCall]:
-        """Enters, runs and leaves every call of a step."""
-        entered = [PendingCall(call, self._tools.get(call.name)) for call in calls]
-        try:
-            for each in entered:
-                await self._enter(each)
-        except BaseException as exc:
-            for each in entered:
-                if each.scope is not None:
-                    await each.scope.drop(f"not run: {exc}")
-            raise
-        begun = [each for each in entered if each.runs or each.status is Status.ANSWERED]
-        try:
-            await self._bodies([each for each in begun if each.runs])
-        except BaseException as exc:
-            for each in begun:
-                if each.scope is not None:
-                    await each.scope.left_after(exc, output=each.output, status=each.status)
-            raise
-        await self._leave(begun)
-        return entered
-
-    async def _enter(self, each: PendingCall) -> None:
-        call, tool = each.call, each.tool
-        problem = None
-        if tool is None:
-            known = ", ".join(self._tools) or "none"
-            problem = f"there is no tool {call.name!r}; the tools are: {known}"
-        elif call.arguments is None:
-            problem = f"the arguments of {call.name} are not a JSON object: {call.raw_arguments[:200]!r}"
-        scope = self._context.open(
-            Scope.TOOL,
-            self._step,
-            call.name,
-            hooks=problem is None,
-            current_tool=call.name,
-            tool_kind=tool.kind if tool else None,
-            call_id=call.id,
-        )
-        if tool is None or problem is not None:
-            # It cannot run, so no hooks run either; it is still recorded, and the model reads why.
-            await scope.enter(call.raw_arguments)
-            await scope.leave({"error": problem}, Status.FAILED, error=problem)
-            each.status, each.output = Status.FAILED, {"error": problem}
-            return
-        each.scope = scope
-        self._context.inside.seen.tools[tool.id] = tool.kind
-        permission = f"{tool.id} needs approval" if tool.approval == "always" else None
-        outcome = await scope.enter(dict(call.arguments or {}), permission=permission)
-        self._context.note(outcome)
-        each.told.extend(outcome.tell_model)
-        each.arguments = outcome.payload
-        if outcome.action is HookAction.BLOCK:
-            each.status, each.output = Status.BLOCKED, {"error": f"refused: {outcome.reason}"}
-            await scope.leave(each.output, Status.BLOCKED, error=outcome.reason)
-        elif outcome.answered and outcome.action is HookAction.ANSWER:
-            each.status, each.output = Status.ANSWERED, outcome.output
-        else:
-            scope.raise_if_over(outcome, Point.TOOL_START)
-            each.runs = True
-
-    async def _bodies(self, running: Sequence[PendingCall]) -> None:
-        """Runs the tools concurrently; one that ends the run cancels the others."""
-        if not running:
-            return
-        tasks = [asyncio.ensure_future(self._body(each)) for each in running]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            for task in tasks:
-                if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-                    raise error
-        finally:
-            await cancel_and_wait(*tasks)
-
-    async def _body(self, each: PendingCall) -> None:
-        assert each.tool is not None
-        assert each.scope is not None
-        self._context.tell("tool_start", id=each.call.id, tool=each.call.name)
-        inside, tasks = self._context.inside, set[asyncio.Task[Any]]()
-        CURRENT_RUN.set(
-            replace(
-                inside,
-                scope=each.scope,
-                parents=(*inside.parents, self._context.config.name),
-                note=self._context.notice,
-                tasks=tasks,
-            ),
-        )
-        try:
-            each.output = await each.tool(self._context.workflow, plain(each.arguments))
-            each.status = Status.OK
-        except Refused as exc:
-            each.status, each.output = Status.BLOCKED, {"error": f"refused: {exc.reason}"}
-        except (HookFailed, Skipped, RunTimedOut) as exc:
-            each.status, each.output = each.scope.status_of(exc), {"error": str(exc)}
-            raise
-        except ToolTimedOut as exc:
-            inside.run.resume()
-            each.status, each.output = Status.TIMED_OUT, {"error": str(exc)}
-        except asyncio.CancelledError:
-            each.status, each.output = each.scope.status_of(asyncio.CancelledError()), {"error": "cancelled"}
-            raise
-        except Exception as exc:
-            text = str(exc) if isinstance(exc, AgentFailed) else f"{type(exc).__name__}: {exc}"
-            each.status, each.output = Status.FAILED, {"error": text}
-        finally:
-            # A tool that has ended leaves no agent running.
-            await cancel_and_wait(*tasks)
-
-    async def _leave(self, begun: Sequence[PendingCall]) -> None:
-        """Runs all end hooks that are due, in call order, even after one of them failed the run."""
-        failure: HookFailed | None = None
+async def make_calls(
+    context: AgentContext, step: OpenScope, tools: Mapping[str, Tool], calls: Sequence[ToolCall]
+) -> list[PendingCall]:
+    """Enters, runs and leaves every call of a step."""
+    made: list[PendingCall] = []
+    try:
+        for call in calls:
+            made.append(PendingCall(context, step, tools, call))
+            await made[-1].enter()
+    except BaseException as exc:
+        for each in made:
+            await each.scope.drop(f"not run: {exc}")
+        raise
+    begun = [each for each in made if each.runs or each.status is Status.ANSWERED]
+    try:
+        await _run_together([each for each in begun if each.runs])
+    except BaseException as exc:
         for each in begun:
-            assert each.scope is not None
-            try:
-                ending = await self._context.leave(each.scope, each.output, each.status)
-            except HookFailed as exc:
-                failure = failure or exc
-                continue
-            each.output = ending.output
-            each.told.extend(ending.tell_model)
-            if ending.action is HookAction.BLOCK and ending.reason:
-                each.told.append(ending.reason)
-            self._context.tell("tool_finish", id=each.call.id, tool=each.call.name, status=str(each.status))
-        if failure is not None:
-            raise failure
+            await each.scope.left_after(exc, output=each.output, status=each.status)
+        raise
+    failure: HookFailed | None = None
+    for each in begun:
+        try:
+            await each.leave()
+        except HookFailed as exc:
+            failure = failure or exc  # the end hooks of the other calls are still due
+    if failure is not None:
+        raise failure
+    return made
+
+
+async def _run_together(calls: Sequence[PendingCall]) -> None:
+    """Runs the tools concurrently; one that ends the run cancels the others."""
+    if not calls:
+        return
+    tasks = [asyncio.ensure_future(each.run()) for each in calls]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in tasks:
+            if task.done() and not task.cancelled():
+                task.result()
+    except BaseException:
+        await cancel_and_wait(*tasks)
+        raise
 
 
 class PendingCall:
     """One call of a step while it is entered, run and left."""
 
-    __slots__ = ("arguments", "call", "output", "runs", "scope", "status", "told", "tool")
-
-    def __init__(self, call: ToolCall, tool: Tool | None) -> None:
+    def __init__(
+        self, context: AgentContext, step: OpenScope, tools: Mapping[str, Tool], call: ToolCall
+    ) -> None:
         self.call = call
-        self.tool = tool
-        self.scope: OpenScope | None = None
-        self.arguments: Any = None
-        self.runs = False
         self.status = Status.CANCELLED
         self.output: Any = {"error": "cancelled"}
         self.told: list[str] = []
+        self.runs = False
+        self._context = context
+        self._tool = tools.get(call.name)
+        self._arguments: Any = call.arguments
+        self._problem = None
+        if self._tool is None:
+            known = ", ".join(tools) or "none"
+            self._problem = f"there is no tool {call.name!r}; the tools are: {known}"
+        elif call.arguments is None:
+            self._problem = (
+                f"the arguments of {call.name} are not a JSON object: {call.raw_arguments[:200]!r}"
+            )
+        kind = self._tool.kind if self._tool is not None else None
+        self.scope = context.open_call(step, call.name, kind, call.id, runs=self._problem is None)
+
+    async def enter(self) -> None:
+        """Runs its start hooks; a call that cannot run is only recorded, and the model reads why."""
+        tool, scope = self._tool, self.scope
+        if tool is None or self._problem is not None:
+            await scope.enter(self.call.raw_arguments)
+            self.status, self.output = Status.FAILED, {"error": self._problem}
+            await scope.leave(self.output, Status.FAILED, error=self._problem)
+            return
+        permission = f"{tool.id} needs approval" if tool.approval == "always" else None
+        outcome = await scope.enter(dict(self.call.arguments or {}), permission=permission)
+        self._context.note(outcome)
+        self.told.extend(outcome.tell_model)
+        self._arguments = outcome.payload
+        if outcome.action is HookAction.BLOCK:
+            self.status, self.output = Status.BLOCKED, {"error": f"refused: {outcome.reason}"}
+            await scope.leave(self.output, Status.BLOCKED, error=outcome.reason)
+        elif outcome.answered and outcome.action is HookAction.ANSWER:
+            self.status, self.output = Status.ANSWERED, outcome.output
+        else:
+            scope.raise_if_over(outcome, Point.TOOL_START)
+            self.runs = True
+
+    async def run(self) -> None:
+        """Runs its tool, in a task of its own."""
+        assert self._tool is not None
+        context, tasks = self._context, set[asyncio.Task[Any]]()
+        context.tell("tool_start", id=self.call.id, tool=self.call.name)
+        CURRENT_RUN.set(replace(context.inside_of(self.scope), tasks=tasks))
+        try:
+            self.output = await self._tool(context.workflow, plain(self._arguments))
+            self.status = Status.OK
+        except Refused as exc:
+            self.status, self.output = Status.BLOCKED, {"error": f"refused: {exc.reason}"}
+        except (HookFailed, Skipped, RunTimedOut) as exc:
+            self.status, self.output = self.scope.status_of(exc), {"error": str(exc)}
+            raise
+        except ToolTimedOut as exc:
+            context.run.resume()
+            self.status, self.output = Status.TIMED_OUT, {"error": str(exc)}
+        except asyncio.CancelledError as exc:
+            self.status, self.output = self.scope.status_of(exc), {"error": "cancelled"}
+            raise
+        except Exception as exc:
+            text = str(exc) if isinstance(exc, AgentFailed) else f"{type(exc).__name__}: {exc}"
+            self.status, self.output = Status.FAILED, {"error": text}
+        finally:
+            if tasks:  # a tool that has ended leaves no agent running
+                await cancel_and_wait(*tasks)
+
+    async def leave(self) -> None:
+        """Runs its end hooks."""
+        ending = await self._context.leave(self.scope, self.output, self.status)
+        self.output = ending.output
+        self.told.extend(ending.tell_model)
+        if ending.action is HookAction.BLOCK and ending.reason:
+            self.told.append(ending.reason)
+        self._context.tell("tool_finish", id=self.call.id, tool=self.call.name, status=str(self.status))
 
     @property
     def failed(self) -> bool:

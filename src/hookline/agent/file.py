@@ -18,7 +18,8 @@ class Loaded:
     """An agent in Python as it is; a format whose hooks come later, or out of images, says so by its own class.
 
     `source` finds the file again. `problems` are mistakes: with one of them nothing is run. `warnings` cost a hook or
-    a tool, not the agent.
+    a tool, not the agent. `secrets` are the values of the file that must not be shown, `refs` the images of all hooks,
+    each once, in the order of the file. The model and tools of a file that is not `is_whole` come from the command line.
     """
 
     agent: Agent
@@ -27,21 +28,9 @@ class Loaded:
     problems: tuple[FileError, ...] = ()
     warnings: tuple[FileError, ...] = ()
     notes: tuple[str, ...] = ()
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """The values of the file that must not be shown."""
-        return ()
-
-    @property
-    def refs(self) -> tuple[str, ...]:
-        """The images of all hooks, each once, in the order of the file."""
-        return ()
-
-    @property
-    def is_whole(self) -> bool:
-        """False for a part of a file, whose model and tools come from the command line."""
-        return True
+    secrets: tuple[str, ...] = ()
+    refs: tuple[str, ...] = ()
+    is_whole: bool = True
 
     def check_model(self) -> None:
         """Raise a FileError that says why there is no model to ask, where the file can tell."""

@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from hookline.agent.calls import ToolCalls
+from hookline.agent.calls import make_calls
 from hookline.agent.models import (
+    DoesNotFit,
     Message,
     Reply,
     Request,
@@ -30,8 +31,7 @@ from hookline.agent.models import (
     reply_from,
     text_message,
 )
-from hookline.agent.output import AgentResult, DoesNotFit
-from hookline.agent.spec import AgentContext, CurrentRun, RunArguments, Spec, agent_payload
+from hookline.agent.spec import AgentContext, AgentResult, CurrentRun, RunArguments, Spec, agent_payload
 from hookline.agent.stop import StopConditionContext
 from hookline.engine.context import Step
 from hookline.engine.lifecycle import OpenScope
@@ -64,11 +64,9 @@ class Loop(AgentContext):
         self._kwargs = arguments.provider_kwargs
         self._untold: list[str] = []
         self._cut = False
-        self._found: AgentResult | None = None
-        self._holds_model = self.may_change(Point.MODEL_END)
-        self._holds_step = self.may_change(Point.STEP_END)
-        self._holds_answer = self.may_change(Point.AGENT_END)
-        self._holds_text = self._holds_model or self._holds_step or self._holds_answer
+        ends = (Point.AGENT_END, Point.STEP_END, Point.MODEL_END)
+        self._said_at = next((point for point in ends if self.may_change(point)), None)
+        """The last point at which a hook may change a text, which is said after it; None: piece by piece."""
 
     async def answer(self, given: Any) -> AgentResult:
         """Runs the agent on one input, with its hooks."""
@@ -97,9 +95,9 @@ class Loop(AgentContext):
             self._untold.extend(ending.tell_model)
             return await self._work(scope)
 
-        ending = await scope.around(payload, body, again=again, steps=lambda: tuple(self.steps))
+        ending = await scope.around(payload, body, again=again)
         self.note(ending)
-        result = self.answer_in(ending, Point.AGENT_START, self._found)
+        result = self.answer_of(scope, ending)
         started = scope.outcome
         answered = started is not None and started.answered
         if answered and started is not None:
@@ -130,7 +128,7 @@ class Loop(AgentContext):
             refusals = 0
             stopped_by = await self._stopped() if step.tool_results else None
             goes_on = bool(step.tool_results) and stopped_by is None
-            if (self._holds_answer and goes_on) or (self._holds_step and not self._holds_answer):
+            if self._said_at is Point.STEP_END or (self._said_at is Point.AGENT_END and goes_on):
                 self._say(step.content or "")
             if goes_on:
                 continue
@@ -146,12 +144,11 @@ class Loop(AgentContext):
                         text_message("user", f"{exc}. Answer again with JSON that fits the schema.")
                     )
                     continue
-            self._found = self.result_of(
+            return self.result_of(
                 result,
                 result_schema=self.spec.output.name if self.spec.output else None,
                 stopped_by=stopped_by or ("max_output_tokens" if self._cut else None),
             )
-            return self._found
 
     async def _stopped(self) -> str | None:
         context = StopConditionContext(list(self.steps), self.spec.id, self.run.id)
@@ -169,7 +166,7 @@ class Loop(AgentContext):
             except DoesNotFit as exc:
                 where = Point.AGENT_END if ending.changed else Point.AGENT_START
                 raise AgentFailed(f"a hook at {where} gave the answer: {exc}") from None
-        if (self._holds_answer or answered) and result.result is not None:
+        if (self._said_at is Point.AGENT_END or answered) and result.result is not None:
             self._say(as_text(plain(result.result)))
         return replace(result, notices=(*result.notices, *self.notices))
 
@@ -192,13 +189,13 @@ class Loop(AgentContext):
             reply = await self._reply(scope, [*messages, *told])
             self._cut = reply.stop_reason == "length"
             self.messages.append(assistant_message(reply))
-            made = await ToolCalls(self, scope, self._tools).made(reply.tool_calls)
+            made = await make_calls(self, scope, self._tools, reply.tool_calls)
             self.messages.extend(each.message() for each in made)
             step = reply.step(number, (each.result() for each in made))
             self.steps.append(step)
             return step
 
-        ending = await scope.around(payload, body, steps=lambda: tuple(self.steps))
+        ending = await scope.around(payload, body)
         self.note(ending)
         self._untold.extend(ending.tell_model)
         if ending.action is HookAction.BLOCK:
@@ -220,11 +217,7 @@ class Loop(AgentContext):
                 reply = reply_from(ending.output)
                 self.messages.extend(text_message("user", text) for text in started.tell_model)
                 self._untold.extend(ending.tell_model)
-                if (
-                    (self._holds_model or started.answered)
-                    and not self._holds_step
-                    and not self._holds_answer
-                ):
+                if self._said_at is Point.MODEL_END or (self._said_at is None and started.answered):
                     self._say(reply.text or "")
                 return reply
             refusals += 1
@@ -270,14 +263,17 @@ class Loop(AgentContext):
         )
 
     async def _asked(self, request: Request) -> Reply:
+        reply: Reply | None = None
         async for piece in self._model.stream(request):
             if isinstance(piece, Reply):
-                for call in piece.tool_calls:
-                    self.tell("tool_call", id=call.id, tool=call.name, arguments=call.arguments)
-                return piece
-            if not self._holds_text:
+                reply = piece
+            elif self._said_at is None:
                 self._say(piece.text)
-        raise AgentFailed(f"{self._model.provider}/{self._model.name} ended without an answer")
+        if reply is None:
+            raise AgentFailed(f"{self._model.provider}/{self._model.name} ended without an answer")
+        for call in reply.tool_calls:
+            self.tell("tool_call", id=call.id, tool=call.name, arguments=call.arguments)
+        return reply
 
     # -- small things --------------------------------------------------------------------------------------
 

@@ -149,7 +149,10 @@ class _Connection:
     """One connection to a server, opened and closed by a task of its own."""
 
     def __init__(self, server: McpServer) -> None:
-        _check_installed(server)
+        try:
+            importlib.import_module("mcp")
+        except ImportError as exc:
+            raise UsageError(f"{server} needs the mcp package ({exc}): pip install 'hookline[mcp]'") from exc
         self._server = server
         self._output = ServerOutput(server)
         self._client: Client | None = None
@@ -264,14 +267,6 @@ class _Connection:
         # Its task will know the reason soon; but at a URL a single answer may break off on a live connection.
         await asyncio.wait({self._task}, timeout=CLOSING if self._server.command is not None else SOON)
         return _ConnectionLost(self._trouble or f"{self._server} {_in_words(exc, answered, self._server)}")
-
-
-def _check_installed(server: McpServer) -> None:
-    """Raises with the install command if the library is missing."""
-    try:
-        importlib.import_module("mcp")
-    except ImportError as exc:
-        raise UsageError(f"{server} needs the mcp package ({exc}): pip install 'hookline[mcp]'") from exc
 
 
 def _leaf(exc: Exception) -> Exception:

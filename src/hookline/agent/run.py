@@ -1,17 +1,24 @@
-"""The execution of an agent: run and session scopes, the run's time limit, and events for the stream."""
+"""The execution of an agent: run and session scopes, the run's time limit, and the stream of its events."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hookline.agent.loop import Loop
 from hookline.agent.models import Message, mapping, text_message
-from hookline.agent.output import AgentResult, Event
-from hookline.agent.spec import CURRENT_RUN, AgentContext, CurrentRun, RunArguments, Spec
+from hookline.agent.spec import (
+    CURRENT_RUN,
+    AgentContext,
+    AgentResult,
+    CurrentRun,
+    Event,
+    RunArguments,
+    Spec,
+)
 from hookline.agent.tools import ToolTimedOut
 from hookline.engine.lifecycle import OpenScope, Run
 from hookline.engine.point import Point, Scope, Status
@@ -62,16 +69,13 @@ class AgentExecution:
     async def _in_run(self, given: Any) -> AgentResult:
         context, timeout = self._context(), self.arguments.timeout
         scope = context.open(Scope.RUN, None, self.spec.id)
-        found: AgentResult | None = None
 
         async def body(outcome: Outcome) -> AgentResult:
-            nonlocal found
             context.note(outcome)
             limit = self.run.limit = asyncio.timeout(timeout)
             try:
                 async with limit:
-                    found = await self._in_session(context, scope, outcome)
-                    return found
+                    return await self._in_session(context, scope, outcome)
             except TimeoutError:
                 if not limit.expired():
                     raise
@@ -89,7 +93,7 @@ class AgentExecution:
         context.note(ending)
         if self.session.lasts:
             self.session.told = (*self.session.told, *ending.tell_model)
-        result = context.answer_in(ending, Point.RUN_START, found)
+        result = context.answer_of(scope, ending)
         return replace(result, notices=tuple(context.notices))
 
     def _context(self) -> AgentContext:
@@ -121,18 +125,15 @@ class AgentExecution:
                     session.scope, session.told = scope, opened.tell_model
                 return await self._work(context, parent, before)
             scope = context.open(Scope.SESSION, parent, session.id)
-            found: AgentResult | None = None
 
             async def body(outcome: Outcome) -> AgentResult:
-                nonlocal found
                 context.note(outcome)
                 session.told = outcome.tell_model
-                found = await self._work(context, scope, before)
-                return found
+                return await self._work(context, scope, before)
 
             ending = await scope.around({"session_id": session.id}, body)
             context.note(ending)
-            return context.answer_in(ending, Point.SESSION_START, found)
+            return context.answer_of(scope, ending)
 
     async def _work(self, context: AgentContext, parent: OpenScope, before: Outcome) -> AgentResult:
         session = self.session
@@ -231,3 +232,45 @@ def _handed_to(
             pass  # that loop is closed; nobody reads any more
 
     return hand_over
+
+
+class StreamResult:
+    """A run in progress. Iterate `events` or `text_chunks`, or await `text()` or `result()`."""
+
+    def __init__(self, run: Callable[[Callable[[Event], None]], Coroutine[Any, Any, AgentResult]]) -> None:
+        """Starts a run, which is given the function to call with each event."""
+        self._queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._task = asyncio.ensure_future(run(self._queue.put_nowait))
+        self._task.add_done_callback(lambda _: self._queue.put_nowait(None))
+
+    @property
+    async def events(self) -> AsyncIterator[Event]:
+        while (event := await self._queue.get()) is not None:
+            yield event
+        self._queue.put_nowait(None)
+        if self._task.done() and not self._task.cancelled():
+            self._task.exception()  # reported by the last event
+
+    @property
+    async def text_chunks(self) -> AsyncIterator[str]:
+        async for event in self.events:
+            if event.type == "text_delta":
+                yield event.text
+        if not self._task.cancelled():
+            await self._task
+
+    async def text(self) -> str:
+        """The whole text; raises if the run failed, so that a partial answer is not taken for a whole one."""
+        return "".join([piece async for piece in self.text_chunks])
+
+    async def result(self) -> AgentResult:
+        return await asyncio.shield(self._task)
+
+    @property
+    def done(self) -> bool:
+        """True if the run and its end hooks are over."""
+        return self._task.done()
+
+    def cancel(self) -> None:
+        """Cancels the run; its end hooks still run."""
+        self._task.cancel()

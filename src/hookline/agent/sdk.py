@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from hookline.agent.mcp_server import McpServer
-from hookline.agent.models import Model, model_named
-from hookline.agent.output import AgentResult, Event, OutputSchema, StreamResult
-from hookline.agent.run import AgentExecution, NestedExecution, Session
-from hookline.agent.spec import CURRENT_RUN, RunArguments, Spec, hook_declaration
+from hookline.agent.models import Model, OutputSchema, model_named
+from hookline.agent.run import AgentExecution, NestedExecution, Session, StreamResult
+from hookline.agent.spec import CURRENT_RUN, AgentResult, Event, RunArguments, Spec, hook_declaration
 from hookline.agent.stop import StopCondition, conditions_of
 from hookline.agent.tools import Tool, ready_tool, tool
 from hookline.engine.context import AgentConfig, WorkflowContext
@@ -156,7 +155,7 @@ class Agent:
         """
         arguments = RunArguments(
             hooks=_live(hooks),
-            timeout=timeout,
+            timeout=self.timeout if timeout is None else timeout,
             provider_kwargs=provider_kwargs,
             emit=emit,
             session_id=session_id,
@@ -174,9 +173,7 @@ class Agent:
     @_takes_the_arguments_of(run)
     def stream(self, input: str | list[Mapping[str, Any]], **given: Any) -> StreamResult:
         """Like `run`, as a stream of events; the same hooks run in the same order."""
-        stream = StreamResult()
-        stream.follow(asyncio.ensure_future(self.run(input, emit=stream.emit, **given)))
-        return stream
+        return StreamResult(lambda emit: self.run(input, emit=emit, **given))
 
     async def close_session(self, session_id: str) -> None:
         """Ends a conversation: its session.end hooks run."""
@@ -242,8 +239,6 @@ class Agent:
         self, input: str | list[Mapping[str, Any]], arguments: RunArguments
     ) -> Coroutine[Any, Any, AgentResult]:
         """The answer of a run of its own, or as part of the run of the tool it is called in."""
-        if arguments.timeout is None:
-            arguments = replace(arguments, timeout=self.timeout)
         inside = CURRENT_RUN.get()
         if inside is not None:
             arguments.check_nested(self.id)

@@ -1,4 +1,4 @@
-"""An agent as the loop needs it, with live model, tools and hooks; and the run that it is part of."""
+"""An agent as the loop needs it, with live model, tools and hooks; the run that it is part of, and its result."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from hookline.agent.models import Model
-from hookline.agent.output import AgentResult, Event, OutputSchema
-from hookline.agent.stop import MaxStepsConfig, StopCondition, max_steps
+from hookline.agent.models import Model, OutputSchema
+from hookline.agent.stop import StopCondition, max_steps
 from hookline.agent.tools import Tool
-from hookline.engine.context import AgentConfig, Facts, Step, Usage, WorkflowContext
+from hookline.engine.context import AgentConfig, Facts, Step, ToolResult, Usage, WorkflowContext
 from hookline.engine.hook import Hook, HookDeclaration, Mode
 from hookline.engine.lifecycle import Approver, OpenScope, Run
 from hookline.engine.pipeline import Pipeline
@@ -22,8 +21,6 @@ from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Decided, Journal, Owner, Record
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import Refused, UsageError
-
-DEFAULT_MAX_STEPS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +54,7 @@ class Spec:
         """The stop conditions, with a default limit of steps if they have none."""
         if any(each.name == max_steps.name for each in self.stop_conditions):
             return self.stop_conditions
-        return (*self.stop_conditions, max_steps(MaxStepsConfig(count=DEFAULT_MAX_STEPS)))
+        return (*self.stop_conditions, max_steps())
 
 
 def hook_declaration(hook: Hook) -> HookDeclaration:
@@ -184,6 +181,44 @@ class RunArguments:
             )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentResult:
+    """An agent's answer to one input. `stopped_by` names the condition that ended it early, if one did."""
+
+    agent_run_id: str
+    result: Any
+    tool_results: tuple[ToolResult, ...] = ()
+    total_steps: int = 0
+    usage: Usage = Usage()
+    result_schema: str | None = None
+    session_id: str | None = None
+    stopped_by: str | None = None
+    notices: tuple[str, ...] = ()
+
+    @classmethod
+    def model_validate(cls, value: Mapping[str, Any]) -> AgentResult:
+        """Rebuilds a result from the plain form that hooks read and change."""
+        given = dict(value)
+        given["tool_results"] = tuple(ToolResult(**item) for item in given.get("tool_results") or ())
+        given["usage"] = Usage(**cast("dict[str, int]", given.get("usage") or {}))
+        given["notices"] = tuple(given.get("notices") or ())
+        return cls(**given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One event of a stream.
+
+    `type`: agent_start, step_start, text_delta, tool_call, tool_start, tool_finish, notice, agent_finish,
+    agent_error. The last event of a stream is always one of the last two.
+    """
+
+    type: str
+    agent: str
+    text: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
 def agent_payload(
     given: Any, *, streaming: bool, provider_kwargs: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
@@ -218,10 +253,24 @@ class AgentContext:
     ) -> OpenScope:
         """A scope inside another, with further facts of its own; `hooks` is False for one that is only recorded."""
         facts.setdefault("step", parent.facts.step if parent is not None else None)
-        known = Facts(**self._facts, **facts, scope_id=self.run.next_id(), steps=tuple(self.steps))
-        return OpenScope(
-            self.run, self.pipeline if hooks else self.no_hooks, scope, known, name=name, parent=parent
+        known = Facts(**self._facts, **facts, scope_id=self.run.next_id())
+        pipeline = self.pipeline if hooks else self.no_hooks
+        return OpenScope(self.run, pipeline, scope, known, name, parent, self.steps)
+
+    def open_call(
+        self, parent: OpenScope, tool: str, kind: str | None, call_id: str | None, *, runs: bool
+    ) -> OpenScope:
+        """The scope of a tool call; one that cannot run is only recorded."""
+        if runs:
+            self.inside.seen.tools[tool] = kind
+        return self.open(
+            Scope.TOOL, parent, tool, hooks=runs, current_tool=tool, tool_kind=kind, call_id=call_id
         )
+
+    def inside_of(self, scope: OpenScope | None) -> CurrentRun:
+        """The run for the agents that this one starts, in a scope of its own."""
+        parents = (*self.inside.parents, self.config.name)
+        return replace(self.inside, scope=scope, parents=parents, note=self.notice)
 
     @property
     def no_hooks(self) -> Pipeline:
@@ -230,20 +279,13 @@ class AgentContext:
 
     async def enter(self, scope: OpenScope, payload: Any, **record: Any) -> Outcome:
         """Enters a scope that is left elsewhere; one that hooks refuse, skip or fail is closed again."""
-        try:
-            outcome = await scope.enter(payload, **record)
-            scope.raise_if_over(outcome, Point.start_of(scope.scope))
-        except BaseException as exc:
-            await scope.left_after(exc)
-            raise
+        outcome = await scope.start(payload, **record)
         self.note(outcome)
-        if outcome.action is HookAction.BLOCK:
-            await scope.leave(None, Status.BLOCKED, error=outcome.reason)
         return outcome
 
     async def leave(self, scope: OpenScope, output: Any, status: Status = Status.OK) -> Outcome:
         """Leaves a scope that came to an end by itself."""
-        ending = await scope.left(output, status, tuple(self.steps))
+        ending = await scope.left(output, status)
         self.note(ending)
         return ending
 
@@ -260,13 +302,14 @@ class AgentContext:
             **known,
         )
 
-    def answer_in(self, ending: Outcome, point: Point, found: AgentResult | None) -> AgentResult:
+    def answer_of(self, scope: OpenScope, ending: Outcome) -> AgentResult:
         """The answer after the hooks of a scope; a bare value from a hook replaces its result."""
         if ending.action is HookAction.BLOCK:
-            raise Refused(ending.reason or "refused", point=point, hook=ending.hook)
+            raise Refused(ending.reason or "refused", point=scope.scope.start, hook=ending.hook)
         if isinstance(ending.output, AgentResult):
             return ending.output
-        return replace(found or self.result_of(None), result=ending.output)
+        found = scope.output if isinstance(scope.output, AgentResult) else self.result_of(None)
+        return replace(found, result=ending.output)
 
     def may_change(self, point: Point) -> bool:
         """True if a hook at the point may change or refuse what it is given."""

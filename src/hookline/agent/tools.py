@@ -16,8 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, get_type_hints, overload
 
-from hookline.agent.models import ToolSpec
-from hookline.agent.output import faults
+from hookline.agent.models import ToolSpec, faults
 from hookline.engine.context import WorkflowContext
 from hookline.engine.threads import Threads
 from hookline.errors import AgentFailed, UsageError

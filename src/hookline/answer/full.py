@@ -14,19 +14,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hookline.answer.event import ForeignEvent, recorded, tell, troubled
-from hookline.answer.quick import stdin_given
+from hookline.answer.quick import ForeignEvent, recorded, stdin_given, tell, troubled
 from hookline.claude.answer import CallerAnswer
 from hookline.claude.events import CALLERS
 from hookline.claude.payload import context_of, read
 from hookline.engine.context import Facts
 from hookline.engine.hook import Hook
-from hookline.errors import FileError
-from hookline.hookfile.attach import attached, load_hooks
+from hookline.hookfile.attach import load_hooks
 from hookline.hookfile.compiler import copy_of, keep_copy
-from hookline.hookfile.importer import function_of
 from hookline.hookfile.trust import FILE, found_from, trusted
-from hookline.journal.user import open_journal
+from hookline.journal import open_journal
 from hookline.runners.local import LocalRunner
 from hookline.source import SUFFIXES
 
@@ -60,19 +57,15 @@ async def _answered(file: Path | None, event: ForeignEvent) -> CallerAnswer:
 
 
 def _hooks(file: Path, runner: LocalRunner) -> list[Hook]:
-    if file.suffix not in SUFFIXES:
-        return load_hooks(str(file), runner).hooks
-    if not file.is_file():
-        raise FileError("there is no such file", file=file)
     try:
-        content = file.read_bytes()
+        content = file.read_bytes() if file.suffix in SUFFIXES else None
     except OSError:
         content = None  # reading it as a hook file says why
-    found = attached(file, runner, function_of)
+    found = load_hooks(str(file), runner)
     if found.problems:
         raise found.problems[0]
     if content is not None and copy_of(file, content, os.environ) is None:
-        keep_copy(file, content, found.hooks, os.environ)
+        keep_copy(file, content, found, os.environ)
     return found.hooks
 
 

@@ -6,5 +6,6 @@ wire      host side: exit code and output of a hook to a HookResult; wire_json r
 answer    hook side: an outcome in the format of the client that asked
 matchers  the matchers of those settings, and permission rules
 settings  the hooks of `.claude/settings.json`, as declarations (loads patterns; not needed to answer)
+settings_text  that file as text: its lines, and how to edit it
 host      runs command and shell hooks the way Claude Code does
 """

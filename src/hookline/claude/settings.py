@@ -6,16 +6,17 @@ A wrong entry is dropped and reported with its file and line; the others stay.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 from hookline.claude.events import EVENTS, meant, point_of
 from hookline.claude.matchers import exact_names, meant_tool, rule_parts, whole_pattern
-from hookline.engine.hook import Declaration, HookDeclaration, OnError
+from hookline.engine.hook import HookDeclaration, OnError
 from hookline.errors import FileError, UsageError
+from hookline.hookfile.read import HookFile
 from hookline.source import Wrong, key_of, without_lines
 from hookline.table import Findings, Key, Node, Reader, Table, unread
 
@@ -38,20 +39,18 @@ _SHELLS = {
 }
 
 
-class Declared(NamedTuple):
-    """The hooks a file declares, and every entry of it that cannot be used."""
-
-    declaration: Declaration
-    problems: tuple[FileError, ...] = ()
-
-    @property
-    def hooks(self) -> tuple[HookDeclaration, ...]:
-        return self.declaration.hooks
-
-
-def declared(text: str, file: str | PathLike[str]) -> Declared:
-    """The hooks of a settings file. `problems` are its wrong entries, `declaration.notes` its odd ones."""
-    return _SettingsReader(str(file)).read(text)
+def declared(text: str, file: str | PathLike[str]) -> HookFile:
+    """The hooks of a settings file, each command once for an event."""
+    findings = Findings()
+    found: list[HookDeclaration] = []
+    settings = _settings(text, str(file), findings)
+    if settings is not None:
+        found = list(_hooks(settings))
+        if settings.value.get("disableAllHooks") is True:
+            _note(settings, "disableAllHooks is true; no hook here runs", "disableAllHooks")
+            found = []
+    hooks, repeated = once(found)
+    return HookFile(hooks, tuple(findings.problems), (*map(str, findings.notes), *repeated))
 
 
 def once(hooks: Iterable[HookDeclaration]) -> tuple[tuple[HookDeclaration, ...], tuple[str, ...]]:
@@ -80,119 +79,99 @@ def _either(one: Any, other: Any) -> str | None:
     return str(one) if one == other else f"(?:{one})|(?:{other})"
 
 
-class _SettingsReader:
-    """Reads one file: its hooks, and the problems with it."""
+def _settings(text: str, file: str, findings: Findings) -> Node | None:
+    """The settings as a whole; None where they cannot be read."""
+    from hookline.claude.settings_text import load_json  # most hook files are YAML
 
-    def __init__(self, file: str) -> None:
-        self.file = file
-        self.findings = Findings()
-        self.hooks: list[HookDeclaration] = []
+    try:
+        document, twice = load_json(text, file)
+    except FileError as exc:
+        findings.problems.append(exc)
+        return None
+    settings = Node.root(document, findings)
+    if not isinstance(document.value, dict):
+        settings.wrong(f"is {_kind(document.value)}; it must be an object with 'hooks'")
+        return None
+    told = "is given twice; only the last one counts; merge them"
+    for trail, line in twice:
+        if trail[0] == "hooks":
+            findings.problems.append(FileError(told, file=file, line=line, key=key_of(trail)))
+    for key in settings.of_mapping:
+        if key != "hooks" and key.lower() in ("hook", "hooks"):
+            settings.wrong("is not a key of this file; did you mean 'hooks'?", key)
+    return settings
 
-    def read(self, text: str) -> Declared:
-        settings = self._settings(text)
-        if settings is not None:
-            self._groups(settings)
-            if settings.value.get("disableAllHooks") is True:
-                _note(settings, "disableAllHooks is true; no hook here runs", "disableAllHooks")
-                self.hooks.clear()
-        hooks, repeated = once(self.hooks)
-        notes = (*map(str, self.findings.notes), *repeated)
-        declaration = Declaration(format=FORMAT, source=self.file, hooks=hooks, notes=notes)
-        return Declared(declaration, tuple(self.findings.problems))
 
-    def _settings(self, text: str) -> Node | None:
-        from hookline.claude.json_text import load_json  # most hook files are YAML
+def _hooks(settings: Node) -> Iterator[HookDeclaration]:
+    groups = settings.of_mapping.get("hooks", {})
+    if not isinstance(groups, dict):
+        settings.wrong(f"is {_kind(groups)}; it must be an object of events", "hooks")
+        return
+    for event in cast("Json", groups):
+        listed = settings.child("hooks").child(event)
+        if event not in EVENTS:
+            listed.wrong(f"is not an event of Claude Code; {meant(event)}")
+        elif not isinstance(listed.value, list):
+            listed.wrong(f"is {_kind(listed.value)}; it must be a list of groups {_GROUP}")
+        for group in listed.items() if event in EVENTS else ():
+            yield from _in_group(event, group)
 
-        try:
-            document, twice = load_json(text, self.file)
-        except FileError as exc:
-            self.findings.problems.append(exc)
-            return None
-        settings = Node.root(document, self.findings)
-        if not isinstance(document.value, dict):
-            settings.wrong(f"is {_kind(document.value)}; it must be an object with 'hooks'")
-            return None
-        told = "is given twice; only the last one counts; merge them"
-        for trail, line in twice:
-            if trail[0] == "hooks":
-                self.findings.problems.append(FileError(told, file=self.file, line=line, key=key_of(trail)))
-        for key in settings.of_mapping:
-            if key != "hooks" and key.lower() in ("hook", "hooks"):
-                settings.wrong("is not a key of this file; did you mean 'hooks'?", key)
-        return settings
 
-    def _groups(self, settings: Node) -> None:
-        groups = settings.of_mapping.get("hooks", {})
-        if not isinstance(groups, dict):
-            settings.wrong(f"is {_kind(groups)}; it must be an object of events", "hooks")
-            return
-        if not groups:
-            return
-        node = settings.child("hooks")
-        for event in node.of_mapping:
-            listed = node.child(event)
-            if event not in EVENTS:
-                listed.wrong(f"is not an event of Claude Code; {meant(event)}")
-            elif not isinstance(listed.value, list):
-                listed.wrong(f"is {_kind(listed.value)}; it must be a list of groups {_GROUP}")
-            else:
-                for index in range(len(listed.of_list)):
-                    self._group(event, listed.child(index))
+def _in_group(event: str, group: Node) -> Iterator[HookDeclaration]:
+    known = group.of_mapping
+    if not isinstance(group.value, dict):
+        group.wrong(f"is {_kind(group.value)}; it must be a group {_GROUP}")
+        return
+    if "hooks" not in known and ("command" in known or "type" in known):
+        group.wrong(f'is a handler by itself; put it in a group {{"hooks": [...]}}, {_GROUP}')
+        return
+    _KEYS_OF_GROUP.read(group)
+    handlers = known.get("hooks")
+    if not isinstance(handlers, list):
+        group.wrong(f"is {_kind(handlers)}; it must be a list of handlers", "hooks")
+        return
+    try:
+        match = _match(event, group)
+    except UsageError as exc:
+        group.wrong(str(exc), "matcher")
+        return
+    for each in group.child("hooks").items():
+        hook = _hook(event, match, each)
+        if hook is not None:
+            yield hook
 
-    def _group(self, event: str, group: Node) -> None:
-        known = group.of_mapping
-        if not isinstance(group.value, dict):
-            group.wrong(f"is {_kind(group.value)}; it must be a group {_GROUP}")
-            return
-        if "hooks" not in known and ("command" in known or "type" in known):
-            group.wrong(f'is a handler by itself; put it in a group {{"hooks": [...]}}, {_GROUP}')
-            return
-        _IN_GROUP.read(group)
-        handlers = known.get("hooks")
-        if not isinstance(handlers, list):
-            group.wrong(f"is {_kind(handlers)}; it must be a list of handlers", "hooks")
-            return
-        try:
-            match = _match(event, group)
-        except UsageError as exc:
-            group.wrong(str(exc), "matcher")
-            return
-        listed = group.child("hooks")
-        for index in range(len(listed.of_list)):
-            self._handler(event, match, listed.child(index))
 
-    def _handler(self, event: str, match: str | None, node: Node) -> None:
-        if not isinstance(node.value, dict):
-            node.wrong(f"is {_kind(node.value)}; it must be a handler {_HANDLER}")
-            return
-        kind = node.of_mapping.get("type")
-        if isinstance(kind, str) and kind in _NOT_RUN:
-            node.wrong(f"{_NOT_RUN[kind]}, which hookline does not do in this version; it does not run")
-            return
-        if not isinstance(kind, str) or kind not in _KINDS:
-            node.wrong(f"type is {kind!r}; known: {', '.join(_KINDS)}")
-            return
-        table, needed = _KINDS[kind]
-        # A missing key that is needed is read like a null.
-        values = table.read(node.with_value({needed: None, **node.of_mapping}))
-        conditions = _conditions(event, node, values)
-        if not node.is_sound:
-            return
-        params = {"dialect": FORMAT, "event": event, **_params(kind, node, values), **conditions}
-        if not node.is_sound:
-            return
-        self.hooks.append(
-            HookDeclaration(
-                name=f"{event}: {_name(params)}{' (async)' if 'async' in params else ''}",
-                points=(point_of(event),),
-                kind=kind,
-                params=params,
-                match=match,
-                timeout=_timeout(event, node, values),
-                on_error=_on_error(event, node, values),
-                source=node.source,
-            )
-        )
+def _hook(event: str, match: str | None, node: Node) -> HookDeclaration | None:
+    """The hook of one handler; None where something is wrong with it."""
+    if not isinstance(node.value, dict):
+        node.wrong(f"is {_kind(node.value)}; it must be a handler {_HANDLER}")
+        return None
+    kind = node.of_mapping.get("type")
+    if isinstance(kind, str) and kind in _NOT_RUN:
+        node.wrong(f"{_NOT_RUN[kind]}, which hookline does not do in this version; it does not run")
+        return None
+    if not isinstance(kind, str) or kind not in _KINDS:
+        node.wrong(f"type is {kind!r}; known: {', '.join(_KINDS)}")
+        return None
+    table, needed = _KINDS[kind]
+    # A missing key that is needed is read like a null.
+    values = table.read(node.with_value({needed: None, **node.of_mapping}))
+    conditions = _conditions(event, node, values)
+    if not node.is_sound:
+        return None
+    params = {"dialect": FORMAT, "event": event, **_params(kind, node, values), **conditions}
+    if not node.is_sound:
+        return None
+    return HookDeclaration(
+        name=f"{event}: {_name(params)}{' (async)' if 'async' in params else ''}",
+        points=(point_of(event),),
+        kind=kind,
+        params=params,
+        match=match,
+        timeout=_timeout(event, node, values),
+        on_error=_on_error(event, node, values),
+        source=node.source,
+    )
 
 
 def _note(node: Node, message: str, *inner: str | int) -> None:
@@ -298,58 +277,28 @@ def _params(kind: str, node: Node, values: Json) -> Json:
     return {"argv": [*_SHELLS[shell], values["command"]], "command": values["command"]}
 
 
-def _command(node: Node) -> str:
-    if not isinstance(node.value, str) or not node.value.strip():
-        raise Wrong(f"is {node.value!r}; it must be the text of a command")
-    return node.value
+def _checked(fits: Callable[[Any], bool], wanted: str) -> Reader:
+    """The value as it is, if it fits; else `wanted` says what would be right."""
 
-
-def _strings(wanted: str) -> Reader:
-    def read(node: Node) -> list[str]:
+    def read(node: Node) -> Any:
         value = without_lines(node.value)
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in node.of_list):
-            raise Wrong(f"is {value!r}; it must be {wanted}")
-        return list(node.of_list)
+        if not fits(value):
+            raise Wrong(f"is {value!r}; {wanted}")
+        return value
 
     return read
 
 
-def _headers(node: Node) -> Json:
-    value = without_lines(node.value)
-    if not isinstance(value, dict) or not all(isinstance(item, str) for item in node.of_mapping.values()):
-        raise Wrong(f"is {value!r}; it must be an object of strings")
-    return dict(node.of_mapping)
+def _is_limit(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
 
 
-def _url(node: Node) -> str:
-    if not isinstance(node.value, str) or not node.value.startswith(("http://", "https://")):
-        raise Wrong(f"is {without_lines(node.value)!r}; it must start with http:// or https://")
-    return node.value
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in cast("list[Any]", value))
 
 
-def _seconds(node: Node) -> float:
-    value = node.value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise Wrong(f"is {value!r}; give seconds greater than 0")
-    return value
-
-
-def _if(node: Node) -> str:
-    if not isinstance(node.value, str):
-        raise Wrong(f"is {_kind(node.value)}; it must be a permission rule such as 'Bash(git *)'")
-    return node.value
-
-
-def _flag(node: Node) -> bool:
-    if node.value not in (True, False):
-        raise Wrong(f"is {_kind(node.value)}; it must be true or false")
-    return node.value is True
-
-
-def _on_failure(node: Node) -> str:
-    if node.value not in ("continue", "block", "ignore", "allow"):
-        raise Wrong(f"is {node.value!r}; known: block")
-    return node.value
+def _are_headers(value: Any) -> bool:
+    return isinstance(value, dict) and _are_texts(list(cast("Json", value).values()))
 
 
 _HANDLER = '{"type": "command", "command": "..."}'
@@ -364,22 +313,35 @@ def _table(**read: Reader) -> Table:
     return Table(keys, unknown=_odd_key, null="read", at_entry=True)
 
 
+_flag = _checked(lambda value: isinstance(value, bool), "it must be true or false")
 _OF_EVERY: Mapping[str, Reader] = {
-    "timeout": _seconds,
-    "if": _if,
+    "timeout": _checked(_is_limit, "give seconds greater than 0"),
+    "if": _checked(
+        lambda value: isinstance(value, str), "it must be a permission rule such as 'Bash(git *)'"
+    ),
     "async": _flag,
     "asyncRewake": _flag,
-    "onFailure": _on_failure,
+    "onFailure": _checked(lambda value: value in ("continue", "block", "ignore", "allow"), "known: block"),
 }
-_OF_COMMAND: Mapping[str, Reader] = {"command": _command, "args": _strings("a list of strings")}
+_OF_COMMAND: Mapping[str, Reader] = {
+    "command": _checked(
+        lambda value: isinstance(value, str) and bool(value.strip()), "it must be the text of a command"
+    ),
+    "args": _checked(_are_texts, "it must be a list of strings"),
+}
 _OF_REQUEST: Mapping[str, Reader] = {
-    "url": _url,
-    "headers": _headers,
-    "allowedEnvVars": _strings("a list of names"),
+    "url": _checked(
+        lambda value: isinstance(value, str) and value.startswith(("http://", "https://")),
+        "it must start with http:// or https://",
+    ),
+    "headers": _checked(_are_headers, "it must be an object of strings"),
+    "allowedEnvVars": _checked(_are_texts, "it must be a list of names"),
 }
 _KINDS = {"command": (_table(**_OF_COMMAND), "command"), "http": (_table(**_OF_REQUEST), "url")}
 """The keys of each type of handler, and the one that it needs."""
-_IN_GROUP = Table(dict.fromkeys(("matcher", "hooks", "description", "id"), Key(unread)), unknown=_odd_key)
+_KEYS_OF_GROUP = Table(
+    dict.fromkeys(("matcher", "hooks", "description", "id"), Key(unread)), unknown=_odd_key
+)
 
 
 def _name(params: Json) -> str:

@@ -59,9 +59,9 @@ COMMANDS = {
     "workspace rm": Command("cli.workspace", "Run `before_remove` and delete a workspace.", "workspace"),
     "runs": Command("cli.runs", "List the runs in the journal or on a cluster, or show one as a tree."),
     "logs": Command("cli.runs", "Show the input and the result of every hook call of a run."),
-    "approve": Command("cli.approve", "Approve what a run is waiting for."),
-    "reject": Command("cli.approve", "Reject what a run is waiting for."),
-    "rewrite": Command("cli.approve", "Approve what a run is waiting for, with a different input."),
+    "approve": Command("cli.runs", "Approve what a run is waiting for."),
+    "reject": Command("cli.runs", "Reject what a run is waiting for."),
+    "rewrite": Command("cli.runs", "Approve what a run is waiting for, with a different input."),
     "prune": Command("cli.runs", "Delete old runs from the journal; unfinished runs are kept."),
     "init": Command("cli.project", "Write a first hookline.yaml."),
     "install": Command(

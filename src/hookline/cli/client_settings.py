@@ -1,4 +1,4 @@
-"""Claude Code's settings file: adds the entries that ask `hookline answer`, and takes them out byte for byte."""
+"""hookline in Claude Code's settings: the entries that ask `hookline answer`, added and taken out byte for byte."""
 
 from __future__ import annotations
 
@@ -8,25 +8,28 @@ import re
 import shlex
 import shutil
 import sys
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from hookline.claude.json_text import (
+from hookline.claude.settings_text import (
+    BOM,
     Insertion,
     JsonNode,
     inserted,
     insertion,
+    load_json,
     nodes,
     removals,
     removed,
     undone,
 )
 from hookline.errors import FileError
-from hookline.hookfile.trust import remember, remembered, written
-from hookline.journal.user import default_path
+from hookline.hookfile.trust import digest, remember, remembered, written
+from hookline.journal import default_path
+from hookline.source import Document
 
 EVENTS = ("PreToolUse", "PostToolUse", "UserPromptSubmit", "Stop", "SessionStart", "SessionEnd")
+"""The events of which `hookline answer` is asked."""
 
 
 def settings_file(folder: Path, *, local: bool) -> Path:
@@ -77,32 +80,24 @@ def read_settings(file: Path) -> Settings:
     except OSError as exc:
         raise FileError(f"cannot be read: {exc.strerror}", file=file) from exc
     try:
-        value: Any = json.loads(text.removeprefix("\ufeff"))
-    except json.JSONDecodeError as exc:
-        told = f"not JSON: {exc.msg} at column {exc.colno}; it was not changed"
-        raise FileError(told, file=file, line=exc.lineno) from exc
-    except RecursionError as exc:
-        raise FileError("is nested too deeply to be read; it was not changed", file=file) from exc
-    return Settings(file, text, _checked(value, file, text))
+        document, _ = load_json(text, file)
+    except FileError as exc:
+        raise FileError(f"{exc.message}; it was not changed", file=file, line=exc.line) from exc
+    return Settings(file, text, _checked(document))
 
 
-def _checked(value: Any, file: Path, text: str) -> dict[str, Any]:
+def _checked(document: Document) -> dict[str, Any]:
     """The settings, if hooks can be added to them."""
-
-    def wrong(what: str, key: str | None, wanted: str) -> FileError:
-        at = text.rfind(f'"{what}"')
-        line = text.count("\n", 0, at) + 1 if at >= 0 else 1
-        return FileError(f"must be {wanted}; it was not changed", file=file, line=line, key=key)
-
+    value: Any = document.value
     if not isinstance(value, dict):
-        raise wrong("", None, "an object")
+        raise document.problem("must be an object; it was not changed")
     known = cast("dict[str, Any]", value)
     hooks = known.get("hooks", {})
     if not isinstance(hooks, dict):
-        raise wrong("hooks", "hooks", "an object of events")
+        raise document.problem("must be an object of events; it was not changed", ("hooks",))
     for event in EVENTS:
         if not isinstance(cast("dict[str, Any]", hooks).get(event, []), list):
-            raise wrong(event, f"hooks.{event}", "a list of groups")
+            raise document.problem("must be a list of groups; it was not changed", ("hooks", event))
     return known
 
 
@@ -120,7 +115,7 @@ def add_entries(settings: Settings, commands: dict[str, str]) -> None:
     written(settings.file, after.encode())
     store = _store()
     note = {
-        "after": _digest(after),
+        "after": digest([after.encode()]),
         "insertions": insertions,
         "made_file": settings.text is None,
         "made_folder": made_folder,
@@ -129,23 +124,20 @@ def add_entries(settings: Settings, commands: dict[str, str]) -> None:
 
 
 def _insertions(text: str, commands: dict[str, str]) -> list[Insertion]:
-    root, shift = _root(text)
-    text = text[shift:]
+    root = nodes(text)
     groups = {
         event: {"hooks": [{"type": "command", "command": command}]} for event, command in commands.items()
     }
     hooks = root.at("hooks")
     if hooks is None:
         new = {event: [group] for event, group in groups.items()}
-        found = [insertion(text, root, [("hooks", new)])]
-    else:
-        known = {event: hooks.at(event) for event in groups}
-        found = [insertion(text, node, [(None, groups[event])]) for event, node in known.items() if node]
-        absent: list[tuple[str | None, Any]] = [
-            (event, [groups[event]]) for event, node in known.items() if node is None
-        ]
-        found += [insertion(text, hooks, absent)] if absent else []
-    return [Insertion(at + shift, new) for at, new in found]
+        return [insertion(text, root, [("hooks", new)])]
+    known = {event: hooks.at(event) for event in groups}
+    found = [insertion(text, node, [(None, groups[event])]) for event, node in known.items() if node]
+    absent: list[tuple[str | None, Any]] = [
+        (event, [groups[event]]) for event, node in known.items() if node is None
+    ]
+    return found + ([insertion(text, hooks, absent)] if absent else [])
 
 
 def take_entries_out(settings: Settings) -> bool:
@@ -154,11 +146,11 @@ def take_entries_out(settings: Settings) -> bool:
     notes = remembered(store)
     note = notes.pop(key, {})
     text = settings.text or ""
-    if note.get("after") == _digest(text):
+    if note.get("after") == digest([text.encode()]):
         text = undone(text, [Insertion(at, new) for at, new in note["insertions"]])
     # Entries that are left were added by an earlier install, or the file was changed since.
-    text = _without_ours(settings._replace(text=text, value=json.loads(text.removeprefix("\ufeff"))))
-    left = not (note.get("made_file") and json.loads(text.removeprefix("\ufeff")) == {})
+    text = _without_ours(settings._replace(text=text, value=json.loads(text.removeprefix(BOM))))
+    left = not (note.get("made_file") and json.loads(text.removeprefix(BOM)) == {})
     if left:
         written(settings.file, text.encode())
     else:
@@ -173,7 +165,7 @@ def take_entries_out(settings: Settings) -> bool:
 def _without_ours(settings: Settings) -> str:
     """The text without our handlers, and without what is empty then: the group, the event, `hooks`."""
     text = settings.text or ""
-    root, shift = _root(text)
+    root = nodes(text)
     hooks = root.at("hooks")
     if hooks is None:
         return text
@@ -188,7 +180,7 @@ def _without_ours(settings: Settings) -> str:
         stretches = removals(root, {index for index, each in enumerate(root.members) if each.value is hooks})
     elif empty:
         stretches += removals(hooks, empty)
-    return text[:shift] + removed(text[shift:], stretches)
+    return removed(text, stretches)
 
 
 def _cut(settings: Settings, event: str, listed: JsonNode) -> tuple[list[tuple[int, int]], bool]:
@@ -209,15 +201,5 @@ def _cut(settings: Settings, event: str, listed: JsonNode) -> tuple[list[tuple[i
     return stretches + (removals(listed, empty) if empty else []), False
 
 
-def _root(text: str) -> tuple[JsonNode, int]:
-    """The outermost object, and how far it is moved by a byte order mark."""
-    shift = 1 if text.startswith("\ufeff") else 0
-    return nodes(text[shift:]), shift
-
-
 def _store() -> Path:
     return default_path(os.environ).with_name("installed.json")
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import UsageError
-from hookline.journal.user import default_path
+from hookline.journal import default_path
 from hookline.options import flag, option
 
 if TYPE_CHECKING:

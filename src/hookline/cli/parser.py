@@ -1,4 +1,7 @@
-"""Parses the command line into a value of an options class, with argparse, which loads faster than its peers."""
+"""The parser of the command line: the words of a command as the value of its class of options.
+
+argparse loads faster than its peers.
+"""
 
 from __future__ import annotations
 

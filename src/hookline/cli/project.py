@@ -37,7 +37,7 @@ class Report:
 def approve_shown(file: Path, say: Report, *, broken: bool = False) -> dict[str, Any] | None:
     """Approve a file after showing what it would run; one with a mistake is not approved."""
     try:
-        hooks = read(file, strict=True).hooks
+        hooks = read(file).checked().hooks
     except HooklineError as exc:
         if not broken:
             raise

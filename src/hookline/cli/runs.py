@@ -1,24 +1,26 @@
-"""`hookline runs`, `logs` and `prune`: the runs of the journal or of a cluster."""
+"""`hookline runs`, `logs`, `prune`, `approve`, `reject` and `rewrite`: runs of the journal or of a cluster."""
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from hookline.engine.hook import Mode
 from hookline.engine.plain import plain
-from hookline.engine.record import THERE, Begun, Called, Ended, Record, RunRow
+from hookline.engine.record import THERE, Begun, Called, Ended, Record, RunRow, Verdict, VerdictKind
 from hookline.engine.result import merged
 from hookline.errors import UsageError
+from hookline.journal import open_journal
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import alive
 from hookline.journal.sqlite import KEEP_BYTES, KEEP_DAYS
-from hookline.journal.user import open_journal
 from hookline.journal.view import Tree, duration, moment
-from hookline.kube.connect import Target, target_of_runs
-from hookline.options import KUBERNETES, ClusterOptions, argument, flag, option
-from hookline.terminal import found_run, out, print_json, print_runs, show
+from hookline.options import KUBERNETES, ClusterOptions, Target, argument, flag, option, target_of_runs
+from hookline.secret_names import secrets_in
+from hookline.terminal import found_run, out, print_json, print_runs, show, value_of
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -73,23 +75,23 @@ def _status(row: RunRow) -> str:
 
 
 def _show_run(records: list[Record], *, as_json: bool) -> None:
-    tree = Tree(width=max(out.width, 60))
-    for record in records:
-        if as_json:
+    if as_json:
+        for record in records:
             print_json({"record": type(record).__name__.lower(), **record._asdict()})
-            continue
-        for line in tree.lines(record):
-            show(line, out)
-    if not as_json and _is_agentrun(records):
+        return
+    tree = Tree(width=max(out.width, 60))
+    lines = [line for record in records for line in tree.lines(record)]
+    if _is_agentrun(records):
         from hookline.sympozium.run.state import status_lines
 
-        for line in status_lines(records):
-            show(line, out)
-    if not as_json and (there := cluster_words(records)):
+        lines += status_lines(records)
+    for line in lines:
+        show(line, out)
+    if there := _cluster_words(records):
         out.print(f"still running on the cluster; `hookline runs {there}` fetches the rest", style="yellow")
 
 
-def cluster_words(records: list[Record]) -> str:
+def _cluster_words(records: list[Record]) -> str:
     """The arguments that name a run on a cluster whose end is not in this journal; else empty."""
     begun = next((each for each in records if isinstance(each, Begun)), None)
     declared = (begun.declaration if begun is not None else None) or {}
@@ -162,6 +164,59 @@ def _with_given(records: list[Record]) -> Iterator[Called]:
             now[place] = merged("changed", given, record.changed)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
+class ApproveOptions(ClusterOptions):
+    run: str = argument("a run's id, the beginning of one, or `last`", required=True)
+    yes: bool = flag("for a run on a cluster: do not ask for confirmation", short="-y")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RejectOptions(ApproveOptions):
+    reason: str = argument("the reason, which is passed to the agent")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RewriteOptions(ApproveOptions):
+    value: str = argument("the new input, as JSON or plain text", required=True)
+
+
+def approve(options: ApproveOptions) -> int:
+    return _answer(options, Verdict(VerdictKind.APPROVE, by=getpass.getuser()))
+
+
+def reject(options: RejectOptions) -> int:
+    return _answer(options, Verdict(VerdictKind.REJECT, options.reason, by=getpass.getuser()))
+
+
+def rewrite(options: RewriteOptions) -> int:
+    value = value_of(options.value)
+    return _answer(options, Verdict(VerdictKind.REWRITE, value=value, by=getpass.getuser()))
+
+
+def _answer(options: ApproveOptions, verdict: Verdict) -> int:
+    target = target_of_runs(options)
+    if target is not None:
+        from hookline.sympozium.cluster.runs import answer_there
+
+        return answer_there(target, options.run, verdict, yes=options.yes)
+    with open_journal() as journal:
+        run_id = found_run(journal, options.run)
+        pending = journal.questions(run_id)
+        if not pending and (there := _cluster_words(journal.records(run_id))):
+            raise UsageError(f"run {run_id} is on a cluster; answer it with: hookline approve {there}")
+        if not pending:
+            raise UsageError(f"run {run_id} is not waiting for an answer")
+        question = pending[0]
+        if not journal.answer(question.id, verdict):
+            raise UsageError(f"run {run_id}: someone else has just answered")
+    tool = f" {question.tool}" if question.tool else ""
+    mask = Mask(secrets_in(os.environ))
+    out.print(f"{verdict.kind}: {question.point}{tool} {mask.json(question.value)}")
+    if len(pending) > 1:
+        out.print(f"{len(pending) - 1} more questions of this run are waiting")
+    return 0
+
+
 _MEGABYTE = 1048576
 
 
@@ -187,5 +242,8 @@ def prune(options: PruneOptions) -> int:
 COMMANDS = {
     "runs": (RunsOptions, runs),
     "logs": (LogsOptions, logs),
+    "approve": (ApproveOptions, approve),
+    "reject": (RejectOptions, reject),
+    "rewrite": (RewriteOptions, rewrite),
     "prune": (PruneOptions, prune),
 }

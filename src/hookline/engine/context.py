@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
@@ -173,15 +173,30 @@ class Given(NamedTuple):
 
 
 def _fact(name: str) -> Any:
+    return _read_only(name, attrgetter(f"_given.facts.{name}"))
+
+
+def _own_copy(name: str) -> Any:
+    """One of the two values of a point: a copy of the hook's own, made when it first reads it."""
+
+    def read(context: Any) -> Any:
+        seen: dict[str, Any] = {} if context.untouched else context._seen
+        if name not in seen:
+            seen[name] = plain(getattr(context.given, name))
+        context._seen, context.untouched = seen, False
+        return seen[name]
+
+    return _read_only(f"current_{name}", read)
+
+
+def _read_only(name: str, read: Callable[[HookContext], Any]) -> Any:
     def refuse(_context: HookContext, _value: Any) -> None:
-        raise AttributeError(f"HookContext.{name} is read only; {_HOW_TO_CHANGE}")
+        raise AttributeError(
+            f"HookContext.{name} is read only; return HookResult.continue_with(modified_payload=...)"
+            " or (modified_output=...) to change what goes on"
+        )
 
-    return property(attrgetter(f"_given.facts.{name}"), refuse)
-
-
-_HOW_TO_CHANGE = (
-    "return HookResult.continue_with(modified_payload=...) or (modified_output=...) to change what goes on"
-)
+    return property(read, refuse)
 
 
 class HookContext:
@@ -208,6 +223,8 @@ class HookContext:
     current_tool: str | None = _fact("current_tool")
     tool_kind: str | None = _fact("tool_kind")
     status: Status | None = _fact("status")
+    current_payload: Any = _own_copy("payload")
+    current_output: Any = _own_copy("output")
 
     def __init__(self, *, current_payload: Any = None, current_output: Any = None, **facts: Any) -> None:
         try:
@@ -221,23 +238,11 @@ class HookContext:
 
     @classmethod
     def of(cls, facts: Facts, payload: Any, output: Any) -> HookContext:
-        return own_context(Given(facts, payload, output))
-
-    @property
-    def current_payload(self) -> Any:
-        return self._own("current_payload", self._given.payload)
-
-    @current_payload.setter
-    def current_payload(self, value: Any) -> None:
-        raise AttributeError(f"HookContext.current_payload is read only; {_HOW_TO_CHANGE}")
-
-    @property
-    def current_output(self) -> Any:
-        return self._own("current_output", self._given.output)
-
-    @current_output.setter
-    def current_output(self, value: Any) -> None:
-        raise AttributeError(f"HookContext.current_output is read only; {_HOW_TO_CHANGE}")
+        """A context for one hook; its values are copied when the hook reads them."""
+        context = cls.__new__(cls)
+        context._given = Given(facts, payload, output)
+        context.untouched = True
+        return context
 
     @property
     def steps(self) -> list[Step]:
@@ -263,19 +268,10 @@ class HookContext:
     @property
     def changed_in_place(self) -> str | None:
         """The name of the field that a hook changed in place, which has no effect."""
-        originals = {"current_payload": self._given.payload, "current_output": self._given.output}
         for name, seen in ({} if self.untouched else self._seen).items():
-            if not _same(seen, plain(originals[name])):
-                return name
+            if not _same(seen, plain(getattr(self._given, name))):
+                return f"current_{name}"
         return None
-
-    def _own(self, name: str, value: Any) -> Any:
-        if self.untouched:
-            self._seen = {}
-            self.untouched = False
-        if name not in self._seen:
-            self._seen[name] = plain(value)
-        return self._seen[name]
 
     def to_dict(self) -> dict[str, Any]:
         """Every field as plain data, for a hook in another process."""
@@ -316,15 +312,6 @@ class HookContext:
     __hash__ = None  # type: ignore[assignment]
 
 
-def own_context(given: Given) -> HookContext:
-    """A context for one hook; its values are copied when the hook reads them."""
-    context = _new(HookContext)
-    context._given = given  # pyright: ignore[reportPrivateUsage]
-    context.untouched = True
-    return context
-
-
-_new = HookContext.__new__
 _INNER = frozenset({"workflow", "aliases", "end_refused"})
 _type: Any = type
 

@@ -1,6 +1,6 @@
 """Scopes: each one that begins also ends, on every path, and both are recorded.
 
-An `OpenScope` is entered and left by one task (`around`) or from different callbacks (`enter`, `leave`).
+An `OpenScope` is entered and left by one task (`around`) or from different callbacks (`start`, `left`).
 If hooks ask for a person's decision, it asks for that and settles the outcome.
 """
 
@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,6 @@ from hookline.engine.record import (
     RUN_AGAIN,
     Decided,
     Ended,
-    Owner,
     Question,
     Recorder,
     Verdict,
@@ -70,6 +69,22 @@ class Run:
     def next_id(self) -> str:
         return str(next(self._ids))
 
+    async def ask(self, question: Question, approver: Approver | None = None) -> Verdict:
+        """A person's verdict, on record with its question; a refusal where there is nobody to ask.
+
+        Another `approver` than the run's may be given.
+        """
+        approver = approver or self.approver
+        if approver is None:
+            return nobodys_verdict(question)
+        journal = self.recorder.journal
+        if journal is not None:
+            await journal.ask(question)
+        verdict = await approver(question)
+        if journal is not None:
+            journal.answer(question.id, verdict)
+        return verdict
+
     def interrupt(self) -> None:
         """From the first cancellation on, all end hooks together have `end_grace` seconds."""
         if self._deadline is None:
@@ -89,7 +104,11 @@ class Run:
 
 @dataclass(slots=True, eq=False)
 class OpenScope:
-    """One scope of a run, from before its start hooks to after its end hooks."""
+    """One scope of a run, from before its start hooks to after its end hooks.
+
+    `steps` are those of the agent, which may add to them while the scope is open. `approver`: who is asked here, if not
+    the run's.
+    """
 
     run: Run
     pipeline: Pipeline
@@ -97,25 +116,22 @@ class OpenScope:
     facts: Facts
     name: str
     parent: OpenScope | None = None
+    steps: Sequence[Step] = ()
+    approver: Approver | None = field(default=None, init=False)
     outcome: Outcome | None = field(default=None, init=False)
+    output: Any = field(default=None, init=False)
+    """The output that it was left with, before its end hooks."""
+    ended: bool = field(default=False, init=False)
     _due: bool = field(default=True, init=False)
     """True at first: a scope that is only left here was entered by another process, and its end is due."""
-    _ended: bool = field(default=False, init=False)
     _end_refused: bool = field(default=False, init=False)
     _payload: Any = field(default=None, init=False)
 
-    async def enter(
-        self,
-        payload: Any,
-        *,
-        permission: str | None = None,
-        declaration: dict[str, Any] | None = None,
-        source: str | None = None,
-        owner: Owner | None = None,
-    ) -> Outcome:
+    async def enter(self, payload: Any, *, permission: str | None = None, **recorded: Any) -> Outcome:
         """Record the beginning and run the start hooks.
 
-        `permission` is the reason to ask a person, unless a hook allows it.
+        `permission` is the reason to ask a person, unless a hook allows it. `recorded` are further fields of the
+        record: `declaration`, `source`, `owner`.
         """
         self._due = self.scope in HOLDS_ON_FAILED_START
         self._payload = payload
@@ -123,8 +139,8 @@ class OpenScope:
         if recorder.on:
             parent_id = self.parent.facts.scope_id if self.parent is not None else None
             entered = begun(self.run.id, parent_id, self.scope, self.name, self.facts, payload)
-            await recorder.write(entered._replace(declaration=declaration, source=source, owner=owner))
-        facts = self.facts.at(Point.start_of(self.scope))
+            await recorder.write(entered._replace(**recorded))
+        facts = self.facts.at(self.scope.start, None, tuple(self.steps))
         outcome = await self.pipeline.fire(HookContext.of(facts, payload, None))
         if permission is not None and outcome.needs_permission:
             asked = Reason("permission", HookAction.ASK, permission)
@@ -136,25 +152,19 @@ class OpenScope:
         self._due = end_is_due(self.scope, outcome.action)
         return outcome
 
-    async def leave(
-        self,
-        output: Any,
-        status: Status = Status.OK,
-        *,
-        error: str | None = None,
-        steps: tuple[Step, ...] | None = None,
-    ) -> Outcome:
+    async def leave(self, output: Any, status: Status = Status.OK, *, error: str | None = None) -> Outcome:
         """Run the end hooks, if they are due, and record the end; a second call does nothing.
 
         A block at an agent's end means that the agent is not finished: the scope then stays open.
         """
         outcome = Outcome(output=output)
-        if self._ended:
+        if self.ended:
             return outcome
-        if self._due and self.run.hurried and self.pipeline.at(Point.end_of(self.scope)):
+        self.output = output
+        if self._due and self.run.hurried and self.pipeline.at(self.scope.end):
             error = _and(error, "its end hooks did not run")
         elif self._due:
-            facts = self.facts.at(Point.end_of(self.scope), status, steps)
+            facts = self.facts.at(self.scope.end, status, tuple(self.steps))
             facts.end_refused = self._end_refused
             payload = self.outcome.payload if self.outcome is not None else self._payload
             self._mark_leaving()
@@ -174,47 +184,54 @@ class OpenScope:
         await self._write_end(status, outcome.output, error)
         return outcome
 
+    async def start(self, payload: Any, **recorded: Any) -> Outcome:
+        """Enter a scope that is left elsewhere; one that hooks refuse, skip or fail is closed again."""
+        try:
+            outcome = await self.enter(payload, **recorded)
+            self.raise_if_over(outcome, self.scope.start)
+        except GeneratorExit:
+            raise
+        except BaseException as exc:
+            await self.left_after(exc)
+            raise
+        if outcome.action is HookAction.BLOCK:
+            await self._write_end(Status.BLOCKED, None, outcome.reason)
+        return outcome
+
     async def around(
         self,
         payload: Any,
         body: Callable[[Outcome], Awaitable[Any]],
         *,
         again: Callable[[Outcome], Awaitable[Any]] | None = None,
-        steps: Callable[[], tuple[Step, ...]] | None = None,
-        declaration: dict[str, Any] | None = None,
-        source: str | None = None,
-        owner: Owner | None = None,
+        **recorded: Any,
     ) -> Outcome:
         """Enter, run `body` unless a hook stopped it, leave on every path.
 
         A block in the returned outcome is a refusal for the caller to pass on. `again` continues an agent
         whose end was refused, and returns its next output.
         """
+        outcome = await self.start(payload, **recorded)
+        if self.ended:
+            return outcome
         try:
-            outcome = await self.enter(payload, declaration=declaration, source=source, owner=owner)
-            self.raise_if_over(outcome, Point.start_of(self.scope))
-            if outcome.action is HookAction.BLOCK:
-                await self._write_end(Status.BLOCKED, None, outcome.reason)
-                return outcome
             status = Status.ANSWERED if outcome.answered else Status.OK
-            output = outcome.output if outcome.answered else await body(outcome)
-            ending = await self.left(output, status, steps() if steps else None)
-            while ending.action is HookAction.BLOCK and again is not None and not self._ended:
-                output = await again(ending)
-                ending = await self.left(output, Status.OK, steps() if steps else None)
-            if not self._ended:
+            ending = await self.left(outcome.output if outcome.answered else await body(outcome), status)
+            while ending.action is HookAction.BLOCK and again is not None and not self.ended:
+                ending = await self.left(await again(ending))
+            if not self.ended:
                 await self._write_end(Status.BLOCKED, ending.output, ending.reason)
             return ending
         except GeneratorExit:
             raise
         except BaseException as exc:
-            await self.left_after(exc, steps() if steps else None)
+            await self.left_after(exc)
             raise
 
-    async def left(self, output: Any, status: Status, steps: tuple[Step, ...] | None = None) -> Outcome:
+    async def left(self, output: Any, status: Status = Status.OK) -> Outcome:
         """Leave from a task that goes on; raises if an end hook failed the run."""
-        leaving = self.leave(output, status, steps=steps)
-        end = Point.end_of(self.scope)
+        leaving = self.leave(output, status)
+        end = self.scope.end
         if self._due and self.pipeline.at(end):
             ending = await self._waited_for(asyncio.ensure_future(leaving))
         else:
@@ -223,30 +240,21 @@ class OpenScope:
         return ending
 
     async def left_after(
-        self,
-        exc: BaseException,
-        steps: tuple[Step, ...] | None = None,
-        *,
-        output: Any = None,
-        status: Status | None = None,
+        self, exc: BaseException, *, output: Any = None, status: Status | None = None
     ) -> None:
         """Leave because of an exception. End hooks run in a task of their own; a second cancel ends them."""
         if isinstance(exc, asyncio.CancelledError):
             self.run.interrupt()
         text = str(exc) or type(exc).__name__
-        leaving = self.leave(
-            {"error": text} if output is None else output,
-            status or self.status_of(exc),
-            error=text,
-            steps=steps,
-        )
+        shown = {"error": text} if output is None else output
+        leaving = self.leave(shown, status or self.status_of(exc), error=text)
         await self._finish(asyncio.ensure_future(leaving))
 
-    async def drop(self, why: str) -> None:
-        """Close a scope whose start hooks passed and whose body then never began."""
+    async def drop(self, why: str, status: Status | None = None, output: Any = None) -> None:
+        """Close a scope without its end hooks, because its body never began."""
         self._due = False
         failed = self.outcome is not None and self.outcome.action is HookAction.FAIL
-        await self.leave(None, Status.FAILED if failed else Status.CANCELLED, error=why)
+        await self.leave(output, status or (Status.FAILED if failed else Status.CANCELLED), error=why)
 
     def raise_if_over(self, outcome: Outcome, point: Point) -> None:
         """Raise if the outcome ends the whole run."""
@@ -303,13 +311,13 @@ class OpenScope:
 
     def _mark_leaving(self) -> None:
         journal = self.run.recorder.journal
-        if journal is None or self.scope not in RUN_AGAIN or not self.pipeline.at(Point.end_of(self.scope)):
+        if journal is None or self.scope not in RUN_AGAIN or not self.pipeline.at(self.scope.end):
             return
         journal.note(Decided(self.run.id, self.facts.scope_id, LEAVING, time.time(), HookAction.CONTINUE))
         journal.flush()
 
     async def _write_end(self, status: Status, output: Any, error: str | None) -> None:
-        self._ended = True
+        self.ended = True
         if self.run.recorder.on:
             await self.run.recorder.write(
                 Ended(self.run.id, self.facts.scope_id, self.scope, time.time(), status, output, error)
@@ -317,40 +325,28 @@ class OpenScope:
 
     async def _settled(self, facts: Facts, outcome: Outcome) -> Outcome:
         """The outcome after a person's verdict, which is asked for and recorded."""
-        verdict = await self._asked(_question(self.run.id, facts, outcome))
-        settled = settled_by(verdict, outcome, facts.point)
+        verdict = await self.run.ask(self._question(facts, outcome), self.approver)
+        settled = settled_by(verdict, outcome, is_start=facts.point == self.scope.start)
         self._note(facts, settled, verdict.in_words())
         return settled
+
+    def _question(self, facts: Facts, outcome: Outcome) -> Question:
+        """The question of the hooks that ask at a point, with all their reasons and the final value."""
+        side = "start" if facts.point == self.scope.start else "end"
+        return Question(
+            id=f"{self.run.id}.{facts.scope_id}.{side}",
+            run_id=self.run.id,
+            scope_id=facts.scope_id,
+            point=facts.point,
+            tool=facts.current_tool,
+            reasons=tuple(reason for reason in outcome.reasons if reason.action is HookAction.ASK),
+            value=outcome.payload if side == "start" else outcome.output,
+            asked=time.time(),
+        )
 
     def _note(self, facts: Facts, outcome: Outcome, note: str) -> None:
         if self.run.recorder.on:
             self.run.recorder.note(decided(self.run.id, facts, outcome, note))
-
-    async def _asked(self, question: Question) -> Verdict:
-        if self.run.approver is None:
-            return nobodys_verdict(question)
-        journal = self.run.recorder.journal
-        if journal is not None:
-            await journal.ask(question)
-        verdict = await self.run.approver(question)
-        if journal is not None:
-            journal.answer(question.id, verdict)
-        return verdict
-
-
-def _question(run_id: str, facts: Facts, outcome: Outcome) -> Question:
-    """The question of the hooks that ask at a point, with all their reasons and the final value."""
-    is_start = _is_start(facts.point)
-    return Question(
-        id=f"{run_id}.{facts.scope_id}.{'start' if is_start else 'end'}",
-        run_id=run_id,
-        scope_id=facts.scope_id,
-        point=facts.point,
-        tool=facts.current_tool,
-        reasons=tuple(reason for reason in outcome.reasons if reason.action is HookAction.ASK),
-        value=outcome.payload if is_start else outcome.output,
-        asked=time.time(),
-    )
 
 
 def nobodys_verdict(question: Question) -> Verdict:
@@ -360,9 +356,8 @@ def nobodys_verdict(question: Question) -> Verdict:
     return Verdict(VerdictKind.REJECT, f"{asking}, and nobody is there to answer", by="default")
 
 
-def settled_by(verdict: Verdict, outcome: Outcome, point: Point | str) -> Outcome:
+def settled_by(verdict: Verdict, outcome: Outcome, *, is_start: bool) -> Outcome:
     """The outcome after a person's verdict: approved, refused, or with the value they wrote instead."""
-    is_start = _is_start(point)
     if verdict.kind is VerdictKind.REJECT:
         text = verdict.text or outcome.reason or "rejected"
         refusal = HookAction.BLOCK if is_start else HookAction.FAIL
@@ -378,10 +373,6 @@ def settled_by(verdict: Verdict, outcome: Outcome, point: Point | str) -> Outcom
             action=HookAction.CONTINUE, answered=False, payload=verdict.value, changed=True
         )
     return outcome._replace(action=action, output=verdict.value, changed=True)
-
-
-def _is_start(point: Point | str) -> bool:
-    return isinstance(point, Point) and point.is_start
 
 
 def _and(error: str | None, more: str) -> str:

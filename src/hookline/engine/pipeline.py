@@ -13,7 +13,7 @@ from contextvars import Context, ContextVar
 from types import CoroutineType
 from typing import Any
 
-from hookline.engine.context import Facts, Given, HookContext, own_context
+from hookline.engine.context import Facts, Given, HookContext
 from hookline.engine.hook import CANCELLED, NOTHING, Effect, Hook, Matcher, Mode, effect_of
 from hookline.engine.point import HookAction, Point
 from hookline.engine.record import Called, Recorder, decided
@@ -23,6 +23,7 @@ _clock = time.perf_counter
 # A name of our own: looking up a member of an enum takes as long as half a hook.
 _GO_ON = HookAction.CONTINUE
 _COROUTINE: Any = CoroutineType
+_new = HookContext.__new__
 _type: Any = type
 
 _INSIDE: ContextVar[_Walk | None] = ContextVar("hookline_inside", default=None)
@@ -61,21 +62,25 @@ class Pipeline:
         if standing is None:
             return Outcome(_GO_ON, given.payload, given.output)
         notes = _Notes(self.recorder, facts, len(standing)) if self.recorder.on else None
-        walk = _Walk(given, notes, _INSIDE.get())
-        workflow = facts.workflow
+        workflow, outer = facts.workflow, _INSIDE.get()
+        walk = _Walk(given, notes, outer)
         _INSIDE.set(walk)
         try:
             for hook in standing:
-                view = own_context(given)
+                # As `HookContext.of` does, which is a call more for every hook.
+                view = _new(HookContext)
+                view._given = given  # pyright: ignore[reportPrivateUsage]
+                view.untouched = True
                 if notes is not None:
                     notes.begin()
                 try:
                     if hook.match is not None and not self._fits(hook, hook.match, facts):
                         continue
                     answer: Any = hook.handler(workflow, view)
-                    if type(answer) is not _COROUTINE and hasattr(_type(answer), "__await__"):
-                        answer = _awaited(answer)
-                    if type(answer) is _COROUTINE:
+                    kind = _type(answer)
+                    if kind is not _COROUTINE and hasattr(kind, "__await__"):
+                        answer, kind = _awaited(answer), _COROUTINE
+                    if kind is _COROUTINE:
                         # The first step by hand: most hooks answer in it, and need no limit.
                         try:
                             answer = _Suspended(answer, answer.send(None))
@@ -95,7 +100,9 @@ class Pipeline:
                     break
                 given = walk.given
         finally:
-            _INSIDE.set(walk.outer)
+            _INSIDE.set(outer)
+        if not walk.answers and not walk.changed and (notes is None or notes.complete):
+            return Outcome(_GO_ON, given.payload, given.output)
         return walk.outcome()
 
     def _fits(self, hook: Hook, match: Matcher, facts: Facts) -> bool:
@@ -191,7 +198,7 @@ class _Walk:
 class _Notes:
     """The record of one walk."""
 
-    __slots__ = ("_complete", "_facts", "_left", "_started", "_told", "recorder")
+    __slots__ = ("_facts", "_left", "_started", "_told", "complete", "recorder")
 
     def __init__(self, recorder: Recorder, facts: Facts, hooks: int) -> None:
         self.recorder = recorder
@@ -199,7 +206,7 @@ class _Notes:
         self._left = hooks
         self._started = 0.0
         self._told = False
-        self._complete = True
+        self.complete = True
         """True if the recorded calls are complete without an outcome."""
 
     def begin(self) -> None:
@@ -216,7 +223,7 @@ class _Notes:
             decides = effect.decides
             if not self._told and not effect.is_silent:
                 given, self._told = walk.value(), True
-        self._complete = not (self._left or walk.answers or walk.changed or decides)
+        self.complete = not (self._left or walk.answers or walk.changed or decides)
         said = effect.said or effect.result
         facts = self._facts
         self.recorder.note(
@@ -237,11 +244,11 @@ class _Notes:
                 effect.note,
                 said.tell_model,
                 said.tell_user,
-                self._complete,
+                self.complete,
             )
         )
 
     def close(self, outcome: Outcome) -> None:
         """Record the outcome, unless the calls are complete without it."""
-        if not self._complete:
+        if not self.complete:
             self.recorder.note(decided(self._facts.run_id, self._facts, outcome))

@@ -1,7 +1,8 @@
 """Values as plain data: for hooks, for what they return, and for the record.
 
 A plain value is built of dicts, lists, strings, numbers, booleans and None. Models (pydantic) and
-dataclasses are shown as dicts; `like` makes them from dicts again, with their own validation.
+dataclasses are shown as dicts; `like` makes them from dicts again, with their own validation, and `typed` reads those
+that were kept in a file.
 """
 
 from __future__ import annotations
@@ -76,6 +77,29 @@ def like(original: Any, changed: Any) -> Any:
     if hasattr(kind, "__dataclass_fields__"):
         return kind(**changed)
     return cast("Any", changed)
+
+
+def typed(kind: Any, given: Any) -> Any:
+    """A plain value in the type that it was written from; the reverse of `asdict`.
+
+    It knows dataclasses, enums, times, tuples and None. A field that the type does not have was written by a newer
+    version, and is left out.
+    """
+    from dataclasses import is_dataclass
+    from datetime import datetime
+    from typing import get_args, get_type_hints
+
+    if given is None or kind is datetime:
+        return given and datetime.fromisoformat(given)
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return cast("Any", kind)(**{key: typed(hints[key], given[key]) for key in given if key in hints})
+    inner = [each for each in get_args(kind) if each not in (type(None), ...)]
+    if isinstance(given, list):
+        return tuple(typed(inner[0], each) for each in cast("list[Any]", given))
+    if type(None) in get_args(kind):
+        return typed(inner[0], given)
+    return kind(given) if isinstance(kind, type) and issubclass(kind, Enum) else given
 
 
 def opened(value: Any, again: Callable[[Any], Any], other: Callable[[Any], Any]) -> Any:

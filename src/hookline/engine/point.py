@@ -18,6 +18,9 @@ class Scope(StrEnum):
     MODEL = "model"
     TOOL = "tool"
 
+    start: Point
+    end: Point
+
 
 class Point(StrEnum):
     """A point at which hooks are called."""
@@ -45,15 +48,8 @@ class Point(StrEnum):
         point._value_ = value
         point.scope = Scope(value.partition(".")[0])
         point.is_start = value.endswith(".start")
+        setattr(point.scope, "start" if point.is_start else "end", point)
         return point
-
-    @staticmethod
-    def start_of(scope: Scope) -> Point:
-        return _START_OF[scope]
-
-    @staticmethod
-    def end_of(scope: Scope) -> Point:
-        return _END_OF[scope]
 
 
 class Status(StrEnum):
@@ -79,10 +75,6 @@ class HookAction(StrEnum):
     SKIP = "skip"
     BLOCK = "block"
     FAIL = "fail"
-
-
-_START_OF = {point.scope: point for point in Point if point.is_start}
-_END_OF = {point.scope: point for point in Point if not point.is_start}
 
 
 def point_named(name: str) -> Point:

@@ -313,7 +313,7 @@ def owed(records: Iterable[Record]) -> list[Owed]:
             unfinished.pop(key, None)
         elif record.point == LEAVING:
             leaving.add(key)
-        elif key in unfinished and record.point == Point.start_of(unfinished[key].scope):
+        elif key in unfinished and record.point == unfinished[key].scope.start:
             if isinstance(record, Decided):
                 started[key] = record.action
             else:
@@ -339,4 +339,4 @@ def owed(records: Iterable[Record]) -> list[Owed]:
 def _ends(record: Decided, scope: Scope) -> bool:
     """True if the end hooks are finished; an agent whose end was refused goes on, and ends again later."""
     refused = scope is Scope.AGENT and record.action is HookAction.BLOCK
-    return record.point == Point.end_of(scope) and not refused
+    return record.point == scope.end and not refused

@@ -34,8 +34,7 @@ class Threads:
         import asyncio  # not loaded by `hookline answer`, which has no event loop
 
         loop = asyncio.get_running_loop()
-        if not self._took_place():
-            await self._turn(loop)
+        await self._take_place(loop)
         try:
             thread = self._thread()
         except RuntimeError as exc:
@@ -47,27 +46,19 @@ class Threads:
         try:
             async with limit:
                 return await job.done
-        except TimeoutError:
-            if not limit.expired():
-                raise
+        except (TimeoutError, asyncio.CancelledError) as exc:
             self._leave(job)
             _drop_result(job.done)
-            raise _past_limit(timeout) from None
-        except asyncio.CancelledError:
-            self._leave(job)
-            _drop_result(job.done)
+            if isinstance(exc, TimeoutError) and limit.expired():
+                raise _past_limit(timeout) from None
             raise
 
-    def _took_place(self) -> bool:
+    async def _take_place(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
-            if self._busy >= self._cap:
-                return False
-            self._busy += 1
-            return True
-
-    async def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        turn: asyncio.Future[None] = loop.create_future()
-        with self._lock:
+            if self._busy < self._cap:
+                self._busy += 1
+                return
+            turn: asyncio.Future[None] = loop.create_future()
             self._waiting.append((loop, turn))
         try:
             await turn

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable
 from weakref import WeakKeyDictionary
 
 from hookline.engine.context import HookContext, WorkflowContext
@@ -23,28 +22,12 @@ _WELL = "ended well"
 _PLACES: WeakKeyDictionary[Runner, asyncio.Semaphore] = WeakKeyDictionary()
 
 
-@dataclass(slots=True)
-class _BackgroundCall:
-    """One call of a hook: whether it has begun by now, and how it ended."""
-
-    hook: str
-    begun: bool = False
-    how: str | None = None
-
-    def in_words(self) -> str:
-        if self.how is not None:
-            return self.how
-        if self.begun:
-            return "was still running and was ended with the run"
-        return f"was never started: {MOST} others were running until the run ended"
-
-
 class Background:
-    """The calls that were begun and not waited for, by run."""
+    """The calls that were begun and not waited for, by run, each with the name of its hook."""
 
     def __init__(self, runner: Runner) -> None:
         self._places = _PLACES.setdefault(runner, asyncio.Semaphore(MOST))
-        self._going: dict[str, dict[asyncio.Task[None], _BackgroundCall]] = {}
+        self._going: dict[str, dict[asyncio.Task[str], str]] = {}
 
     def handler(self, hook: str, unlimited: Handler, limited: Handler) -> Handler:
         """Begins the hook and goes on at once.
@@ -58,9 +41,8 @@ class Background:
         ) -> Awaitable[HookResult] | HookResult:
             if hook_context.facts.native is not None:
                 return limited(ctx, hook_context)
-            call = _BackgroundCall(hook)
             going = self._going.setdefault(hook_context.facts.run_id, {})
-            going[asyncio.ensure_future(self._call(call, unlimited, ctx, hook_context))] = call
+            going[asyncio.ensure_future(self._ended(unlimited, ctx, hook_context))] = hook
             return CONTINUE
 
         return begin
@@ -76,36 +58,30 @@ class Background:
             for task in going:
                 task.cancel()
         await asyncio.wait(going)
-        for task, call in going.items():
-            raised = None if task.cancelled() else task.exception()
-            if raised is not None:
-                call.how = f"broke: {type(raised).__name__}: {raised}"
-        calls = going.values()
-        trouble = _told(call for call in calls if call.how != _WELL)
-        return HookResult(error_message=_told(calls), tell_user=trouble or None)
+        # One line for a hook and an ending, however often that was.
+        ended = Counter((hook, task.result()) for task, hook in going.items())
+        lines = {
+            f"{hook}: {how}{f' ({count} times)' if count > 1 else ''}": how
+            for (hook, how), count in ended.items()
+        }
+        trouble = "\n".join(line for line, how in lines.items() if how != _WELL)
+        return HookResult(error_message="\n".join(lines), tell_user=trouble or None)
 
-    async def _call(
-        self, call: _BackgroundCall, handler: Handler, ctx: WorkflowContext | None, hook_context: HookContext
-    ) -> None:
-        async with self._places:
-            call.begun = True
-            try:
+    async def _ended(self, handler: Handler, ctx: WorkflowContext | None, hook_context: HookContext) -> str:
+        """Make the call; how it ended, in words."""
+        cut_off = f"was never started: {MOST} others were running until the run ended"
+        try:
+            async with self._places:
+                cut_off = "was still running and was ended with the run"
                 answer = handler(ctx, hook_context)
                 said = answer if isinstance(answer, HookResult) else await answer
-            except HooklineError as exc:
-                call.how = f"broke: {exc}"
-            else:
-                call.how = _WELL if said.action is HookAction.CONTINUE else _does_not_count(said)
-
-
-def _does_not_count(said: HookResult) -> str:
-    reason = f": {said.reason}" if said.reason else ""
-    return f"said {said.action}, which does not count{reason}"
-
-
-def _told(calls: Iterable[_BackgroundCall]) -> str:
-    """One line for a hook and an ending, however often that was."""
-    counted = Counter((call.hook, call.in_words()) for call in calls)
-    return "\n".join(
-        f"{hook}: {how}{f' ({count} times)' if count > 1 else ''}" for (hook, how), count in counted.items()
-    )
+        except asyncio.CancelledError:
+            return cut_off
+        except HooklineError as exc:
+            return f"broke: {exc}"
+        except Exception as exc:
+            return f"broke: {type(exc).__name__}: {exc}"
+        if said.action is HookAction.CONTINUE:
+            return _WELL
+        reason = f": {said.reason}" if said.reason else ""
+        return f"said {said.action}, which does not count{reason}"

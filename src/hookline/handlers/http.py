@@ -91,21 +91,13 @@ def _posted(
             ) as response:
                 answer = _read(response, at, cap)
         except http_client.NotReached as exc:
-            raise HookBroke(
-                f"could not start: {http_client.shown(at)} was not reached: {exc}", kind="not_started"
-            ) from exc
+            raise _not_started(f"{http_client.shown(at)} was not reached: {exc}") from exc
         except (OSError, HTTPException) as exc:
-            said = f"{exc}" or type(exc).__name__
-            raise HookBroke(
-                f"{http_client.shown(at)} gave no complete answer: {said}", kind="bad_answer"
-            ) from exc
+            raise _bad_answer(at, f"gave no complete answer: {f'{exc}' or type(exc).__name__}") from exc
         if isinstance(answer, bytes):
             return answer
         at = answer
-    raise HookBroke(
-        f"{http_client.shown(target)} redirects more than {http_client.MOST_REDIRECTS} times",
-        kind="bad_answer",
-    )
+    raise _bad_answer(target, f"redirects more than {http_client.MOST_REDIRECTS} times")
 
 
 def _read(response: HTTPResponse, target: SplitResult, cap: int) -> bytes | SplitResult:
@@ -114,29 +106,24 @@ def _read(response: HTTPResponse, target: SplitResult, cap: int) -> bytes | Spli
         return _redirected(target, response)
     if not 200 <= response.status < 300:
         said = response.read1(400).decode("utf-8", "replace").strip()
-        raise HookBroke(
-            f"{http_client.shown(target)} answered {response.status} {response.reason}{f': {said}' if said else ''}",
-            kind="bad_answer",
-        )
+        more = f": {said}" if said else ""
+        raise _bad_answer(target, f"answered {response.status} {response.reason}{more}")
     return _json_body(response, target, cap)
 
 
 def _json_body(response: HTTPResponse, target: SplitResult, cap: int) -> bytes:
-    name = http_client.shown(target)
     body = response.read(cap + 1)
     if len(body) > cap:
-        raise HookBroke(f"{name} answered with more than {cap} bytes", kind="bad_answer")
+        raise _bad_answer(target, f"answered with more than {cap} bytes")
     if response.length:
-        raise HookBroke(f"{name} broke off in its answer", kind="bad_answer")
+        raise _bad_answer(target, "broke off in its answer")
     try:
         value: Any = json.loads(body)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         kind = response.getheader("Content-Type") or "no content type"
-        raise HookBroke(
-            f"{name} answered {response.status} ({kind}), and not with a JSON object", kind="bad_answer"
-        )
+        raise _bad_answer(target, f"answered {response.status} ({kind}), and not with a JSON object")
     return body
 
 
@@ -145,11 +132,16 @@ def _redirected(target: SplitResult, response: HTTPResponse) -> SplitResult:
     to = http_client.address(place, target)
     if to and response.status in (307, 308) and http_client.origin(to) == http_client.origin(target):
         return to
-    raise HookBroke(
-        f"{http_client.shown(target)} answered {response.status} and redirects to {place[:200]!r};"
-        " only a 307 or 308 to the same host is followed",
-        kind="bad_answer",
-    )
+    told = "only a 307 or 308 to the same host is followed"
+    raise _bad_answer(target, f"answered {response.status} and redirects to {place[:200]!r}; {told}")
+
+
+def _bad_answer(target: SplitResult, text: str) -> HookBroke:
+    return HookBroke(f"{http_client.shown(target)} {text}", kind="bad_answer")
+
+
+def _not_started(text: str) -> HookBroke:
+    return HookBroke(f"could not start: {text}", kind="not_started")
 
 
 def _checked(url: str) -> SplitResult:
@@ -186,14 +178,8 @@ def _filled(headers: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str
         absent = [match[1] or match[2] for match in _VARIABLE.finditer(value)]
         absent = [wanted for wanted in absent if not env.get(wanted)]
         if absent:
-            raise HookBroke(
-                f"could not start: header {name} needs the variable {absent[0]}, which is not set",
-                kind="not_started",
-            )
+            raise _not_started(f"header {name} needs the variable {absent[0]}, which is not set")
         filled[name] = _VARIABLE.sub(lambda match: env[match[1] or match[2]], value)
         if not filled[name].isprintable() or not filled[name].isascii():
-            raise HookBroke(
-                f"could not start: header {name} would hold a line break or another character it cannot have",
-                kind="not_started",
-            )
+            raise _not_started(f"header {name} would hold a line break or another character it cannot have")
     return filled

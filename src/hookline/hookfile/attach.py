@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -26,12 +26,11 @@ from hookline.hookfile.condition import condition
 from hookline.hookfile.importer import function_of, imported
 from hookline.matcher import matcher
 from hookline.runners import Runner
-from hookline.runners.child import missing_script
+from hookline.runners.child import missing_program
 from hookline.source import SUFFIXES, text_of
-from hookline.terminal import err, refuse_mistakes
+from hookline.terminal import refuse_mistakes, warn
 
 if TYPE_CHECKING:
-    from hookline.claude.settings import Declared
     from hookline.handlers.background import Background
 
 _API_VERSION = re.compile(r"""^\s*["']?apiVersion["']?:\s*["']?([^\s/"']*)""", re.MULTILINE)
@@ -43,12 +42,14 @@ class Attached(NamedTuple):
     """The hooks of a file, what is wrong with the entries that are not among them, and what is only odd.
 
     `doubts` are about hooks that are right and would still not guard anything here, as far as can be seen.
+    `declared` is what the hooks were made of, where that is data.
     """
 
     hooks: list[Hook]
-    problems: list[FileError]
-    notes: list[str]
-    doubts: list[str]
+    problems: Sequence[FileError] = ()
+    notes: Sequence[str] = ()
+    doubts: Sequence[str] = ()
+    declared: Sequence[HookDeclaration] = ()
 
     def all_problems(self) -> list[str]:
         return [*map(str, self.problems), *self.notes, *self.doubts]
@@ -66,7 +67,7 @@ def load_hooks(target: str, runner: Runner) -> Attached:
                 " hookline.yaml, a .claude/settings.json or a Python file",
                 file=path,
             )
-        return attached(path, runner, function_of)
+        return attached(path, runner)
     module, where, name = imported(target)
     found: list[Hook] = []
     for key, value in vars(module).items():
@@ -75,7 +76,7 @@ def load_hooks(target: str, runner: Runner) -> Attached:
     if not found:
         which = f"no hook {name!r}" if name else "no hook"
         raise FileError(f"there is {which} with points in it; write @hook(on='tool.start')", file=where)
-    return Attached(found, [], [], [])
+    return Attached(found)
 
 
 def _is_agent(text: str) -> bool:
@@ -91,42 +92,32 @@ def hooks_of(files: Iterable[str], runner: Runner) -> list[Hook]:
     for file in files:
         loaded = load_hooks(file, runner)
         for text in (*map(str, loaded.problems), *loaded.notes):
-            err.print(text, style="yellow")
+            warn(text)
         if not file.endswith(".json"):
             refuse_mistakes(file, len(loaded.problems))
         for hook in loaded.hooks:
             twin = next((other for other in found if other.name == hook.name), None)
             if twin is not None:
-                err.print(
-                    f"hook {hook.name} is in {twin.source} and in {hook.source}; it runs twice",
-                    style="yellow",
-                )
+                warn(f"hook {hook.name} is in {twin.source} and in {hook.source}; it runs twice")
         found += loaded.hooks
     return found
 
 
-def attached(
-    file: Path, runner: Runner, function: Callable[[HookDeclaration], Callable[..., Any]]
-) -> Attached:
-    """The hooks of a `hookline.yaml` or a `.claude/settings.json`. `function` finds the one that `python:` names."""
-    found: native.HookFile | Declared
-    notes: list[str] = []
+def attached(file: Path, runner: Runner) -> Attached:
+    """The hooks of a `hookline.yaml` or a `.claude/settings.json`."""
     if file.suffix == ".json":
         from hookline.claude import settings
 
         found = settings.declared(text_of(file), file)
-        declared, repeated = settings.once(found.hooks)
-        notes = [*found.declaration.notes, *repeated]
     else:
         found = native.read(file)
-        declared = found.hooks
     hooks: list[Hook] = []
     doubts: list[str] = []
-    problems = list(found.problems)
-    background = _background(runner) if any(each.params.get("async") for each in declared) else None
-    for each in declared:
+    problems, notes = list(found.problems), list(found.notes)
+    background = _background(runner) if any(each.params.get("async") for each in found.hooks) else None
+    for each in found.hooks:
         try:
-            made = _live(each, runner, function)
+            made = _live(each, runner)
             if background is not None and each.params.get("async"):
                 made = _async(made, each, runner, background)
             hooks.append(made)
@@ -136,7 +127,7 @@ def attached(
         notes += _cold(each, runner)
     if background is not None:
         hooks.append(_end_of_async(file, background))
-    return Attached(hooks, problems, notes, doubts)
+    return Attached(hooks, problems, notes, doubts, found.hooks)
 
 
 def _cold(declared: HookDeclaration, runner: Runner) -> Iterator[str]:
@@ -155,22 +146,15 @@ def _doubts(declared: HookDeclaration) -> Iterator[str]:
     argv = argv_of(declared.params)
     if declared.kind == "command" and argv:
         cwd = declared.params.get("cwd") or declared.params.get("folder")
-        absent = missing_script(argv, cwd, os.environ)
-        if absent is None and shutil.which(argv[0], path=os.environ.get("PATH")) is None:
-            place = Path(cwd or ".") / argv[0]
-            absent = (
-                None if "/" in argv[0] and os.access(place, os.X_OK) else f"there is no program {argv[0]!r}"
-            )
+        absent = missing_program(argv, cwd, os.environ)
         if absent is not None:
             yield f"it could not start: {absent}"
 
 
-def _live(
-    declared: HookDeclaration, runner: Runner, function: Callable[[HookDeclaration], Callable[..., Any]]
-) -> Hook:
+def _live(declared: HookDeclaration, runner: Runner) -> Hook:
     foreign = "event" in declared.params
     if declared.kind == "python":
-        target = function(declared)
+        target = function_of(declared)
         own = options_of(target)
         # What the file says stands for what the function says of itself; where it is silent, that holds.
         options = replace(

@@ -10,17 +10,18 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline import files
 from hookline.errors import FileError
 from hookline.hookfile.trust import digest, digest_of
-from hookline.journal.user import default_path
+from hookline.journal import default_path
 
 if TYPE_CHECKING:
     from hookline.engine.hook import Hook, HookDeclaration
+    from hookline.hookfile.attach import Attached
 
 VERSION = "0.1.0"
 """Of hookline itself; the metadata of the package has the same, and takes longer to read than all the rest."""
@@ -33,9 +34,9 @@ _MADE_BY = (
     "hookfile/compiler.py",
     "claude/matchers.py",
     "claude/settings.py",
+    "claude/settings_text.py",
     "hookfile/condition.py",
     "hookfile/keys.py",
-    "hookfile/kinds.py",
     "hookfile/read.py",
     "engine/hook.py",
     "source.py",
@@ -61,14 +62,13 @@ def copy_of(file: Path, content: bytes, environ: Mapping[str, str]) -> list[Json
         return None
 
 
-def keep_copy(file: Path, content: bytes, hooks: Sequence[Hook], environ: Mapping[str, str]) -> None:
-    """Write the copy of a file from which these hooks were made without a complaint."""
-    declared = _declared(file)
-    made = [hook for hook in hooks if hook.kind != "background"]
-    code = _code(declared)
-    if [each.name for each in declared] != [hook.name for hook in made] or code is None:
+def keep_copy(file: Path, content: bytes, found: Attached, environ: Mapping[str, str]) -> None:
+    """Write the copy of a file whose hooks were made live without a complaint."""
+    code = _code(found.declared)
+    if code is None:
         return
-    rows = [_row(each, hook) for each, hook in zip(declared, made, strict=True)]
+    made = [hook for hook in found.hooks if hook.kind != "background"]
+    rows = [_row(each, hook) for each, hook in zip(found.declared, made, strict=True)]
     if file.read_bytes() != content:
         return  # it was changed while it was read
     body = json.dumps({"key": _key(file, content), "code": code, "hooks": rows}).encode()
@@ -101,17 +101,6 @@ def _key(file: Path, content: bytes) -> str:
     sources = [(each.st_mtime_ns, each.st_size) for each in (os.stat(root / name) for name in _MADE_BY)]
     whole = [VERSION, sources, os.fsdecode(file.resolve()), digest([content])]
     return digest([json.dumps(whole).encode()])
-
-
-def _declared(file: Path) -> tuple[HookDeclaration, ...]:
-    if file.suffix == ".json":
-        from hookline.claude import settings
-        from hookline.source import text_of
-
-        return settings.once(settings.declared(text_of(file), file).hooks)[0]
-    from hookline.hookfile import read as native
-
-    return native.read(file).hooks
 
 
 def _row(declared: HookDeclaration, hook: Hook) -> Json:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hookline.engine.plain import plain
 from hookline.engine.point import Point, Scope, Status
 from hookline.errors import UsageError
+from hookline.matcher import TOOL_KINDS, search
 from hookline.source import Trail, Wrong, key_of
 from hookline.table import meant
 
@@ -37,8 +38,7 @@ _ONLY_AT: Mapping[str, tuple[str, Callable[[Point], bool]]] = {
     "tool": ("there is a tool only at tool.start and tool.end", lambda point: point.scope is Scope.TOOL),
     "kind": ("there is a tool only at tool.start and tool.end", lambda point: point.scope is Scope.TOOL),
 }
-_KINDS = ("shell", "read", "write", "search", "web", "mcp", "agent", "other")
-_VOCABULARY: Mapping[str, tuple[str, ...]] = {"status": tuple(Status), "kind": _KINDS}
+_VOCABULARY: Mapping[str, tuple[str, ...]] = {"status": tuple(Status), "kind": TOOL_KINDS}
 _MISSING = object()
 
 
@@ -274,9 +274,6 @@ def _same(one: Any, other: Any) -> bool:
 
 def _search(text: str, trail: Trail) -> Callable[[str], bool]:
     """True if the pattern is found anywhere; _Undecided if the search takes too long."""
-    # Imported when there is a pattern: most conditions have none, and what compiles one is slow to load.
-    from hookline.matcher import search
-
     try:
         find = search(text)
     except UsageError as exc:

@@ -1,39 +1,29 @@
-"""The keys of a hook in `hookline.yaml`: what each says, what reads it, and its shape for editors."""
+"""The keys of a hook in `hookline.yaml`: what reads the value of each."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
 
-from hookline.engine.hook import Mode, OnError
+from hookline.claude.events import CALLERS
 from hookline.engine.point import Point
 from hookline.errors import UsageError
-from hookline.hookfile import kinds
-from hookline.hookfile.condition import CONDITION_REF, check_condition
-from hookline.hookfile.kinds import DOTTED, IMAGE, PROCESSES, REQUEST, URL, VARIABLE, line_of_text
+from hookline.hookfile.condition import check_condition
 from hookline.matcher import matcher
 from hookline.source import Trail, Wrong, without_lines
-from hookline.table import Key, Node, Reader, Table, flag, meant, spoken
+from hookline.table import Key, Node, Table, meant, split_command
 
-_NAME = re.compile(r"\S(?:[^\x00-\x1f\x7f]*\S)?")
-_FOREIGN = re.compile(r"x\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)
+NAME = re.compile(r"\S(?:[^\x00-\x1f\x7f]*\S)?")
+FOREIGN = re.compile(r"x\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_LOOKS_LIKE_MILLISECONDS = 1000
+MILLISECONDS_FROM = 1000
 
-_ELSEWHERE = {
-    "pretooluse": Point.TOOL_START,
-    "beforetool": Point.TOOL_START,
-    "posttooluse": Point.TOOL_END,
-    "aftertool": Point.TOOL_END,
-    "userpromptsubmit": Point.AGENT_START,
-    "stop": Point.AGENT_END,
-    "sessionstart": Point.SESSION_START,
-    "sessionend": Point.SESSION_END,
-    "beforemodel": Point.MODEL_START,
-    "aftermodel": Point.MODEL_END,
+_ELSEWHERE: Mapping[str, Point] = {
+    **{name.lower(): point for names in CALLERS.values() for name, point in names.items() if point},
     "onstart": Point.AGENT_START,
     "onend": Point.AGENT_END,
     "onagentstepstart": Point.STEP_START,
@@ -49,43 +39,29 @@ _ELSEWHERE = {
 }
 """The names of the points in other systems, for the hint."""
 
-_INSTEAD = {
-    "container": "; did you mean image?",
-    "entrypoint": "; did you mean command?",
-    "matcher": "; did you mean match?",
-    "tool": "; did you mean match?",
-    "tools": "; did you mean match?",
-    "if": "; did you mean when?",
-    "event": "; did you mean on?",
-    "events": "; did you mean on?",
-    "point": "; did you mean on?",
-    "points": "; did you mean on?",
-    "true": "; did you mean on?",
-    "timeout_ms": "; did you mean timeout? It is in seconds: 5, or 500ms",
-    "timeout_seconds": "; did you mean timeout? It is in seconds",
-    "script": "; did you mean shell?",
-    "run": "; did you mean command, or shell?",
-    "exec": "; did you mean command?",
-    "url": "; did you mean http?",
-    "headers": "; did you mean http: {url: ..., headers_from_env: {...}}?",
-    "environment": "; did you mean env?",
-    "workdir": "; did you mean cwd?",
-    "enabled": "; did you mean mode: off?",
-    "observe": "; did you mean mode: observe?",
-}
-"""Near misses in meaning, which the spelling does not give away."""
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+IMAGE = re.compile(r"[A-Za-z0-9][^\s\x00-\x1f,]*", re.ASCII)
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
+_REFERENCE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?", re.ASCII)
+_HEADER_TEXT = re.compile(
+    r"[A-Za-z_][A-Za-z0-9_]*|[\x20-\x7e]*\$(?:[A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\})[\x20-\x7e]*"
+)
+_ADDRESS = "give http://... or https://..."
+URL = {"type": "string", "pattern": r"^https?://[^/?#\s@]+([/?#]\S*)?$"}
+_HEADER_SHAPE = {"type": "string", "pattern": f"^({_HEADER_TEXT.pattern})$"}
 
 
-def _name(node: Node) -> str:
+def name(node: Node) -> str:
     value = node.value
     if not isinstance(value, str):
         raise Wrong(f"is {value!r}; give a text, in quotes if it looks like a number")
-    if not _NAME.fullmatch(value) or len(value) > 200:
+    if not NAME.fullmatch(value) or len(value) > 200:
         raise Wrong(f"is {value!r}; give one line, not empty, of at most 200 characters")
     return value
 
 
-def _on(node: Node) -> tuple[Point | str, ...]:
+def on(node: Node) -> tuple[Point | str, ...]:
     points: list[Point | str] = []
     for word, trail in _one_or_more(node):
         point = _point(word, trail)
@@ -108,7 +84,7 @@ def _point(word: Any, trail: Trail) -> Point | str:
     if isinstance(word, str):
         if word in Point.__members__.values():
             return Point(word)
-        if _FOREIGN.fullmatch(word):
+        if FOREIGN.fullmatch(word):
             return word
         letters = re.sub(r"[^a-z]", "", word.lower())
         plain_names = {point.replace(".", ""): point for point in Point}
@@ -119,7 +95,7 @@ def _point(word: Any, trail: Trail) -> Point | str:
     raise Wrong(f"{word!r} is not a point; known: {', '.join(Point)}", trail)
 
 
-def _match(node: Node) -> str | tuple[str, ...]:
+def match(node: Node) -> str | tuple[str, ...]:
     words = _one_or_more(node)
     if not words:
         raise Wrong("is an empty list, which fits no tool; leave it out to fit them all")
@@ -135,22 +111,18 @@ def _match(node: Node) -> str | tuple[str, ...]:
     return tuple(word for word, _ in words) if len(words) > 1 else words[0][0]
 
 
-def _when(node: Node) -> dict[str, Any]:
+def when(node: Node) -> dict[str, Any]:
     check_condition(node.value, ())
     return without_lines(node.value)
 
 
-def _args(node: Node) -> list[str]:
-    value = node.value
-    if not isinstance(value, list):
-        raise Wrong(f"is {value!r}; give a list of arguments")
-    for index, item in enumerate(cast("list[Any]", value)):
-        if not isinstance(item, str) or "\0" in item:
-            raise Wrong(f"{item!r} is not a text; put it in quotes", (index,))
-    return [str(item) for item in cast("list[Any]", value)]
+def args(node: Node) -> list[str]:
+    if not isinstance(node.value, list):
+        raise Wrong(f"is {node.value!r}; give a list of arguments")
+    return _arguments(node)
 
 
-def _timeout(node: Node) -> float:
+def timeout(node: Node) -> float:
     value = node.value
     wanted = "give seconds (5, 0.5) or a text with a unit (500ms, 5s, 2m, 1h)"
     if isinstance(value, str):
@@ -160,7 +132,7 @@ def _timeout(node: Node) -> float:
         seconds = float(found[1]) * _UNITS[found[2]]
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise Wrong(f"is {value!r}; {wanted}")
-    elif abs(value) >= _LOOKS_LIKE_MILLISECONDS:
+    elif abs(value) >= MILLISECONDS_FROM:
         raise Wrong(f"is {value}: seconds, or meant as milliseconds? Write {value}s or {value}ms")
     else:
         seconds = float(value)
@@ -169,19 +141,7 @@ def _timeout(node: Node) -> float:
     return seconds
 
 
-def _one_of(words: Iterable[str], make: Callable[[str], Any] = str) -> Reader:
-    known = tuple(words)
-
-    def read_word(node: Node) -> Any:
-        if node.value not in known:
-            near = meant(node.value, known) if isinstance(node.value, str) else f"; known: {', '.join(known)}"
-            raise Wrong(f"unknown word {node.value!r}{near}")
-        return make(node.value)
-
-    return read_word
-
-
-def _env(node: Node) -> dict[str, str]:
+def env(node: Node) -> dict[str, str]:
     if not isinstance(node.value, Mapping):
         raise Wrong("give NAME: value")
     found: dict[str, str] = {}
@@ -196,11 +156,11 @@ def _env(node: Node) -> dict[str, str]:
     return found
 
 
-def _cwd(node: Node) -> str:
-    return line_of_text(node.value, "give a folder")
+def cwd(node: Node) -> str:
+    return _line_of_text(node.value, "give a folder")
 
 
-def _preload(node: Node) -> list[str]:
+def preload(node: Node) -> list[str]:
     words = _one_or_more(node)
     for word, trail in words:
         if not isinstance(word, str) or not DOTTED.fullmatch(word):
@@ -208,136 +168,115 @@ def _preload(node: Node) -> list[str]:
     return [word for word, _ in words]
 
 
-_TEXT = {"type": "string", "pattern": r"\S"}
-_TEXTS = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
-_POINT = {
-    "anyOf": [
-        {"enum": [str(point) for point in Point]},
-        {"type": "string", "pattern": f"^{_FOREIGN.pattern}$"},
-    ]
-}
+def python(node: Node) -> dict[str, Any]:
+    target = _line_of_text(node.value, "give module:function, or file.py:function")
+    place, _, function = target.rpartition(":")
+    if not place or not function.isidentifier():
+        raise Wrong(f"is {target!r}; give module:function, or file.py:function")
+    if place.endswith(".py"):
+        return {"file": place, "function": function}
+    if not DOTTED.fullmatch(place):
+        raise Wrong(f"{place!r} is neither a module nor a file that ends in .py")
+    return {"module": place, "function": function}
 
-_NAMED = "Its name in messages and in the journal; unique in the file."
-_STANDS = "The point it runs at, such as tool.start, or a list of points."
 
-HOOK = Table(
+def command(node: Node) -> dict[str, Any]:
+    if isinstance(node.value, list):
+        argv = _arguments(node)
+    else:
+        argv = _split(_line_of_text(node.value, "give a command, or a list of its arguments", lines=True))
+    if not argv or not argv[0].strip():
+        raise Wrong("names no program")
+    return {"argv": argv}
+
+
+def _arguments(node: Node) -> list[str]:
+    """A list of texts."""
+    for index, item in enumerate(node.of_list):
+        if not isinstance(item, str):
+            raise Wrong(f"{item!r} is not a text; put it in quotes", (index,))
+        if "\0" in item:
+            raise Wrong("has a NUL character in it", (index,))
+    return list(node.of_list)
+
+
+def _split(text: str) -> list[str]:
+    """As a shell would split it; what only a shell could do is told, not handed on as text."""
+    argv, special = split_command(text, "; give a list of them")
+    replaced = re.search(r"(?<!\\)(?:\$[A-Za-z_{(]|`)|(?:^|\s)~/", re.sub(r"'[^']*'", "", text))
+    if special or replaced:
+        what = special or (replaced.group().strip() if replaced else "")
+        raise Wrong(f"is started without a shell, so {what!r} has no effect; write shell: instead, or a list")
+    return argv
+
+
+def shell(node: Node) -> dict[str, Any]:
+    script = _line_of_text(node.value, "give a script", lines=True)
+    return {"script": script}
+
+
+def http(node: Node) -> dict[str, Any]:
+    if isinstance(node.value, str):
+        return {"url": _url(node), "headers": {}, "variables": []}
+    if not isinstance(node.value, Mapping):
+        raise Wrong(f"is {node.value!r}; give a URL, or url and headers_from_env")
+    values = REQUEST.read(node)
+    headers: dict[str, str] = values.get("headers_from_env", {})
+    variables = {found[1] for text in headers.values() for found in _REFERENCE.finditer(text)}
+    return {"url": values.get("url", ""), "headers": headers, "variables": sorted(variables)}
+
+
+def _url(node: Node) -> str:
+    value = node.value
+    if not isinstance(value, str):
+        raise Wrong(f"is {value!r}; {_ADDRESS}")
+    try:
+        parts = urlsplit(value)
+        right = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError as exc:
+        raise Wrong(f"{value!r} is not a URL: {exc}; {_ADDRESS}") from None
+    if not right or re.search(r"[\s\x00-\x1f]", value):
+        raise Wrong(f"{value!r} is not a URL; {_ADDRESS}")
+    if parts.username or parts.password:
+        raise Wrong("has a user or password in it; use headers_from_env, which names a variable")
+    return value
+
+
+def _headers(node: Node) -> dict[str, str]:
+    """Each header with its variables as `${NAME}`: no secret stands in the file."""
+    if not isinstance(node.value, Mapping):
+        raise Wrong("give header: VARIABLE, the name of an environment variable")
+    found: dict[str, str] = {}
+    for header, text in node.of_mapping.items():
+        if not _HEADER.fullmatch(header):
+            raise Wrong("this is not the name of a header", (header,))
+        if not isinstance(text, str) or not _HEADER_TEXT.fullmatch(text):
+            raise Wrong(
+                "give a variable (HOOK_TOKEN), or a text with one (Bearer $HOOK_TOKEN); no value", (header,)
+            )
+        found[header] = f"${{{text}}}" if VARIABLE.fullmatch(text) else _REFERENCE.sub(r"${\1}", text)
+    return found
+
+
+def image(node: Node) -> dict[str, Any]:
+    name = _line_of_text(node.value, "give the name of an image, such as registry.example/guard:1")
+    if not IMAGE.fullmatch(name):
+        raise Wrong(f"{name!r} is not the name of an image; give one such as registry.example/guard:1")
+    return {"image": name}
+
+
+def _line_of_text(value: Any, wanted: str, *, lines: bool = False) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise Wrong(f"is {value!r}; {wanted}")
+    if "\0" in value or (not lines and "\n" in value):
+        raise Wrong(f"has a {'NUL' if lines else 'NUL or a line break'} in it; {wanted}")
+    return value
+
+
+REQUEST = Table(
     {
-        "name": Key(
-            _name,
-            _NAMED,
-            needed=spoken(_NAMED),
-            shape={"type": "string", "pattern": f"^{_NAME.pattern}$".replace("(?:", "("), "maxLength": 200},
-        ),
-        "on": Key(
-            _on,
-            _STANDS,
-            needed=spoken(_STANDS),
-            shape={"anyOf": [_POINT, {"type": "array", "items": _POINT, "minItems": 1, "uniqueItems": True}]},
-        ),
-        "match": Key(
-            _match,
-            "The tools it is for: a name, a pattern for whole names, kind:shell, or a list of those.",
-            shape=_TEXTS,
-        ),
-        "when": Key(
-            _when,
-            "Conditions on what happened; where they are not met, the hook is not started.",
-            shape=CONDITION_REF,
-        ),
-        "python": Key(
-            kinds.python,
-            "A Python function: module:function, or file.py:function from the folder of this file.",
-            shape={"type": "string", "pattern": r"^[^\n]+:[^\W\d]\w*$"},
-        ),
-        "command": Key(
-            kinds.command,
-            "A program that reads JSON and answers; one text, split as a shell would, or a list of arguments.",
-            shape={"anyOf": [_TEXT, {"type": "array", "items": {"type": "string"}, "minItems": 1}]},
-        ),
-        "shell": Key(
-            kinds.shell,
-            "A script for sh; exit code 0 goes on, any other is a failure of the hook.",
-            shape=_TEXT,
-        ),
-        "http": Key(
-            kinds.http,
-            "A URL that is sent the JSON and answers; or url and headers_from_env.",
-            shape={"anyOf": [URL, REQUEST.schema()]},
-            inner=REQUEST,
-        ),
-        "image": Key(
-            kinds.image,
-            "An image that is run in a container; exit code 0 goes on, any other is a failure of the hook.",
-            shape={"type": "string", "pattern": f"^{IMAGE.pattern}$"},
-        ),
-        "args": Key(
-            _args,
-            "The arguments of the image's own program, or of command; a list.",
-            shape={"type": "array", "items": {"type": "string"}},
-        ),
-        "network": Key(
-            flag,
-            "Gives the container this machine's network; false if not given.",
-            shape={"type": "boolean"},
-        ),
-        "timeout": Key(
-            _timeout,
-            "How long it may take: seconds, or a text with a unit (500ms, 5s, 2m, 1h); 60 if not given.",
-            shape={
-                "anyOf": [
-                    {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": _LOOKS_LIKE_MILLISECONDS},
-                    {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*(ms|s|m|h)\s*$"},
-                ]
-            },
-        ),
-        "on_error": Key(
-            _one_of(OnError, OnError),
-            "The result when it breaks: continue, block or fail.",
-            shape={"enum": [str(word) for word in OnError]},
-        ),
-        "mode": Key(
-            _one_of(Mode, Mode),
-            "Its mode: enforce, observe (its verdict is only recorded) or off.",
-            shape={"enum": [str(word) for word in Mode]},
-        ),
-        "env": Key(
-            _env,
-            "Further environment variables, NAME: value.",
-            shape={
-                "type": "object",
-                "propertyNames": {"pattern": f"^(?!HOOKLINE_){VARIABLE.pattern}$"},
-                "additionalProperties": {"type": ["string", "integer"]},
-            },
-        ),
-        "cwd": Key(
-            _cwd,
-            "The folder it runs in, from the folder of this file; the run's workspace if not given.",
-            shape=_TEXT,
-        ),
-        "background": Key(
-            _one_of(("end", "keep")),
-            "Processes that it leaves behind: end (if not given) or keep.",
-            shape={"enum": ["end", "keep"]},
-        ),
-        "warm": Key(
-            _one_of(("fork",)),
-            "Give fork to keep a Python interpreter ready, forked afresh for each call.",
-            shape={"enum": ["fork"]},
-        ),
-        "preload": Key(_preload, "The modules that a warm interpreter has loaded.", shape=_TEXTS),
+        "url": Key(_url, needed=_ADDRESS, shape=URL),
+        "headers_from_env": Key(_headers, shape={"type": "object", "additionalProperties": _HEADER_SHAPE}),
     },
-    instead=_INSTEAD,
-    null="wrong",
+    null="read",
 )
-"""Every key of an entry."""
-
-ONLY_FOR: Mapping[str, tuple[str, ...]] = {
-    "args": ("image",),
-    "network": ("image",),
-    "env": (*PROCESSES, "image"),
-    "cwd": PROCESSES,
-    "background": PROCESSES,
-    "warm": ("command",),
-    "preload": ("command",),
-}
-"""The kinds of hook that a key is for, where it is not for all."""

@@ -1,8 +1,8 @@
-"""`hookline.yaml`: our own file of hooks, as declarations, with every mistake named by its line."""
+"""`hookline.yaml`: the table of its keys, and its hooks as declarations, with every mistake named by its line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -10,11 +10,10 @@ from typing import Any, NamedTuple, cast
 from hookline.engine.hook import DEFAULT_TIMEOUT, HookDeclaration, Mode, OnError
 from hookline.engine.point import Point, Scope
 from hookline.errors import FileError
-from hookline.hookfile.condition import SHAPES, check_condition
-from hookline.hookfile.keys import HOOK, ONLY_FOR
-from hookline.hookfile.kinds import KINDS, PROCESSES
+from hookline.hookfile import keys
+from hookline.hookfile.condition import CONDITION_REF, SHAPES, check_condition
 from hookline.source import Document, Wrong, load, text_of
-from hookline.table import Findings, Key, Node, Table, unread
+from hookline.table import Findings, Key, Node, Table, flag, meant, spoken, unread
 
 DEFAULTS: Mapping[Point, OnError] = {
     **{point: OnError.FAIL if point.is_start else OnError.CONTINUE for point in Point},
@@ -23,6 +22,168 @@ DEFAULTS: Mapping[Point, OnError] = {
     Point.TOOL_START: OnError.BLOCK,
 }
 """The `on_error` of hooks whose entry does not say."""
+
+KINDS = ("python", "command", "shell", "http", "image")
+"""The keys of which an entry has exactly one. An image may have a command beside it."""
+PROCESSES = ("command", "shell")
+
+
+_INSTEAD = {
+    **dict.fromkeys(("event", "events", "point", "points", "true"), "; did you mean on?"),
+    **dict.fromkeys(("matcher", "tool", "tools"), "; did you mean match?"),
+    **dict.fromkeys(("entrypoint", "exec"), "; did you mean command?"),
+    "container": "; did you mean image?",
+    "if": "; did you mean when?",
+    "timeout_ms": "; did you mean timeout? It is in seconds: 5, or 500ms",
+    "timeout_seconds": "; did you mean timeout? It is in seconds",
+    "script": "; did you mean shell?",
+    "run": "; did you mean command, or shell?",
+    "url": "; did you mean http?",
+    "headers": "; did you mean http: {url: ..., headers_from_env: {...}}?",
+    "environment": "; did you mean env?",
+    "workdir": "; did you mean cwd?",
+    "enabled": "; did you mean mode: off?",
+    "observe": "; did you mean mode: observe?",
+}
+"""Near misses in meaning, which the spelling does not give away."""
+
+
+def _word(words: Iterable[str], doc: str, make: Callable[[str], Any] = str) -> Key:
+    """A key whose value is one of these words."""
+    known = tuple(map(str, words))
+
+    def read_word(node: Node) -> Any:
+        if node.value not in known:
+            near = meant(node.value, known) if isinstance(node.value, str) else f"; known: {', '.join(known)}"
+            raise Wrong(f"unknown word {node.value!r}{near}")
+        return make(node.value)
+
+    return Key(read_word, doc, shape={"enum": list(known)})
+
+
+_TEXT = {"type": "string", "pattern": r"\S"}
+_TEXTS = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
+_POINT = {
+    "anyOf": [
+        {"enum": [str(point) for point in Point]},
+        {"type": "string", "pattern": f"^{keys.FOREIGN.pattern}$"},
+    ]
+}
+
+_NAMED = "Its name in messages and in the journal; unique in the file."
+_STANDS = "The point it runs at, such as tool.start, or a list of points."
+
+HOOK = Table(
+    {
+        "name": Key(
+            keys.name,
+            _NAMED,
+            needed=spoken(_NAMED),
+            shape={
+                "type": "string",
+                "pattern": f"^{keys.NAME.pattern}$".replace("(?:", "("),
+                "maxLength": 200,
+            },
+        ),
+        "on": Key(
+            keys.on,
+            _STANDS,
+            needed=spoken(_STANDS),
+            shape={"anyOf": [_POINT, {"type": "array", "items": _POINT, "minItems": 1, "uniqueItems": True}]},
+        ),
+        "match": Key(
+            keys.match,
+            "The tools it is for: a name, a pattern for whole names, kind:shell, or a list of those.",
+            shape=_TEXTS,
+        ),
+        "when": Key(
+            keys.when,
+            "Conditions on what happened; where they are not met, the hook is not started.",
+            shape=CONDITION_REF,
+        ),
+        "python": Key(
+            keys.python,
+            "A Python function: module:function, or file.py:function from the folder of this file.",
+            shape={"type": "string", "pattern": r"^[^\n]+:[^\W\d]\w*$"},
+        ),
+        "command": Key(
+            keys.command,
+            "A program that reads JSON and answers; one text, split as a shell would, or a list of arguments.",
+            shape={"anyOf": [_TEXT, {"type": "array", "items": {"type": "string"}, "minItems": 1}]},
+        ),
+        "shell": Key(
+            keys.shell,
+            "A script for sh; exit code 0 goes on, any other is a failure of the hook.",
+            shape=_TEXT,
+        ),
+        "http": Key(
+            keys.http,
+            "A URL that is sent the JSON and answers; or url and headers_from_env.",
+            shape={"anyOf": [keys.URL, keys.REQUEST.schema()]},
+            inner=keys.REQUEST,
+        ),
+        "image": Key(
+            keys.image,
+            "An image that is run in a container; exit code 0 goes on, any other is a failure of the hook.",
+            shape={"type": "string", "pattern": f"^{keys.IMAGE.pattern}$"},
+        ),
+        "args": Key(
+            keys.args,
+            "The arguments of the image's own program, or of command; a list.",
+            shape={"type": "array", "items": {"type": "string"}},
+        ),
+        "network": Key(
+            flag,
+            "Gives the container this machine's network; false if not given.",
+            shape={"type": "boolean"},
+        ),
+        "timeout": Key(
+            keys.timeout,
+            "How long it may take: seconds, or a text with a unit (500ms, 5s, 2m, 1h); 60 if not given.",
+            shape={
+                "anyOf": [
+                    {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": keys.MILLISECONDS_FROM},
+                    {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*(ms|s|m|h)\s*$"},
+                ]
+            },
+        ),
+        "on_error": _word(OnError, "The result when it breaks: continue, block or fail.", OnError),
+        "mode": _word(Mode, "Its mode: enforce, observe (its verdict is only recorded) or off.", Mode),
+        "env": Key(
+            keys.env,
+            "Further environment variables, NAME: value.",
+            shape={
+                "type": "object",
+                "propertyNames": {"pattern": f"^(?!HOOKLINE_){keys.VARIABLE.pattern}$"},
+                "additionalProperties": {"type": ["string", "integer"]},
+            },
+        ),
+        "cwd": Key(
+            keys.cwd,
+            "The folder it runs in, from the folder of this file; the run's workspace if not given.",
+            shape=_TEXT,
+        ),
+        "background": _word(("end", "keep"), "Processes that it leaves behind: end (if not given) or keep."),
+        "warm": _word(
+            ("fork",), "Give fork to keep a Python interpreter ready, forked afresh for each call."
+        ),
+        "preload": Key(keys.preload, "The modules that a warm interpreter has loaded.", shape=_TEXTS),
+    },
+    instead=_INSTEAD,
+    null="wrong",
+)
+"""Every key of an entry: what reads it, what it says, and its shape for editors."""
+
+ONLY_FOR: Mapping[str, tuple[str, ...]] = {
+    "args": ("image",),
+    "network": ("image",),
+    "env": (*PROCESSES, "image"),
+    "cwd": PROCESSES,
+    "background": PROCESSES,
+    "warm": ("command",),
+    "preload": ("command",),
+}
+"""The kinds of hook that a key is for, where it is not for all."""
 
 _FILE = Table(
     {
@@ -41,48 +202,48 @@ _FILE = Table(
 
 
 class HookFile(NamedTuple):
-    """The hooks of a file that are right, in order, and the problems of the others."""
+    """The hooks of a file that are right, in order, the problems of the others, and notes on what is only odd."""
 
     hooks: tuple[HookDeclaration, ...]
     problems: tuple[FileError, ...]
+    notes: tuple[str, ...] = ()
+
+    def checked(self) -> HookFile:
+        """This, if nothing is wrong with the file; else its first problem is raised."""
+        if not self.problems:
+            return self
+        first, *rest = self.problems
+        more = f" (and {len(rest)} more: hookline check {first.file})" if rest else ""
+        raise FileError(f"{first.message}{more}", file=first.file, line=first.line, key=first.key) from first
 
 
-def read(file: str | PathLike[str], *, strict: bool = False) -> HookFile:
+def read(file: str | PathLike[str]) -> HookFile:
     """The hooks of a file, whose relative paths are taken from the file's own folder."""
     try:
         text = text_of(file)
     except FileError as exc:
-        return _judged(HookFile((), (exc,)), strict)
-    return parse(text, file, folder=Path(file).resolve().parent, strict=strict)
+        return HookFile((), (exc,))
+    return parse(text, file, folder=Path(file).resolve().parent)
 
 
 def parse(
-    text: str | bytes,
-    file: str | PathLike[str] = "hookline.yaml",
-    *,
-    folder: str | PathLike[str] = "",
-    strict: bool = False,
+    text: str | bytes, file: str | PathLike[str] = "hookline.yaml", *, folder: str | PathLike[str] = ""
 ) -> HookFile:
-    """The hooks of a text; with `strict` the first problem is raised."""
+    """The hooks of a text."""
     try:
         document = load(text, file)
     except FileError as exc:
-        return _judged(HookFile((), (exc,)), strict)
-    return declared(document, folder=folder, strict=strict)
+        return HookFile((), (exc,))
+    return declared(document, folder=folder)
 
 
-def declared(document: Document, *, folder: str | PathLike[str] = "", strict: bool = False) -> HookFile:
+def declared(document: Document, *, folder: str | PathLike[str] = "") -> HookFile:
     """The hooks of a document that was loaded already."""
     findings = Findings()
     names: dict[str, int] = {}
     found = [_hook(node, Path(folder), names) for node in _entries(Node.root(document, findings))]
     hooks = tuple(hook for hook in found if hook is not None)
-    return _judged(HookFile(hooks, tuple(findings.problems)), strict)
-
-
-def is_native(value: Any) -> bool:
-    """True if a document is in this format: a mapping whose `hooks` is a list."""
-    return isinstance(value, Mapping) and isinstance(cast("Mapping[str, Any]", value).get("hooks"), list)
+    return HookFile(hooks, tuple(findings.problems))
 
 
 def schema() -> dict[str, Any]:
@@ -107,14 +268,6 @@ def schema() -> dict[str, Any]:
     }
 
 
-def _judged(found: HookFile, strict: bool) -> HookFile:
-    if not strict or not found.problems:
-        return found
-    first, *rest = found.problems
-    more = f" (and {len(rest)} more: hookline check {first.file})" if rest else ""
-    raise FileError(f"{first.message}{more}", file=first.file, line=first.line, key=first.key) from first
-
-
 def _entries(file: Node) -> list[Node]:
     """The list under `hooks`; empty where the file as a whole cannot be read, which is a problem."""
     value: Any = file.value
@@ -136,7 +289,7 @@ def _entries(file: Node) -> list[Node]:
     if not isinstance(hooks.value, list):
         hooks.wrong("hooks is not a list; begin each with `- name:`")
         return []
-    return [hooks.child(index) for index in range(len(hooks.of_list))]
+    return list(hooks.items())
 
 
 def _hook(node: Node, folder: Path, names: dict[str, int]) -> HookDeclaration | None:

@@ -38,20 +38,11 @@ def problems(target: str, _options: CheckOptions, _hooks: Sequence[Hook]) -> Pro
     return Problems(attached.all_problems(), _unapproved(Path(target)))
 
 
-def explain(options: ExplainOptions) -> NoReturn:
+def _no_agent(options: ExplainOptions | TryOptions | RunOptions | ServeOptions) -> NoReturn:
     load(options.file)
 
 
-def try_(options: TryOptions) -> NoReturn:
-    load(options.file)
-
-
-def run(options: RunOptions) -> NoReturn:
-    load(options.file)
-
-
-def serve(options: ServeOptions) -> NoReturn:
-    load(options.file)
+explain = try_ = run = serve = _no_agent
 
 
 def _unapproved(file: Path) -> list[str]:

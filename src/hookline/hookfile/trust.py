@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hookline import files
 from hookline.errors import FileError, UsageError
-from hookline.journal.user import default_path
+from hookline.journal import default_path
 
 if TYPE_CHECKING:
     from hookline.engine.hook import HookDeclaration

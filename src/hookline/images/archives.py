@@ -7,16 +7,17 @@ import posixpath
 import stat
 import tarfile
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any, NamedTuple, cast
 
 from hookline.errors import ImageError
 from hookline.images.layers import Unpacker, chunks, unpacked
 from hookline.images.manifest import (
     Descriptor,
-    Index,
+    ImageManifest,
     Landing,
     chosen,
     digest_of,
@@ -35,7 +36,6 @@ from hookline.images.sources import (
 OpenFile = Callable[[str], IO[bytes]]
 """Opens a file of an image by its name; FileNotFoundError if there is none."""
 
-_MOST_LINKS = 8
 _WHAT_THERE_IS = (
     "an image here is a folder of hooks, an OCI layout (oci-layout, index.json, blobs/),"
     " or a tar of skopeo or docker save"
@@ -76,9 +76,7 @@ def _in_folder(prefix: str, path: Path, context: FetchContext, wanted: _WantedTa
     if prefix == "oci:" and not is_layout:
         raise ImageError(f"{str(path)!r} is not an OCI layout: it has no file oci-layout")
     if is_layout and prefix != "dir:":
-        return ManifestSource(
-            _Layout(lambda name: _opened_file(path / name), str(path), wanted, context), context
-        )
+        return _Layout(lambda name: _opened_file(path / name), str(path), wanted, context)
     version = path / "version"
     if version.is_file() and version.read_bytes()[:64].startswith(b"Directory Transport Version"):
         raise ImageError(f"{str(path)!r} is what skopeo writes for dir:, with layers still packed; use oci:")
@@ -91,7 +89,7 @@ def _in_archive(
     if prefix in ("oci:", "dir:"):
         raise ImageError(f"{str(path)!r} is a file, and {prefix} is for a folder; use oci-archive:")
     if prefix != "docker-archive:" and files.has("index.json"):
-        return ManifestSource(_Layout(files.open, str(path), wanted, context), context)
+        return _Layout(files.open, str(path), wanted, context)
     if prefix != "oci-archive:" and files.has("manifest.json"):
         return _DockerSave(files, str(path), wanted, context)
     raise ImageError(f"{str(path)!r} is a tar without index.json and manifest.json; {_WHAT_THERE_IS}")
@@ -121,52 +119,39 @@ class _PlainFolder:
         return {"manifest": None, "layers": []}
 
 
-class _Layout:
+class _Layout(ManifestSource):
     """An OCI layout, in a folder or in a tar."""
 
     def __init__(self, open_file: OpenFile, path: str, wanted: _WantedTag, context: FetchContext) -> None:
-        self.label = f"{path}:{wanted.tag}" if wanted.strict else path
+        super().__init__(f"{path}:{wanted.tag}" if wanted.strict else path, context)
         self._path = path
         self._open = open_file
         self._wanted = wanted
-        self._context = context
 
-    def known(self) -> None:
-        return None
-
-    def top(self) -> tuple[Descriptor, bytes]:
+    def read_top(self) -> tuple[Descriptor, bytes]:
         what = f"index.json of {self._path}"
         index = manifest_or_index(_text(self._open, "index.json", what), what)
-        if not isinstance(index, Index):
+        if isinstance(index, ImageManifest):
             raise ImageError(f"{what} is not an index")
         descriptor = self._picked(index)
-        content = _text(self._open, _blob(descriptor), f"manifest {descriptor.digest} of {self.label}")
-        found = digest_of(content, descriptor.digest)
-        if found != descriptor.digest:
-            raise ImageError(
-                f"manifest of {self.label} has the wrong digest {found}, not {descriptor.digest}"
-            )
-        return descriptor, content
+        return descriptor, self.text(descriptor, f"manifest {descriptor.digest}")
 
-    def save(self, descriptor: Descriptor, to: Landing) -> None:
-        with _found(self._open, _blob(descriptor), to.what) as file:
-            for chunk in chunks(file, self._context.stop.check):
+    def save(self, to: Landing) -> None:
+        name = "blobs/" + to.descriptor.digest.replace(":", "/")
+        with _found(self._open, name, to.what) as file:
+            for chunk in chunks(file, self.context.stop.check):
                 to.write(chunk)
 
-    def _picked(self, index: Index) -> Descriptor:
-        items = tuple(item for item in index.manifests if item.named and self._wanted.fits(item.named))
-        tags = sorted({item.named for item in index.manifests if item.named})
+    def _picked(self, index: Sequence[Descriptor]) -> Descriptor:
+        items = [item for item in index if item.named and self._wanted.fits(item.named)]
+        tags = sorted({item.named for item in index if item.named})
         if not items and not self._wanted.strict and len(tags) < 2:
-            items = index.manifests
+            items = index
         if not items:
             raise ImageError(
                 f"{self._path!r} has {', '.join(tags) or 'no image with a name'}; name one as oci:{self._path}:TAG"
             )
-        return (
-            items[0]
-            if len(items) == 1
-            else chosen(Index(manifests=items), self._context.platform, self.label)
-        )
+        return items[0] if len(items) == 1 else chosen(items, self.context.platform, self.label)
 
 
 class _DockerSave:
@@ -206,18 +191,16 @@ def _opened_file(path: Path) -> IO[bytes]:
 class _TarFiles:
     """The files of a tar, read by name."""
 
-    def __init__(self, tar: tarfile.TarFile, members: dict[str, tarfile.TarInfo]) -> None:
-        self._tar = tar
-        self._members = members
+    def __init__(self, file: IO[bytes], context: FetchContext) -> None:
+        self._tar = tarfile.TarFile(fileobj=file)
+        self._members = dict(_listed(self._tar, context))
 
     @classmethod
     @contextmanager
     def opened(cls, path: Path, context: FetchContext) -> Generator[_TarFiles]:
         with ExitStack() as stack:
             try:
-                file = stack.enter_context(_flat(path, context))
-                tar = stack.enter_context(tarfile.TarFile(fileobj=file, mode="r"))
-                files = cls(tar, dict(_listed(tar, context)))
+                files = cls(stack.enter_context(_flat(path, context)), context)
             except ImageError as exc:
                 raise ImageError(f"{str(path)!r}: {exc}") from exc
             except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error) as exc:
@@ -228,22 +211,14 @@ class _TarFiles:
         return name in self._members
 
     def open(self, name: str) -> IO[bytes]:
-        member = self._member(name)
-        file = self._tar.extractfile(member) if member is not None and member.isreg() else None
+        """A file, or the one that a link names: older docker versions wrote a repeated layer as a link."""
+        try:
+            file = self._tar.extractfile(self._members[name])
+        except (KeyError, RecursionError):
+            file = None
         if file is None:
             raise FileNotFoundError(name)
         return file
-
-    def _member(self, name: str) -> tarfile.TarInfo | None:
-        """The entry of that name. Links are followed: older docker versions wrote a repeated layer as a link."""
-        member = self._members.get(name)
-        for _ in range(_MOST_LINKS):
-            if member is None or not (member.issym() or member.islnk()):
-                return member
-            folder = posixpath.dirname(name) if member.issym() else ""
-            name = posixpath.normpath(posixpath.join(folder, member.linkname))
-            member = self._members.get(name)
-        return None
 
 
 def _listed(tar: tarfile.TarFile, context: FetchContext) -> Iterator[tuple[str, tarfile.TarInfo]]:
@@ -261,7 +236,7 @@ def _flat(path: Path, context: FetchContext) -> Generator[IO[bytes]]:
         if source is file:
             yield file
             return
-        with (context.room / "archive").open("w+b") as flat:
+        with TemporaryFile(dir=context.room) as flat:
             size = 0
             for chunk in chunks(source, context.stop.check):
                 size += len(chunk)
@@ -293,10 +268,6 @@ def _text(open_file: OpenFile, name: str, what: str) -> bytes:
     return content
 
 
-def _blob(descriptor: Descriptor) -> str:
-    return "blobs/" + descriptor.digest.replace(":", "/")
-
-
 def _saved(content: bytes, label: str, wanted: _WantedTag) -> dict[str, Any]:
     """The entry of manifest.json for the wanted image."""
     what = f"manifest.json of {label}"
@@ -320,12 +291,8 @@ def _tags(entry: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _is_saved(entry: Any) -> bool:
-    if not isinstance(entry, dict):
-        return False
-    item = cast("dict[str, Any]", entry)
-    layers = item.get("Layers")
-    return (
-        isinstance(item.get("Config"), str)
-        and isinstance(layers, list)
-        and all(isinstance(name, str) for name in cast("list[Any]", layers))
-    )
+    match entry:
+        case {"Config": str(), "Layers": [*layers]}:
+            return all(isinstance(name, str) for name in layers)
+        case _:
+            return False

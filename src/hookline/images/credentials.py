@@ -5,22 +5,22 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import os
 import re
 import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from hookline.errors import FileError, ImageError
+from hookline.runners.child import signal_group
 from hookline.tasks import StopToken
 
 _DOCKER = "docker.io"
 _DOCKER_KEY = "https://index.docker.io/v1/"
-_IDENTITY = "<token>"
 _HELPER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _HELPER_LIMIT = 60.0
 
@@ -153,19 +153,19 @@ def _asked(
 
 
 def _answer(out: str, name: str, path: Path) -> Login:
+    place = f"{name}, named in {path}"
     try:
         answer: Any = json.loads(out)
     except ValueError:
         answer = None
-    found: dict[str, Any] = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
-    username, secret = found.get("Username"), found.get("Secret")
-    if not isinstance(username, str) or not isinstance(secret, str):
-        # Its output may be a secret, so it is not shown.
-        raise ImageError(f"{name} did not answer with a JSON object of Username and Secret")
-    place = f"{name}, named in {path}"
-    if username == _IDENTITY:
-        return Login(place=place, identity=secret)
-    return Login(place=place, username=username, password=secret)
+    match answer:
+        case {"Username": "<token>", "Secret": str(secret)}:
+            return Login(place=place, identity=secret)
+        case {"Username": str(username), "Secret": str(secret)}:
+            return Login(place=place, username=username, password=secret)
+        case _:
+            # Its output may be a secret, so it is not shown.
+            raise ImageError(f"{name} did not answer with a JSON object of Username and Secret")
 
 
 def _run(
@@ -185,22 +185,16 @@ def _run(
         )
     except OSError as exc:
         raise ImageError(f"{name} could not be started: {exc.strerror or exc}") from exc
+    kill = partial(signal_group, process.pid, signal.SIGKILL)
     try:
         with process:
             try:
-                with stop.ending(lambda: _kill(process)):
+                with stop.ending(kill):
                     out, err = process.communicate(given, timeout=_HELPER_LIMIT)
             finally:
                 # Also its children, and if we were stopped before waiting for it.
-                _kill(process)
+                kill()
     except subprocess.TimeoutExpired:
         raise ImageError(f"{name} ran past its limit of {_HELPER_LIMIT:g} s") from None
     stop.check()
     return process.returncode, out, err
-
-
-def _kill(process: subprocess.Popen[str]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass

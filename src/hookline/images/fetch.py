@@ -16,31 +16,25 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from hashlib import file_digest, sha256
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from hookline import files
 from hookline.errors import ImageError, UsageError
 from hookline.images.archives import local_source
 from hookline.images.layers import LIMITS, Limits, Unpacker
 from hookline.images.manifest import PAUSE, Platform, here
-from hookline.images.registry import RegistryStore
-from hookline.images.sources import (
-    FetchContext,
-    ImageSource,
-    ManifestSource,
-    Reference,
-    is_local,
-    names,
-)
+from hookline.images.registry import RegistrySource
+from hookline.images.sources import FetchContext, ImageSource, Reference, is_local, names
 from hookline.images.tree import TreeEntry, listing, removed
-from hookline.journal.user import xdg_folder
+from hookline.journal import xdg_folder
 from hookline.tasks import StopToken, stoppable
 
 TIMEOUT = 600.0
@@ -111,18 +105,17 @@ async def fetch(
                 with _opened(ref, source, context) as opened:
                     return _fetched(ref, source, opened, images, tree, context)
         except OSError as exc:
+            # Here, where a TimeoutError of the file system is not yet taken for our own limit.
             raise ImageError(f"{ref}: {exc}") from exc
 
     found: list[Fetched] = []
     for ref, name in folders.items():
         source = sources.get(ref, ref)
         try:
-            digest, entry = await stoppable(
-                lambda stop, r=ref, s=source: fetched(r, s, stop), timeout=timeout
-            )
+            digest, entry = await stoppable(partial(fetched, ref, source), timeout=timeout)
         except TimeoutError:
             raise ImageError(f"{ref}: took longer than {timeout:g} s; nothing of it is used") from None
-        notes = (*_notes(ref, source, digest), *entry.notes)
+        notes = (*_notes(ref, source, digest), *entry.record.get("notes", ()))
         for note in notes:
             told(f"{ref}: {note}")
         found.append(Fetched(ref=ref, name=name, digest=digest, path=entry.path, notes=notes))
@@ -145,18 +138,11 @@ def shown(fetched: Sequence[Fetched], folder: Path) -> Generator[Path]:
             raise ImageError(
                 f"{str(folder)!r} is there already; hooks are shown in a folder of their own"
             ) from None
-        stack.callback(_remove_links, folder)
+        stack.callback(removed, folder)
         for image in fetched:
             (folder / image.name).symlink_to(image.path, target_is_directory=True)
         folder.chmod(0o555)
         yield folder
-
-
-def _remove_links(folder: Path) -> None:
-    folder.chmod(0o755)
-    for link in folder.iterdir():
-        os.unlink(link)
-    folder.rmdir()
 
 
 @contextmanager
@@ -167,7 +153,7 @@ def _opened(ref: str, source: str, context: FetchContext) -> Generator[ImageSour
         with local_source(source, context, tag) as found:
             yield found
     else:
-        yield ManifestSource(RegistryStore(Reference.read(source), context), context)
+        yield RegistrySource(Reference.read(source), context)
 
 
 def _fetched(
@@ -228,16 +214,11 @@ def _folder_digest(tree: Path) -> str:
     return f"sha256:{whole.hexdigest()}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(NamedTuple):
     """An unpacked image. `record` was written with it."""
 
     path: Path
     record: Mapping[str, Any]
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return tuple(self.record.get("notes") or ())
 
 
 class Cache:
@@ -262,7 +243,7 @@ class Cache:
             os.utime(path)
         except OSError:
             pass  # a cache that we may only read
-        return Entry(path=path / _TREE, record=record)
+        return Entry(path / _TREE, record)
 
     @contextmanager
     def room(self) -> Generator[Path]:
@@ -300,15 +281,15 @@ class Cache:
             if found is None:
                 raise ImageError(f"the image could not be put into the cache: {exc}") from exc
             return found
-        return Entry(path=path / _TREE, record=record)
+        return Entry(path / _TREE, record)
 
     def prune(self, *, keep_days: float = KEEP_DAYS, keep_bytes: int = KEEP_BYTES) -> int:
         """Drops the least recently used images until both limits hold, and rooms left by crashes; returns the number."""
         now = time.time()
-        for room in _folders(self._rooms):
+        for room in list(self._rooms.glob("*")):
             if now - _used(room) > _LATELY:
                 self._drop(room)
-        used = sorted((_used(path), path) for path in _folders(self._images))
+        used = sorted((_used(path), path) for path in self._images.glob("*"))
         sizes = {path: int((_record(path) or {}).get("bytes") or 0) for _, path in used}
         total, gone = sum(sizes.values()), 0
         for at, path in used:
@@ -372,13 +353,6 @@ def _is_whole(tree: Path, record: Mapping[str, Any]) -> bool:
         return listing(tree) == [TreeEntry(*entry) for entry in record.get("entries") or ()]
     except (OSError, TypeError):
         return False
-
-
-def _folders(folder: Path) -> Iterator[Path]:
-    try:
-        yield from list(folder.iterdir())
-    except FileNotFoundError:
-        pass
 
 
 def _used(path: Path) -> float:

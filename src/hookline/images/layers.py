@@ -52,14 +52,14 @@ class Limits:
 LIMITS = Limits()
 
 
+@dataclass(eq=False)
 class Meter:
     """Counts the entries and bytes of one image, over all of its layers, so that a decompression bomb is stopped in time."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.entries = 0
-        self._read = 0
-        self._written = 0
+    limits: Limits
+    entries: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
 
     def entry(self, name: str, size: int) -> None:
         self.entries += 1
@@ -70,8 +70,8 @@ class Meter:
 
     def read(self, size: int, layer: int, packed: int) -> None:
         """Counts `size` more bytes of a layer; `layer` is its total so far, from `packed` compressed bytes."""
-        self._read += size
-        self._check(self._read)
+        self.bytes_read += size
+        self._check(self.bytes_read)
         if layer > _FREE + self.limits.ratio * packed:
             raise ImageError(
                 f"unpacks to more than {self.limits.ratio} times its size, which only a malicious layer does"
@@ -79,8 +79,8 @@ class Meter:
 
     def written(self, size: int) -> None:
         """Counts bytes written to disk; apart from `read`, because a sparse file is small in its layer."""
-        self._written += size
-        self._check(self._written)
+        self.bytes_written += size
+        self._check(self.bytes_written)
 
     def _check(self, size: int) -> None:
         if size > self.limits.size:
@@ -246,24 +246,19 @@ def unpacked(file: IO[bytes]) -> Generator[IO[bytes]]:
         yield file
 
 
+@dataclass(eq=False)
 class _LayerStream:
     """The decompressed bytes of a layer: read forward only, counted, and hashed if its digest is known."""
 
-    def __init__(
-        self,
-        source: IO[bytes],
-        packed: IO[bytes],
-        meter: Meter,
-        digest: str | None,
-        check: Callable[[], None],
-    ) -> None:
-        self._source = source
-        self._packed = packed
-        self._began = packed.tell()
-        self._meter = meter
-        self._check = check
-        self._digest = digest
-        self._hash = hashlib.new(digest.partition(":")[0]) if digest else None
+    source: IO[bytes]
+    packed: IO[bytes]
+    meter: Meter
+    digest: str | None
+    check: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self._began = self.packed.tell()
+        self._hash = hashlib.new(self.digest.partition(":")[0]) if self.digest else None
         self._at = 0
         self._last = b""
 
@@ -271,7 +266,7 @@ class _LayerStream:
         if not 0 <= size <= _LONGEST_HEADER:
             raise ImageError(f"has a header of {size} bytes")
         parts: list[bytes] = []
-        while size and (part := self._source.read(min(size, _CHUNK))):
+        while size and (part := self.source.read(min(size, _CHUNK))):
             self._count(part)
             parts.append(part)
             size -= len(part)
@@ -285,7 +280,7 @@ class _LayerStream:
         if position < self._at:
             raise ImageError("has an entry that points backwards")
         while self._at < position:
-            self._check()
+            self.check()
             if not self.read(min(position - self._at, _CHUNK)):
                 raise ImageError("ends in the middle of an entry")
 
@@ -297,13 +292,13 @@ class _LayerStream:
     def end(self) -> None:
         """Reads the bytes after the archive, which the digest covers too, and compares the digest."""
         while self.read(_CHUNK):
-            self._check()
-        if self._hash is not None and self._digest != f"{self._hash.name}:{self._hash.hexdigest()}":
-            raise ImageError(f"unpacks to {self._hash.name}:{self._hash.hexdigest()}, not to {self._digest}")
+            self.check()
+        if self._hash is not None and self.digest != f"{self._hash.name}:{self._hash.hexdigest()}":
+            raise ImageError(f"unpacks to {self._hash.name}:{self._hash.hexdigest()}, not to {self.digest}")
 
     def _count(self, part: bytes) -> None:
         self._at += len(part)
-        self._meter.read(len(part), self._at, self._packed.tell() - self._began)
+        self.meter.read(len(part), self._at, self.packed.tell() - self._began)
         if self._hash is not None:
             self._hash.update(part)
 

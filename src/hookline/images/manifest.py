@@ -84,68 +84,57 @@ class ImageManifest:
         return self.config.media_type in _CONFIGS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Index:
-    manifests: tuple[Descriptor, ...]
-
-
+@dataclass(eq=False)
 class Landing:
     """The target of a download; `at` is the number of bytes present, `most` the highest number so far."""
 
-    def __init__(
-        self,
-        file: IO[bytes],
-        descriptor: Descriptor,
-        what: str,
-        told: Callable[[str], None] | None = None,
-        pause: float = PAUSE,
-    ) -> None:
-        self.at = 0
+    file: IO[bytes]
+    descriptor: Descriptor
+    what: str
+    told: Callable[[str], None] | None = None
+    pause: float = PAUSE
+
+    def __post_init__(self) -> None:
         self.most = 0
-        self.what = what
-        self._file = file
-        self._descriptor = descriptor
-        self._told = told
-        self._pause = pause
-        self._due = time.monotonic() + pause
+        self._due = time.monotonic() + self.pause
         self.restart()
 
     def restart(self) -> None:
         """Discards the bytes so far, because the download cannot be resumed."""
-        self._file.seek(0)
-        self._file.truncate()
-        self._hash = hashlib.new(self._descriptor.digest.partition(":")[0])
+        self.file.seek(0)
+        self.file.truncate()
+        self._hash = hashlib.new(self.descriptor.digest.partition(":")[0])
         self.at = 0
 
     def write(self, chunk: bytes) -> None:
         self.at += len(chunk)
-        if self.at > self._descriptor.size:
-            raise ImageError(f"{self.what} is longer than its {self._descriptor.size} bytes")
+        if self.at > self.descriptor.size:
+            raise ImageError(f"{self.what} is longer than its {self.descriptor.size} bytes")
         self._hash.update(chunk)
         try:
-            self._file.write(chunk)
+            self.file.write(chunk)
         except OSError as exc:
             raise ImageError(f"{self.what} could not be written: {exc.strerror or exc}") from exc
         self.most = max(self.most, self.at)
-        if self._told is not None and time.monotonic() >= self._due:
-            self._due = time.monotonic() + self._pause
-            self._told(f"{self.what}: {_mib(self.at)} of {_mib(self._descriptor.size)}")
+        if self.told is not None and time.monotonic() >= self._due:
+            self._due = time.monotonic() + self.pause
+            self.told(f"{self.what}: {_mib(self.at)} of {_mib(self.descriptor.size)}")
 
     @property
     def whole(self) -> bool:
-        return self.at == self._descriptor.size
+        return self.at == self.descriptor.size
 
     def check(self) -> None:
         if not self.whole:
             raise ImageError(
-                f"{self.what} is cut off: {self.at} bytes of {self._descriptor.size}; it is not used"
+                f"{self.what} is cut off: {self.at} bytes of {self.descriptor.size}; it is not used"
             )
         found = f"{self._hash.name}:{self._hash.hexdigest()}"
-        if found != self._descriptor.digest:
+        if found != self.descriptor.digest:
             raise ImageError(
-                f"{self.what} has the wrong digest {found}, not {self._descriptor.digest}; it is not used"
+                f"{self.what} has the wrong digest {found}, not {self.descriptor.digest}; it is not used"
             )
-        self._file.flush()
+        self.file.flush()
 
 
 def here() -> Platform:
@@ -155,8 +144,10 @@ def here() -> Platform:
     return Platform(os="linux", architecture=architecture, variant=variant)
 
 
-def manifest_or_index(content: bytes, what: str, media_type: str | None = None) -> ImageManifest | Index:
-    """Reads a manifest or an index; `what` names it in errors, `media_type` is the type its sender declared."""
+def manifest_or_index(
+    content: bytes, what: str, media_type: str | None = None
+) -> ImageManifest | Sequence[Descriptor]:
+    """Reads a manifest, or the manifests of an index; `what` names it in errors, `media_type` is the type its sender declared."""
     value = json_object(content, what)
     kind = value.get("mediaType") or (media_type or "").partition(";")[0].strip()
     if value.get("schemaVersion") == 1 or kind in _OLD:
@@ -169,27 +160,33 @@ def manifest_or_index(content: bytes, what: str, media_type: str | None = None) 
             f"{what} is not an image manifest: schemaVersion is {value.get('schemaVersion')!r}, not 2"
         )
     if kind in _INDEXES or (kind not in _MANIFESTS and "manifests" in value):
-        return Index(manifests=_descriptors(value, "manifests", what))
+        return _descriptors(value, "manifests", what)
     if kind not in _MANIFESTS and "layers" not in value:
         raise ImageError(f"{what} is neither an image manifest nor an index of them: its type is {kind!r}")
     layers = _descriptors(value, "layers", what)
-    for layer in layers:
-        _check_layer(layer, what)
+    foreign = [layer.media_type for layer in layers if layer.media_type not in _LAYERS]
+    if foreign:
+        raise ImageError(
+            f"{what} is not an image of files: it has a layer of type {foreign[0]!r};"
+            " build the hooks as a container image, for example FROM scratch with COPY"
+        )
     return ImageManifest(config=_descriptor(value.get("config"), f"{what}: config"), layers=layers)
 
 
-def chosen(index: Index, platform: Platform, what: str) -> Descriptor:
+def chosen(index: Sequence[Descriptor], platform: Platform, what: str) -> Descriptor:
     """The image in an index that is for `platform`."""
     fitting = [
         (rank, number, item)
-        for number, item in enumerate(index.manifests)
+        for number, item in enumerate(index)
         if (rank := _rank(item.platform, platform)) is not None
     ]
     if fitting:
         return min(fitting, key=lambda found: found[:2])[2]
-    if len(index.manifests) == 1 and index.manifests[0].platform is None:
-        return index.manifests[0]
-    there = sorted({f"{item.platform}" for item in index.manifests if _is_real(item.platform)})
+    if len(index) == 1 and index[0].platform is None:
+        return index[0]
+    # An index lists attestations under an unknown platform.
+    real = (item.platform for item in index if item.platform and item.platform.os != "unknown")
+    there = sorted(map(str, set(real)))
     raise ImageError(f"{what} has nothing for {platform}; it has: {', '.join(there) or 'no platform at all'}")
 
 
@@ -200,17 +197,17 @@ def layer_digests(config: bytes, platform: Platform, label: str, count: int) -> 
     made_for = _platform(value)
     if made_for is not None and _rank(made_for, platform) is None:
         raise ImageError(f"{label} is for another platform: it has {made_for}, and this is {platform}")
-    rootfs: Any = value.get("rootfs")
-    found: Any = cast("dict[str, Any]", rootfs).get("diff_ids") if isinstance(rootfs, dict) else None
-    if not isinstance(found, list):
-        raise ImageError(f"{what} lists no layers: rootfs.diff_ids is {found!r}")
-    for item in cast("list[Any]", found):
+    match value:
+        case {"rootfs": {"diff_ids": [*digests]}}:
+            pass
+        case _:
+            raise ImageError(f"{what} lists no layers: there is no list rootfs.diff_ids")
+    for item in digests:
         if not isinstance(item, str) or not is_digest(item):
             raise ImageError(f"{what}: rootfs.diff_ids has {item!r}, which is not a digest")
-    digests = tuple(cast("list[str]", found))
     if len(digests) != count:
         raise ImageError(f"{what} lists {len(digests)} layers, and its manifest {count}")
-    return digests
+    return tuple(digests)
 
 
 def json_object(content: bytes, what: str) -> dict[str, Any]:
@@ -247,19 +244,6 @@ def _rank(made_for: Platform | None, platform: Platform) -> int | None:
     return 1 if platform.architecture == "amd64" and theirs == "v1" else None
 
 
-def _is_real(platform: Platform | None) -> bool:
-    """False for attestations, which an index lists under an unknown platform."""
-    return platform is not None and platform.os != "unknown"
-
-
-def _check_layer(layer: Descriptor, what: str) -> None:
-    if layer.media_type not in _LAYERS:
-        raise ImageError(
-            f"{what} is not an image of files: it has a layer of type {layer.media_type!r};"
-            " build the hooks as a container image, for example FROM scratch with COPY"
-        )
-
-
 def _descriptors(value: Mapping[str, Any], key: str, what: str) -> tuple[Descriptor, ...]:
     items: Any = value.get(key)
     if not isinstance(items, list):
@@ -291,17 +275,13 @@ def _descriptor(value: Any, what: str) -> Descriptor:
 
 
 def _platform(value: Any) -> Platform | None:
-    if not isinstance(value, dict):
-        return None
-    item = cast("dict[str, Any]", value)
-    system, architecture, variant = (item.get(key) for key in ("os", "architecture", "variant"))
-    if not isinstance(system, str) or not isinstance(architecture, str) or not system or not architecture:
-        return None
-    return Platform(
-        os=system,
-        architecture=architecture,
-        variant=variant if isinstance(variant, str) and variant else None,
-    )
+    match value:
+        case {"os": str(system), "architecture": str(architecture)} if system and architecture:
+            variant = value.get("variant")
+            known = variant if isinstance(variant, str) and variant else None
+            return Platform(os=system, architecture=architecture, variant=known)
+        case _:
+            return None
 
 
 def _mib(size: int) -> str:

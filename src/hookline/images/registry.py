@@ -19,7 +19,7 @@ from hookline import http_client
 from hookline.errors import ImageError
 from hookline.images.credentials import Login, login
 from hookline.images.manifest import ACCEPTED, Descriptor, Landing, digest_of, is_digest
-from hookline.images.sources import LARGEST_TEXT, FetchContext, Reference
+from hookline.images.sources import LARGEST_TEXT, FetchContext, ManifestSource, Reference
 from hookline.tasks import backoff
 
 T = TypeVar("T")
@@ -37,13 +37,12 @@ _CHALLENGE = re.compile(r'(\w+)((?:\s*,?\s*\w+=(?:"[^"]*"|[^\s,"]+))+)')
 _PAIR = re.compile(r'(\w+)=(?:"([^"]*)"|([^\s,"]+))')
 
 
-class RegistryStore:
+class RegistrySource(ManifestSource):
     """One image in a registry. `silence` is how long, in seconds, it may send nothing."""
 
     def __init__(self, reference: Reference, context: FetchContext, silence: float = _SILENCE) -> None:
-        self.label = reference.text
+        super().__init__(reference.text, context)
         self._reference = reference
-        self._context = context
         self._stop = context.stop
         self._silence = silence
         host = _HOSTS.get(reference.registry, reference.registry)
@@ -53,14 +52,14 @@ class RegistryStore:
         self._login: Login | None = None
         self._trouble = ""
 
-    def known(self) -> str | None:
-        return self._reference.digest
+    def digest(self) -> str:
+        return self._reference.digest or super().digest()
 
-    def top(self) -> tuple[Descriptor, bytes]:
+    def read_top(self) -> tuple[Descriptor, bytes]:
         return self._patiently(self._asked_top)
 
-    def save(self, descriptor: Descriptor, to: Landing) -> None:
-        self._patiently(lambda: self._saved(descriptor, to), to)
+    def save(self, to: Landing) -> None:
+        self._patiently(lambda: self._saved(to), to)
 
     def _asked_top(self) -> tuple[Descriptor, bytes]:
         what = f"manifest of {self.label}"
@@ -94,12 +93,13 @@ class RegistryStore:
             )
         return found
 
-    def _saved(self, descriptor: Descriptor, to: Landing) -> None:
-        kind = "manifests" if descriptor.media_type in ACCEPTED else "blobs"
-        headers = {"Accept": descriptor.media_type} if kind == "manifests" else {}
+    def _saved(self, to: Landing) -> None:
+        media_type, digest = to.descriptor.media_type, to.descriptor.digest
+        kind = "manifests" if media_type in ACCEPTED else "blobs"
+        headers = {"Accept": media_type} if kind == "manifests" else {}
         if to.at:
             headers["Range"] = f"bytes={to.at}-"
-        with self._got(f"{kind}/{descriptor.digest}", headers, to.what) as response:
+        with self._got(f"{kind}/{digest}", headers, to.what) as response:
             begin = re.match(r"bytes (\d{1,19})-", response.getheader("Content-Range") or "")
             if to.at and not (response.status == 206 and begin and int(begin[1]) == to.at):
                 if response.status == 206:
@@ -190,11 +190,11 @@ class RegistryStore:
         if self._login is not None or self._trouble:
             return
         try:
-            self._login = login(self._reference.registry, self._context.environ, self._stop)
+            self._login = login(self._reference.registry, self.context.environ, self._stop)
         except ImageError as exc:
             # Many images need no login, so a broken credential helper is only a warning.
             self._trouble = f"{exc}"
-            self._context.told(f"{self._trouble}; trying without a login")
+            self.context.told(f"{self._trouble}; trying without a login")
 
     def _token(self, asked: Mapping[str, str], what: str) -> str:
         realm = http_client.address(asked.get("realm", ""))
@@ -273,14 +273,11 @@ class RegistryStore:
     def _exchanged(
         self, method: str, url: SplitResult, headers: Mapping[str, str], body: bytes | None, what: str
     ) -> Generator[HTTPResponse]:
-        """One request and its answer, both ended when the fetch is."""
+        """One request and its answer, both ended when the fetch is; _Passing if another try may succeed."""
+        proxy = None
         try:
-            proxy = http_client.proxy_for(url, self._context.environ)
-        except http_client.WrongProxy as exc:
-            raise ImageError(f"{exc}") from exc
-        with (
-            self._passing(url, proxy, what),
-            http_client.exchange(
+            proxy = http_client.proxy_for(url, self.context.environ)
+            with http_client.exchange(
                 method,
                 url,
                 headers={"User-Agent": "hookline", **headers},
@@ -289,15 +286,10 @@ class RegistryStore:
                 connect=_CONNECT,
                 silence=self._silence,
                 proxy=proxy,
-            ) as response,
-        ):
-            yield response
-
-    @contextmanager
-    def _passing(self, url: SplitResult, proxy: SplitResult | None, what: str) -> Generator[None]:
-        """Turns errors of the connection into ImageErrors, _Passing if another try may succeed."""
-        try:
-            yield
+            ) as response:
+                yield response
+        except http_client.WrongProxy as exc:
+            raise ImageError(f"{exc}") from exc
         except http_client.NotReached as exc:
             if isinstance(exc.__cause__, ssl.SSLError):
                 raise ImageError(
@@ -312,7 +304,7 @@ class RegistryStore:
             raise _Passing(f"{what}: {url.netloc} gave no complete answer: {said}") from exc
 
     def _may_be_plain(self, host: str) -> bool:
-        return http_client.is_loopback(host) or host in self._context.plain
+        return http_client.is_loopback(host) or host in self.context.plain
 
 
 class _Passing(ImageError):

@@ -6,11 +6,14 @@ A source is named by a path, by a path with one of skopeo's prefixes, or by a re
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from io import BytesIO
 from ipaddress import IPv6Address
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Protocol
 
 from hookline.errors import ImageError, UsageError
@@ -133,92 +136,75 @@ class ImageSource(Protocol):
         ...
 
 
-class BlobStore(Protocol):
-    """Storage of manifests and blobs by digest. `label` names the image in messages."""
+class ManifestSource(ABC):
+    """An image whose manifest lists its layers by digest. `label` names it in messages."""
 
-    label: str
+    def __init__(self, label: str, context: FetchContext) -> None:
+        self.label = label
+        self.context = context
 
-    def known(self) -> str | None:
-        """The digest of the image, if it is known without a request."""
-        ...
+    @abstractmethod
+    def read_top(self) -> tuple[Descriptor, bytes]:
+        """Reads the manifest or index of the image."""
 
+    @abstractmethod
+    def save(self, to: Landing) -> None:
+        """Writes the blob of a landing into it, perhaps only in part; the caller checks it."""
+
+    @cached_property
     def top(self) -> tuple[Descriptor, bytes]:
-        """The manifest or index of the image."""
-        ...
-
-    def save(self, descriptor: Descriptor, to: Landing) -> None:
-        """Writes the blob to `to`, perhaps only in part; the caller checks it."""
-        ...
-
-
-class ManifestSource:
-    """An image whose manifest lists its layers by digest, from any store."""
-
-    def __init__(self, store: BlobStore, context: FetchContext) -> None:
-        self._store = store
-        self._context = context
-        self._top: tuple[Descriptor, bytes] | None = None
+        return self.read_top()
 
     def digest(self) -> str:
-        return self._store.known() or self._found()[0].digest
+        return self.top[0].digest
 
     def unpack(self, into: Unpacker) -> Mapping[str, Any]:
         digest, manifest = self._manifest()
         expected = self._expected(manifest)
         sizes = sum(layer.size for layer in manifest.layers)
-        if sizes > self._context.limits.size:
+        if sizes > self.context.limits.size:
             raise ImageError(
-                f"{self._store.label} has {sizes} bytes of layers; the limit is {self._context.limits.size}"
+                f"{self.label} has {sizes} bytes of layers; the limit is {self.context.limits.size}"
             )
         for layer, diff_id in zip(manifest.layers, expected, strict=True):
-            self._unpack_layer(layer, diff_id, into)
+            what = f"layer {layer.digest} of {self.label}"
+            with TemporaryFile(dir=self.context.room) as file:
+                self._land(Landing(file, layer, what, self.context.told, self.context.pause))
+                file.seek(0)
+                into.layer(file, what, diff_id)
         layers = [{"digest": layer.digest, "size": layer.size} for layer in manifest.layers]
         return {"manifest": digest, "layers": layers}
 
-    def _unpack_layer(self, layer: Descriptor, diff_id: str | None, into: Unpacker) -> None:
-        what = f"layer {layer.digest} of {self._store.label}"
-        path = self._context.room / "blob"
-        try:
-            with path.open("w+b") as file:
-                to = Landing(file, layer, what, self._context.told, self._context.pause)
-                self._store.save(layer, to)
-                to.check()
-                file.seek(0)
-                into.layer(file, what, diff_id)
-        finally:
-            path.unlink(missing_ok=True)
+    def text(self, descriptor: Descriptor, what: str) -> bytes:
+        """The content of a small blob."""
+        what = f"{what} of {self.label}"
+        if descriptor.size > LARGEST_TEXT:
+            raise ImageError(f"{what} has {descriptor.size} bytes; {LARGEST_TEXT} are the limit")
+        content = BytesIO()
+        self._land(Landing(content, descriptor, what))
+        return content.getvalue()
 
-    def _found(self) -> tuple[Descriptor, bytes]:
-        self._top = self._top or self._store.top()
-        return self._top
+    def _land(self, to: Landing) -> None:
+        self.save(to)
+        to.check()
 
     def _manifest(self) -> tuple[str, ImageManifest]:
-        descriptor, content = self._found()
+        descriptor, content = self.top
         for _ in range(_DEEPEST_INDEX):
-            read = manifest_or_index(content, f"manifest of {self._store.label}", descriptor.media_type)
+            read = manifest_or_index(content, f"manifest of {self.label}", descriptor.media_type)
             if isinstance(read, ImageManifest):
                 return descriptor.digest, read
-            descriptor = chosen(read, self._context.platform, self._store.label)
-            content = _text(self._store, descriptor, f"manifest {descriptor.digest} of {self._store.label}")
-        raise ImageError(f"{self._store.label} has indexes more than {_DEEPEST_INDEX} deep")
+            descriptor = chosen(read, self.context.platform, self.label)
+            content = self.text(descriptor, f"manifest {descriptor.digest}")
+        raise ImageError(f"{self.label} has indexes more than {_DEEPEST_INDEX} deep")
 
     def _expected(self, manifest: ImageManifest) -> tuple[str | None, ...]:
         """The digests of the unpacked layers; None for each if the configuration is not one of an image."""
-        label, count = self._store.label, len(manifest.layers)
+        count = len(manifest.layers)
         if not manifest.has_image_config:
             return (None,) * count
-        config = _text(self._store, manifest.config, f"configuration of {label}")
-        return layer_digests(config, self._context.platform, label, count)
-
-
-def _text(store: BlobStore, descriptor: Descriptor, what: str) -> bytes:
-    if descriptor.size > LARGEST_TEXT:
-        raise ImageError(f"{what} has {descriptor.size} bytes; {LARGEST_TEXT} are the limit")
-    content = BytesIO()
-    to = Landing(content, descriptor, what)
-    store.save(descriptor, to)
-    to.check()
-    return content.getvalue()
+        config = self.text(manifest.config, "configuration")
+        return layer_digests(config, self.context.platform, self.label, count)
 
 
 def is_local(text: str) -> bool:

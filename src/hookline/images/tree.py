@@ -90,7 +90,7 @@ class ImageTree:
         with self._cleared(names) as (place, name):
             if target.startswith("/"):
                 self._absolute[(*place.names, name)] = target
-                target = _rerooted(target, len(place.names))
+                target = "../" * len(place.names) + target.lstrip("/") or "."
             os.symlink(target, name, dir_fd=place.fd)
 
     def hard_link(self, names: Names, other: Names) -> None:
@@ -219,7 +219,7 @@ class ImageTree:
             self._make(place, name)
         if len(steps) > self._depth:
             raise ImageError(f"has folders more than {self._depth} deep")
-        steps.append(_open(place, name))
+        steps.append(OpenFolder(files.open_folder(name, place.fd), (*place.names, name)))
         return None
 
     def _make(self, place: OpenFolder, name: str) -> None:
@@ -266,17 +266,10 @@ def _listed(place: OpenFolder) -> Iterator[TreeEntry]:
             yield TreeEntry(path, kind, mode, found.st_size, found.st_mtime_ns, "")
 
 
-def _open(place: OpenFolder, name: str) -> OpenFolder:
-    return OpenFolder(files.open_folder(name, place.fd), (*place.names, name))
-
-
 @contextmanager
 def _opened(place: OpenFolder, name: str) -> Generator[OpenFolder]:
-    inner = _open(place, name)
-    try:
-        yield inner
-    finally:
-        os.close(inner.fd)
+    with files.opened_folder(name, place.fd) as fd:
+        yield OpenFolder(fd, (*place.names, name))
 
 
 def _back(steps: list[OpenFolder]) -> None:
@@ -309,10 +302,6 @@ def _date(fd: int, mtime: float) -> None:
     # The time in an archive may be any number; NaN becomes the epoch.
     seconds = min(max(mtime, 0), _LATEST) if mtime == mtime else 0
     os.utime(fd, (seconds, seconds))
-
-
-def _rerooted(target: str, depth: int) -> str:
-    return "../" * depth + target.lstrip("/") or "."
 
 
 def _climbs(target: str, depth: int) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from hookline.engine.point import HookAction, Point, Scope, Status
 from hookline.engine.record import Begun, Called, Decided, Ended, Owner, Question, Record, Verdict
@@ -39,12 +39,7 @@ class Encoding:
     def record(self, record: Record) -> str:
         if not self.payloads:
             record = _without_payloads(record)
-        kind = record.__class__
-        text = None
-        if kind is Called:
-            text = self._quiet_call(cast("Called", record))
-        elif kind is Decided and record[4:] == _QUIET_OUTCOME:
-            text = _quiet_outcome(cast("Decided", record))
+        text = self._quiet_call(record) if isinstance(record, Called) else None
         return text or self._whole(record)
 
     def _quiet_call(self, record: Called) -> str | None:
@@ -60,7 +55,7 @@ class Encoding:
             name = self._names[record.hook] = self.text_json(record.hook)
         last = "true" if record.last else "false"
         return (
-            f'["call","{record.scope_id}","{_WORD[record.point]}",{name},{record.at!r},{record.seconds!r},'
+            f'["call","{record.scope_id}","{_WORD[record.point]}",{name},{record.at!r},{record.seconds:.9f},'
             f'"continue",null,null,null,"enforce",null,null,null,null,null,{last}]'
         )
 
@@ -119,14 +114,7 @@ class Encoding:
         return _word({**masked, MASKED: True} if isinstance(masked, dict) else {MASKED: True})
 
 
-def _quiet_outcome(record: Decided) -> str | None:
-    if record.point.__class__ is not Point or not record.scope_id.isalnum():
-        return None
-    return f'["outcome","{record.scope_id}","{_WORD[record.point]}",{record.at!r},"continue"]'
-
-
 _QUIET_CALL = ("continue", None, None, None, "enforce", None, None, None, None, None)
-_QUIET_OUTCOME = ("continue", *Decided._field_defaults.values())
 
 
 def _word(value: Any) -> str:

@@ -1,7 +1,7 @@
 """SqliteJournal: the records in one file, which several processes may use at once.
 
 `write` commits before it returns, in one row together with what was noted before. SQLite never waits for a lock here:
-a write is tried again from the event loop, so a busy file does not block anything else.
+a write is tried again from the event loop, so a busy file does not block anything else. Without a loop the caller waits.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -49,16 +49,8 @@ T = TypeVar("T")
 
 _Row = tuple[str, float, int, str]
 _Statement = tuple[str, tuple[Any, ...]]
-
-
-class _Batch:
-    """The next commit: rows of (run, time, calls, text), and statements that go with them."""
-
-    __slots__ = ("rows", "statements")
-
-    def __init__(self) -> None:
-        self.rows: list[_Row] = []
-        self.statements: list[_Statement] = []
+_Entry = tuple[_Row | None, Sequence[_Statement]]
+"""A part of a commit: a row of (run, time, calls, text), and the statements that go with it."""
 
 
 class SqliteJournal:
@@ -77,7 +69,7 @@ class SqliteJournal:
     ) -> None:
         self.path = Path(path)
         self._encoding = Encoding(Mask(secrets), payloads=payloads, cap=cap)
-        self._batch = _Batch()
+        self._batch: list[_Entry] = []
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failing = False
@@ -92,24 +84,12 @@ class SqliteJournal:
             raise
 
     async def write(self, record: Begun | Ended) -> None:
-        await self._stored(self._row(record), self._statements(record))
-
-    def put(self, *records: Record) -> None:
-        """`write` and `note` without an event loop: if the file is busy, the caller waits."""
-        for record in records:
-            self._batch.rows.append(self._row(record))
-            self._batch.statements += self._statements(record)
-        self.flush()
+        await self._stored((self._row(record), self._statements(record)))
 
     def note(self, record: Called | Decided) -> None:
         self._database.check_open()
-        self._batch.rows.append(self._row(record))
-        # Not imported here, because it is slow to load; if nobody has imported it, no loop runs.
-        loops = sys.modules.get("asyncio")
-        try:
-            loop: asyncio.AbstractEventLoop | None = loops and loops.get_running_loop()
-        except RuntimeError:
-            loop = None
+        self._batch.append((self._row(record), ()))
+        loop = _running_loop()
         if loop is None:
             self._flush_now()
             return
@@ -121,7 +101,7 @@ class SqliteJournal:
     async def ask(self, question: Question) -> None:
         body = self._encoding.question(question)
         row = (question.id, question.run_id, question.scope_id, question.asked, body)
-        await self._stored(None, [(_ASK, row)])
+        await self._stored((None, [(_ASK, row)]))
 
     def answer(self, question_id: str, verdict: Verdict) -> bool:
         text, by, rewrite = self._encoding.verdict(verdict)
@@ -172,7 +152,7 @@ class SqliteJournal:
         try:
             self.flush()
         except JournalError as exc:
-            lost = len(self._batch.rows)
+            lost = len(self._batch)
             raise JournalError(
                 f"{exc} ({lost} {'record' if lost == 1 else 'records'} could not be stored)"
             ) from exc
@@ -182,8 +162,7 @@ class SqliteJournal:
             self._database.close()
 
     def _row(self, record: Record) -> _Row:
-        calls = 1 if record.__class__ is Called else 0
-        return record.run_id, record.at, calls, self._encoding.record(record)
+        return record.run_id, record.at, record.__class__ is Called, self._encoding.record(record)
 
     def _statements(self, record: Record) -> list[_Statement]:
         if isinstance(record, Begun):
@@ -208,25 +187,23 @@ class SqliteJournal:
         ended = (record.at, record.status.value, error, record.run_id, record.scope_id)
         return [(_END_RUN, ended), (_FORGET_REWRITES, (record.run_id, record.scope_id))]
 
-    async def _stored(self, row: _Row | None, statements: list[_Statement]) -> None:
+    async def _stored(self, entry: _Entry) -> None:
         """Commit this with all that is pending before it, without blocking the loop if the file is busy."""
         self._database.check_open()
         batch = self._batch
-        if row is not None:
-            batch.rows.append(row)
-        batch.statements += statements
+        batch.append(entry)
         try:
             await self._committed(batch)
         except BaseException:
             # The caller is told that it is not stored, so it must not turn up later.
             if self._batch is batch:
-                batch.rows = [other for other in batch.rows if other is not row]
-                batch.statements = [
-                    one for one in batch.statements if not any(one is mine for mine in statements)
-                ]
+                batch[:] = [other for other in batch if other is not entry]
             raise
 
-    async def _committed(self, batch: _Batch) -> None:
+    async def _committed(self, batch: list[_Entry]) -> None:
+        if _running_loop() is None:
+            self.flush()  # nothing else could go on meanwhile
+            return
         import asyncio
 
         deadline = 0.0
@@ -246,9 +223,10 @@ class SqliteJournal:
 
     def _commit(self) -> None:
         """Commit everything pending in one transaction; it stays pending if that fails."""
-        batch, db = self._batch, self._db
-        rows = batch.rows
-        if not batch.statements:
+        db = self._db
+        rows = [row for row, _ in self._batch if row is not None]
+        statements = [each for _, several in self._batch if several for each in several]
+        if not statements:
             if not rows:
                 return
             if len(rows) == 1 or all(row[0] == rows[0][0] for row in rows):
@@ -261,12 +239,12 @@ class SqliteJournal:
                 by_run.setdefault(row[0], []).append(row)
             for of_run in by_run.values():
                 db.execute(_RECORD, _joined(of_run))
-            for statement, values in batch.statements:
+            for statement, values in statements:
                 db.execute(statement, values)
         self._done()
 
     def _done(self) -> None:
-        self._batch = _Batch()
+        self._batch = []
         self._failing = False
 
     def _flush_in_time(self) -> None:
@@ -284,9 +262,7 @@ class SqliteJournal:
                 import logging
 
                 log = logging.getLogger(__name__)
-                log.warning(
-                    "%s; %s records wait, trying again", self._database.error(exc), len(self._batch.rows)
-                )
+                log.warning("%s; %s records wait, trying again", self._database.error(exc), len(self._batch))
             self._failing = True
             return False
         return True
@@ -299,7 +275,7 @@ class SqliteJournal:
         return self._executed(statement, values, lambda done: done.rowcount) == 1
 
     def _executed(self, statement: str, values: tuple[Any, ...], taken: Callable[[sqlite3.Cursor], T]) -> T:
-        if self._batch.rows or self._batch.statements:
+        if self._batch:
             self.flush()
         return self._database.patiently(lambda: taken(self._db.execute(statement, values)))
 
@@ -322,9 +298,8 @@ class MemoryJournal(SqliteJournal):
     def _keep(self, record: Record) -> None:
         """Store a record later: in memory nothing outlives a crash, so storing it at once gains nothing."""
         self._database.check_open()
-        self._batch.rows.append(self._row(record))
-        self._batch.statements += self._statements(record)
-        if len(self._batch.rows) >= _MOST_PENDING:
+        self._batch.append((self._row(record), self._statements(record)))
+        if len(self._batch) >= _MOST_PENDING:
             self.flush()
 
 
@@ -362,6 +337,15 @@ _ANSWER = """
     UPDATE question SET verdict = ?, text = ?, said_by = ?, rewrite = ?, answered = ?
     WHERE id = ? AND verdict IS NULL
 """
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    # Not imported here, because it is slow to load; if nobody has imported it, no loop runs.
+    loops = sys.modules.get("asyncio")
+    try:
+        return loops and loops.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _joined(rows: list[_Row]) -> _Row:

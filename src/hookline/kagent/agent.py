@@ -6,6 +6,7 @@ is started or fetched here.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar, cast
@@ -31,15 +32,24 @@ PROVIDERS = {"OpenAI": "openai", "Anthropic": "anthropic", "Ollama": "ollama", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookEntry:
-    """One entry of `spec.hooks`. `broken` is the reason why its matcher is not a regular expression."""
+    """One entry of `spec.hooks`. `broken` is the error of a matcher that is not a regular expression."""
 
+    name: str
     ref: str
     event: str
     command: str
     type: str = TYPE
     matcher: str = ""
-    broken: str | None = None
+    broken: FileError | None = None
     source: str = ""
+
+    @property
+    def argv(self) -> list[str]:
+        return shlex.split(self.command)
+
+    def folder(self, images: str = FOLDER) -> str:
+        """Where its image is, below the folder of images."""
+        return f"{images.rstrip('/')}/{directory(self.ref)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,15 +133,19 @@ class ServerManifest:
 
 
 class AgentManifests(NamedTuple):
-    """All objects of a file. `broken` are hooks whose matcher is no pattern: only the hook fails, not the agent."""
+    """All objects of a file."""
 
     agents: tuple[AgentManifest, ...] = ()
     models: tuple[ModelManifest, ...] = ()
     servers: tuple[ServerManifest, ...] = ()
     values: Mapping[tuple[str, str], Mapping[str, str]] = {}
     problems: tuple[FileError, ...] = ()
-    broken: tuple[FileError, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def broken(self) -> tuple[FileError, ...]:
+        """The errors of matchers that are no patterns: only the hook fails, not the agent."""
+        return tuple(hook.broken for agent in self.agents for hook in agent.hooks if hook.broken)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +160,9 @@ class ToolServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPlan:
-    """One agent with everything it refers to. `no_model` is why it has no model, `missing` what else was not found."""
+    """One agent with everything it refers to. `no_model` is why it has no model, `missing` what else was not found.
+
+    `secrets` are those of its tools that are agents, too."""
 
     agent: AgentManifest
     system_prompt: str | None = None
@@ -164,11 +180,10 @@ class AgentPlan:
         return (*self.missing, *(each for inner in self.agents for each in inner.all_missing))
 
 
-def hook_config(hook: HookEntry, folder: str = FOLDER) -> dict[str, str]:
+def hook_config(hook: HookEntry) -> dict[str, str]:
     """One entry as its runtime is configured; its `ref` has become the folder `dir`."""
     matcher = {"matcher": hook.matcher} if hook.matcher else {}
-    place = f"{folder.rstrip('/')}/{directory(hook.ref)}"
-    return {"event": hook.event, "type": hook.type, **matcher, "command": hook.command, "dir": place}
+    return {"event": hook.event, "type": hook.type, **matcher, "command": hook.command, "dir": hook.folder()}
 
 
 def directory(ref: str) -> str:

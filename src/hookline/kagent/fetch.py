@@ -18,34 +18,27 @@ import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hookline.errors import HooklineError, UsageError
 from hookline.kagent.agent import FOLDER, directory
 from hookline.runners import Mount
 from hookline.runners.child import script_of
 
-if TYPE_CHECKING:
-    from hookline.images.fetch import Fetched
-
 VARIABLE = "KAGENT_HOOKS_FOLDER"
 _KEPT = ".images"
 
 
 def main(words: Sequence[str], environ: Mapping[str, str], said: Callable[[str], None]) -> int:
-    given = _arguments().parse_args(words)
+    parser = argparse.ArgumentParser(prog="hookline.kagent.fetch", description=__doc__)
+    parser.add_argument("--into", required=True, type=Path, help="the folder")
+    parser.add_argument("--plain", action="append", default=[], help="a registry that speaks no TLS")
+    parser.add_argument("--login", action="append", default=[], type=Path, help="a docker configuration")
+    parser.add_argument("images", nargs="+", metavar="REF=NAME")
+    given = parser.parse_args(words)
     try:
         names = dict(_pair(each) for each in given.images)
-        asyncio.run(
-            put(
-                names,
-                Path(given.into),
-                environ=environ,
-                plain=given.plain,
-                logins=[Path(each) for each in given.login],
-                told=said,
-            )
-        )
+        asyncio.run(_put(names, given.into, environ, given.plain, given.login, said))
     except HooklineError as exc:
         said(f"error: {exc}")
         return 1
@@ -116,15 +109,14 @@ def mounts(refs: Iterable[str], folder: str) -> Iterable[Mount]:
         yield Mount(target=f"{FOLDER}/{name}", source=source, read_only=True)
 
 
-async def put(
+async def _put(
     names: Mapping[str, str],
     folder: Path,
-    *,
     environ: Mapping[str, str],
-    plain: Sequence[str] = (),
-    logins: Sequence[Path] = (),
-    told: Callable[[str], None] = lambda _text: None,
-) -> list[Fetched]:
+    plain: Sequence[str],
+    logins: Sequence[Path],
+    told: Callable[[str], None],
+) -> None:
     """Fetches images so that `folder/NAME` has the files of each; `names` maps a reference to its NAME."""
     from hookline.images.fetch import fetch
 
@@ -139,7 +131,6 @@ async def put(
     for image in found:
         _link(folder / names[image.ref], image.path.relative_to(folder))
         told(f"{image.ref} is in {folder / names[image.ref]}: {image.digest}")
-    return found
 
 
 def merged(logins: Sequence[Path], told: Callable[[str], None]) -> dict[str, Any]:
@@ -180,15 +171,6 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals or not ref or not name or "/" in name or name.startswith("."):
         raise UsageError(f"{text!r} does not say in which folder an image is put; write REF=NAME")
     return ref, name
-
-
-def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="hookline.kagent.fetch", description=__doc__)
-    parser.add_argument("--into", required=True, help="the folder")
-    parser.add_argument("--plain", action="append", default=[], help="a registry that speaks no TLS")
-    parser.add_argument("--login", action="append", default=[], help="a docker configuration")
-    parser.add_argument("images", nargs="+", metavar="REF=NAME")
-    return parser
 
 
 if __name__ == "__main__":

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Any, cast
+from typing import Any
 
 from hookline.claude.events import meant as meant_event
 from hookline.engine.point import Scope
@@ -24,7 +25,6 @@ from hookline.kagent.agent import (
 from hookline.source import Wrong
 from hookline.table import (
     UNSET,
-    Findings,
     InList,
     InMapping,
     Key,
@@ -46,14 +46,6 @@ MOST_TOOLS = 20
 
 _COMMAND = "it names a program in the image, and its arguments"
 _TOOL_KINDS = {"McpServer": "mcpServer", "Agent": "agent"}
-
-
-class AgentFindings(Findings):
-    """`broken` are hooks whose matcher is no pattern: only the hook fails, not the agent."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.broken: list[FileError] = []
 
 
 def _not_here(message: str) -> Key:
@@ -99,10 +91,12 @@ def _hooks(node: Node) -> tuple[HookEntry, ...]:
     if count > MOST_HOOKS:
         node.wrong(f"is one of {count} hooks; an agent has at most {MOST_HOOKS}", MOST_HOOKS)
     refs: dict[str, str] = {}
-    return InList(_HOOK, lambda each, values: _hook(each, values, refs), "- ref: ...", MOST_HOOKS)(node)
+    names: Counter[str] = Counter()
+    read = InList(_HOOK, lambda each, values: _hook(each, values, refs, names), "- ref: ...", MOST_HOOKS)
+    return read(node)
 
 
-def _hook(node: Node, values: dict[str, Any], refs: dict[str, str]) -> HookEntry | None:
+def _hook(node: Node, values: dict[str, Any], refs: dict[str, str], names: Counter[str]) -> HookEntry | None:
     ref = values.get("ref", "")
     # Two images may not share a folder; the same one may be named again.
     name, first = directory(ref), refs.setdefault(directory(ref), ref)
@@ -112,11 +106,22 @@ def _hook(node: Node, values: dict[str, Any], refs: dict[str, str]) -> HookEntry
         )
     if not node.is_sound:
         return None
-    broken = _broken(node, values["event"], values.get("matcher", ""))
-    return HookEntry(**values, broken=broken, source=node.source)
+    name = f"{values['event']}: {_short(values['command'])}"
+    names[name] += 1
+    return HookEntry(
+        name=name if names[name] == 1 else f"{name} ({names[name]})",
+        broken=_broken(node, values["event"], values.get("matcher", "")),
+        source=node.source,
+        **values,
+    )
 
 
-def _broken(node: Node, event: str, matcher: str) -> str | None:
+def _short(command: str) -> str:
+    text = " ".join(command.split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _broken(node: Node, event: str, matcher: str) -> FileError | None:
     """Why a matcher is no pattern. Only the hook fails, not the agent, so it is reported apart from the mistakes."""
     if not matcher:
         return None
@@ -126,11 +131,9 @@ def _broken(node: Node, event: str, matcher: str) -> str | None:
     try:
         searched(matcher)
     except UsageError as exc:
-        cause = str(exc.__cause__ or exc)
         hint = "; leave matcher out to fit every tool" if matcher == "*" else ""
-        told = node.problem(f"{matcher!r} is not a regular expression: {cause}{hint}", "matcher")
-        cast("AgentFindings", node.findings).broken.append(told)
-        return cause
+        said = f"{matcher!r} is not a regular expression: {exc.__cause__ or exc}{hint}"
+        return node.problem(said, "matcher")
     return None
 
 
@@ -278,11 +281,6 @@ _ENV = Table(
 _DEPLOYMENT = Table({"env": Key(_Pairs(_ENV, _variable, "- name: ..."))}, unknown=ignore)
 
 
-def _no_headers(node: Node) -> Any:
-    node.note("there is no request here to take headers from")
-    return UNSET
-
-
 _TOOL_REF = Table(
     {
         "kind": Key(text),
@@ -291,7 +289,7 @@ _TOOL_REF = Table(
         "namespace": Key(text),
         "toolNames": Key(texts),
         "requireApproval": Key(texts),
-        "allowedHeaders": Key(_no_headers),
+        "allowedHeaders": _not_here("there is no request here to take headers from"),
     },
     unknown=refuse_slips,
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 import shutil
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -21,7 +20,7 @@ from hookline.claude.events import kind_of
 from hookline.claude.host import command_handler
 from hookline.claude.payload import variables
 from hookline.engine.context import HookContext, WorkflowContext
-from hookline.engine.hook import Declaration, Handler, Hook, HookDeclaration, OnError
+from hookline.engine.hook import Declaration, Handler, Hook, OnError
 from hookline.engine.point import Point, Scope
 from hookline.engine.result import HookResult
 from hookline.errors import FileError, HookBroke, UsageError
@@ -31,11 +30,10 @@ from hookline.kagent.agent import (
     FORMAT,
     PROVIDERS,
     TIMEOUT,
-    AgentManifest,
     AgentPlan,
+    HookEntry,
     ToolServer,
     directory,
-    hook_config,
     planned,
     searched,
 )
@@ -82,30 +80,18 @@ _DEFAULTS: Mapping[Point, OnError] = dict.fromkeys(Point, OnError.CONTINUE)
 class Manifest(Loaded):
     """One agent of a file, ready to run but for its hooks, which `live` gives it once their images are here."""
 
-    plan: AgentPlan
     agents: tuple[tuple[AgentPlan, Agent], ...]
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """The values that must not be shown."""
-        return tuple(value for plan, _ in self.agents for value in plan.secrets)
-
-    @property
-    def refs(self) -> tuple[str, ...]:
-        """The images of all hooks, each once, in the order of the file."""
-        return tuple(dict.fromkeys(spec.ref for plan, _ in self.agents for spec in plan.agent.hooks))
 
     def attach(self, runner: Runner, folder: str, environ: Mapping[str, str]) -> None:
         """Make the hooks live. Their images are in `folder`; inside a sandbox or a container they are in /hooks."""
         seen = folder
         if isinstance(runner, EnclosedRunner):
-            seen, runner = FOLDER, runner.with_mounts(mounts(self.refs, folder))
+            seen = FOLDER
+            runner = replace(runner, mounts=(*runner.mounts, *mounts(self.refs, folder)))
         for plan, agent in self.agents:
             env = _environment(plan, seen, environ)
-            agent.attached = (
-                *(live(each, runner, env, images=folder) for each in declared(plan.agent, seen)),
-                *_approvals(plan),
-            )
+            hooks = (live(each, runner, env, seen, folder) for each in plan.agent.hooks)
+            agent.attached = (*hooks, *_approvals(plan))
 
     def take_model(self, provider: str, model: str) -> None:
         """Another model than the file's: for this agent, and for those of its tools that have none."""
@@ -120,28 +106,19 @@ class Manifest(Loaded):
         added = [ready_tool(name) for name in dict.fromkeys(names) if name not in known]
         self.agent.tools = (*self.agent.tools, *added)
 
-    def record(self, notes: Iterable[str]) -> None:
-        """Add notes on this run's images to its declaration."""
-        written = self.agent.written or Declaration(format=FORMAT, source="")
-        self.agent.written = replace(written, notes=(*written.notes, *notes))
-
     def doubts(self, folder: str, environ: Mapping[str, str]) -> list[str]:
         """A message for each hook whose program is missing or not executable in its image."""
         found: list[str] = []
         for plan, _ in self.agents:
-            for hook in declared(plan.agent, folder):
-                argv = program(hook.params["argv"], hook.params["dir"], environ.get("PATH"))
+            for hook in plan.agent.hooks:
+                argv = program(hook.argv, hook.folder(folder), environ.get("PATH"))
                 absent = missing_script(argv, None, environ)
                 if absent is None and shutil.which(argv[0], path=environ.get("PATH")) is None:
                     what = "is not executable" if os.path.exists(argv[0]) else "is not there, nor on PATH"
-                    absent = f"in the image {hook.params['ref']} {hook.params['argv'][0]!r} {what}"
+                    absent = f"in the image {hook.ref} {hook.argv[0]!r} {what}"
                 if absent is not None:
                     found.append(f"{hook.source}: hook {hook.name}: it could not start: {absent}")
         return found
-
-    @property
-    def is_whole(self) -> bool:
-        return not self.plan.agent.fragment
 
     def attach_unfetched(self, runner: Runner, *, here: bool) -> list[str]:
         folder = (os.environ.get(VARIABLE) if here else None) or FOLDER
@@ -163,7 +140,8 @@ class Manifest(Loaded):
         self, runner: Runner, sources: Mapping[str, str], told: Callable[[str], None]
     ) -> AsyncGenerator[None]:
         async with hooks_folder(self.refs, sources, os.environ, told) as (folder, notes):
-            self.record(notes)
+            written = self.agent.written or Declaration(format=FORMAT, source="")
+            self.agent.written = replace(written, notes=(*written.notes, *notes))
             self.attach(runner, folder, os.environ)
             yield
 
@@ -191,10 +169,12 @@ def manifest(file: Path, name: str, environ: Mapping[str, str]) -> Manifest:
         agent=agent,
         declaration=agent.declaration(source),
         source=source,
-        plan=plan,
         problems=found.problems,
         warnings=warnings,
         notes=notes,
+        secrets=plan.secrets,
+        refs=tuple(dict.fromkeys(hook.ref for each, _ in made for hook in each.agent.hooks)),
+        is_whole=not plan.agent.fragment,
         agents=tuple(made),
     )
 
@@ -222,36 +202,6 @@ def _agent(
         agent.environ = {**environ, provider.key if provider else "ANTHROPIC_API_KEY": plan.key}
     made.insert(place, (plan, agent))
     return agent
-
-
-def declared(agent: AgentManifest, folder: str = FOLDER) -> tuple[HookDeclaration, ...]:
-    """The hooks as declarations, in the order of the file."""
-    found: list[HookDeclaration] = []
-    names: dict[str, int] = {}
-    for spec in agent.hooks:
-        name = f"{spec.event}: {_short(spec.command)}"
-        names[name] = names.get(name, 0) + 1
-        count = names[name]
-        at_tool = EVENTS[spec.event].scope is Scope.TOOL
-        found.append(
-            HookDeclaration(
-                name=name if count == 1 else f"{name} ({count})",
-                points=(EVENTS[spec.event],),
-                kind="command",
-                params={
-                    "dialect": FORMAT,
-                    "event": spec.event,
-                    "argv": shlex.split(spec.command),
-                    "ref": spec.ref,
-                    "dir": hook_config(spec, folder)["dir"],
-                    **({"broken": spec.broken} if spec.broken and at_tool else {}),
-                },
-                match=spec.matcher or None if at_tool else None,
-                timeout=TIMEOUT,
-                source=spec.source,
-            )
-        )
-    return tuple(found)
 
 
 def _sessions_of_inner(made: Sequence[tuple[AgentPlan, Agent]]) -> Iterable[str]:
@@ -290,46 +240,42 @@ def _environment(plan: AgentPlan, folder: str, environ: Mapping[str, str]) -> di
     return {**ours, **plan.env, **theirs}
 
 
-def _short(command: str) -> str:
-    text = " ".join(command.split())
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def live(hook: HookDeclaration, runner: Runner, env: Mapping[str, str], *, images: str = "") -> Hook:
-    """A declared hook, started with these variables and its own. `images` is where this machine has its image."""
-    event, folder = hook.params["event"], hook.params["dir"]
-    broken = hook.params.get("broken")
-    whole = {**env, **variables(event, os.getcwd()), OWN_FOLDER: folder}
-    handler = command_handler(
-        program(
-            hook.params["argv"],
-            folder,
-            env.get("PATH"),
-            here=os.path.join(images, os.path.basename(folder)) if images else "",
-            own_programs=runner.capabilities.uses_image,
-        ),
-        runner,
-        # kagent has one event for every end of a call; Claude Code has another one for failed calls.
-        event=event,
-        env=whole,
-        timeout=hook.timeout,
+def live(hook: HookEntry, runner: Runner, env: Mapping[str, str], folder: str, images: str) -> Hook:
+    """A hook, started with these variables and its own. Its process has the images in `folder`, this machine in `images`."""
+    own = hook.folder(folder)
+    argv = program(
+        hook.argv,
+        own,
+        env.get("PATH"),
+        here=hook.folder(images),
+        own_programs=runner.capabilities.uses_image,
     )
+    whole = {**env, **variables(hook.event, os.getcwd()), OWN_FOLDER: own}
+    # kagent has one event for every end of a call; Claude Code has another one for failed calls.
+    handler = command_handler(argv, runner, event=hook.event, env=whole, timeout=TIMEOUT)
+    point = EVENTS[hook.event]
+    text = hook.matcher if point.scope is Scope.TOOL else ""
+    match = None
+    try:
+        match = matcher(searched(text)) if text else None
+    except UsageError as exc:
+        # A broken matcher matches nothing; the handler reports that at each tool call.
+        handler = _not_matching(hook, exc.__cause__ or exc)
     return Hook(
         name=hook.name,
-        points=frozenset(hook.points),
-        handler=_not_matching(hook, broken) if broken else handler,
-        kind=hook.kind,
-        # A broken matcher matches nothing; `_not_matching` reports that at each tool call.
-        match=matcher(searched(str(hook.match))) if hook.match and not broken else None,
-        match_text=str(hook.match) if hook.match else None,
-        timeout=hook.timeout,
+        points=frozenset({point}),
+        handler=handler,
+        kind="command",
+        match=match,
+        match_text=text or None,
+        timeout=TIMEOUT,
         source=hook.source,
         limits_itself=True,
         defaults=_DEFAULTS,
     )
 
 
-def _not_matching(hook: HookDeclaration, cause: str) -> Handler:
+def _not_matching(hook: HookEntry, cause: BaseException) -> Handler:
     """The handler of a hook whose matcher is no regular expression: the call goes on, and the record shows it."""
     warned: set[str] = set()
 
@@ -341,12 +287,12 @@ def _not_matching(hook: HookDeclaration, cause: str) -> Handler:
                 "%s: hook %s: matcher %r is not a regular expression, so it counts as not matching tool %r: %s",
                 hook.source,
                 hook.name,
-                hook.match,
+                hook.matcher,
                 tool,
                 cause,
             )
         raise HookBroke(
-            f"not asked: its matcher {hook.match!r} is not a regular expression, so it counts as not matching"
+            f"not asked: its matcher {hook.matcher!r} is not a regular expression, so it counts as not matching"
             f" {tool!r}: {cause}",
             kind="not_started",
         )

@@ -25,7 +25,7 @@ from hookline.kagent.agent import (
 )
 from hookline.kagent.read import ClusterManifests, Find, parse
 from hookline.kube import objects
-from hookline.kube.objects import KAGENT, LONGEST_NAME, SAFE, Fields, Object, bare, items, mapping, within
+from hookline.kube.objects import KAGENT, LONGEST_NAME, Fields, Object, bare, items, mapping, within
 
 MANAGER = "hookline"
 LABEL = "kagent"
@@ -247,45 +247,40 @@ class _Objects:
             {"name": f"login-{index}", "mountPath": f"{_LOGINS}/{index}", "readOnly": True}
             for index in range(len(logins))
         ]
-        return {
-            "name": HOOKS_INIT,
-            "image": self.pods.image,
-            "imagePullPolicy": "IfNotPresent",
+        return objects.container(
+            HOOKS_INIT,
+            self.pods.image,
+            _INIT_RESOURCES,
+            mounts,
             # The cluster would expand $(NAME).
-            "command": [word.replace("$", "$$") for word in words],
-            "env": [{"name": "HOME", "value": "/tmp"}, {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"}],
-            "volumeMounts": mounts,
-            "securityContext": SAFE,
-            "resources": _INIT_RESOURCES,
-            "terminationMessagePolicy": "FallbackToLogsOnError",
-        }
+            command=[word.replace("$", "$$") for word in words],
+            env=[{"name": "HOME", "value": "/tmp"}, {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"}],
+        )
 
     def _container(self, hooks: bool) -> Object:
         words = ["python3", "-P", "-m", "hookline", "serve", f"{_CONFIG}/{_FILE}:{self.agent.name}"]
         words += ["--host", "0.0.0.0", "--port", str(PORT), "--url", self._url]
         probe: Object = {"httpGet": {"path": CARD, "port": "http"}, "timeoutSeconds": 15}
-        return {
-            "name": CONTAINER,
-            "image": self.pods.image,
-            "imagePullPolicy": "IfNotPresent",
-            "command": words,
-            "workingDir": "/tmp",
-            "env": self._env(hooks),
-            "ports": [{"name": "http", "containerPort": PORT}],
-            "readinessProbe": {**probe, "periodSeconds": 5},
+        mounts: list[Object] = [
+            {"name": "config", "mountPath": _CONFIG, "readOnly": True},
+            *([{"name": _HOOKS_VOLUME, "mountPath": FOLDER, "readOnly": True}] if hooks else []),
+            {"name": "state", "mountPath": _STATE},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ]
+        return objects.container(
+            CONTAINER,
+            self.pods.image,
+            self._wishes.get("resources") or _RESOURCES,
+            mounts,
+            command=words,
+            workingDir="/tmp",
+            env=self._env(hooks),
+            ports=[{"name": "http", "containerPort": PORT}],
+            readinessProbe={**probe, "periodSeconds": 5},
             # A start may take long on a busy node.
-            "startupProbe": {**probe, "periodSeconds": 5, "failureThreshold": 60},
-            "livenessProbe": {**probe, "periodSeconds": 30, "failureThreshold": 4},
-            "volumeMounts": [
-                {"name": "config", "mountPath": _CONFIG, "readOnly": True},
-                *([{"name": _HOOKS_VOLUME, "mountPath": FOLDER, "readOnly": True}] if hooks else []),
-                {"name": "state", "mountPath": _STATE},
-                {"name": "tmp", "mountPath": "/tmp"},
-            ],
-            "securityContext": SAFE,
-            "resources": self._wishes.get("resources") or _RESOURCES,
-            "terminationMessagePolicy": "FallbackToLogsOnError",
-        }
+            startupProbe={**probe, "periodSeconds": 5, "failureThreshold": 60},
+            livenessProbe={**probe, "periodSeconds": 30, "failureThreshold": 4},
+        )
 
     def _env(self, hooks: bool) -> list[Object]:
         """The agent's own variables, then the values that its objects refer to, then hookline's own, which win."""

@@ -20,7 +20,7 @@ from hookline.kagent.agent import (
     ValueFrom,
     not_declarative,
 )
-from hookline.kagent.keys import AGENT, AgentFindings, headers
+from hookline.kagent.keys import AGENT, headers
 from hookline.kube.objects import (
     KAGENT,
     MCP_SERVER,
@@ -38,7 +38,7 @@ from hookline.kube.objects import (
     within,
 )
 from hookline.source import load_all, text_of
-from hookline.table import Node, duration, meant, number, pairs, text, texts, word
+from hookline.table import Findings, Node, duration, meant, number, pairs, text, texts, word
 
 Find = Callable[[Kind, str, str], Fields | None]
 """The object of that kind, namespace and name, if the cluster has it."""
@@ -68,7 +68,7 @@ def parse(text: str | bytes, file: str | PathLike[str]) -> AgentManifests:
         documents = load_all(text, file)
     except FileError as exc:
         return AgentManifests(problems=(exc,))
-    findings = AgentFindings()
+    findings = Findings()
     made: list[AgentManifest | ModelManifest | ServerManifest | None] = []
     values: dict[tuple[str, str], Mapping[str, str]] = {}
     found = named_objects(documents, findings, kinds=KINDS, is_apart=_is_fragment, is_read=_is_read)
@@ -85,7 +85,6 @@ def parse(text: str | bytes, file: str | PathLike[str]) -> AgentManifests:
         tuple(each for each in made if isinstance(each, ServerManifest)),
         values,
         tuple(findings.problems),
-        tuple(findings.broken),
         tuple(map(str, findings.notes)),
     )
 

@@ -20,10 +20,9 @@ from typing import NamedTuple, cast
 from hookline.engine.point import Scope
 from hookline.engine.record import THERE, Begun, Journal, Record, RunRow
 from hookline.errors import JournalError
-from hookline.journal.intake import Intake, OnceJournal, is_moment, is_sound
 from hookline.journal.recovery import end_as_lost
 from hookline.journal.sqlite import KEEP_BYTES_OPERATOR, KEEP_DAYS
-from hookline.journal.stream import SERVING, Message
+from hookline.journal.stream import SERVING, Intake, OnceJournal, is_moment, is_sound
 from hookline.kagent.objects import CONTAINER
 from hookline.kube.client import Cluster
 from hookline.kube.logs import LogReader
@@ -237,17 +236,9 @@ async def _set_within(event: asyncio.Event, seconds: float) -> None:
 
 
 class PodRecords:
-    """Takes the records of one pod line by line: at most `most_records` of a run and `most_bytes` in an hour."""
+    """Takes the records of one pod line by line: at most `MOST_RECORDS` of a run and `MOST_BYTES` in an hour."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        pod: Fields,
-        *,
-        most_records: int = MOST_RECORDS,
-        most_bytes: int = MOST_BYTES,
-    ) -> None:
-        self._most_records, self._most_bytes = most_records, most_bytes
+    def __init__(self, journal: Journal, pod: Fields) -> None:
         head = within(pod, "metadata")
         self._journal = journal
         self._once = OnceJournal(journal)
@@ -271,8 +262,9 @@ class PodRecords:
                 " such are not taken",
                 self._name,
             )
-        if message is not None:
-            await self._heed(message)
+        since = mapping(message.value).get("since") if message and message.word == SERVING else None
+        if is_moment(since):
+            await self.lost("its container was started anew", cast("float", since))
 
     async def lost(self, why: str, before: float = math.inf) -> None:
         """End the pod's unfinished runs that began before that time."""
@@ -297,17 +289,12 @@ class PodRecords:
                 "pod %s: records that were not in its log: %d in all", self._name, self.intake.missing
             )
 
-    async def _heed(self, message: Message) -> None:
-        since = mapping(message.value).get("since")
-        if message.word == SERVING and is_moment(since):
-            await self.lost("its container was started anew", cast("float", since))
-
     def _admit(self, record: Record) -> Record:
         """The record as it is stored; ValueError if the pod may not write it."""
         if not _RUN_ID.fullmatch(record.run_id) or not is_sound(record):
             raise ValueError("a field is not of its kind")
         count = self._count(record)
-        if count is None or count >= self._most_records or not self._is_allowed():
+        if count is None or count >= MOST_RECORDS or not self._is_allowed():
             raise ValueError("it is not of the pod's runs, or too much")
         if isinstance(record, Begun):
             # Its process is on another machine, and its hooks are not run here.
@@ -320,7 +307,7 @@ class PodRecords:
         now = time.monotonic()
         if now - self._since > _HOUR:
             self._since, self._size = now, 0
-        return self._size < self._most_bytes
+        return self._size < MOST_BYTES
 
     async def _write(self, record: Record, size: int) -> bool:
         new = await self._once.write(record)

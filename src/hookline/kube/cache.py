@@ -11,6 +11,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -31,6 +32,7 @@ Key: TypeAlias = tuple[str, str]
 OnChange: TypeAlias = Callable[[Object | None, Object | None], None]
 
 
+@dataclass(eq=False)
 class Store:
     """A copy of one kind. Its objects are shared with all callers and must not be changed.
 
@@ -38,23 +40,16 @@ class Store:
     kind: the copy is empty until the kind is installed.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        kind: Kind,
-        *,
-        namespace: str | None = None,
-        labels: Mapping[str, str] | str | None = None,
-        optional: bool = False,
-        on_change: OnChange = lambda before, after: None,
-    ) -> None:
-        self.kind = kind
+    cluster: Cluster
+    kind: Kind
+    _: KW_ONLY
+    namespace: str | None = None
+    labels: Mapping[str, str] | str | None = None
+    optional: bool = False
+    on_change: OnChange = lambda before, after: None
+
+    def __post_init__(self) -> None:
         self.synced = asyncio.Event()
-        self.on_change = on_change
-        self._cluster = cluster
-        self.namespace = namespace
-        self._labels = labels
-        self._optional = optional
         self._objects: dict[Key, Object] = {}
         self._owned: defaultdict[str, set[Key]] = defaultdict(set)
         # The version of the last list or event; an object that is older and not here was deleted.
@@ -74,7 +69,7 @@ class Store:
             except Gone:
                 logger.debug("%s: too much has happened since version %s", self.kind.kind, self._version)
             except ClusterError as error:
-                if self._optional and isinstance(error, NotThere):
+                if self.optional and isinstance(error, NotThere):
                     self.synced.set()
                     await asyncio.sleep(MISSING_PAUSE)
                     continue
@@ -99,7 +94,7 @@ class Store:
         self._take(obj)
 
     async def _list(self) -> None:
-        found, version = await self._cluster.list(self.kind, self.namespace, self._labels)
+        found, version = await self.cluster.list(self.kind, self.namespace, self.labels)
         here = {_key(obj) for obj in found}
         # An object that was put in during the request is newer than the list.
         lost = [
@@ -118,7 +113,7 @@ class Store:
             logger.info("%s: the cluster answers again", self.kind.kind)
 
     async def _watch(self) -> None:
-        watching = self._cluster.watch(self.kind, self.namespace, self._labels, self._version)
+        watching = self.cluster.watch(self.kind, self.namespace, self.labels, self._version)
         async with aclosing(watching) as events:
             async for word, obj in events:
                 self._seen(word, obj)

@@ -1,13 +1,14 @@
-"""The client of a cluster: plain objects in, plain objects out."""
+"""The client of a cluster: plain objects in, plain objects out; and its errors as messages for a user."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from types import MappingProxyType
 from typing import Final, Self, TypeAlias, cast
 from urllib.parse import quote
 
-from hookline.errors import UsageError
+from hookline.errors import HooklineError, UsageError
 from hookline.kube.objects import (
     NO_LOG,
     POD,
@@ -25,75 +26,70 @@ from hookline.kube.transport import (
     PATIENCE,
     SERVICE_ACCOUNT,
     ApiRequest,
-    ClusterConfig,
-    Params,
     Patience,
     Transport,
     find_config,
     object_of,
     refusal,
 )
+from hookline.options import Target
 
 WATCH_SECONDS: Final = 110
 """How long one watch lasts, so that a dead connection is noticed within two minutes."""
 MOST_LOG_BYTES: Final = 8 * 2**20
 
-_MANAGER: Final = "hookline"
+_OURS: Final = {"fieldManager": "hookline"}
+_NONE: Final = MappingProxyType[str, str]({})
 _PAGE: Final = 500
-_MERGE: Final = "application/merge-patch+json"
 _QUIET_LOG: Final = 600.0
 """Seconds without a line after which a log is followed again: its connection may be dead."""
 
 Objects: TypeAlias = list[Object]
+Labels: TypeAlias = Mapping[str, str] | str | None
 
 
 class Cluster:
-    """One API server. `calls` counts the requests that were sent, by verb and kind."""
+    """One API server: that of the kubeconfig, of $KUBECONFIG, of ~/.kube/config, or the one that this runs in as `account`.
 
-    def __init__(self, config: ClusterConfig, *, patience: Patience = PATIENCE) -> None:
+    `calls` counts the requests that were sent, by verb and kind.
+    """
+
+    def __init__(
+        self,
+        kubeconfig: str = "",
+        context: str = "",
+        *,
+        account: str = SERVICE_ACCOUNT,
+        patience: Patience = PATIENCE,
+    ) -> None:
+        config = find_config(kubeconfig, context, account)
         self.namespace = config.namespace.strip()
         self.server = config.cluster.server
         self.user = config.context.user or ""
         self._transport = Transport(config, patience)
         self.calls = self._transport.calls
 
-    @classmethod
-    def from_kubeconfig(
-        cls,
-        path: str | None = None,
-        context: str | None = None,
-        *,
-        account: str = SERVICE_ACCOUNT,
-        patience: Patience = PATIENCE,
-    ) -> Cluster:
-        """The cluster of the file, of $KUBECONFIG, of ~/.kube/config, or the one that this runs in as `account`."""
-        return cls(find_config(path, context, account), patience=patience)
-
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
         await self._transport.close()
 
     async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
         try:
-            return await self._transport.json(ApiRequest("get", kind, self._path(kind, namespace, name)))
+            return await self._transport.json(self._request("get", kind, namespace, name))
         except NotThere:
             return None
 
     async def list(
-        self, kind: Kind, namespace: str | None = None, labels: Mapping[str, str] | str | None = None
+        self, kind: Kind, namespace: str | None = None, labels: Labels = None
     ) -> tuple[Objects, str]:
         """Everything of a kind, of all namespaces where none is given, and the version to watch from."""
-        path = self._path(kind, namespace, everywhere=namespace is None)
         params = {"limit": str(_PAGE), **_selector(labels)}
         found: Objects = []
         version = ""
         while True:
-            page = await self._transport.json(ApiRequest("list", kind, path, params))
+            page = await self._transport.json(self._request("list", kind, namespace, params=params))
             head = within(page, "metadata")
             version = version or str(head.get("resourceVersion") or "")
             # Objects in a list have no apiVersion and kind.
@@ -104,16 +100,14 @@ class Cluster:
             params["continue"] = str(head["continue"])
 
     async def create(self, obj: Object) -> Object:
-        kind = kind_of(obj)
-        path = self._path(kind, within(obj, "metadata").get("namespace"))
-        params = {"fieldManager": _MANAGER}
+        request = self._request("create", kind_of(obj), _namespace(obj), params=_OURS, body=obj)
         try:
-            return await self._transport.json(ApiRequest("create", kind, path, params, obj))
+            return await self._transport.json(request)
         except Conflict as error:
             # 409 has other reasons too, such as a quota that was being changed.
             if "already exists" not in error.message:
                 raise
-            raise AlreadyThere(409, error.message, call=f"POST {path}") from error
+            raise AlreadyThere(409, error.message, call=request.line) from error
 
     async def patch(
         self,
@@ -129,15 +123,14 @@ class Cluster:
         if resource_version:
             head = within(merge, "metadata")
             merge = {**merge, "metadata": {**head, "resourceVersion": resource_version}}
-        path = self._path(kind, namespace, name, subresource)
-        params = {"fieldManager": _MANAGER}
-        return await self._transport.json(ApiRequest("patch", kind, path, params, merge, _MERGE, subresource))
+        request = self._request("patch", kind, namespace, name, subresource, params=_OURS, body=merge)
+        return await self._transport.json(request)
 
     async def replace(self, obj: Object) -> Object:
         """Replaces an object; a Conflict if it was changed since this one was read."""
-        kind = kind_of(obj)
-        path = self._path(kind, within(obj, "metadata").get("namespace"), str(obj["metadata"]["name"]))
-        return await self._transport.json(ApiRequest("replace", kind, path, {"fieldManager": _MANAGER}, obj))
+        name = str(obj["metadata"]["name"])
+        request = self._request("replace", kind_of(obj), _namespace(obj), name, params=_OURS, body=obj)
+        return await self._transport.json(request)
 
     async def delete(
         self, kind: Kind, name: str, namespace: str | None = None, *, uid: str = "", grace: int | None = None
@@ -148,9 +141,8 @@ class Cluster:
             body["preconditions"] = {"uid": uid}
         if grace is not None:
             body["gracePeriodSeconds"] = grace
-        path = self._path(kind, namespace, name)
         try:
-            await self._transport.json(ApiRequest("delete", kind, path, body=body))
+            await self._transport.json(self._request("delete", kind, namespace, name, body=body))
         except NotThere:
             return False
         except Conflict:
@@ -172,9 +164,9 @@ class Cluster:
         params = {"container": container}
         if tail_lines is not None:
             params["tailLines"] = str(tail_lines)
-        path = self._path(POD, namespace, pod, "log")
+        request = self._request("get", POD, namespace, pod, "log", params=params)
         try:
-            printed = await self._transport.body(ApiRequest("log", POD, path, params), most_bytes=most_bytes)
+            printed = await self._transport.body(request, most_bytes=most_bytes)
         except ApiRefused as error:
             if error.status in (400, 404):
                 return None
@@ -187,7 +179,7 @@ class Cluster:
 
         A line that is longer than MOST_LOG_BYTES is cut."""
         params = {"container": container, "follow": "true"}
-        request = ApiRequest("log", POD, self._path(POD, namespace, pod, "log"), params)
+        request = self._request("get", POD, namespace, pod, "log", params=params)
         async with aclosing(
             self._transport.lines(request, quiet=_QUIET_LOG, longest=MOST_LOG_BYTES)
         ) as lines:
@@ -195,11 +187,7 @@ class Cluster:
                 yield line.decode(errors="replace")
 
     async def watch(
-        self,
-        kind: Kind,
-        namespace: str | None = None,
-        labels: Mapping[str, str] | str | None = None,
-        resource_version: str = "",
+        self, kind: Kind, namespace: str | None = None, labels: Labels = None, resource_version: str = ""
     ) -> AsyncGenerator[tuple[str, Object], None]:
         """ADDED, MODIFIED, DELETED and BOOKMARK as they happen, until the server closes the watch."""
         params = {
@@ -210,23 +198,25 @@ class Cluster:
         }
         if resource_version:
             params["resourceVersion"] = resource_version
-        path = self._path(kind, namespace, everywhere=namespace is None)
-        request = ApiRequest("watch", kind, path, params)
+        request = self._request("watch", kind, namespace, params=params)
         async with aclosing(self._transport.lines(request, quiet=WATCH_SECONDS + 15.0)) as lines:
             async for line in lines:
                 yield _event(line, request)
 
-    def _path(
+    def _request(
         self,
+        verb: str,
         kind: Kind,
         namespace: str | None,
         name: str | None = None,
         subresource: str = "",
         *,
-        everywhere: bool = False,
-    ) -> str:
+        params: Mapping[str, str] = _NONE,
+        body: Object | None = None,
+    ) -> ApiRequest:
+        """A list or a watch without a namespace is of all; anything else is in the default one."""
         parts = ["apis", kind.group, kind.version] if kind.group else ["api", kind.version]
-        if kind.namespaced and not everywhere:
+        if kind.namespaced and (namespace is not None or verb not in ("list", "watch")):
             parts += ["namespaces", namespace or self.namespace]
         parts.append(kind.plural)
         if name is not None:
@@ -236,23 +226,59 @@ class Cluster:
         wrong = [part for part in parts if part in ("", ".", "..")]
         if wrong:
             raise UsageError(f"{wrong[0]!r} cannot be the name of a {kind.kind} or of its namespace")
-        return "/".join(quote(part, safe="") for part in parts)
+        path = "/".join(quote(part, safe="") for part in parts)
+        return ApiRequest(verb, kind, path, params, body, subresource)
+
+
+@asynccontextmanager
+async def connected(target: Target) -> AsyncGenerator[Cluster]:
+    """The cluster that a user names; its errors are raised with messages that say what to do."""
+    async with Cluster(target.kubeconfig, target.context) as cluster:
+        with _told(cluster, target.namespace or cluster.namespace):
+            yield cluster
+
+
+@contextmanager
+def _told(cluster: Cluster, namespace: str) -> Generator[None]:
+    try:
+        yield
+    except NotThere as exc:
+        if "namespaces " in exc.message:
+            raise UsageError(
+                f"there is no namespace {namespace!r} on {cluster.server}; kubectl create namespace {namespace}"
+            ) from exc
+        raise UsageError(
+            f"{cluster.server} has no AgentRuns installed ({exc.message}); install them:"
+            " hookline crds | kubectl apply -f -"
+        ) from exc
+    except AlreadyThere as exc:
+        raise UsageError(f"{exc.message}; give another --name, or none") from exc
+    except ApiRefused as exc:
+        if exc.status in (400, 422):
+            raise UsageError(f"the cluster refused it: {exc.message}") from exc
+        if exc.status == 403:
+            raise HooklineError(f"you are not allowed to do this on {cluster.server}: {exc.message}") from exc
+        if exc.status == 401:
+            raise HooklineError(f"{cluster.server} did not accept your credentials: {exc.message}") from exc
+        raise
+
+
+def _namespace(obj: Object) -> str | None:
+    return within(obj, "metadata").get("namespace")
 
 
 def _event(line: bytes, request: ApiRequest) -> tuple[str, Object]:
-    event = object_of(line, request)
-    word, obj = event.get("type"), event.get("object")
-    if not isinstance(word, str) or not isinstance(obj, dict):
-        raise Unreachable(f"{request.line}: not an event of a watch: {line[:80]!r}")
-    obj = cast("Object", obj)
-    if word == "ERROR":
-        status = obj.get("code")
-        said = str(obj.get("message") or "an error without a message")
-        raise refusal(status if isinstance(status, int) else 500, said, request)
-    return word, obj
+    match object_of(line, request):
+        case {"type": "ERROR", "object": {**status}}:
+            code, said = status.get("code"), status.get("message") or "an error without a message"
+            raise refusal(code if isinstance(code, int) else 500, str(said), request)
+        case {"type": str(word), "object": {**obj}}:
+            return word, obj
+        case _:
+            raise Unreachable(f"{request.line}: not an event of a watch: {line[:80]!r}")
 
 
-def _selector(labels: Mapping[str, str] | str | None) -> Params:
+def _selector(labels: Labels) -> dict[str, str]:
     if not labels:
         return {}
     if not isinstance(labels, str):

@@ -237,7 +237,7 @@ def main(controllers: Controllers, *, port: int, journal: Path) -> int:
     """Serves until a signal, then returns 130. `journal` is the file that runs are recorded in."""
 
     async def work(opened: Journal | None) -> int:
-        async with Cluster.from_kubeconfig() as cluster:
+        async with Cluster() as cluster:
             await serve(cluster, controllers, port=port, journal=opened)
         return 0
 

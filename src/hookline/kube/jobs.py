@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -210,37 +210,25 @@ async def end(cluster: Cluster, job: Object, *, at_once: bool = False) -> None:
             await cluster.delete(objects.POD, head["name"], namespace, uid=head["uid"], grace=0)
 
 
-async def tended(
-    cluster: Cluster,
-    job: Object,
-    *,
-    printed: Callable[[str], Awaitable[None]],
-    waits: Callable[[str], None] = lambda _: None,
-    ending: asyncio.Event | None = None,
-) -> JobEnd:
-    """Follow a Job until it is over. `printed` is awaited with each line of its log, from the first on, and records maybe
+@dataclass(eq=False)
+class JobFollower:
+    """Follows a Job until it is over. `printed` is awaited with each line of its log, from the first on, and records maybe
     again; `waits` is told what keeps its pod from starting. With `ending` set it is known that we ended it ourselves."""
-    return await _Tending(cluster, job, printed, waits, ending or asyncio.Event()).ended()
 
+    cluster: Cluster
+    job: Object
+    _: KW_ONLY
+    printed: Callable[[str], Awaitable[None]]
+    waits: Callable[[str], None] = lambda _: None
+    ending: asyncio.Event = field(default_factory=asyncio.Event)
 
-class _Tending:
-    def __init__(
-        self,
-        cluster: Cluster,
-        job: Object,
-        printed: Callable[[str], Awaitable[None]],
-        waits: Callable[[str], None],
-        ending: asyncio.Event,
-    ) -> None:
-        self._cluster, self._job = cluster, job
-        self._printed, self._waits = printed, waits
-        self._ending = ending
+    def __post_init__(self) -> None:
         self._changed = asyncio.Event()
-        metadata = job["metadata"]
+        metadata = self.job["metadata"]
         self._name, self._namespace = str(metadata["name"]), str(metadata["namespace"])
         labels = f"{JOB_LABEL}={child(self._name, '')}"
         self._caches = Caches(
-            cluster,
+            self.cluster,
             (Watch(objects.JOB, labels), Watch(objects.POD, labels)),
             (self._namespace,),
             on_change=lambda kind, before, after: self._changed.set(),
@@ -261,10 +249,10 @@ class _Tending:
                 made, wake = self._state.made, self._state.wake
                 if made.over:
                     return await self._closed()
-                if made.ended and not self._ending.is_set():
+                if made.ended and not self.ending.is_set():
                     # Its pod is being deleted, and the cluster would put another in its place that begins anew.
                     with suppress(ClusterError):
-                        await end(self._cluster, self._job)
+                        await end(self.cluster, self.job)
                 wait = None if wake is None else max((wake - datetime.now(UTC)).total_seconds(), 0.05)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait):
@@ -274,7 +262,7 @@ class _Tending:
             await cancel_and_wait(*watching, asked, *reading)
 
     async def _wake_on_ending(self) -> None:
-        await self._ending.wait()
+        await self.ending.wait()
         self._changed.set()
 
     def _look(self) -> None:
@@ -285,16 +273,16 @@ class _Tending:
         pods = self._caches.all(objects.POD)
         # A pod whose Job somebody deleted still has its end hooks to run, and is heard to its end.
         orphan = whole is None and pod_of(before.made, pods) is not None
-        made = replace(before.made, ended=before.made.ended or self._ending.is_set() or orphan)
+        made = replace(before.made, ended=before.made.ended or self.ending.is_set() or orphan)
         seen = follow(made, whole, pods, before.slots, now=datetime.now(UTC), before=before.waiting)
         self._state = seen
         if seen.seen[0].started is not None and self._reading is None and seen.pod is not None:
             pod = str(seen.pod["metadata"]["name"])
-            log = LogReader(self._cluster, pod, self._namespace, CONTAINER, self._printed)
+            log = LogReader(self.cluster, pod, self._namespace, CONTAINER, self.printed)
             self._reading = log, asyncio.ensure_future(log.read(self._has_ended))
         text = f"{seen.waiting.reason}: {seen.waiting.message}" if seen.waiting else ""
         if text and text != self._told:
-            self._waits(text)
+            self.waits(text)
         self._told = text
 
     def _has_ended(self) -> bool:
@@ -366,16 +354,14 @@ def _container(task: Task) -> Object:
 
 def _opening(task: Task) -> Object:
     code = f"import os; os.chmod({MOUNT!r}, 0o777)"
-    return {
-        "name": "open",
-        "image": task.image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["python3", "-P", "-c", code],
-        "volumeMounts": [{"name": "claim", "mountPath": MOUNT}],
-        "securityContext": objects.SAFE_ROOT,
-        "resources": _OPENING,
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-    }
+    return objects.container(
+        "open",
+        task.image,
+        _OPENING,
+        [{"name": "claim", "mountPath": MOUNT}],
+        command=["python3", "-P", "-c", code],
+        securityContext=objects.SAFE_ROOT,
+    )
 
 
 def _volumes(task: Task) -> list[Object]:

@@ -14,6 +14,7 @@ import secrets
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
@@ -83,6 +84,7 @@ def _spec(lease: Fields | None) -> Fields:
     return within(lease or {}, "spec")
 
 
+@dataclass(eq=False)
 class Lease:
     """A lease that is valid for `duration` seconds, renewed `every` so many, given up when that fails for `patience`.
 
@@ -91,34 +93,27 @@ class Lease:
     lock excludes a second process.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        namespace: str,
-        name: str,
-        *,
-        identity: str = "",
-        lock: Path | None = None,
-        duration: int = 15,
-        every: float = 2.0,
-        patience: float = 10.0,
-    ) -> None:
-        if not 0 < every < patience < duration:
+    cluster: Cluster
+    namespace: str
+    name: str
+    _: KW_ONLY
+    identity: str = ""
+    lock: Path | None = None
+    duration: int = 15
+    every: float = 2.0
+    patience: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.every < self.patience < self.duration:
             raise UsageError(
-                f"every={every!r}, patience={patience!r}, duration={duration!r}; each must be less than the next"
+                f"every={self.every!r}, patience={self.patience!r}, duration={self.duration!r};"
+                " each must be less than the next"
             )
         mark = secrets.token_hex(4)
-        if lock:
-            mark = hashlib.sha256(os.path.realpath(lock.parent).encode()).hexdigest()[:8]
-        self.identity = identity or f"{socket.gethostname()}_{mark}"
+        if self.lock:
+            mark = hashlib.sha256(os.path.realpath(self.lock.parent).encode()).hexdigest()[:8]
+        self.identity = self.identity or f"{socket.gethostname()}_{mark}"
         self.leading = False
-        self._cluster = cluster
-        self._namespace = namespace
-        self._name = name
-        self._lock = lock
-        self._duration = duration
-        self._every = every
-        self._patience = patience
         self._lease: Object | None = None
         self._changed = monotonic()
         self._renewed = monotonic()
@@ -129,13 +124,13 @@ class Lease:
         """Runs `body` whenever and as long as the lease is ours; returns when the body does."""
         while True:
             async with self.held() as renewal:
-                logger.info("%s: %s is the leader", self._name, self.identity)
+                logger.info("%s: %s is the leader", self.name, self.identity)
                 if await self._run(body, renewal):
                     return
             try:
                 renewal.result()
             except LeaseLost as lost:
-                logger.warning("%s: %s is no longer the leader: %s", self._name, self.identity, lost)
+                logger.warning("%s: %s is no longer the leader: %s", self.name, self.identity, lost)
 
     @asynccontextmanager
     async def held(self, *, wait: bool = True) -> AsyncGenerator[asyncio.Task[None]]:
@@ -157,15 +152,15 @@ class Lease:
 
     @contextmanager
     def _locked(self) -> Generator[None]:
-        if self._lock is None:
+        if self.lock is None:
             yield
             return
-        files.private_folder(self._lock.parent)
+        files.private_folder(self.lock.parent)
         with ExitStack() as stack:
             try:
-                stack.enter_context(files.locked_file(self._lock, wait=False))
+                stack.enter_context(files.locked_file(self.lock, wait=False))
             except BlockingIOError:
-                raise LeaseHeld("another process of this machine", self._name) from None
+                raise LeaseHeld("another process of this machine", self.name) from None
             yield
 
     async def _wait(self) -> None:
@@ -177,9 +172,9 @@ class Lease:
                 out = False
             except ClusterError as error:
                 if not out:
-                    logger.warning("%s: cannot read or take the lease; retrying: %s", self._name, error)
+                    logger.warning("%s: cannot read or take the lease; retrying: %s", self.name, error)
                 out = True
-            await asyncio.sleep(min(self._every / 2, 2.0))
+            await asyncio.sleep(min(self.every / 2, 2.0))
 
     async def _take(self) -> None:
         first: Fields | None = None
@@ -189,13 +184,13 @@ class Lease:
                 first = _spec(self._lease)
                 logger.warning(
                     "%s: held by %s in the namespace %r; waiting to see if it is still alive",
-                    self._name,
+                    self.name,
                     holder,
-                    self._namespace,
+                    self.namespace,
                 )
             elif _spec(self._lease) != first:
-                raise LeaseHeld(holder, self._name)
-            await asyncio.sleep(min(self._every / 2, 1.0))
+                raise LeaseHeld(holder, self.name)
+            await asyncio.sleep(min(self.every / 2, 1.0))
 
     async def _run(self, body: Callable[[], Awaitable[None]], renewal: asyncio.Task[None]) -> bool:
         """True if the body ended, False if the lease was lost first."""
@@ -218,14 +213,14 @@ class Lease:
     async def _renew(self) -> None:
         """Renews the lease; LeaseLost once another process holds it, or renewals failed for too long."""
         while True:
-            await asyncio.sleep(self._every)
-            left = self._renewed + self._patience - monotonic()
+            await asyncio.sleep(self.every)
+            left = self._renewed + self.patience - monotonic()
             try:
                 async with asyncio.timeout(left):
                     await self._renew_once()
             except TimeoutError as error:
                 raise LeaseLost(
-                    f"the lease {self._name} could not be renewed for {self._patience:g} s{self._why}; work in"
+                    f"the lease {self.name} could not be renewed for {self.patience:g} s{self._why}; work in"
                     " the cluster continues, and the next holder takes it over"
                 ) from error
 
@@ -235,13 +230,11 @@ class Lease:
                 if await self._taken():
                     self._why = ""
                     return
-                raise LeaseLost(
-                    f"{_spec(self._lease).get('holderIdentity')} holds the lease {self._name} now"
-                )
+                raise LeaseLost(f"{_spec(self._lease).get('holderIdentity')} holds the lease {self.name} now")
             except ClusterError as error:
                 self._why = f" ({error})"
-                logger.debug("%s: not renewed: %s", self._name, error)
-            await asyncio.sleep(self._every / 5)
+                logger.debug("%s: not renewed: %s", self.name, error)
+            await asyncio.sleep(self.every / 5)
 
     async def _taken(self) -> bool:
         """Takes or renews the lease from its last known state, which is read again if it is old; True if it is ours."""
@@ -266,7 +259,7 @@ class Lease:
         return self._lease is not None and _spec(self._lease).get("holderIdentity") == self.identity
 
     async def _read(self) -> None:
-        lease = await self._cluster.get(LEASE, self._name, self._namespace)
+        lease = await self.cluster.get(LEASE, self.name, self.namespace)
         if _spec(lease) != _spec(self._lease):
             self._changed = monotonic()
         self._lease = lease
@@ -276,19 +269,19 @@ class Lease:
         mine = claimed(
             self._lease,
             self.identity,
-            name=self._name,
-            namespace=self._namespace,
-            duration=self._duration,
+            name=self.name,
+            namespace=self.namespace,
+            duration=self.duration,
             now=datetime.now(UTC),
         )
-        send = self._cluster.create if self._lease is None else self._cluster.replace
+        send = self.cluster.create if self._lease is None else self.cluster.replace
         self._lease = await send(mine)
         self._renewed = asked
 
     async def _release(self) -> None:
         # If this fails the lease expires by itself.
         with suppress(ClusterError, TimeoutError):
-            async with asyncio.timeout(self._every):
+            async with asyncio.timeout(self.every):
                 try:
                     await self._give_back()
                 except Conflict:
@@ -299,4 +292,4 @@ class Lease:
 
     async def _give_back(self) -> None:
         if self._lease is not None and self._held():
-            await self._cluster.replace(released(self._lease))
+            await self.cluster.replace(released(self._lease))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hookline.journal.stream import MARK
@@ -19,24 +20,21 @@ _FORBIDDEN = 403
 _AT_ONCE = 200
 
 
+@dataclass(eq=False)
 class LogReader:
     """The log of one container. `take` is awaited with each line before the next is read.
 
     `again` is called before each reading. When the log is read again, only lines with records are taken a second time:
     records are numbered, so that none is lost of a log whose beginning was rotated away."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        pod: str,
-        namespace: str,
-        container: str,
-        take: Callable[[str], Awaitable[object]],
-        again: Callable[[], object] = lambda: None,
-    ) -> None:
-        self._cluster = cluster
-        self._at = (pod, namespace, container)
-        self._take, self._again = take, again
+    cluster: Cluster
+    pod: str
+    namespace: str
+    container: str
+    take: Callable[[str], Awaitable[object]]
+    again: Callable[[], object] = lambda: None
+
+    def __post_init__(self) -> None:
         self._whole = False
         self.count = 0
         """Number of lines so far."""
@@ -47,8 +45,8 @@ class LogReader:
         """Follow the log over one connection, until the server closes it."""
         self.heard = 0
         lost = False
-        self._again()
-        async with aclosing(self._cluster.follow_log(*self._at)) as lines:
+        self.again()
+        async with aclosing(self.cluster.follow_log(self.pod, self.namespace, self.container)) as lines:
             async for line in lines:
                 lost = line.startswith(NO_LOG)
                 if not lost:
@@ -85,7 +83,7 @@ class LogReader:
         self.heard += 1
         if self.heard > self.count or MARK in line:
             self._whole = False
-            await self._take(line)
+            await self.take(line)
         self.count = max(self.count, self.heard)
         if self.heard % _AT_ONCE == 0:
             # A long log arrives faster than it is handled: let other tasks run.

@@ -214,6 +214,20 @@ def resources(cpu: str, memory: str, *, most_cpu: str, most_memory: str) -> Obje
     }
 
 
+def container(name: str, image: str, sizes: Object, mounts: list[Object], **more: Any) -> Object:
+    """A container of ours, with its resources and volumes; `more` are further fields."""
+    return {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "volumeMounts": mounts,
+        "securityContext": SAFE,
+        "resources": sizes,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        **more,
+    }
+
+
 def owner_reference(api_version: str, kind: str, name: str, uid: str, *, controller: bool = True) -> Object:
     """A reference to the owner, with which the object is deleted."""
     return {

@@ -12,17 +12,12 @@ import asyncio
 import json
 import math
 import os
+import sys
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias, cast
-
-import httpx2
-from lightkube.config.client_adapter import AsyncClient, ConnectionParams
-from lightkube.config.kubeconfig import KubeConfig, SingleConfig
-from lightkube.config.models import User
-from lightkube.core.exceptions import ConfigError
+from typing import Any, Final, NamedTuple, cast
 
 from hookline.errors import FileError, UsageError
 from hookline.http_client import PASSING, retry_after
@@ -30,8 +25,15 @@ from hookline.kube.objects import ApiRefused, Conflict, Gone, Kind, NotThere, Ob
 from hookline.source import read, without_lines
 from hookline.tasks import backoff
 
-ClusterConfig: TypeAlias = SingleConfig
-Params: TypeAlias = dict[str, str]
+try:
+    import httpx2
+    from lightkube.config.client_adapter import AsyncClient, ConnectionParams
+    from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+    from lightkube.config.models import User
+    from lightkube.core.exceptions import ConfigError
+except ImportError as exc:
+    raise UsageError(f"Kubernetes needs more packages ({exc}): pip install 'hookline[kube]'") from exc
+
 
 SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _ENTRIES: Final = {"clusters": "cluster", "contexts": "context", "users": "user"}
@@ -44,6 +46,7 @@ _UNTOUCHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTime
 _NO_ANSWER: Final = (httpx2.HTTPError, OSError)
 _BY_STATUS: Final[Mapping[int, type[ApiRefused]]] = {404: NotThere, 409: Conflict, 410: Gone}
 _METHODS: Final = {"create": "POST", "patch": "PATCH", "replace": "PUT", "delete": "DELETE"}
+_BODIES: Final = {"patch": "application/merge-patch+json"}
 _CONTINUATIONS: Final = bytes(range(0x80, 0xC0))
 
 
@@ -53,9 +56,8 @@ class ApiRequest(NamedTuple):
     verb: str
     kind: Kind
     path: str
-    params: Params | None = None
+    params: Mapping[str, str]
     body: Object | None = None
-    body_type: str = "application/json"
     subresource: str = ""
 
     @property
@@ -82,7 +84,7 @@ class Patience(NamedTuple):
 PATIENCE: Final = Patience()
 
 
-def find_config(path: str | None, context: str | None, account: str = SERVICE_ACCOUNT) -> ClusterConfig:
+def find_config(path: str, context: str, account: str) -> SingleConfig:
     """The cluster of the file, of $KUBECONFIG, of ~/.kube/config, or the one that this runs in as `account`."""
     given = path or os.environ.get("KUBECONFIG") or ""
     if given:
@@ -98,7 +100,7 @@ def find_config(path: str | None, context: str | None, account: str = SERVICE_AC
     return _in_cluster(home, context, account)
 
 
-def _http_client(config: ClusterConfig, times: httpx2.Timeout) -> httpx2.AsyncClient:
+def _http_client(config: SingleConfig, times: httpx2.Timeout) -> httpx2.AsyncClient:
     """An HTTP client that logs in as the config says."""
     # lightkube needs a user even if the server needs none.
     config = config if config.user else config._replace(user=User())
@@ -109,7 +111,7 @@ def _http_client(config: ClusterConfig, times: httpx2.Timeout) -> httpx2.AsyncCl
         raise (FileError(what, file=config.fname) if config.fname else UsageError(what)) from error
 
 
-def _in_cluster(home: Path, context: str | None, account: str) -> ClusterConfig:
+def _in_cluster(home: Path, context: str, account: str) -> SingleConfig:
     tried = f"$KUBECONFIG is not set, {home} is not there"
     if context:
         raise UsageError(f"no context {context!r}, since there is no kubeconfig: {tried}")
@@ -120,10 +122,10 @@ def _in_cluster(home: Path, context: str | None, account: str) -> ClusterConfig:
             f"no cluster found: {tried}, and this is not a pod with a service account ({error}); "
             "name a kubeconfig, or set KUBECONFIG"
         ) from error
-    return cast("ClusterConfig", config)
+    return cast("SingleConfig", config)
 
 
-def _read(files: list[Path], context: str | None) -> ClusterConfig:
+def _read(files: list[Path], context: str) -> SingleConfig:
     """One context of the files; of entries with the same name the first wins, as for kubectl."""
     whole: Object = {key: [] for key in _ENTRIES}
     for file in files:
@@ -139,7 +141,7 @@ def _read(files: list[Path], context: str | None) -> ClusterConfig:
             elif value:
                 whole.setdefault(key, value)
     try:
-        config = cast("Any", KubeConfig).from_dict(whole, fname=files[0]).get(context)
+        config = cast("Any", KubeConfig).from_dict(whole, fname=files[0]).get(context or None)
     except ConfigError as error:
         known = ", ".join(sorted(str(entry.get("name")) for entry in whole["contexts"])) or "none"
         raise FileError(f"{error}; contexts: {known}", file=files[0]) from error
@@ -147,7 +149,7 @@ def _read(files: list[Path], context: str | None) -> ClusterConfig:
         raise FileError(f"no entry {error}, which the context names", file=files[0]) from error
     except (ValueError, TypeError) as error:
         raise FileError(f"not a kubeconfig: {error}", file=files[0]) from error
-    return cast("ClusterConfig", config)
+    return cast("SingleConfig", config)
 
 
 def _entries(key: str, entries: Any, file: Path) -> list[Object]:
@@ -166,11 +168,11 @@ def _entries(key: str, entries: Any, file: Path) -> list[Object]:
 class Transport:
     """The connection to one API server. `calls` counts the requests that were sent, by verb and kind."""
 
-    def __init__(self, config: ClusterConfig, patience: Patience) -> None:
+    def __init__(self, config: SingleConfig, patience: Patience) -> None:
         self.server = config.cluster.server
         self.calls: Counter[str] = Counter()
-        self._limit = limit = patience.limit
         self._patience = patience
+        limit = patience.limit
         times = httpx2.Timeout(limit, connect=min(5.0, limit), read=min(15.0, limit))
         self._http = _http_client(config, times)
 
@@ -187,37 +189,43 @@ class Transport:
             return await self._try(request, most_bytes)
 
     async def lines(
-        self, request: ApiRequest, *, quiet: float, longest: int | None = None
+        self, request: ApiRequest, *, quiet: float, longest: int = sys.maxsize
     ) -> AsyncGenerator[bytes, None]:
         """The lines of an answer as they arrive, each cut to `longest` bytes, until the server closes it.
 
         A connection without a byte for `quiet` seconds counts as dead."""
         try:
             async with self._in_time(request):
-                answer = await self._send(request, httpx2.Timeout(self._limit, read=quiet))
+                answer = await self._send(request, httpx2.Timeout(self._patience.limit, read=quiet))
+            line = bytearray()
             async with aclosing(answer):
-                lines = _Lines(longest)
                 async for chunk in answer.aiter_bytes():
-                    for line in lines.ended_by(chunk):
-                        yield line
-                if lines.rest:
-                    yield lines.rest
+                    *ended, rest = chunk.split(b"\n")
+                    for part in ended:
+                        line += part[: longest - len(line)]
+                        yield bytes(line)
+                        line.clear()
+                    line += rest[: longest - len(line)]
+            if line:
+                yield bytes(line)
         except _NO_ANSWER as error:
             raise self._no_answer(request, error) from error
 
     @asynccontextmanager
     async def _in_time(self, request: ApiRequest) -> AsyncGenerator[None]:
         try:
-            async with asyncio.timeout(self._limit):
+            async with asyncio.timeout(self._patience.limit):
                 yield
         except TimeoutError as error:
-            raise Unreachable(f"{request.line}: no answer within {self._limit:g} s") from error
+            raise Unreachable(f"{request.line}: no answer within {self._patience.limit:g} s") from error
 
     async def _try(self, request: ApiRequest, most_bytes: int | None) -> bytes:
         # A create without an answer may have been done.
         again = request.verb != "create"
         _, tries, pause = self._patience
-        for attempt in range(1, tries + 1):
+        attempt = 0
+        while True:
+            attempt += 1
             try:
                 async with aclosing(await self._send(request)) as answer:
                     return await _body(answer, most_bytes)
@@ -227,11 +235,10 @@ class Transport:
             except _NO_ANSWER as error:
                 trouble, wait = self._no_answer(request, error), 0.0
                 safe = again or isinstance(error, _UNTOUCHED)
-            if not safe or attempt == tries:
+            if not safe or attempt >= tries:
                 raise trouble
             spread = backoff(attempt, first=pause, longest=math.inf, jitter=0.5)
             await asyncio.sleep(max(spread, min(wait, 5.0)))
-        raise UsageError(f"tries={tries!r}; at least 1 is needed")
 
     async def _send(self, request: ApiRequest, times: httpx2.Timeout | None = None) -> httpx2.Response:
         """The answer with its body unread; raises an error for its status."""
@@ -241,7 +248,9 @@ class Transport:
             request.path,
             params=request.params,
             content=None if request.body is None else json.dumps(request.body).encode(),
-            headers={"Content-Type": request.body_type} if request.body is not None else None,
+            headers=None
+            if request.body is None
+            else {"Content-Type": _BODIES.get(request.verb, "application/json")},
             timeout=times or httpx2.USE_CLIENT_DEFAULT,
         )
         try:
@@ -285,11 +294,11 @@ def _said(body: bytes, status: int) -> str:
         told = json.loads(body)
     except ValueError:
         told = None
-    if isinstance(told, dict):
-        message = cast("Object", told).get("message")
-        if isinstance(message, str) and message:
+    match told:
+        case {"message": str(message)} if message:
             return message
-    return body[:300].decode(errors="replace").strip() or f"an empty answer with status {status}"
+        case _:
+            return body[:300].decode(errors="replace").strip() or f"an empty answer with status {status}"
 
 
 async def _body(answer: httpx2.Response, most_bytes: int | None) -> bytes:
@@ -315,33 +324,3 @@ def object_of(body: bytes, request: ApiRequest) -> Object:
     if not isinstance(obj, dict):
         raise Unreachable(f"{request.line}: the answer is no object: {body[:80]!r}")
     return cast("Object", obj)
-
-
-class _Lines:
-    """Splits bytes into lines at newlines only; bytes beyond `longest` are dropped."""
-
-    def __init__(self, longest: int | None = None) -> None:
-        self._longest = longest
-        self._size = 0
-        self._parts: list[bytes] = []
-
-    @property
-    def rest(self) -> bytes:
-        """The bytes after the last newline."""
-        return b"".join(self._parts)
-
-    def ended_by(self, chunk: bytes) -> list[bytes]:
-        first, *rest = chunk.split(b"\n")
-        self._add(first)
-        if not rest:
-            return []
-        whole = [b"".join(self._parts), *rest[:-1]]
-        self._parts, self._size = [], 0
-        self._add(rest[-1])
-        return whole
-
-    def _add(self, part: bytes) -> None:
-        kept = part if self._longest is None else part[: self._longest - self._size]
-        if kept:
-            self._parts.append(kept)
-            self._size += len(kept)

@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hookline.engine.record import THERE, Begun, Journal, Owner, Record, RunRow
 from hookline.errors import FileError, HooklineError, UsageError
-from hookline.journal.intake import Intake, OnceJournal
+from hookline.journal import default_path, open_journal
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import alive, is_abandoned, lost_ends, owner
-from hookline.journal.user import default_path, open_journal
-from hookline.kube.connect import Target, connected
-from hookline.kube.jobs import GIVEN, JobEnd, Task, end, started, tended
+from hookline.journal.stream import Intake, OnceJournal
+from hookline.kube.jobs import GIVEN, JobEnd, JobFollower, Task, end, started
 from hookline.kube.objects import JOB
 from hookline.kube.pod_state import is_over
-from hookline.options import KUBERNETES, RunOptions
+from hookline.options import KUBERNETES, RunOptions, Target
 from hookline.pyagent.run import RESULT, asked
 from hookline.secret_names import secrets_in
 from hookline.source import file_and_name, text_of
@@ -149,6 +148,8 @@ def _image(images: Sequence[str]) -> str:
 
 
 async def _sent(task: Task, target: Target, *, json: bool, quiet: bool) -> int:
+    from hookline.kube.client import connected
+
     mask = Mask([*secrets_in(os.environ), *secrets_in(task.env)])
     watch = watcher(mask, json=json, quiet=quiet)
     with open_journal() as journal:
@@ -158,9 +159,10 @@ async def _sent(task: Task, target: Target, *, json: bool, quiet: bool) -> int:
             job, _ = await started(cluster, replace(task, namespace=namespace))
             stream = RunStream(journal, _source(job, cluster), watch, quiet=quiet)
             async with _interrupts(cluster, job, stream.interrupted):
-                ending = await tended(
+                follower = JobFollower(
                     cluster, job, printed=stream.printed, waits=stream.waits, ending=stream.interrupted
                 )
+                ending = await follower.ended()
             await stream.closed(ending)
             await end(cluster, job)
             return stream.over(ending, json=json)
@@ -291,7 +293,7 @@ async def _ended_others(cluster: Cluster, journal: Journal, namespace: str) -> N
         if job is None:
             await stream.closed(JobEnd(why="its Job is gone"))
         else:
-            await stream.closed(await tended(cluster, job, printed=stream.printed))
+            await stream.closed(await JobFollower(cluster, job, printed=stream.printed).ended())
             await end(cluster, job)
         if row is not None:
             warn(f"run {row.run_id} ({row.name}) has ended meanwhile; it is in the journal now")

@@ -25,11 +25,11 @@ from hookline.engine.record import Begun, Called, Ended, Journal, Record
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import Skipped, UsageError
 from hookline.hookfile.attach import hooks_of
+from hookline.journal import open_journal
 from hookline.journal.encoding import Encoding, decoded
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import owner, recover
 from hookline.journal.stream import SERVING, Sender
-from hookline.journal.user import open_journal
 from hookline.journal.view import Tree
 from hookline.options import RunOptions, ServeOptions, TryOptions
 from hookline.runners import Runner
@@ -338,7 +338,7 @@ def _past_events(records: Iterable[Record], loaded: Loaded) -> Iterable[HookCont
     for record in records:
         if isinstance(record, Begun):
             begun[record.scope_id] = record
-            point = Point.start_of(record.scope)
+            point = record.scope.start
             yield _context(loaded, point, record.about.get("tool"), record.payload, None, None)
         elif isinstance(record, Called) and str(record.point).endswith(".end") and record.given is not None:
             raw.setdefault(record.scope_id, record.given)
@@ -346,7 +346,7 @@ def _past_events(records: Iterable[Record], loaded: Loaded) -> Iterable[HookCont
             start = begun[record.scope_id]
             output = raw.get(record.scope_id, record.output)
             tool = start.about.get("tool")
-            yield _context(loaded, Point.end_of(record.scope), tool, start.payload, output, record.status)
+            yield _context(loaded, record.scope.end, tool, start.payload, output, record.status)
 
 
 def _context(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,9 +29,10 @@ from hookline.options import (
     ExplainOptions,
     RunOptions,
     refuse_given,
+    target_of,
 )
 from hookline.pyagent.run import AGENT_HERE, Loader, refuse_unsound, run_agent, serve_agent, try_agent
-from hookline.runners.child import missing_script
+from hookline.runners.child import missing_program
 from hookline.runners.local import LocalRunner
 from hookline.runners.places import Place, known_place, runs_in
 from hookline.secret_names import secrets_in
@@ -110,8 +110,6 @@ def explain(options: ExplainOptions, load: Loader) -> Explained:
 
 
 def run(options: RunOptions, load: Loader) -> int:
-    from hookline.kube.connect import target_of
-
     target = target_of(options)
     if target is not None:
         from hookline.pyagent.cluster import run_there
@@ -162,10 +160,7 @@ def _wrong_with(server: McpServer) -> Iterable[str]:
         yield "needs the mcp package: pip install 'hookline[mcp]'"
     if server.command is None:
         return
-    absent = missing_script([server.command, *server.args], str(server.cwd or "") or None, os.environ)
-    place = Path(server.cwd or ".") / server.command
-    if absent is None and not ("/" in server.command and os.access(place, os.X_OK)):
-        absent = None if shutil.which(server.command) else f"there is no program {server.command!r}"
+    absent = missing_program([server.command, *server.args], str(server.cwd or "") or None, os.environ)
     if absent is not None:
         yield f"it could not start: {absent}"
 

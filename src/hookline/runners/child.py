@@ -189,21 +189,26 @@ def is_readable(fd: int, seconds: float | None) -> bool:
 def limit_file_size(pid: int, size: int) -> None:
     """Limit the files of a running process: setting it between fork and exec would cost as much as the process itself.
 
-    Children that it has by now have not inherited the limit, so they are limited too.
+    Children that it has by now have not inherited the limit, so they are limited too. One that is just being forked has
+    the old limit and is not listed yet, so the tree is looked at until all of it is limited.
     """
     import resource
 
-    waiting = [pid]
-    while waiting:
-        each = waiting.pop()
-        try:
-            most = resource.prlimit(each, resource.RLIMIT_FSIZE)[1]
-            held = size if most == resource.RLIM_INFINITY else min(size, most)
-            resource.prlimit(each, resource.RLIMIT_FSIZE, (held, held))
-            with open(f"/proc/{each}/task/{each}/children", "rb") as file:
-                waiting += map(int, file.read().split())
-        except OSError:
-            pass  # gone by now, or another user's by its set-user-id bit
+    found = True
+    while found:
+        found, waiting = False, [pid]
+        while waiting:
+            each = waiting.pop()
+            try:
+                now, most = resource.prlimit(each, resource.RLIMIT_FSIZE)
+                held = size if most == resource.RLIM_INFINITY else min(size, most)
+                if now == resource.RLIM_INFINITY or now > held:
+                    resource.prlimit(each, resource.RLIMIT_FSIZE, (held, held))
+                    found = True
+                with open(f"/proc/{each}/task/{each}/children", "rb") as file:
+                    waiting += map(int, file.read().split())
+            except OSError:
+                pass  # gone by now, or another user's by its set-user-id bit
 
 
 def missing_script(
@@ -230,6 +235,15 @@ def missing_script(
     if interpreter.on_path and "/" not in script and _on_path(script, env):
         return None
     return f"{name} would run {script!r}, and there is no such file{_seen_from(script, cwd)}"
+
+
+def missing_program(argv: Sequence[str], cwd: str | None, env: Mapping[str, str]) -> str | None:
+    """An error text if there is no such program, or not the script that it would run."""
+    absent = missing_script(argv, cwd, env)
+    if absent is not None or _on_path(argv[0], env):
+        return absent
+    place = os.path.join(cwd or os.getcwd(), argv[0])
+    return None if "/" in argv[0] and os.access(place, os.X_OK) else f"there is no program {argv[0]!r}"
 
 
 def script_of(argv: Sequence[str]) -> str | None:

@@ -22,6 +22,7 @@ from hookline.runners.process import (
     CAPABILITIES,
     CHUNK,
     GRACE,
+    Capture,
     Pipes,
     Process,
     ProcessRunner,
@@ -43,13 +44,20 @@ _Belonging = TypeVar("_Belonging", bound=Closes)
 T = TypeVar("T")
 
 
+Heard = Callable[[bytes, bool], None]
+"""Gets a part of the output of a process, and True if that is its stdout."""
+
+
 class LocalRunner(ProcessRunner):
-    """Runs processes of this machine, at most `cap` at once; it belongs to one event loop."""
+    """Runs processes of this machine, at most `cap` at once; it belongs to one event loop.
+
+    `heard` is called with all they print, as it comes."""
 
     capabilities = CAPABILITIES
 
-    def __init__(self, *, cap: int | None = None, grace: float = GRACE) -> None:
+    def __init__(self, *, cap: int | None = None, grace: float = GRACE, heard: Heard | None = None) -> None:
         super().__init__(grace=grace)
+        self._heard = heard
         self._places = asyncio.Semaphore(cap or max(8, 2 * (os.cpu_count() or 1)))
         self._running: dict[str, Process] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -123,7 +131,10 @@ class LocalRunner(ProcessRunner):
             self._enders.pop(process.number, None)
 
     def _process(self, order: Order, number: str, start: Start) -> Process:
-        return _LoopProcess(order, number, start)
+        process = _LoopProcess(order, number, start)
+        if self._heard is not None:
+            process.pass_on(self._heard)
+        return process
 
     async def _end(self, process: Process, grace: float) -> None:
         await asyncio.wait({self._ender(process, grace)})
@@ -222,6 +233,11 @@ class _LoopProcess(Process):
             self._loop.add_reader(fd, self.read, fd)
         self._loop.add_reader(self._child.pidfd, self.exited)
 
+    def pass_on(self, heard: Heard) -> None:
+        """Call this with each part of the output."""
+        for fd in self._captures:
+            self._captures[fd] = _HeardCapture(self.order.output_cap, heard, fd == self._pipes.stdout)
+
     def exited(self) -> None:
         super().exited()
         self._wake()
@@ -253,6 +269,18 @@ class _LoopProcess(Process):
         super()._close(fd)
         if self.gone and not self.open:
             self._wake()
+
+
+class _HeardCapture(Capture):
+    __slots__ = ("_heard", "_is_stdout")
+
+    def __init__(self, cap: int, heard: Heard, is_stdout: bool) -> None:
+        super().__init__(cap)
+        self._heard, self._is_stdout = heard, is_stdout
+
+    def add(self, part: bytes) -> None:
+        super().add(part)
+        self._heard(part, self._is_stdout)
 
 
 def _settle(waiter: asyncio.Future[None]) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
 from hookline.errors import UsageError
-from hookline.journal.user import default_path
+from hookline.journal import default_path
 from hookline.options import KUBERNETES
 from hookline.runners import Capabilities, Ending, Mount, Order, Runner, beneath
 from hookline.runners.container import CAPABILITIES as IN_CONTAINERS
@@ -65,7 +65,8 @@ class Place:
         for folder in map(_folder, files):
             if folder and not _holds_home(folder) and not _is_seen(folder, seen):
                 seen.append(Mount(target=folder, source=folder, read_only=True))
-        given = Enclosure(
+        return EnclosedRunner(
+            _ENCLOSED[self.on](),
             mounts=tuple(seen),
             each_of=each_of,
             hidden=str(default_path(os.environ).parent),
@@ -73,7 +74,6 @@ class Place:
             image=self.image,
             environ=dict(os.environ),
         )
-        return EnclosedRunner(_ENCLOSED[self.on](), given)
 
     def told(self, here: str, *, workspace: Path | None = None, files: Iterable[str] = ()) -> list[str]:
         """Notes for the user before hooks run there; `here` names what runs on this machine all the same."""
@@ -119,13 +119,16 @@ def place_of(
     return Place(on=on, image=image, network=network, mounts=tuple(map(mount_of, mounts or ()))), others
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Enclosure:
-    """The part of this machine that a process sees: the mounts, and of the folders in `each_of` the one it works in.
+@dataclass(frozen=True, eq=False)
+class EnclosedRunner:
+    """Runs orders inside another runner, which it closes; they see only a part of this machine.
 
-    `hidden` is a folder that no process sees, even inside a mount. `environ` is this machine's environment.
+    That part is the mounts, and of the folders in `each_of` the one that a process works in. `hidden` is a folder that
+    no process sees, even inside a mount. `environ` is this machine's environment.
     """
 
+    inner: Runner
+    _: KW_ONLY
     mounts: tuple[Mount, ...] = ()
     each_of: str | None = None
     hidden: str | None = None
@@ -134,31 +137,18 @@ class Enclosure:
     environ: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
-        for mount in self.mounts:
-            if (
-                self.hidden
-                and mount.source
-                and os.path.realpath(mount.source) == os.path.realpath(self.hidden)
-            ):
+        for source in (mount.source for mount in self.mounts if mount.source and self.hidden):
+            if os.path.realpath(source) == os.path.realpath(self.hidden or ""):
                 raise UsageError(
-                    f"the journal is in {mount.source}, which the hooks would see; set HOOKLINE_HOME to another folder"
+                    f"the journal is in {source}, which the hooks would see; set HOOKLINE_HOME to another folder"
                 )
 
-
-class EnclosedRunner:
-    """Runs orders inside another runner, which it closes."""
-
-    def __init__(self, inner: Runner, given: Enclosure) -> None:
-        self.inner = inner
-        self.capabilities = inner.capabilities
-        self._given = given
-
-    def with_mounts(self, mounts: Iterable[Mount]) -> EnclosedRunner:
-        """The same place with more mounts."""
-        return EnclosedRunner(self.inner, replace(self._given, mounts=(*self._given.mounts, *mounts)))
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.inner.capabilities
 
     async def run(self, order: Order) -> Ending:
-        inside = enclosed(order, self._given, own_programs=self.capabilities.uses_image)
+        inside = self.inside(order)
         if inside.cwd and not any(beneath(inside.cwd, each.target) for each in inside.mounts):
             name = self.capabilities.name
             return Ending(
@@ -169,37 +159,45 @@ class EnclosedRunner:
     async def trouble(self) -> str | None:
         """The reason why nothing can start there, or None."""
         if isinstance(self.inner, ContainerRunner):
-            return await self.inner.lacking(self._given.image or "")
-        env = {name: value for name, value in self._given.environ.items() if name == "PATH"}
-        order = enclosed(
-            Order(argv=("true",), env=env, timeout=_PROBE_LIMIT), self._given, own_programs=False
-        )
+            return await self.inner.lacking(self.image or "")
+        env = {name: value for name, value in self.environ.items() if name == "PATH"}
+        order = self.inside(Order(argv=("true",), env=env, timeout=_PROBE_LIMIT))
         return (await self.inner.run(order)).not_started
 
     async def close(self) -> None:
         await self.inner.close()
 
+    def inside(self, order: Order) -> Order:
+        """The order as it runs inside."""
+        seen = {each.target: each for each in (*self.mounts, *order.mounts)}
+        cwd = os.path.abspath(order.cwd) if order.cwd else None
+        if order.cwd and self.each_of:
+            # It may be given as /proc/self/fd/N, which does not exist inside.
+            real = os.path.realpath(order.cwd)
+            for own in _own_folder(real, self.each_of):
+                cwd = real
+                seen[own] = Mount(target=own, source=own)
+        for mount in _covers(seen.values(), self.hidden):
+            seen[mount.target] = mount
+        return replace(
+            order,
+            cwd=cwd,
+            env=self._environment(order.env),
+            mounts=tuple(seen.values()),
+            network=self.network,
+            image=self.image,
+        )
 
-def enclosed(order: Order, given: Enclosure, *, own_programs: bool) -> Order:
-    """The order as it runs inside. With `own_programs` the system inside is another one, with variables of its own."""
-    seen = {each.target: each for each in (*given.mounts, *order.mounts)}
-    cwd = os.path.abspath(order.cwd) if order.cwd else None
-    if order.cwd and given.each_of:
-        # It may be given as /proc/self/fd/N, which does not exist inside.
-        real = os.path.realpath(order.cwd)
-        for own in _own_folder(real, given.each_of):
-            cwd = real
-            seen[own] = Mount(target=own, source=own)
-    for mount in _covers(seen.values(), given.hidden):
-        seen[mount.target] = mount
-    return replace(
-        order,
-        cwd=cwd,
-        env=_environment(order.env, given.environ, own_programs=own_programs),
-        mounts=tuple(seen.values()),
-        network=given.network,
-        image=given.image,
-    )
+    def _environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        """The variables of an order without those inherited from this machine that mean nothing inside."""
+        # With an image the system inside is another one, with variables of its own.
+        lost = _OF_THIS_MACHINE if self.capabilities.uses_image else _OF_THE_USER
+        whole = {
+            name: value
+            for name, value in env.items()
+            if not (lost.fullmatch(name) and self.environ.get(name) == value)
+        }
+        return whole if self.capabilities.uses_image else {"HOME": "/tmp", **whole}
 
 
 async def usable(runner: Runner) -> None:
@@ -286,15 +284,6 @@ def _covers(mounts: Iterable[Mount], hidden: str | None) -> list[Mount]:
         if source is not None and source != place and beneath(place, source):
             found.append(Mount(target=os.path.join(mount.target, os.path.relpath(place, source))))
     return found
-
-
-def _environment(env: Mapping[str, str], ours: Mapping[str, str], *, own_programs: bool) -> dict[str, str]:
-    """The variables of the order without those inherited from this machine that mean nothing inside."""
-    lost = _OF_THIS_MACHINE if own_programs else _OF_THE_USER
-    whole = {
-        name: value for name, value in env.items() if not (lost.fullmatch(name) and ours.get(name) == value)
-    }
-    return whole if own_programs else {"HOME": "/tmp", **whole}
 
 
 def _holds_home(folder: str) -> bool:

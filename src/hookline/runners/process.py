@@ -1,7 +1,7 @@
 """The core of the process runners: start, feed, drain, limit and end a process of this machine.
 
-It has two drivers, `local` on an event loop and `sync` with poll. A driver knows when a file is ready and how to wait;
-everything else is here. The coroutines await only the driver's own, so without a loop they never suspend.
+By itself it polls the files of a process and waits for it, as `sync` does; `local` overrides how files are watched and
+how to wait, for an event loop. The coroutines await only what `local` overrides, so without a loop they never suspend.
 
 A well-behaved process is as fast as with `subprocess.run`: its pipes and its pidfd are watched, and when it is gone
 its group is killed and its exit code read. A child that left the group is found by the tag in its environment. A child
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import select
 import signal
 import time
 from collections.abc import Callable
@@ -110,7 +111,7 @@ class Capture:
 
 
 class Process:
-    """One process with its pipes. A driver is a subclass that watches its files and can wait for it."""
+    """One process with its pipes, whose files are polled while its runner waits for it."""
 
     def __init__(self, order: Order, number: str, start: Start) -> None:
         self.order = order
@@ -132,15 +133,27 @@ class Process:
 
     def listen(self) -> None:
         """Begin to watch the files of the process."""
-        raise NotImplementedError
+        self._poll = select.poll()
+        for fd in (*self._captures, self._child.pidfd):
+            self._poll.register(fd, select.POLLIN)
+        self._poll.register(self._pipes.stdin, select.POLLOUT)
 
     async def until(self, is_met: Callable[[], bool], deadline: float | None) -> None:
         """Feed and drain the process until the condition is met, or until a time of the monotonic clock."""
-        raise NotImplementedError
+        while not is_met() and (deadline is None or time.monotonic() < deadline):
+            left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+            ready = [fd for fd, _ in self._poll.poll(left)]
+            for fd in ready:
+                if fd == self._pipes.stdin:
+                    self.write()
+                elif fd in self._captures:
+                    self.read(fd)
+            if self._child.pidfd in ready:
+                self.exited()
 
     def _forget(self, fd: int) -> None:
-        """Stop watching a file, if it is watched."""
-        raise NotImplementedError
+        """Stop watching a file."""
+        self._poll.unregister(fd)
 
     async def gone_by(self, deadline: float | None) -> None:
         await self.until(lambda: self.gone, deadline)
@@ -263,7 +276,7 @@ class ProcessRunner:
         return f"{os.environ.get(tags.VARIABLE) or ''}{self.mark}{number}:"
 
     def _process(self, order: Order, number: str, start: Start) -> Process:
-        raise NotImplementedError
+        return Process(order, number, start)
 
     def _new_watcher(self) -> Watcher:
         return Watcher(tags.watcher_of(self.mark))

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from hookline.engine.classes import replace
 from hookline.errors import UsageError
 from hookline.runners import Ending, Order, tags
-from hookline.runners.child import Child, PopenChild, StandardFiles, Start, Watcher
+from hookline.runners.child import Child, PopenChild, StandardFiles, Watcher
 from hookline.runners.process import CAPABILITIES as ON_A_LOOP
-from hookline.runners.process import Process, ProcessRunner, unrunnable
+from hookline.runners.process import ProcessRunner, unrunnable
 
 CAPABILITIES = replace(ON_A_LOOP, keeps_background=False)
 # Python ignores these signals, and its children would inherit that.
@@ -60,42 +59,10 @@ class SyncRunner(ProcessRunner):
             tags.end_carriers(self.mark.encode())
             self._dismiss_watcher()
 
-    def _process(self, order: Order, number: str, start: Start) -> Process:
-        return _PollProcess(order, number, start)
-
     def _new_watcher(self) -> Watcher:
         _fill_standard_files()
         argv = ("/bin/sh", "-c", _SLEEPING_WATCHER, "sh", *tags.watcher_of(self.mark))
         return Watcher(argv, _spawned, cwd=None)
-
-
-class _PollProcess(Process):
-    """One process whose files are polled while its runner waits for it."""
-
-    def listen(self) -> None:
-        self._poll = select.poll()
-        for fd in (*self._captures, self._child.pidfd):
-            self._poll.register(fd, select.POLLIN)
-        self._poll.register(self._pipes.stdin, select.POLLOUT)
-
-    async def until(self, is_met: Callable[[], bool], deadline: float | None) -> None:
-        while not is_met() and (deadline is None or time.monotonic() < deadline):
-            self._step(deadline)
-
-    def _forget(self, fd: int) -> None:
-        self._poll.unregister(fd)
-
-    def _step(self, deadline: float | None) -> None:
-        """Wait until a file is ready, and handle it."""
-        left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
-        ready = [fd for fd, _ in self._poll.poll(left)]
-        for fd in ready:
-            if fd == self._pipes.stdin:
-                self.write()
-            elif fd in self._captures:
-                self.read(fd)
-        if self._child.pidfd in ready:
-            self.exited()
 
 
 def _spawned(order: Order, files: StandardFiles) -> Child:

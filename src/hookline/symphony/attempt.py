@@ -19,14 +19,14 @@ from hookline.engine.pipeline import Pipeline
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Begun, Record, RunRow, owed
 from hookline.errors import HooklineError, JournalError, RunEnded, RunTimedOut, Skipped
+from hookline.journal.masking import Mask
 from hookline.journal.recovery import claim_abandoned
-from hookline.symphony.agents import AgentEvent, AgentPlace, CodingAgent, TurnFailed
+from hookline.symphony.agents import AgentEvent, AgentPlace, AgentSession, CodingAgent, TurnFailed
 from hookline.symphony.hooks import AttemptSite, Scene, fields
 from hookline.symphony.prompt import guidance, rendered
+from hookline.symphony.read import Workflow, declaration
 from hookline.symphony.scheduler import eligible
-from hookline.symphony.state import Rules, rules_of
-from hookline.symphony.trackers import Tracker
-from hookline.symphony.types import Issue, Workflow, declaration, issue_values
+from hookline.symphony.trackers import Issue, Tracker, issue_values
 from hookline.symphony.workspace import Workspace, workspace_key
 from hookline.symphony.workspace_run import (
     AGAIN,
@@ -86,29 +86,32 @@ class Attempt:
     After each turn `tracker` shows if the issue needs another one; without a tracker it always does.
     """
 
-    site: AttemptSite
     issue: Issue
-    agent: CodingAgent
     tracker: Tracker | None
     number: int | None = None
     tell: Callable[[AgentEvent], None] = lambda _: None
     halt: Halt = field(default_factory=Halt)
 
-    async def run(self) -> Attempted:
+    async def run(self, site: AttemptSite, agent: CodingAgent) -> Attempted:
         """Work on the issue until it is not eligible any more or has had its turns.
 
         However it ends, `after_run` has run then, unless the workspace could not be made; and no process is left. A
         failure is raised; `outcome_of` gives its outcome.
         """
-        workflow = self.site.current()
-        with self.site.root.held(workspace_key(self.issue.identifier)):
-            workspace = await prepared(self.site, self.issue)
-            return await self._run_in(workspace, workflow)
+        workflow = site.current()
+        with site.root.held(workspace_key(self.issue.identifier)):
+            workspace = await prepared(site, self.issue)
+            return await self._run_in(workspace, workflow, site, agent)
 
-    async def _run_in(self, workspace: Workspace, workflow: Workflow) -> Attempted:
-        site = self.site
+    async def _run_in(
+        self, workspace: Workspace, workflow: Workflow, site: AttemptSite, agent: CodingAgent
+    ) -> Attempted:
         run = run_at(site, new_run_id())
-        scope = self._scope(run, workspace)
+        scene = Scene(
+            issue=self.issue, workspace=workspace, attempt=self.number, outcome=lambda: self.halt.outcome
+        )
+        facts = facts_of(site, workspace, run.id, run.next_id(), (self.number or 0) + 1)
+        scope = OpenScope(run, site.pipeline(scene), Scope.RUN, facts, name=self.issue.identifier)
         try:
             outcome = await scope.enter(
                 payload_of(site, self.issue, workspace, self.number),
@@ -117,16 +120,24 @@ class Attempt:
                 owner=site.owner,
             )
             scope.raise_if_over(outcome, Point.RUN_START)
-            found = await self._worked(run.id, workspace, workflow)
+            prompt = rendered(workflow, self.issue, self.number)
+            place = AgentPlace(
+                workspace=site.root.checked(workspace),
+                env={**site.environment, "PWD": workspace.path},
+                tell=self.tell,
+                issue=issue_values(self.issue),
+            )
+            session = await agent.open(place)
+            found = await self._turns(session, prompt, workflow, run.id)
         except GeneratorExit:
             raise
         except BaseException as exc:
-            await self._left_after(scope, exc)
+            await self._left_after(scope, exc, site.mask)
             raise
         await scope.left({"outcome": "ok", "turns": found.turns, "why": found.why}, Status.OK)
         return found
 
-    async def _left_after(self, scope: OpenScope, exc: BaseException) -> None:
+    async def _left_after(self, scope: OpenScope, exc: BaseException, mask: Mask) -> None:
         if isinstance(exc, RunEnded):
             exc.run_id = scope.run.id
         word, text = outcome_of(exc, self.halt), str(exc) or type(exc).__name__
@@ -137,29 +148,19 @@ class Attempt:
                 issue_identifier=self.issue.identifier,
                 run_id=scope.run.id,
                 outcome=word,
-                error=self.site.mask.text(text, 500),
+                error=mask.text(text, 500),
             ),
         )
         status = Status.TIMED_OUT if word == "stalled" else _status(exc, scope)
         await scope.left_after(exc, output={"outcome": word, "error": text}, status=status)
 
-    async def _worked(self, run_id: str, workspace: Workspace, workflow: Workflow) -> Attempted:
-        site, issue = self.site, self.issue
-        prompt = rendered(workflow, issue, self.number)
-        path = site.root.checked(workspace)
-        place = AgentPlace(
-            workspace=path,
-            env={**site.environment, "PWD": path},
-            tell=self.tell,
-            issue=issue_values(issue),
-        )
-        session = await self.agent.open(place)
-        rules, most, turn = rules_of(workflow), workflow.agent.max_turns, 1
+    async def _turns(self, session: AgentSession, prompt: str, workflow: Workflow, run_id: str) -> Attempted:
+        most, turn = workflow.agent.max_turns, 1
         try:
             while True:
                 said = await session.turn(prompt if turn == 1 else guidance(turn, most))
                 found = await self._issue_now()
-                why = _why_over(found, rules) if self.tracker is not None else None
+                why = _why_over(found, workflow) if self.tracker is not None else None
                 if why is not None or turn == most:
                     return Attempted(
                         run_id=run_id, issue=found, turns=turn, why=why or "max_turns", text=said
@@ -174,18 +175,11 @@ class Attempt:
         found = await self.tracker.by_ids([self.issue.id])
         return found[0] if found else None
 
-    def _scope(self, run: Run, workspace: Workspace) -> OpenScope:
-        scene = Scene(
-            issue=self.issue, workspace=workspace, attempt=self.number, outcome=lambda: self.halt.outcome
-        )
-        facts = facts_of(self.site, workspace, run.id, run.next_id(), (self.number or 0) + 1)
-        return OpenScope(run, self.site.pipeline(scene), Scope.RUN, facts, name=self.issue.identifier)
 
-
-def _why_over(issue: Issue | None, rules: Rules) -> str | None:
+def _why_over(issue: Issue | None, workflow: Workflow) -> str | None:
     if issue is None:
         return "gone"
-    return None if eligible(issue, rules) else "not active"
+    return None if eligible(issue, workflow) else "not active"
 
 
 def outcome_of(exc: BaseException, halt: Halt | None = None) -> str:
@@ -206,23 +200,14 @@ class SiteWorker:
         self._site = site
         self._agent = agent
 
-    async def attempt(
-        self,
-        workflow: Workflow,
-        tracker: Tracker,
-        issue: Issue,
-        number: int | None,
-        tell: Callable[[AgentEvent], None],
-        halt: Halt,
-    ) -> AttemptEnd:
+    async def attempt(self, workflow: Workflow, attempt: Attempt) -> AttemptEnd:
         agent = self._agent(workflow)
-        attempt = Attempt(
-            site=self._site, issue=issue, agent=agent, tracker=tracker, number=number, tell=tell, halt=halt
-        )
         try:
-            await attempt.run()
+            await attempt.run(self._site, agent)
         except HooklineError as exc:
-            return AttemptEnd(outcome=outcome_of(exc, halt), error=self._site.mask.text(str(exc), 2000))
+            return AttemptEnd(
+                outcome=outcome_of(exc, attempt.halt), error=self._site.mask.text(str(exc), 2000)
+            )
         return AttemptEnd(outcome="ok")
 
     async def remove(self, workflow: Workflow, issue: Issue) -> None:

@@ -25,14 +25,13 @@ from hookline.kube.jobs import GIVEN, MOUNT, Task, claim_of, started
 from hookline.kube.objects import CLAIM, JOB, AlreadyThere, Unreachable, within
 from hookline.kube.pod_state import is_over
 from hookline.symphony.agents import AgentEvent
-from hookline.symphony.attempt import AttemptEnd, Halt
+from hookline.symphony.attempt import Attempt, AttemptEnd
 from hookline.symphony.hooks import fields
 from hookline.symphony.job import UNREAD_NOTE, AttemptJob, AttemptJobEnd, AttemptStream
 from hookline.symphony.pod import NEAR
+from hookline.symphony.read import Workflow
 from hookline.symphony.scheduler import eligible
-from hookline.symphony.state import rules_of
-from hookline.symphony.trackers import Tracker, TrackerError
-from hookline.symphony.types import Issue, Workflow, issue_values
+from hookline.symphony.trackers import Issue, Tracker, TrackerError, issue_values
 from hookline.symphony.workspace import workspace_key
 
 if TYPE_CHECKING:
@@ -106,16 +105,8 @@ class ClusterWorker:
         self._removals: set[asyncio.Task[None]] = set()
         self._leaving = False
 
-    async def attempt(
-        self,
-        workflow: Workflow,
-        tracker: Tracker,
-        issue: Issue,
-        number: int | None,
-        tell: Callable[[AgentEvent], None],
-        halt: Halt,
-    ) -> AttemptEnd:
-        text = self._text()
+    async def attempt(self, workflow: Workflow, attempt: Attempt) -> AttemptEnd:
+        text, issue, tell = self._text(), attempt.issue, attempt.tell
         try:
             key = workspace_key(issue.identifier)
             async with self._lock(key):
@@ -123,7 +114,7 @@ class ClusterWorker:
                 if job is None:
                     await self._removed_before(key)
                     await self._place(workflow, tell)
-                    words = ("--number", str(number or 0), "--mark", secrets.token_hex(8))
+                    words = ("--number", str(attempt.number or 0), "--mark", secrets.token_hex(8))
                     job = self._job(ATTEMPT, workflow, issue, text, words)
                 over = await self._waited(job, tell)
         except HooklineError as exc:
@@ -241,9 +232,8 @@ class ClusterWorker:
                 exc,
             )
             return
-        rules = rules_of(workflow)
         for id, job in ids.items():
-            if id not in found or not eligible(found[id], rules):
+            if id not in found or not eligible(found[id], workflow):
                 logger.info(
                     "%s the attempt of an earlier service is stopped: its issue is not eligible any more",
                     fields(issue_id=id),

@@ -26,7 +26,9 @@ from hookline.errors import HookBroke
 from hookline.handlers.process import context_json, environment
 from hookline.journal.masking import SHORTEST, Mask
 from hookline.runners import Ending, Order, Output, Runner
-from hookline.symphony.types import DEFAULTS, POINTS, Issue, Script, Workflow
+from hookline.symphony.read import DEFAULTS, Workflow
+from hookline.symphony.settings import POINTS, Script
+from hookline.symphony.trackers import Issue
 from hookline.symphony.workspace import Workspace, WorkspaceError, WorkspaceRoot
 
 logger = logging.getLogger(__name__)

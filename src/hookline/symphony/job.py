@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hookline.engine.record import Begun, Journal, Owner, Record
-from hookline.journal.intake import Intake, OnceJournal
-from hookline.kube.jobs import JobEnd, end, tended
+from hookline.journal.stream import Intake, OnceJournal
+from hookline.kube.jobs import JobEnd, JobFollower, end
 from hookline.kube.objects import CLAIM, ClusterError, Conflict, NotThere, Unreachable
 from hookline.symphony.agents import AgentEvent, Tokens
 from hookline.symphony.attempt import AttemptEnd
@@ -158,9 +158,10 @@ class AttemptJob:
             self._end(job)
         stream = self.stream
         try:
-            ending = await tended(
+            follower = JobFollower(
                 self._cluster, job, printed=stream.printed, waits=self._waits, ending=self._ending
             )
+            ending = await follower.ended()
         finally:
             stream.flush()
             for each in self._ends:

@@ -22,10 +22,10 @@ from hookline.engine.pipeline import Recorder
 from hookline.engine.record import Begun, Called, Decided, Ended, RunRow
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.hookfile.attach import hooks_of
+from hookline.journal import default_path
 from hookline.journal.masking import Mask
 from hookline.journal.sqlite import SqliteJournal
 from hookline.journal.stream import Sender
-from hookline.journal.user import default_path
 from hookline.options import flag, option
 from hookline.runners.local import LocalRunner
 from hookline.secret_names import secrets_in
@@ -34,10 +34,9 @@ from hookline.symphony.agents import AgentEvent
 from hookline.symphony.agents.guard import guard_of
 from hookline.symphony.attempt import Attempt, Halt, outcome_of, recovered
 from hookline.symphony.hooks import AttemptSite
-from hookline.symphony.read import read
+from hookline.symphony.read import Workflow, read
 from hookline.symphony.run import agent_of, log_masked, site_of, tracker_of
-from hookline.symphony.trackers import Tracker, TrackerError
-from hookline.symphony.types import Issue, Workflow, issue_from
+from hookline.symphony.trackers import Issue, Tracker, TrackerError, issue_from
 from hookline.symphony.workspace import WorkspaceError, WorkspaceRoot
 from hookline.symphony.workspace_run import remove_workspace
 from hookline.tasks import on_signals
@@ -229,15 +228,15 @@ class _PodWork:
         _begin_once(options.mark)
         tracker = None if workflow.tracker.kind in NEAR else _tracker(workflow)
         try:
-            done = await Attempt(
-                site=site,
+            attempt = Attempt(
                 issue=self._issue,
-                agent=agent_of(workflow, site, guard_of(options.hooks, site.hooks, os.environ)),
                 tracker=tracker,
                 number=options.number or None,
                 tell=self._events,
                 halt=self._halt,
-            ).run()
+            )
+            guard = guard_of(options.hooks, site.hooks, os.environ)
+            done = await attempt.run(site, agent_of(workflow, site, guard))
         finally:
             if tracker is not None:
                 await tracker.close()

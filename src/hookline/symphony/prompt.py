@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from hookline.symphony.types import Blocker, Issue, Workflow, WorkflowError, issue_values
+from hookline.symphony.read import Workflow, WorkflowError
+from hookline.symphony.trackers import Blocker, Issue, issue_values
 
 DEFAULT_PROMPT = """\
 You are working on issue {{ issue.identifier }}: {{ issue.title }}

@@ -16,18 +16,135 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from os import PathLike
 from typing import Any, cast
 
+from hookline.engine.hook import Declaration, HookDeclaration, OnError
+from hookline.engine.point import Point
 from hookline.errors import FileError, HooklineError
 from hookline.source import FrontMatter, content_of, front_matter
-from hookline.symphony.keys import WORKFLOW
-from hookline.symphony.types import Workflow, WorkflowError, missing_for_dispatch, resolved
+from hookline.symphony.settings import (
+    FRONT_MATTER,
+    POINTS,
+    AgentSettings,
+    CodexSettings,
+    HookScripts,
+    PollingSettings,
+    Script,
+    ServerSettings,
+    TrackerSettings,
+    WorkspaceSettings,
+    reference,
+)
+from hookline.symphony.trackers import TRACKERS
 from hookline.table import Findings, Node
 
 FILE = "WORKFLOW.md"
 
+AGENT_HERE = "the agent runs here, as do hooks in Python"
+"""A note where hooks are to run elsewhere."""
+DEFAULTS: Mapping[Point, OnError] = {
+    point: OnError.FAIL if point.is_start else OnError.CONTINUE for point in Point
+}
+"""The consequence of a broken hook of this file, by point."""
 _WITHOUT_EFFECT = ("worker", "observability")
+
+
+class WorkflowError(FileError):
+    """WORKFLOW.md is wrong. `kind` is one word for the record.
+
+    Kinds: missing_workflow_file, workflow_parse_error, workflow_front_matter_not_a_map, invalid_workflow_config,
+    template_parse_error, template_render_error.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str,
+        file: str | PathLike[str],
+        line: int | None = None,
+        key: str | None = None,
+    ) -> None:
+        super().__init__(message, file=file, line=line, key=key)
+        self.kind = kind
+
+    @classmethod
+    def of(
+        cls, problem: FileError, kind: str = "invalid_workflow_config", *, more: str = ""
+    ) -> WorkflowError:
+        """The same problem with its kind."""
+        message = f"{problem.message}{more}"
+        return cls(message, kind=kind, file=problem.file, line=problem.line, key=problem.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workflow:
+    """One WORKFLOW.md as it was read. Paths are absolute; a prompt begins in `prompt_line`."""
+
+    file: str
+    prompt: str = ""
+    prompt_line: int = 1
+    root: str = ""
+    tracker: TrackerSettings = TrackerSettings()
+    polling: PollingSettings = PollingSettings()
+    hooks: HookScripts = HookScripts()
+    agent: AgentSettings = AgentSettings()
+    codex: CodexSettings = CodexSettings()
+    server: ServerSettings = ServerSettings()
+    warnings: tuple[FileError, ...] = ()
+    problems: tuple[WorkflowError, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        return os.path.dirname(self.file)
+
+    def checked(self) -> Workflow:
+        """The workflow itself; raises its first problem, if it has one."""
+        if not self.problems:
+            return self
+        first, *rest = self.problems
+        more = f" (and {len(rest)} more: hookline check {first.file})" if rest else ""
+        raise WorkflowError.of(first, first.kind, more=more) from first
+
+
+def missing_for_dispatch(workflow: Workflow) -> tuple[WorkflowError, ...]:
+    """Errors for the settings that a service needs and the file leaves out."""
+    found: list[tuple[str, str]] = []
+    if workflow.tracker.kind is None:
+        found.append(("tracker.kind", f"is missing; give one of {', '.join(TRACKERS)}"))
+    if workflow.agent.kind == "command" and not workflow.agent.command:
+        found.append(("agent.command", 'is missing; give the program of the agent, such as "claude -p"'))
+    if workflow.agent.kind == "builtin" and not workflow.agent.model:
+        found.append(("agent.model", "is missing; give provider/name, such as openai/gpt-5"))
+    return tuple(
+        WorkflowError(message, kind="invalid_workflow_config", file=workflow.file, key=key)
+        for key, message in found
+    )
+
+
+def declaration(workflow: Workflow) -> Declaration:
+    """The hooks of the file, for `explain` and for the record of a run."""
+    scripts = {name: cast("Script | None", getattr(workflow.hooks, name)) for name in POINTS}
+    return Declaration(
+        format="symphony",
+        source=workflow.file,
+        hooks=tuple(
+            HookDeclaration(
+                name=name,
+                points=(POINTS[name],),
+                kind="shell",
+                params={"script": script.text, "shell": ["sh", "-lc"]},
+                timeout=workflow.hooks.timeout,
+                on_error=DEFAULTS[POINTS[name]],
+                source=f"{workflow.file}:{script.line}",
+            )
+            for name, script in scripts.items()
+            if script is not None
+        ),
+    )
 
 
 def workflow_file(given: str | PathLike[str] | None, cwd: str | PathLike[str]) -> str:
@@ -42,13 +159,16 @@ def read_workflow(file: str, *, strict: bool = False) -> Workflow:
 
 def read_file(file: str | PathLike[str], env: Mapping[str, str], *, strict: bool = False) -> Workflow:
     """A file's content; one that cannot be read as a whole is a WorkflowError."""
+    return read(_content(file), file, env, strict=strict)
+
+
+def _content(file: str | PathLike[str]) -> bytes:
     try:
-        content = content_of(file, "a workflow")
+        return content_of(file, "a workflow")
     except FileError as exc:
         # Without a cause it could be opened, and is too big.
         kind = "missing_workflow_file" if exc.__cause__ else "workflow_parse_error"
         raise WorkflowError.of(exc, kind) from exc
-    return read(content, file, env, strict=strict)
 
 
 def read(
@@ -70,13 +190,15 @@ def read(
     node = Node.root(parts.document._replace(file=whole), findings)
     _refuse_workers(node)
     known = {key: item for key, item in node.of_mapping.items() if key not in _WITHOUT_EFFECT}
-    found = WORKFLOW.read(node.with_value(known))
-    found["root"] = _root(node, found.get("root", ""), env, whole)
+    found = FRONT_MATTER.read(node.with_value(known))
+    workspace: WorkspaceSettings = found.pop("workspace", WorkspaceSettings())
+    root = _root(node, workspace.root, env, whole)
     before = parts.body[: len(parts.body) - len(parts.body.lstrip())]
     workflow = Workflow(
         file=whole,
         prompt=parts.body.strip(),
         prompt_line=parts.body_line + before.count("\n"),
+        root=root,
         warnings=tuple(findings.notes),
         problems=tuple(map(WorkflowError.of, findings.problems)),
         **found,
@@ -107,9 +229,10 @@ def _refuse_workers(node: Node) -> None:
 def _root(node: Node, given: str, env: Mapping[str, str], file: str) -> str:
     """The folder of the workspaces as an absolute path; the default also where its variable is not set."""
     default = os.path.join(env.get("TMPDIR") or "/tmp", "symphony_workspaces")
-    value: str | None = resolved(given.strip(), env)
+    name = reference(given.strip())
+    value = env.get(name) if name else given.strip()
     if not value:
-        if given.strip():
+        if name:
             node.doubt(f"{given} is not set; the default folder is used", "workspace", "root")
         return default
     if "\0" in value:
@@ -126,8 +249,6 @@ EVERY = 1.0
 """Seconds between two looks at the file."""
 SETTLED = 0.3
 """Seconds that a file has not been written to before it is read: an editor may write it in pieces."""
-
-Stamp = tuple[int, int, int]
 
 
 class WatchedWorkflow:
@@ -147,15 +268,12 @@ class WatchedWorkflow:
         self._strict = strict
         self._told = told
         self._check = check
-        self._stamp: Stamp | None = _stamp(file)
         self.text = ""
         """The file as it was when `workflow` was read of it."""
-        self.workflow = self._read()
-        self._content = _bytes(file)
+        self._content: bytes | None = _content(file)
+        self.workflow = self._read(self._content)
         self.problem: str | None = None
         self.revision = 1
-        for warning in self.workflow.warnings:
-            told(str(warning))
 
     async def watch(self, changed: Callable[[], None]) -> None:
         """Look at the file every second; `changed` is called after each change, good or not."""
@@ -166,60 +284,37 @@ class WatchedWorkflow:
 
     def look(self) -> bool:
         """Read the file if it has changed and nobody is writing it; True if anything is different now."""
-        stamp = _stamp(self.file)
-        if stamp == self._stamp:
-            return False
-        if stamp is not None and time.time() - stamp[0] / 1e9 < SETTLED:
-            return False
-        self._stamp = stamp
-        content = _bytes(self.file)
-        if content == self._content and self.problem is None:
-            return False
-        self._content = content
+        with suppress(OSError):  # a file that is gone has changed
+            if time.time() - os.stat(self.file).st_mtime < SETTLED:
+                return False
+        content = None
         try:
-            workflow = self._read()
+            content = _content(self.file)
+            if content == self._content:
+                return False
+            self.workflow = self._read(content)
         except HooklineError as exc:
             return self._keep(str(exc))
-        self.workflow, self.problem = workflow, None
+        finally:
+            self._content = content
+        self.problem = None
         self.revision += 1
-        for warning in workflow.warnings:
-            self._told(str(warning))
         self._told(f"{self.file} was read again (revision {self.revision})")
         return True
 
     def _keep(self, problem: str) -> bool:
-        if problem != self.problem:
-            self.problem = problem
-            self._told(f"{problem}; revision {self.revision} stays in force, and no new attempt begins")
+        if problem == self.problem:
+            return False
+        self.problem = problem
+        self._told(f"{problem}; revision {self.revision} stays in force, and no new attempt begins")
         return True
 
-    def _read(self) -> Workflow:
-        content = None
-        while True:
-            workflow = read_file(self.file, self._env, strict=self._strict).checked()
-            # A workflow that was read between two equal contents was read of this one.
-            before, content = content, _bytes(self.file)
-            if content == before:
-                break
-        missing = missing_for_dispatch(workflow)
-        if missing:
-            raise missing[0]
+    def _read(self, content: bytes) -> Workflow:
+        workflow = read(content, self.file, self._env, strict=self._strict).checked()
+        for missing in missing_for_dispatch(workflow):
+            raise missing
         self._check(workflow)
-        self.text = (content or b"").decode("utf-8-sig")
+        self.text = content.decode("utf-8-sig")
+        for warning in workflow.warnings:
+            self._told(str(warning))
         return workflow
-
-
-def _stamp(file: str) -> Stamp | None:
-    try:
-        status = os.stat(file)
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def _bytes(file: str) -> bytes | None:
-    try:
-        with open(file, "rb") as opened:
-            return opened.read()
-    except OSError:
-        return None

@@ -26,9 +26,9 @@ from hookline.engine.record import Record
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import Skipped, UsageError
 from hookline.hookfile.attach import hooks_of
+from hookline.journal import default_path, open_journal
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import owner
-from hookline.journal.user import default_path, open_journal
 from hookline.options import RunOptions, TryOptions
 from hookline.runners import Runner
 from hookline.runners.local import LocalRunner
@@ -41,14 +41,14 @@ from hookline.symphony.agents.command import CommandAgent
 from hookline.symphony.agents.guard import Guard, guard_of
 from hookline.symphony.attempt import Attempt, Attempted, recovered
 from hookline.symphony.hooks import KEEP_BYTES, AttemptSite, Outputs, Scene, workspace_hooks
-from hookline.symphony.read import read_workflow
+from hookline.symphony.read import AGENT_HERE, Workflow, read_workflow
 from hookline.symphony.scheduler import is_terminal
-from hookline.symphony.state import rules_of
-from hookline.symphony.trackers import Tracker, TrackerError, setting
+from hookline.symphony.settings import POINTS
+from hookline.symphony.trackers import TRACKERS, Issue, Tracker, TrackerError
+from hookline.symphony.trackers.client import setting
 from hookline.symphony.trackers.folder import FolderTracker
 from hookline.symphony.trackers.github import GithubTracker
 from hookline.symphony.trackers.linear import LinearTracker
-from hookline.symphony.types import AGENT_HERE, POINTS, TRACKERS, Issue, Workflow
 from hookline.symphony.workspace import WorkspaceRoot
 from hookline.symphony.workspace_run import remove_workspace
 from hookline.terminal import interruptible, out, print_json, print_result, warn, watcher
@@ -135,13 +135,13 @@ async def run_issue(
     site: AttemptSite, tracker: Tracker, agent: CodingAgent, identifier: str
 ) -> Attempted | None:
     """One attempt at one issue, whatever its priority. Of an issue in a terminal state the workspace is removed: None."""
-    rules = rules_of(site.current())
-    issue = await issue_named(tracker, site.current(), identifier)
-    if is_terminal(issue, rules):
+    workflow = site.current()
+    issue = await issue_named(tracker, workflow, identifier)
+    if is_terminal(issue, workflow):
         await remove_workspace(site, issue)
         return None
-    done = await Attempt(site=site, issue=issue, agent=agent, tracker=tracker).run()
-    if done.issue is not None and is_terminal(done.issue, rules):
+    done = await Attempt(issue=issue, tracker=tracker).run(site, agent)
+    if done.issue is not None and is_terminal(done.issue, workflow):
         await remove_workspace(site, done.issue)
     return done
 
@@ -258,12 +258,7 @@ def agent_of(workflow: Workflow, site: AttemptSite | None = None, guard: Guard |
             journal=site.recorder.journal if site else None,
         )
     return CodexAgent(
-        command=codex.command,
-        approval_policy=codex.approval_policy or "never",
-        thread_sandbox=codex.thread_sandbox or "workspace-write",
-        turn_sandbox_policy=codex.turn_sandbox_policy,
-        turn_timeout=codex.turn_timeout,
-        read_timeout=codex.read_timeout,
+        settings=codex,
         secret_names=site.withheld_names if site else frozenset(),
         hooks=guard.events("codex") if guard else {},
     )

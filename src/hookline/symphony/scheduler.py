@@ -13,6 +13,7 @@ from typing import Any
 
 from hookline import tasks
 from hookline.symphony.agents import AgentEvent, Tokens
+from hookline.symphony.read import Workflow
 from hookline.symphony.state import (
     Action,
     AskTracker,
@@ -20,13 +21,12 @@ from hookline.symphony.state import (
     Parked,
     RemoveWorkspace,
     Retry,
-    Rules,
     Running,
     StartAttempt,
     State,
     StopAttempt,
 )
-from hookline.symphony.types import Issue
+from hookline.symphony.trackers import Issue
 
 CONTINUE_AFTER = 1.0
 """Seconds from the good end of an attempt to a look whether the issue wants another."""
@@ -37,8 +37,8 @@ NO_SLOT = "no available orchestrator slots"
 
 Next = tuple[State, list[Action]]
 """The next state, and the actions to take."""
-Step = Callable[[State, Rules, float], Next]
-"""An event with its arguments: from the state, the rules and the time to what is next."""
+Step = Callable[[State, Workflow, float], Next]
+"""An event with its arguments: from the state, the workflow and the time to what is next."""
 
 
 def order(issue: Issue) -> tuple[int, float, str]:
@@ -53,53 +53,55 @@ def backoff(attempt: int, longest: float) -> float:
     return tasks.backoff(min(attempt, _LARGEST_EXPONENT + 1), first=FIRST_BACKOFF, longest=longest)
 
 
-def eligible(issue: Issue, rules: Rules) -> bool:
+def eligible(issue: Issue, workflow: Workflow) -> bool:
     """True if the issue is active, complete and ours, whether or not a slot is free."""
     whole = all(text.strip() for text in (issue.id, issue.identifier, issue.title, issue.state))
-    return whole and _is_active(issue, rules) and routable(issue, rules)
+    return whole and _is_active(issue, workflow) and routable(issue, workflow)
 
 
-def routable(issue: Issue, rules: Rules) -> bool:
+def routable(issue: Issue, workflow: Workflow) -> bool:
     labels = {label.strip().lower() for label in issue.labels}
-    return issue.dispatchable and all(label and label in labels for label in rules.required_labels)
+    return issue.dispatchable and all(label and label in labels for label in workflow.tracker.required_labels)
 
 
-def free_slots(state: State, rules: Rules, issue: Issue, *, claimed: bool = False) -> int:
+def free_slots(state: State, workflow: Workflow, issue: Issue, *, claimed: bool = False) -> int:
     """Slots left for an issue in this state, also without those that are `claimed` for a first attempt.
 
     An attempt counts in the state that its issue has now.
     """
     issues = [each.issue for each in state.running.values()] + [*(state.claimed.values() if claimed else ())]
-    name = _word(issue.state)
+    agent, name = workflow.agent, _word(issue.state)
     taken = sum(_word(each.state) == name for each in issues)
-    return max(min(rules.slots - len(issues), rules.slots_by_state.get(name, rules.slots) - taken), 0)
+    most = agent.max_concurrent_agents
+    return max(min(most - len(issues), agent.max_concurrent_agents_by_state.get(name, most) - taken), 0)
 
 
-def next_due(state: State, rules: Rules) -> float | None:
+def next_due(state: State, workflow: Workflow) -> float | None:
     """When `ticked` will next have something to do, if nothing else happens."""
     due = [each.due for each in state.retries.values() if not each.asked]
-    if rules.stall_after is not None:
-        due += [each.heard + rules.stall_after for each in state.running.values() if each.ending is None]
+    limit = workflow.codex.stall_timeout
+    if limit is not None:
+        due += [each.heard + limit for each in state.running.values() if each.ending is None]
     return min(due, default=None)
 
 
-def waits(state: State, issues: Iterable[Issue], rules: Rules) -> bool:
+def waits(state: State, issues: Iterable[Issue], workflow: Workflow) -> bool:
     """True if one of these is eligible and has no agent, for lack of a slot."""
-    return any(eligible(issue, rules) and not _is_busy(state, issue.id) for issue in issues)
+    return any(eligible(issue, workflow) and not _is_busy(state, issue.id) for issue in issues)
 
 
-def polled(state: State, rules: Rules, _now: float, *, issues: Sequence[Issue]) -> Next:
+def polled(state: State, workflow: Workflow, _now: float, *, issues: Sequence[Issue]) -> Next:
     """The tracker was asked for the issues in active states."""
-    if state.stopping or not rules.dispatch:
+    if state.stopping or state.paused:
         return state, []
     state = _unparked(state, issues)
     fresh: list[str] = []
     for issue in sorted(issues, key=order):
-        if len(state.running) + len(state.claimed) >= rules.slots:
+        if len(state.running) + len(state.claimed) >= workflow.agent.max_concurrent_agents:
             break
         # A tracker may send an issue twice; the second time it is busy.
-        wanted = not _is_busy(state, issue.id) and eligible(issue, rules)
-        if wanted and free_slots(state, rules, issue, claimed=True):
+        wanted = not _is_busy(state, issue.id) and eligible(issue, workflow)
+        if wanted and free_slots(state, workflow, issue, claimed=True):
             state = replace(state, claimed={**state.claimed, issue.id: issue})
             fresh.append(issue.id)
     return state, [AskTracker(ids=tuple(fresh))] if fresh else []
@@ -107,7 +109,7 @@ def polled(state: State, rules: Rules, _now: float, *, issues: Sequence[Issue]) 
 
 def looked(
     state: State,
-    rules: Rules,
+    workflow: Workflow,
     now: float,
     *,
     asked: Sequence[str],
@@ -118,45 +120,47 @@ def looked(
     actions: list[Action] = []
     for id in asked:
         if id in state.claimed:
-            state, done = _first(state, rules, now, id, None if error else found.get(id))
+            state, done = _first(state, workflow, now, id, None if error else found.get(id))
         elif id in state.retries and state.retries[id].asked:
-            state, done = _again(state, rules, now, id, found.get(id), error)
+            state, done = _again(state, workflow, now, id, found.get(id), error)
         else:
             continue
         actions += done
     return state, actions
 
 
-def _first(state: State, rules: Rules, now: float, id: str, issue: Issue | None) -> Next:
+def _first(state: State, workflow: Workflow, now: float, id: str, issue: Issue | None) -> Next:
     """Begin a first attempt. An issue that is not eligible any more is dropped; a later poll may find it again."""
     state = replace(state, claimed=_without(state.claimed, id))
-    if issue is None or not eligible(issue, rules) or not _may_start(state, rules, issue):
+    if issue is None or not eligible(issue, workflow) or not _may_start(state, workflow, issue):
         return state, []
     return _started(state, issue, None, now)
 
 
-def _again(state: State, rules: Rules, now: float, id: str, issue: Issue | None, error: str | None) -> Next:
+def _again(
+    state: State, workflow: Workflow, now: float, id: str, issue: Issue | None, error: str | None
+) -> Next:
     retry = state.retries[id]
     if state.stopping:
         return replace(state, retries=_without(state.retries, id)), []
     if error is not None:
-        return _requeued(state, rules, now, retry, f"retry refresh failed: {error}"), []
+        return _requeued(state, workflow, now, retry, f"retry refresh failed: {error}"), []
     if issue is None:
         return replace(state, retries=_without(state.retries, id)), []
-    if is_terminal(issue, rules):
+    if is_terminal(issue, workflow):
         return _cleaning(replace(state, retries=_without(state.retries, id)), issue)
-    if not eligible(issue, rules):
+    if not eligible(issue, workflow):
         return replace(state, retries=_without(state.retries, id)), []
-    if not rules.dispatch:
+    if state.paused:
         later = replace(retry, asked=False, due=now + CONTINUE_AFTER)
         return replace(state, retries={**state.retries, id: later}), []
-    if not _may_start(state, rules, issue):
-        return _requeued(state, rules, now, replace(retry, issue=issue), NO_SLOT), []
+    if not _may_start(state, workflow, issue):
+        return _requeued(state, workflow, now, replace(retry, issue=issue), NO_SLOT), []
     return _started(replace(state, retries=_without(state.retries, id)), issue, retry.attempt, now)
 
 
 def refreshed(
-    state: State, rules: Rules, _now: float, *, asked: Sequence[str], found: Mapping[str, Issue]
+    state: State, workflow: Workflow, _now: float, *, asked: Sequence[str], found: Mapping[str, Issue]
 ) -> Next:
     """The tracker was asked about what is running or parked. A tracker that did not answer is no event."""
     actions: list[Action] = []
@@ -167,11 +171,11 @@ def refreshed(
             continue
         if issue is None:
             why, clean = "it is no longer in the tracker", False
-        elif is_terminal(issue, rules):
+        elif is_terminal(issue, workflow):
             why, clean = f"its state is {issue.state!r}", True
-        elif not _is_active(issue, rules):
+        elif not _is_active(issue, workflow):
             why, clean = f"its state is {issue.state!r}, which is not an active one", False
-        elif not routable(issue, rules):
+        elif not routable(issue, workflow):
             why, clean = "it no longer matches the tracker's settings", False
         else:
             running[id] = replace(each, issue=issue)
@@ -188,21 +192,21 @@ def refreshed(
     for id in asked:
         issue = found.get(id)
         # A parked issue that was closed meanwhile has a workspace that nobody else would remove.
-        if issue is not None and is_terminal(issue, rules) and not _is_busy(state, id):
+        if issue is not None and is_terminal(issue, workflow) and not _is_busy(state, id):
             state, done = _cleaning(state, issue)
             actions += done
     return state, actions
 
 
-def ticked(state: State, rules: Rules, now: float) -> Next:
+def ticked(state: State, workflow: Workflow, now: float) -> Next:
     """Time went by."""
     actions: list[Action] = []
     running = dict(state.running)
     for id, each in state.running.items():
-        if rules.stall_after is None or each.ending is not None:
+        if workflow.codex.stall_timeout is None or each.ending is not None:
             continue
         silent = now - each.heard
-        if silent > rules.stall_after:
+        if silent > workflow.codex.stall_timeout:
             why = f"no activity for {silent:.0f} s"
             running[id] = replace(each, ending=why, stalled=True)
             actions.append(StopAttempt(id=id, generation=each.generation, why=why, outcome="stalled"))
@@ -215,7 +219,9 @@ def ticked(state: State, rules: Rules, now: float) -> Next:
     return replace(state, running=running, retries=retries), actions
 
 
-def heard(state: State, _rules: Rules, now: float, *, id: str, generation: int, event: AgentEvent) -> Next:
+def heard(
+    state: State, _workflow: Workflow, now: float, *, id: str, generation: int, event: AgentEvent
+) -> Next:
     """An agent at work reported an event."""
     each = state.running.get(id)
     if each is None or each.generation != generation:
@@ -239,7 +245,7 @@ def heard(state: State, _rules: Rules, now: float, *, id: str, generation: int, 
 
 def finished(
     state: State,
-    rules: Rules,
+    workflow: Workflow,
     now: float,
     *,
     id: str,
@@ -273,12 +279,12 @@ def finished(
         retry = Retry(issue=each.issue, attempt=1, due=now + CONTINUE_AFTER)
     else:
         number = (each.attempt or 0) + 1
-        due = now + backoff(number, rules.max_backoff)
+        due = now + backoff(number, workflow.agent.max_retry_backoff)
         retry = Retry(issue=each.issue, attempt=number, due=due, error=error or outcome)
     return replace(state, retries={**state.retries, id: retry}), []
 
 
-def swept(state: State, _rules: Rules, _now: float, *, issues: Sequence[Issue]) -> Next:
+def swept(state: State, _workflow: Workflow, _now: float, *, issues: Sequence[Issue]) -> Next:
     """At the start: issues in terminal states that still have a workspace."""
     actions: list[Action] = []
     for issue in issues:
@@ -288,12 +294,12 @@ def swept(state: State, _rules: Rules, _now: float, *, issues: Sequence[Issue]) 
     return state, actions
 
 
-def cleaned(state: State, _rules: Rules, _now: float, *, id: str) -> Next:
+def cleaned(state: State, _workflow: Workflow, _now: float, *, id: str) -> Next:
     """A workspace is gone, or could not be removed; either way nobody works on that now."""
     return replace(state, cleaning=_without(state.cleaning, id)), []
 
 
-def stopped(state: State, _rules: Rules, _now: float) -> Next:
+def stopped(state: State, _workflow: Workflow, _now: float) -> Next:
     """The service is to end: attempts are cancelled, nothing new begins."""
     why = "the service is stopping"
     running = {id: replace(each, ending=each.ending or why) for id, each in state.running.items()}
@@ -316,9 +322,9 @@ def _cleaning(state: State, issue: Issue) -> Next:
     return replace(state, cleaning={**state.cleaning, issue.id: issue}), [RemoveWorkspace(issue=issue)]
 
 
-def _requeued(state: State, rules: Rules, now: float, retry: Retry, error: str) -> State:
+def _requeued(state: State, workflow: Workflow, now: float, retry: Retry, error: str) -> State:
     number = retry.attempt + 1
-    due = now + backoff(number, rules.max_backoff)
+    due = now + backoff(number, workflow.agent.max_retry_backoff)
     later = replace(retry, attempt=number, due=due, error=error, asked=False)
     return replace(state, retries={**state.retries, retry.issue.id: later})
 
@@ -330,12 +336,12 @@ def _unparked(state: State, issues: Iterable[Issue]) -> State:
     return replace(state, parked=kept)
 
 
-def _may_start(state: State, rules: Rules, issue: Issue) -> bool:
+def _may_start(state: State, workflow: Workflow, issue: Issue) -> bool:
     return (
-        rules.dispatch
+        not state.paused
         and not state.stopping
         and not _is_busy(state, issue.id, waiting=False)
-        and (free_slots(state, rules, issue) > 0)
+        and (free_slots(state, workflow, issue) > 0)
     )
 
 
@@ -345,12 +351,13 @@ def _is_busy(state: State, id: str, *, waiting: bool = True) -> bool:
     return at_work or (waiting and (id in state.claimed or id in state.retries or id in state.parked))
 
 
-def _is_active(issue: Issue, rules: Rules) -> bool:
-    return _word(issue.state) in rules.active and not is_terminal(issue, rules)
+def _is_active(issue: Issue, workflow: Workflow) -> bool:
+    active = map(_word, workflow.tracker.active_states)
+    return _word(issue.state) in active and not is_terminal(issue, workflow)
 
 
-def is_terminal(issue: Issue, rules: Rules) -> bool:
-    return _word(issue.state) in rules.terminal
+def is_terminal(issue: Issue, workflow: Workflow) -> bool:
+    return _word(issue.state) in map(_word, workflow.tracker.terminal_states)
 
 
 def _larger(before: Tokens, now: Tokens) -> Tokens:

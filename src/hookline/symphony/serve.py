@@ -17,24 +17,22 @@ from hookline import files
 from hookline.engine.pipeline import Recorder
 from hookline.errors import UsageError
 from hookline.hookfile.attach import hooks_of
+from hookline.journal import default_path, open_journal
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import owner
-from hookline.journal.user import default_path, open_journal
-from hookline.kube.connect import Target, connected
 from hookline.kube.lease import Lease, LeaseHeld
-from hookline.options import AGENT, KUBERNETES, WORKFLOW, ServeOptions, refuse_given
+from hookline.options import AGENT, KUBERNETES, WORKFLOW, ServeOptions, Target, refuse_given
 from hookline.runners.local import LocalRunner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.symphony.agents import CodingAgent
 from hookline.symphony.agents.guard import guard_of
 from hookline.symphony.attempt import SiteWorker
-from hookline.symphony.read import WatchedWorkflow, workflow_file
+from hookline.symphony.read import WatchedWorkflow, Workflow, WorkflowError, workflow_file
 from hookline.symphony.run import agent_of, log_masked, site_of, tracker_of
 from hookline.symphony.service import IssueWorker, Service
+from hookline.symphony.state import LastLines, Picture, api, serving
 from hookline.symphony.trackers import TrackerError
-from hookline.symphony.types import Workflow, WorkflowError
-from hookline.symphony.view import LastLines, Picture, api, serving
 from hookline.symphony.workspace import WorkspaceRoot
 from hookline.tasks import cancel_and_wait, on_signals
 from hookline.terminal import err, print_json
@@ -61,7 +59,7 @@ _FOR_PODS = (
 
 def serve_workflow(options: ServeOptions) -> int:
     """Work on the issues here, or each in a pod of a cluster."""
-    terms = _terms(options)
+    _check_place(options)
     path = workflow_file(options.file or None, Path.cwd())
     mask = Mask(secrets_in(os.environ))
     last = LastLines()
@@ -76,11 +74,11 @@ def serve_workflow(options: ServeOptions) -> int:
     )
     show = Picture(last, path) if live else print_json if options.json else None
     served = partial(_served, watched, mask, options.port, show)
-    if terms is not None:
-        target = Target(namespace=options.namespace, context=options.context, kubeconfig=options.kubeconfig)
-        return asyncio.run(_served_there(watched, target, terms, mask, served))
+    if options.on:
+        return asyncio.run(_served_there(watched, options, mask, served))
     with open_journal() as journal, WorkspaceRoot(watched.workflow.root) as root:
-        runner = LocalRunner(cap=_processes(watched))
+        # More than attempts at once, so that a hook that hangs does not hold up others.
+        runner = LocalRunner(cap=max(64, 2 * watched.workflow.agent.max_concurrent_agents))
         hooks = tuple(hooks_of(options.hooks, runner))
         site = site_of(lambda: watched.workflow, root, runner, Recorder(journal), mask, hooks=hooks)
         guard = guard_of(options.hooks, hooks, os.environ)
@@ -127,11 +125,11 @@ async def _served(
 
 async def _served_there(
     watched: WatchedWorkflow,
-    target: Target,
-    terms: dict[str, Any],
+    options: ServeOptions,
     mask: Mask,
     served: Callable[[IssueWorker, Callable[[Service], Awaitable[None]]], Awaitable[int]],
 ) -> int:
+    from hookline.kube.client import connected
     from hookline.symphony.cluster import NEAR, ClusterWorker, Terms, workflow_id
 
     workflow = watched.workflow
@@ -141,14 +139,26 @@ async def _served_there(
             " issue after it",
             workflow.tracker.kind,
         )
+    hooks = tuple((os.path.basename(each), text_of(each)) for each in options.hooks)
+    payloads = os.environ.get("HOOKLINE_PAYLOADS")
+    target = Target(namespace=options.namespace, context=options.context, kubeconfig=options.kubeconfig)
     home = default_path(os.environ).parent
     with open_journal() as journal:
         async with connected(target) as cluster:
-            placed = Terms(namespace=target.namespace or cluster.namespace, **terms)
-            async with _sole_service(cluster, placed.namespace, workflow_id(workflow), home) as lease:
+            terms = Terms(
+                namespace=target.namespace or cluster.namespace,
+                image=options.image[0],
+                secrets=options.secret,
+                size=options.storage_size or "1Gi",
+                storage_class=options.storage_class,
+                open_as_root=options.open_volume_as_root,
+                hooks=hooks,
+                env={"HOOKLINE_PAYLOADS": payloads} if payloads else {},
+            )
+            async with _sole_service(cluster, terms.namespace, workflow_id(workflow), home) as lease:
                 worker = ClusterWorker(
                     cluster,
-                    placed,
+                    terms,
                     workflow,
                     text=lambda: watched.text,
                     journal=journal,
@@ -246,28 +256,17 @@ def _log(mask: Mask, last: LastLines, *, live: bool, quiet: bool) -> None:
     log_masked(mask, *handlers)
 
 
-def _terms(options: ServeOptions) -> dict[str, Any] | None:
-    """Settings of pods and volumes, from the options; None if the work is done here."""
+def _check_place(options: ServeOptions) -> None:
+    """Refuse options that do not fit the place of the work: this machine, or the pods of a cluster."""
     if options.on not in ("", KUBERNETES):
         raise UsageError(f"--on is {options.on!r}; known: {KUBERNETES}; leave it out to work on this machine")
     if not options.on:
         refuse_given(options, _FOR_PODS, f"only with --on {KUBERNETES}")
         refuse_given(options, ("image",), f"only for {AGENT}; the file is {WORKFLOW}")
-        return None
-    if len(options.image) != 1 or "=" in options.image[0]:
+    elif len(options.image) != 1 or "=" in options.image[0]:
         raise UsageError(
             f"--on {KUBERNETES} needs one image for the pods, with hookline and the agent in it: --image NAME"
         )
-    payloads = os.environ.get("HOOKLINE_PAYLOADS")
-    return {
-        "image": options.image[0],
-        "secrets": options.secret,
-        "size": options.storage_size or "1Gi",
-        "storage_class": options.storage_class,
-        "open_as_root": options.open_volume_as_root,
-        "hooks": tuple((os.path.basename(each), text_of(each)) for each in options.hooks),
-        "env": {"HOOKLINE_PAYLOADS": payloads} if payloads else {},
-    }
 
 
 def _checked(workflow: Workflow) -> None:
@@ -277,8 +276,3 @@ def _checked(workflow: Workflow) -> None:
     except TrackerError as exc:
         raise WorkflowError(str(exc), kind=exc.kind, file=workflow.file, key="tracker") from exc
     agent_of(workflow)
-
-
-def _processes(watched: WatchedWorkflow) -> int:
-    """The cap on processes: more than attempts at once, so that a hook that hangs does not hold up others."""
-    return max(64, 2 * watched.workflow.agent.max_concurrent_agents)

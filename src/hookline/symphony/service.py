@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -18,22 +18,20 @@ from typing import Any, Protocol
 from hookline.errors import HooklineError
 from hookline.symphony import scheduler
 from hookline.symphony.agents import AgentEvent
-from hookline.symphony.attempt import AttemptEnd, Halt
+from hookline.symphony.attempt import Attempt, AttemptEnd, Halt
 from hookline.symphony.hooks import fields
-from hookline.symphony.read import WatchedWorkflow
+from hookline.symphony.read import WatchedWorkflow, Workflow
+from hookline.symphony.settings import TrackerSettings
 from hookline.symphony.state import (
     Action,
     AskTracker,
     RemoveWorkspace,
-    Rules,
     StartAttempt,
     State,
+    StateView,
     StopAttempt,
-    rules_of,
 )
-from hookline.symphony.trackers import Tracker, TrackerError
-from hookline.symphony.types import Issue, Workflow
-from hookline.symphony.view import StateView
+from hookline.symphony.trackers import Issue, Tracker, TrackerError
 from hookline.tasks import cancel_and_wait
 
 logger = logging.getLogger(__name__)
@@ -47,15 +45,7 @@ SOONEST = 1.0
 class IssueWorker(Protocol):
     """Works on issues. An attempt that is cancelled runs its end hooks, and then raises."""
 
-    async def attempt(
-        self,
-        workflow: Workflow,
-        tracker: Tracker,
-        issue: Issue,
-        number: int | None,
-        tell: Callable[[AgentEvent], None],
-        halt: Halt,
-    ) -> AttemptEnd: ...
+    async def attempt(self, workflow: Workflow, attempt: Attempt) -> AttemptEnd: ...
 
     async def remove(self, workflow: Workflow, issue: Issue) -> None:
         """Remove the issue's workspace, if there is one, with its hook."""
@@ -94,7 +84,8 @@ class Service:
         self._worker = worker
         self._changed = changed
         self.state = State()
-        self._trackers = _Trackers(tracker_of)
+        self._tracker_of = tracker_of
+        self._trackers: list[tuple[TrackerSettings, Tracker]] = []
         self._attempts: dict[int, tuple[asyncio.Task[None], Halt]] = {}
         self._others: set[asyncio.Task[None]] = set()
         self._removing = asyncio.Semaphore(REMOVALS)
@@ -123,7 +114,8 @@ class Service:
             await cancel_and_wait(*loops, stopped)
             self._tell(scheduler.stopped)
             await self._drained()
-            await self._trackers.close()
+            for _, tracker in self._trackers:
+                await tracker.close()
 
     def stop(self) -> None:
         """Stop: the first time with end hooks, the second time without."""
@@ -158,7 +150,7 @@ class Service:
         self._polling = True
         try:
             workflow = self._watched.workflow
-            tracker = await self._trackers.of(workflow)
+            tracker = self._tracker(workflow)
             await self._reconciled(tracker)
             if self._watched.problem is not None:
                 return
@@ -167,7 +159,7 @@ class Service:
                 logger.warning("an issue was skipped: %s", line)
             self.problem = None
             self._tell(partial(scheduler.polled, issues=found))
-            self._left_waiting = scheduler.waits(self.state, found, self._rules())
+            self._left_waiting = scheduler.waits(self.state, found, workflow)
         finally:
             self._polling = False
 
@@ -178,7 +170,7 @@ class Service:
         if not kept:
             return
         try:
-            tracker = await self._trackers.of(workflow)
+            tracker = self._tracker(workflow)
             found = await tracker.by_states(workflow.tracker.terminal_states)
         except TrackerError as exc:
             logger.warning("%s old workspaces could not be listed: %s", fields(kind=exc.kind), exc)
@@ -205,7 +197,7 @@ class Service:
 
     async def _ticks(self) -> None:
         while True:
-            due = scheduler.next_due(self.state, self._rules())
+            due = scheduler.next_due(self.state, self._watched.workflow)
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if due is None else max(due - time.monotonic(), 0.0)):
                     await self._wake.wait()
@@ -220,11 +212,18 @@ class Service:
         by_id = {issue.id: issue for issue in found}
         self._tell(partial(scheduler.refreshed, asked=ids, found=by_id))
 
-    def _rules(self) -> Rules:
-        return rules_of(self._watched.workflow, dispatch=self._watched.problem is None)
+    def _tracker(self, workflow: Workflow) -> Tracker:
+        """The tracker of this configuration. Earlier ones stay open to the end: an attempt may still use them."""
+        for settings, tracker in self._trackers:
+            if settings == workflow.tracker:
+                return tracker
+        made = self._tracker_of(workflow)
+        self._trackers.append((workflow.tracker, made))
+        return made
 
     def _tell(self, step: scheduler.Step, *, wake: bool = True) -> None:
-        self.state, actions = step(self.state, self._rules(), time.monotonic())
+        state = replace(self.state, paused=self._watched.problem is not None)
+        self.state, actions = step(state, self._watched.workflow, time.monotonic())
         for action in actions:
             self._do(action)
         if wake:
@@ -259,8 +258,9 @@ class Service:
 
         ended = AttemptEnd(outcome="failed", error="it was cut short")
         try:
-            async with self._trackers.held(workflow) as tracker:
-                ended = await self._worker.attempt(workflow, tracker, issue, action.attempt, tell, halt)
+            tracker = self._tracker(workflow)
+            attempt = Attempt(issue=issue, tracker=tracker, number=action.attempt, tell=tell, halt=halt)
+            ended = await self._worker.attempt(workflow, attempt)
         except asyncio.CancelledError:
             ended = AttemptEnd(outcome="cancelled")
         except Exception as exc:
@@ -295,7 +295,7 @@ class Service:
         found: Mapping[str, Issue] = {}
         error: str | None = None
         try:
-            tracker = await self._trackers.of(self._watched.workflow)
+            tracker = self._tracker(self._watched.workflow)
             found = {issue.id: issue for issue in await tracker.by_ids(action.ids)}
         except TrackerError as exc:
             error = str(exc)
@@ -326,48 +326,6 @@ class Service:
     async def _drained(self) -> None:
         while self._attempts or self._others:
             await asyncio.wait([*(task for task, _ in self._attempts.values()), *self._others])
-
-
-class _Trackers:
-    """The tracker of the current configuration; an earlier one stays open while an attempt uses it."""
-
-    def __init__(self, make: Callable[[Workflow], Tracker]) -> None:
-        self._make = make
-        self._now: tuple[Any, Tracker] | None = None
-        self._holders: dict[int, int] = {}
-        self._old: list[Tracker] = []
-
-    async def of(self, workflow: Workflow) -> Tracker:
-        if self._now is None or self._now[0] != workflow.tracker:
-            made = self._make(workflow)
-            if self._now is not None:
-                self._old.append(self._now[1])
-            self._now = (workflow.tracker, made)
-            await self._tidy()
-        return self._now[1]
-
-    @asynccontextmanager
-    async def held(self, workflow: Workflow) -> AsyncGenerator[Tracker, None]:
-        """A tracker that is not closed before the block is left."""
-        tracker = await self.of(workflow)
-        self._holders[id(tracker)] = self._holders.get(id(tracker), 0) + 1
-        try:
-            yield tracker
-        finally:
-            self._holders[id(tracker)] -= 1
-            await self._tidy()
-
-    async def close(self) -> None:
-        for tracker in (*self._old, *([self._now[1]] if self._now else [])):
-            await tracker.close()
-        self._old, self._now = [], None
-
-    async def _tidy(self) -> None:
-        free = [tracker for tracker in self._old if not self._holders.get(id(tracker))]
-        self._old = [tracker for tracker in self._old if tracker not in free]
-        for tracker in free:
-            self._holders.pop(id(tracker), None)
-            await tracker.close()
 
 
 def _wall(at: float) -> float:

@@ -12,7 +12,7 @@ from hookline.options import WORKFLOW, CheckOptions, ExplainOptions, RunOptions,
 from hookline.terminal import Explained, ExplainedHook, Problems
 
 if TYPE_CHECKING:
-    from hookline.symphony.types import Workflow
+    from hookline.symphony.read import Workflow
 
 NAME = WORKFLOW
 
@@ -31,7 +31,7 @@ def load(target: str) -> Workflow:
 def problems(target: str, _options: CheckOptions, _hooks: Sequence[Hook]) -> Problems:
     """Everything that is wrong or odd in a WORKFLOW.md."""
     from hookline.symphony.prompt import fault_of
-    from hookline.symphony.types import missing_for_dispatch
+    from hookline.symphony.read import missing_for_dispatch
 
     workflow = load(target)
     fault = fault_of(workflow)
@@ -54,7 +54,7 @@ def problems(target: str, _options: CheckOptions, _hooks: Sequence[Hook]) -> Pro
 def _not_shell(workflow: Workflow) -> Generator[str]:
     import subprocess
 
-    from hookline.symphony.types import declaration
+    from hookline.symphony.read import declaration
 
     for declared in declaration(workflow).hooks:
         # It only reads: with -n nothing is run.
@@ -67,7 +67,7 @@ def _not_shell(workflow: Workflow) -> Generator[str]:
 
 def explain(options: ExplainOptions) -> Explained:
     from hookline.runners.places import Place, known_place, runs_in
-    from hookline.symphony.types import AGENT_HERE, declaration
+    from hookline.symphony.read import AGENT_HERE, declaration
 
     workflow = load(options.file).checked()
     declared = declaration(workflow)

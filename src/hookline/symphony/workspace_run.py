@@ -13,11 +13,13 @@ from typing import Any
 
 from hookline.engine.context import Facts, WorkflowContext
 from hookline.engine.lifecycle import OpenScope, Run, new_run_id
+from hookline.engine.pipeline import Pipeline
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import Begun, Ended, owed
+from hookline.engine.record import Ended, owed
 from hookline.errors import RunEnded
 from hookline.symphony.hooks import AttemptSite, Scene, fields
-from hookline.symphony.types import Issue, declaration
+from hookline.symphony.read import declaration
+from hookline.symphony.trackers import Issue
 from hookline.symphony.workspace import Workspace, WorkspaceError, workspace_key
 from hookline.tasks import finish
 
@@ -116,17 +118,17 @@ async def _end_hooks(site: AttemptSite, workspace: Workspace, issue: Issue, ther
         )
         return
     scope = _workspace_scope(site, workspace, issue)
-    again = (
-        any(each.again for each in owed(journal.records(workspace.run_id))) if journal is not None else False
-    )
+    again = journal is not None and any(each.again for each in owed(journal.records(workspace.run_id)))
     told = {"note": f"before_remove {AGAIN}"} if again else {}
     await scope.left({"removed": workspace.path, **told}, Status.OK)
 
 
-def _workspace_scope(site: AttemptSite, workspace: Workspace, issue: Issue) -> OpenScope:
+def _workspace_scope(site: AttemptSite, workspace: Workspace, issue: Issue | None = None) -> OpenScope:
+    """The scope of a workspace, with the hooks around it; without an issue it is only put on record."""
     run = run_at(site, workspace.run_id)
     facts = facts_of(site, workspace, run.id, _OUTERMOST, 1)
-    pipeline = site.pipeline(Scene(issue=issue, workspace=workspace))
+    silent = Pipeline((), site.recorder)
+    pipeline = site.pipeline(Scene(issue=issue, workspace=workspace)) if issue else silent
     return OpenScope(run, pipeline, Scope.WORKSPACE, facts, name=workspace.identifier)
 
 
@@ -137,31 +139,13 @@ def _has_ended(site: AttemptSite, workspace: Workspace) -> bool:
 
 
 async def _write_beginning(site: AttemptSite, workspace: Workspace) -> None:
-    if not site.recorder.on:
-        return
     payload = payload_of(site, _issue_of(workspace), workspace, None)
-    about = {"workflow_id": workspace.identifier}
-    await site.recorder.write(
-        Begun(
-            workspace.run_id,
-            _OUTERMOST,
-            None,
-            Scope.WORKSPACE,
-            workspace.identifier,
-            time.time(),
-            payload,
-            about,
-            None,
-            site.current().file,
-        )
-    )
+    await _workspace_scope(site, workspace).enter(payload, source=site.current().file)
 
 
 async def _write_end(site: AttemptSite, workspace: Workspace, status: Status, error: str) -> None:
-    if site.recorder.on and not _has_ended(site, workspace):
-        await site.recorder.write(
-            Ended(workspace.run_id, _OUTERMOST, Scope.WORKSPACE, time.time(), status, None, error)
-        )
+    if not _has_ended(site, workspace):
+        await _workspace_scope(site, workspace).leave(None, status, error=error)
 
 
 def _issue_of(workspace: Workspace) -> Issue:

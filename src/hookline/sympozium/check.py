@@ -9,13 +9,15 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 
 from hookline.errors import FileError
+from hookline.kube.objects import Object, items, within
 from hookline.options import KUBERNETES, ExplainOptions
 from hookline.runners import Capabilities, Order
 from hookline.runners.places import PLACES, known_place
 from hookline.secret_names import secret_words
 from hookline.source import text_of
-from hookline.sympozium.environment import script_at
+from hookline.sympozium.environment import LONGEST_VARIABLE, script_at, too_long
 from hookline.sympozium.lifecycle import RESERVED, ContainerHook, Lifecycle
+from hookline.sympozium.phases import Seen
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import RunRequest, declaration, spec_of
 from hookline.sympozium.run.folders import IPC_SIZE, TMP_SIZE, WORKSPACE_SIZE, shown
@@ -57,8 +59,11 @@ _HERE = {
     "skills": "is not used on one machine: the packs of skills are objects of a cluster",
     "imagePullSecrets": "is not used on one machine: images are pulled with your own login",
 }
+_HEEDED = ("agentSandbox", "imagePullSecrets")
+"""Keys that have no effect on a user's machine, and have one on a cluster."""
 _LITERAL = {"/workspace": "WORKSPACE", "/ipc": "IPC_DIR"}
 _TOLD = (*_LITERAL.values(), "TMPDIR")
+_UNKNOWN = "IMAGE"
 _QUOTA = (
     f"/workspace may hold {shown(WORKSPACE_SIZE)} (--workspace-size), /ipc {shown(IPC_SIZE)},"
     f" /tmp {shown(TMP_SIZE)}; a hook or an agent that writes more is ended"
@@ -90,9 +95,7 @@ def explain_agentrun(options: ExplainOptions) -> Explained:
     )
     spec = spec_of(asked)
     if asked.on == KUBERNETES:
-        from hookline.sympozium.cluster.runs import explain_there
-
-        return explain_there(file, spec)
+        return _explain_there(file, spec)
     declared = declaration(spec)
     notes = [*parse(asked.text, file).notes, *notes_before(spec, asked), _QUOTA]
     agent = declared.agent
@@ -113,6 +116,49 @@ def explain_agentrun(options: ExplainOptions) -> Explained:
         hooks.append(ExplainedHook(heading, text, str(hook.source)))
     value = {"declaration": declared.to_dict(), "on": asked.on, "notes": notes}
     return Explained(head=head, hooks=hooks, notes=notes, value=value)
+
+
+def _explain_there(file: str, spec: RunSpec) -> Explained:
+    """The objects of a cluster that a run comes to, and which containers run in which order."""
+    made = _objects(spec)
+    return Explained(
+        head=[f"{file}, on {KUBERNETES}"],
+        hooks=[
+            ExplainedHook(f"{each['kind']} {each['metadata']['name']}", line, "")
+            for each in made
+            for line in _parts(each)
+        ],
+        notes=[],
+        value={"on": KUBERNETES, "objects": made},
+    )
+
+
+def _objects(spec: RunSpec) -> list[Object]:
+    """The objects as the operator would make them; only it knows its image, and only the cluster the run's uid."""
+    from hookline.sympozium.cluster.objects import OperatorSettings, RunObjects, RunOwner
+
+    owner = RunOwner(name=spec.name, namespace=spec.namespace, uid="")
+    objects = RunObjects(owner, spec, OperatorSettings(image=_UNKNOWN))
+    gate = () if spec.hooks.gate is None else (spec.hooks.gate,)
+    rest = tuple(index for index in spec.hooks.post_order if index not in gate)
+    after = [positions for positions in (gate, rest) if positions]
+    jobs = [objects.post_job(Seen(), positions, number) for number, positions in enumerate(after, 1)]
+    return [*objects.first(), *jobs]
+
+
+def _parts(made: Object) -> Iterator[str]:
+    spec = within(made, "spec")
+    for rule in items(made.get("rules")):
+        yield f"{', '.join(rule['verbs'])}: {', '.join(rule['resources'])}"
+    if made["kind"] == "PersistentVolumeClaim":
+        yield f"{spec['resources']['requests']['storage']}, which agent and postRun hooks share"
+    pod = within(spec, "template", "spec") or within(spec, "podTemplate", "spec")
+    each = [*pod.get("initContainers", ()), *pod.get("containers", ())]
+    for number, container in enumerate(each, 1):
+        image = "hookline's own image" if container["image"] == _UNKNOWN else container["image"]
+        yield f"{number}. {container['name']}  {image}"
+    if "activeDeadlineSeconds" in spec:
+        yield f"ended by the cluster after {spec['activeDeadlineSeconds']} s, whatever happens"
 
 
 def notes_before(spec: RunSpec, asked: RunRequest) -> list[str]:
@@ -177,6 +223,27 @@ def not_here(run: RunSpec) -> tuple[str, ...]:
             _said(run.place, "mode: server is not used on one machine: the run is done once, as a task")
         )
     return tuple(told)
+
+
+def unheeded(run: RunSpec) -> list[FileError]:
+    """One for each key of a run that has no effect, on a cluster either."""
+    places = [place for key, place in run.elsewhere.items() if key not in _HEEDED]
+    return [place.problem("has no effect: hookline's operator does not support it") for place in places]
+
+
+def unrunnable(run: RunSpec, *, builtin: bool) -> str:
+    """The reason that a run would fail for certain on a cluster; empty where there is none."""
+    model = run.model
+    if run.mode == "server":
+        return "mode: server is not supported here; only runs with mode: task have hooks"
+    if run.sandbox and run.sandbox.enabled and run.sandbox.warm_pool:
+        return "agentSandbox.warmPoolRef: a pod that runs already takes no hooks; leave it out"
+    if builtin and not run.dry_run and not (model and model.model):
+        ref = f"; {model.ref!r} is a Model, which is not read here" if model and model.ref else ""
+        return f"the built-in agent has no model{ref}; write model: {{provider, model}}"
+    if long := too_long(run):
+        return f"{', '.join(long)}: a variable holds at most {LONGEST_VARIABLE // 1024} KiB"
+    return ""
 
 
 def _literal(hook: ContainerHook, where: Capabilities) -> Iterator[str]:

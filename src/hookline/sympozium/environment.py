@@ -18,10 +18,13 @@ from hookline.errors import FileError
 from hookline.kube.objects import mapping
 from hookline.source import Document, load_all, text_of
 from hookline.sympozium.lifecycle import RESERVED, ContainerHook, SecretRef, Value
+from hookline.sympozium.phases import Seen, exit_code, result_for_hooks
 from hookline.sympozium.types import ModelSpec, RunSpec, TaskSpec
 
 MOST_RESULT = 32 * 1024
 """Bytes of an answer that a postRun hook is given."""
+LONGEST_VARIABLE = 100 * 1024
+"""Bytes of a variable with which a process can be started."""
 _IDENTITY = ("AGENT_RUN_ID", "INSTANCE_NAME", "AGENT_NAMESPACE", "AGENT_ID", "SESSION_KEY", "TASK")
 """The variables that a run cannot set otherwise for its agent; the others are defaults."""
 _PROVIDER_KEYS = ("API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "AZURE_OPENAI_API_KEY", "GEMINI_API_KEY")
@@ -50,20 +53,16 @@ class Environment:
         return found
 
 
-def before_run(run: RunSpec, hook: ContainerHook) -> Environment:
-    """The variables of a preRun hook."""
-    return Environment(fixed=_identity(run), given=_given(run, hook))
-
-
-def after_run(run: RunSpec, hook: ContainerHook, *, exit_code: int, result: str) -> Environment:
-    """The variables of a postRun hook: those before, and how the agent ended."""
-    fixed = {
-        **_identity(run),
-        "AGENT_EXIT_CODE": str(exit_code),
-        "AGENT_RESULT": cut(result),
-        **({"GATE_MODE": "true"} if hook.gate else {}),
-    }
-    return Environment(fixed=fixed, given=_given(run, hook))
+def for_hook(run: RunSpec, hook: ContainerHook, seen: Seen | None = None) -> Environment:
+    """The variables of a hook; with the state of the run those of a postRun hook, which say besides how the agent ended."""
+    fixed = _identity(run)
+    if seen is not None:
+        fixed["AGENT_EXIT_CODE"] = str(exit_code(run.hooks, seen))
+        fixed["AGENT_RESULT"] = cut(result_for_hooks(run.hooks, seen, hook))
+        fixed |= {"GATE_MODE": "true"} if hook.gate else {}
+    both: dict[str, Value] = {**dict(sorted(run.env.items())), **hook.env}
+    given = {name: value for name, value in both.items() if name not in RESERVED}
+    return Environment(fixed=fixed, given=given)
 
 
 def for_agent(run: RunSpec) -> Environment:
@@ -100,6 +99,17 @@ def for_agent(run: RunSpec) -> Environment:
     free = {name: value for name, value in run.env.items() if name not in (*_IDENTITY, *RESERVED)}
     set_here = {name: value for name, value in defaults.items() if value and name not in free}
     return Environment(fixed={**fixed, **set_here}, given={**keys, **free})
+
+
+def too_long(run: RunSpec) -> list[str]:
+    """The variables, apart from the task, that no process could be started with."""
+    given = for_agent(run)
+    found: set[str] = set()
+    for variables in (given.fixed, given.given, *(hook.env for hook in run.hooks.containers)):
+        for name, text in variables.items():
+            if isinstance(text, str) and len(text.encode("utf-8", "replace")) > LONGEST_VARIABLE:
+                found.add(name)
+    return sorted(found - {"TASK"})
 
 
 def task_input(run: RunSpec) -> str:
@@ -229,11 +239,6 @@ def _duration(seconds: float | None) -> str:
 
 def _identity(run: RunSpec) -> dict[str, str]:
     return {"AGENT_RUN_ID": run.name, "INSTANCE_NAME": run.instance, "AGENT_NAMESPACE": run.namespace}
-
-
-def _given(run: RunSpec, hook: ContainerHook) -> dict[str, Value]:
-    both: dict[str, Value] = {**dict(sorted(run.env.items())), **hook.env}
-    return {name: value for name, value in both.items() if name not in RESERVED}
 
 
 def _in_lines(text: str, file: str | Path) -> Iterator[tuple[str, str, str]]:

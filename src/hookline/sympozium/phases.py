@@ -74,6 +74,9 @@ class GateVerdict:
     by: str = ""
     digest: str = ""
 
+    def holds_for(self, answer: str) -> bool:
+        return self.action in _VERDICTS and self.digest in ("", digest(answer))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
@@ -89,6 +92,10 @@ class Seen:
     stopped: str = ""
     skip: str | None = None
     verdict: GateVerdict | None = None
+
+
+def never_started(why: str) -> ContainerState:
+    return ContainerState(state=ContainerPhase.ENDED, reason=EndReason.NOT_STARTED, detail=why)
 
 
 class DueStart(NamedTuple):
@@ -146,6 +153,16 @@ def post_run(lifecycle: Lifecycle, seen: Seen) -> tuple[ContainerState, ...]:
     return _filled(seen.post_run, len(lifecycle.post_run))
 
 
+def hook_states(lifecycle: Lifecycle, seen: Seen) -> list[tuple[Stage, ContainerHook, ContainerState]]:
+    """Every hook with its stage and its state, in the order of the file."""
+    before = zip(lifecycle.pre_run, pre_run(lifecycle, seen), strict=True)
+    after = zip(lifecycle.post_run, post_run(lifecycle, seen), strict=True)
+    return [
+        *((Stage.PRE_RUN, hook, each) for hook, each in before),
+        *((Stage.POST_RUN, hook, each) for hook, each in after),
+    ]
+
+
 def due(lifecycle: Lifecycle, seen: Seen) -> DueStart | None:
     """The next thing to start; None while something still runs, or if nothing is left."""
     before, after = pre_run(lifecycle, seen), post_run(lifecycle, seen)
@@ -198,15 +215,14 @@ def conditions(lifecycle: Lifecycle, seen: Seen) -> tuple[dict[str, Any], ...]:
     if not failed:
         return ()
     ends = [end for each in after if each.failed and (end := _end(each)) is not None]
-    return (
-        {
-            "type": "PostRunFailed",
-            "status": "True",
-            "reason": "PostRunJobFailed",
-            "message": f"postRun hooks failed: {'; '.join(failed)}",
-            **({"lastTransitionTime": utc_text(min(ends))} if ends else {}),
-        },
-    )
+    said = f"postRun hooks failed: {'; '.join(failed)}"
+    return (condition("PostRunFailed", "PostRunJobFailed", said, min(ends, default=None)),)
+
+
+def condition(kind: str, reason: str, message: str, at: datetime | None) -> dict[str, Any]:
+    """An entry of `conditions` in the status of a run."""
+    told = {"type": kind, "status": "True", "reason": reason, "message": message}
+    return told if at is None else {**told, "lastTransitionTime": utc_text(at)}
 
 
 def verdict(text: str) -> GateVerdict | None:
@@ -235,9 +251,7 @@ def verdict_of(word: Verdict) -> GateVerdict:
 
 def gate(said: GateVerdict | None, *, ended_ok: bool, default: str, original: str) -> Gated:
     """The outcome of a gate. A verdict on another answer than this one is none."""
-    if said is not None and said.digest and said.digest != digest(original):
-        said = None
-    if said is not None and said.action in _VERDICTS:
+    if said is not None and said.holds_for(original):
         label, instead = _VERDICTS[said.action]
         if instead is None:
             return Gated(label, original)
@@ -266,10 +280,9 @@ def gated(lifecycle: Lifecycle, seen: Seen) -> Gated | None:
 def gate_settled(lifecycle: Lifecycle, seen: Seen) -> bool:
     """True if the gate hook still runs though its verdict is in: it, and only it, may be ended (as `settled`)."""
     index, said = lifecycle.gate, seen.verdict
-    if index is None or said is None or said.action not in _VERDICTS:
+    if index is None or said is None or not said.holds_for(seen.agent.result):
         return False
-    fits = not said.digest or said.digest == digest(seen.agent.result)
-    return fits and post_run(lifecycle, seen)[index].state is ContainerPhase.RUNNING
+    return post_run(lifecycle, seen)[index].state is ContainerPhase.RUNNING
 
 
 def published(lifecycle: Lifecycle, seen: Seen) -> str | None:
@@ -306,10 +319,7 @@ def status(lifecycle: Lifecycle, seen: Seen) -> dict[str, Any]:
         "tokenUsage": dict(seen.agent.usage) or None,
         "gateVerdict": let_out.label if let_out else None,
         "conditions": list(conditions(lifecycle, seen)) or None,
-        "hooks": [
-            *map(_told, [Stage.PRE_RUN] * len(times), lifecycle.pre_run, pre_run(lifecycle, seen)),
-            *map(_told, [Stage.POST_RUN] * len(times), lifecycle.post_run, post_run(lifecycle, seen)),
-        ],
+        "hooks": [_told(*each) for each in hook_states(lifecycle, seen)],
     }
     return {key: value for key, value in told.items() if value is not None}
 

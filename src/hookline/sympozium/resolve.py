@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from hookline.engine.hook import AgentDeclaration, Declaration, HookDeclaration, OnError
-from hookline.engine.plain import plain
+from hookline.engine.plain import plain, typed
 from hookline.engine.point import Point
 from hookline.errors import FileError, UsageError
 from hookline.kube.objects import LABEL, LONGEST_NAME
@@ -224,14 +224,7 @@ def kept_request(folder: Folder) -> RunRequest:
         raise FolderError(
             f"{folder.path / REQUEST} cannot be read, so the run cannot be ended as it was begun"
         )
-    notes = cast("dict[str, Any]", found)
-    given: dict[str, Any] = {
-        **notes,
-        "text": text_of(folder.path / _MANIFEST),
-        "agent_command": tuple(notes["agent_command"]),
-        "mounts": tuple(Mount(**each) for each in notes["mounts"]),
-    }
-    return RunRequest(**given)
+    return typed(RunRequest, {**cast("dict[str, Any]", found), "text": text_of(folder.path / _MANIFEST)})
 
 
 def _check_model(asked: RunRequest, spec: RunSpec, where: Capabilities) -> None:

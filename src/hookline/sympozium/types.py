@@ -192,6 +192,11 @@ def _made_model(node: Node, values: dict[str, Any]) -> ModelSpec:
     return ModelSpec(**values, model=node.get("model", text, needed=needed))
 
 
+def _unheeded(*keys: str) -> dict[str, Key]:
+    """Keys that are known and have no effect on one machine."""
+    return dict.fromkeys(keys, Key(unread))
+
+
 def _names(key: str) -> InList:
     """A list of mappings of which one key counts."""
     return InList(
@@ -219,8 +224,7 @@ _MODEL = Table(
         "authSecretRef": Key(text, field="auth_secret"),
         "modelRef": Key(text, field="ref"),
         "providerHeaders": Key(pairs, field="headers"),
-        "providerHeadersSecretRef": Key(unread),
-        "nodeSelector": Key(unread),
+        **_unheeded("providerHeadersSecretRef", "nodeSelector"),
     },
     {
         "name": "; did you mean model?",
@@ -253,7 +257,7 @@ _IN_AUTH = Key(
 )
 _IN_SKILLS = Key(_names("skillPackRef"))
 _IN_PULL_SECRETS = Key(_names("name"), field="image_pull_secrets")
-_UNREAD = Key(unread)
+_OF_CHANNELS = ("channelAccessControl", "channelTriggers", "slackOptions")
 _UNDER_LIFECYCLE = {
     **dict.fromkeys(("preRun", "postRun", "rbac"), ": it belongs under lifecycle"),
     "hooks": "; did you mean lifecycle?",
@@ -267,11 +271,9 @@ RUN = Table(
         "agentId": Key(filled, field="agent_id"),
         "sessionKey": Key(text, field="session_key"),
         "env": Key(_variables),
-        "parent": _UNREAD,
         "task": Key(_task, inner=_TASK),
         "systemPrompt": Key(text, field="system_prompt"),
         "model": _IN_MODEL,
-        "sandbox": _UNREAD,
         "agentSandbox": _IN_SANDBOX,
         "skills": _IN_SKILLS,
         "toolPolicy": _IN_TOOLS,
@@ -283,10 +285,7 @@ RUN = Table(
         "imagePullSecrets": _IN_PULL_SECRETS,
         "lifecycle": IN_LIFECYCLE,
         "useContext": Key(flag, field="use_context"),
-        "tolerations": _UNREAD,
-        "volumes": _UNREAD,
-        "volumeMounts": _UNREAD,
-        "backend": _UNREAD,
+        **_unheeded("parent", "sandbox", "tolerations", "volumes", "volumeMounts", "backend"),
     },
     _UNDER_LIFECYCLE,
     unknown=refuse_slips,
@@ -299,13 +298,10 @@ _AGENT = Table(
         "authSecretRef": Key(text, field="auth_secret"),
         "thinking": Key(word(*THINKING)),
         "systemPrompt": Key(text, field="system_prompt"),
-        "sandbox": _UNREAD,
         "agentSandbox": _IN_SANDBOX,
-        "subagents": _UNREAD,
         "runTimeout": Key(limit("10m"), field="timeout"),
-        "nodeSelector": _UNREAD,
         "lifecycle": IN_LIFECYCLE,
-        "tolerations": _UNREAD,
+        **_unheeded("sandbox", "subagents", "nodeSelector", "tolerations"),
     },
     _UNDER_LIFECYCLE,
     unknown=refuse_slips,
@@ -313,15 +309,14 @@ _AGENT = Table(
 _AGENTS = Table({"default": Key(InMapping(_AGENT, as_it_is))}, unknown=refuse_slips)
 INSTANCE = Table(
     {
-        "channels": _UNREAD,
+        **_unheeded("channels"),
         "agents": Key(InMapping(_AGENTS, lambda _, values: values.get("default", UNSET))),
         "skills": _IN_SKILLS,
-        "policyRef": _UNREAD,
+        **_unheeded("policyRef"),
         "authRefs": _IN_AUTH,
-        **dict.fromkeys(("memory", "observability", "mcpServers", "webEndpoint"), _UNREAD),
+        **_unheeded("memory", "observability", "mcpServers", "webEndpoint"),
         "imagePullSecrets": _IN_PULL_SECRETS,
-        "volumes": _UNREAD,
-        "volumeMounts": _UNREAD,
+        **_unheeded("volumes", "volumeMounts"),
     },
     dict.fromkeys(("lifecycle", "model"), ": it belongs under agents.default"),
     unknown=refuse_slips,
@@ -329,18 +324,15 @@ INSTANCE = Table(
 _MEMBER = Table(
     {
         "name": Key(label("a persona's name"), needed="every persona has a name of its own"),
-        "displayName": _UNREAD,
         "systemPrompt": Key(text, field="system_prompt"),
         "model": _IN_MODEL,
         "provider": Key(text),
         "baseURL": Key(text, field="base_url"),
         "skills": Key(texts),
         "toolPolicy": _IN_TOOLS,
-        **dict.fromkeys(("schedule", "memory", "channels", "webEndpoint"), _UNREAD),
         "lifecycle": IN_LIFECYCLE,
-        **dict.fromkeys(
-            ("channelAccessControl", "channelTriggers", "slackOptions", "mcpServers", "subagents"), _UNREAD
-        ),
+        **_unheeded("displayName", "schedule", "memory", "channels", "webEndpoint"),
+        **_unheeded("mcpServers", "subagents", *_OF_CHANNELS),
     },
     _UNDER_LIFECYCLE,
     unknown=refuse_slips,
@@ -349,31 +341,16 @@ _IN_MEMBERS = Key(InList(_MEMBER, as_it_is, "- name: ..."), field="members")
 PACK = Table(
     {
         "enabled": Key(flag),
-        **dict.fromkeys(("description", "category", "version"), _UNREAD),
         "agentConfigs": _IN_MEMBERS,
         "personas": _IN_MEMBERS._replace(today="agentConfigs"),
         "authRefs": _IN_AUTH,
         "excludePersonas": Key(texts, field="excluded"),
-        "channelConfigs": _UNREAD,
-        "policyRef": _UNREAD,
         "baseURL": Key(text, field="base_url"),
         "modelRef": Key(text, field="ref"),
-        **dict.fromkeys(
-            (
-                "skillParams",
-                "taskOverride",
-                "channelAccessControl",
-                "channelTriggers",
-                "slackOptions",
-                "channelVolumes",
-                "channelVolumeMounts",
-            ),
-            _UNREAD,
-        ),
         "agentSandbox": _IN_SANDBOX,
-        **dict.fromkeys(
-            ("sharedMemory", "stimulus", "relationships", "workflowType", "volumes", "volumeMounts"), _UNREAD
-        ),
+        **_unheeded("description", "category", "version", "policyRef", "taskOverride", "skillParams"),
+        **_unheeded("sharedMemory", "stimulus", "relationships", "workflowType", "volumes", "volumeMounts"),
+        **_unheeded("channelConfigs", "channelVolumes", "channelVolumeMounts", *_OF_CHANNELS),
     },
     unknown=refuse_slips,
 )

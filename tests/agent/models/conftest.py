@@ -13,7 +13,7 @@ from tests.fakes import FakeProvider
 MAKE = {
     "openai": lambda fake, **options: OpenAI("some-model", api_key="k", base_url=fake.openai, **options),
     "anthropic": lambda fake, **options: Anthropic(
-        "some-model", api_key="k", base_url=fake.anthropic, **options
+        "some-model", provider="anthropic", api_key="k", base_url=fake.anthropic, **options
     ),
 }
 

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from hookline.agent.models import ToolSpec
-from hookline.agent.models.anthropic import Anthropic
 from hookline.engine.context import Usage
 from hookline.errors import ModelFailed, UsageError
 
@@ -213,18 +212,3 @@ async def test_only_a_request_with_sampling_speaks_the_older_version_that_has_it
     await ask(connect("anthropic", fake), temperature=0.0)
     plain, sampled = (request.headers["anthropic-version"] for request in fake.requests)
     assert plain > sampled == "2023-06-01"
-
-
-def test_a_missing_key_is_told_with_the_name_of_the_variable(tmp_path, monkeypatch):
-    monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path))
-    with pytest.raises(UsageError, match="ANTHROPIC_API_KEY"):
-        Anthropic("some-model")
-
-
-async def test_the_key_is_read_from_the_environment(serve, ask, monkeypatch):
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "from-outside")
-    fake = serve("Yes.")
-    model = Anthropic("some-model", base_url=fake.anthropic)
-    await ask(model)
-    await model.close()
-    assert fake.requests[0].headers["authorization"] == "Bearer from-outside"

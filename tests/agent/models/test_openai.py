@@ -167,20 +167,6 @@ async def test_an_error_inside_the_stream_is_tried_again_before_the_first_text(s
         await ask(connect("openai", serve(error), tries=1))
 
 
-def test_a_missing_key_is_told_with_the_name_of_the_variable():
-    with pytest.raises(UsageError, match="OPENAI_API_KEY"):
-        OpenAI("some-model")
-
-
-async def test_the_key_is_read_from_the_environment(serve, ask, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "from-outside")
-    fake = serve("Yes.")
-    model = OpenAI("some-model", base_url=fake.openai)
-    await ask(model)
-    await model.close()
-    assert fake.requests[0].headers["authorization"] == "Bearer from-outside"
-
-
 async def test_the_organisation_is_told_to_openai_only(serve, connect, ask, monkeypatch):
     monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-1")

@@ -6,12 +6,14 @@ import os
 import shlex
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hookline.symphony.agents import AgentPlace, Tokens, TurnFailed
 from hookline.symphony.agents.codex import CodexAgent
+from hookline.symphony.settings import CodexSettings
 
 SERVER = Path(__file__).with_name("app_server.py")
 
@@ -22,8 +24,9 @@ class Codex:
     def __init__(self, folder, how, **settings):
         self.saw = folder / "saw.jsonl"
         command = shlex.join([sys.executable, str(SERVER), how, str(self.saw)])
-        settings = {"command": command, "read_timeout": 20.0, **settings}
-        self.agent = CodexAgent(**settings)
+        ours = {key: settings.pop(key) for key in ("hooks", "secret_names") if key in settings}
+        given = CodexSettings(**{"command": command, "read_timeout": 20.0, **settings})
+        self.agent = CodexAgent(settings=given, **ours)
         self.told = []
         self.place = AgentPlace(
             workspace=str(folder), env={**os.environ, "MARK": str(folder)}, tell=self.told.append
@@ -300,8 +303,8 @@ async def test_the_trackers_secrets_are_not_in_its_environment_even_if_a_profile
     (tmp_path / ".bash_profile").write_text("export LINEAR_API_KEY=again\n")
     show = f'printf "%s" "${{LINEAR_API_KEY-none}}" > {shlex.quote(str(tmp_path / "key"))}; '
     codex = Codex(tmp_path, "well", secret_names=frozenset({"LINEAR_API_KEY"}))
-    agent = CodexAgent(
-        command=show + codex.agent.command, secret_names=frozenset({"LINEAR_API_KEY"}), read_timeout=20.0
+    agent = replace(
+        codex.agent, settings=replace(codex.agent.settings, command=show + codex.agent.settings.command)
     )
     env = {**codex.place.env, "HOME": str(tmp_path), "LINEAR_API_KEY": "secret"}
     session = await agent.open(AgentPlace(workspace=str(tmp_path), env=env, tell=codex.told.append))
@@ -321,7 +324,7 @@ async def test_a_workspace_that_is_gone_is_not_worked_in(tmp_path):
 @pytest.mark.rule("M63", "O19")
 async def test_what_it_prints_as_errors_is_no_part_of_the_protocol(tmp_path):
     codex = Codex(tmp_path, "well")
-    noisy = f'echo \'{{"method": "turn/completed"}}\' >&2; {codex.agent.command}'
-    session = await CodexAgent(command=noisy, read_timeout=20.0).open(codex.place)
+    noisy = f'echo \'{{"method": "turn/completed"}}\' >&2; {codex.agent.settings.command}'
+    session = await CodexAgent(settings=CodexSettings(command=noisy, read_timeout=20.0)).open(codex.place)
     assert await session.turn("go") == "the answer"
     await session.close()

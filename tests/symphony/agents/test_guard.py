@@ -13,7 +13,7 @@ import pytest
 from hookline.hookfile.attach import hooks_of
 from hookline.runners.local import LocalRunner
 from hookline.symphony.agents.guard import commands_in, guard_of, in_force, trusted
-from hookline.symphony.types import AgentSettings
+from hookline.symphony.settings import AgentSettings
 
 HOOKS = """
 hooks:

@@ -8,11 +8,11 @@ import pytest
 from hookline.errors import UsageError
 from hookline.symphony import scheduler
 from hookline.symphony.agents import AgentEvent, Tokens
-from hookline.symphony.state import Rules, State
-from hookline.symphony.view import StateView, api, serving
+from hookline.symphony.read import Workflow
+from hookline.symphony.state import State, StateView, api, serving
 from tests.symphony.board.test_state import issue
 
-RULES = Rules(active=frozenset({"todo"}), terminal=frozenset({"done"}), slots=3)
+RULES = Workflow(file="WORKFLOW.md")
 
 
 def busy():

@@ -4,7 +4,6 @@ import pytest
 
 from hookline.symphony import scheduler
 from hookline.symphony.agents import AgentEvent
-from hookline.symphony.state import rules_of
 from tests.symphony.board.test_service import Board
 
 
@@ -24,7 +23,7 @@ async def test_a_fatal_hook_that_fails_has_a_retry_scheduled_with_exponential_ba
     async with broken(tmp_path, hook) as board:
         board.write("A-1", "talk")
         await board.until(lambda: board.service.state.retries)
-        state, rules = board.service.state, rules_of(board.watched.workflow)
+        state, rules = board.service.state, board.watched.workflow
         shown = board.service.snapshot()["retrying"]
     assert board.agent.most == 0, "the agent was never started"
     [first] = state.retries.values()
@@ -68,7 +67,7 @@ async def test_what_an_agent_says_is_shown_and_changes_nothing_that_is_done(tmp_
         [running] = service.state.running.values()
         told = AgentEvent(kind="notification", text=text)
         rules, known = (
-            rules_of(board.watched.workflow),
+            board.watched.workflow,
             {"id": running.issue.id, "generation": running.generation},
         )
         state, actions = scheduler.heard(service.state, rules, running.heard, **known, event=told)

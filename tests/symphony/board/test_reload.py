@@ -6,9 +6,8 @@ import os
 import pytest
 
 from hookline.symphony import read as reloading
-from hookline.symphony.read import WatchedWorkflow
+from hookline.symphony.read import WatchedWorkflow, WorkflowError
 from hookline.symphony.trackers import TrackerError
-from hookline.symphony.types import WorkflowError
 
 GOOD = "---\ntracker: {kind: folder}\nagent: {kind: command, command: cat}\n---\nWork on {{ issue.title }}.\n"
 

@@ -416,8 +416,8 @@ async def test_the_tracker_of_an_attempt_stays_open_when_the_file_names_another(
         return tracker
 
     async with board:
-        board.service._trackers._make = tracker_of
-        board.service._trackers._now = None
+        board.service._tracker_of = tracker_of
+        board.service._trackers.clear()
         board.write("A-1", "wait")
         await board.until(lambda: board.agent.open_now == 1)
         board.file.write_text(

@@ -10,11 +10,22 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from hookline.symphony import scheduler
 from hookline.symphony.agents import AgentEvent, Tokens
+from hookline.symphony.read import Workflow
 from hookline.symphony.scheduler import backoff, eligible, free_slots, next_due, order
-from hookline.symphony.state import AskTracker, RemoveWorkspace, Rules, StartAttempt, State, StopAttempt
-from hookline.symphony.types import Issue
+from hookline.symphony.settings import AgentSettings, CodexSettings, TrackerSettings
+from hookline.symphony.state import AskTracker, RemoveWorkspace, StartAttempt, State, StopAttempt
+from hookline.symphony.trackers import Issue
 
-RULES = Rules(active=frozenset({"todo", "in progress"}), terminal=frozenset({"done"}), slots=2)
+TRACKER = TrackerSettings(active_states=("Todo", "In Progress"), terminal_states=("Done",))
+
+
+def limits(slots=2, slots_by_state=None, stall_after=300.0, tracker=TRACKER):
+    agent = AgentSettings(max_concurrent_agents=slots, max_concurrent_agents_by_state=slots_by_state or {})
+    codex = CodexSettings(stall_timeout=stall_after)
+    return Workflow(file="WORKFLOW.md", tracker=tracker, agent=agent, codex=codex)
+
+
+RULES = limits()
 
 
 def issue(name="A-1", state="Todo", **more):
@@ -106,24 +117,26 @@ def test_only_a_whole_active_dispatchable_issue_is_eligible(made, wanted):
     ],
 )
 def test_every_required_label_must_be_there_and_a_blank_one_matches_nothing(required, labels, wanted):
-    assert eligible(issue(labels=labels), replace(RULES, required_labels=required)) is wanted
+    assert (
+        eligible(issue(labels=labels), limits(tracker=replace(TRACKER, required_labels=required))) is wanted
+    )
 
 
 @pytest.mark.rule("O4")
 def test_a_state_that_is_both_active_and_terminal_is_terminal():
-    assert not eligible(issue(state="Done"), replace(RULES, active=frozenset({"done"})))
+    assert not eligible(issue(state="Done"), limits(tracker=replace(TRACKER, active_states=("Done",))))
 
 
 @pytest.mark.rule("O6")
 def test_slots_are_counted_over_all_and_by_the_state_an_issue_is_in_now():
-    rules = replace(RULES, slots=3, slots_by_state={"todo": 1})
+    rules = limits(slots=3, slots_by_state={"todo": 1})
     state, actions = started(issue("A-1"), issue("A-2"), issue("A-3", "In Progress"), rules=rules)
     assert [each.issue.identifier for each in actions] == ["A-1", "A-3"]
     assert free_slots(state, rules, issue("A-2")) == 0
     moved = partial(scheduler.refreshed, asked=("id-A-1",), found={"id-A-1": issue("A-1", "In Progress")})
     state, _ = moved(state, rules, 1)
     assert free_slots(state, rules, issue("A-2")) == 1
-    assert free_slots(state, replace(rules, slots=1), issue("A-2")) == 0
+    assert free_slots(state, limits(slots=1, slots_by_state={"todo": 1}), issue("A-2")) == 0
 
 
 @pytest.mark.rule("O1", "O4")
@@ -226,12 +239,12 @@ def test_what_a_due_retry_does_depends_on_what_the_tracker_says(case):
 
 @pytest.mark.rule("O10", "M52")
 def test_a_retry_without_a_slot_waits_and_says_so():
-    rules = replace(RULES, slots=1)
+    rules = limits(slots=1)
     state, _ = started(issue(), rules=rules)
     state, _ = finished(state, rules=rules)
     state, [start] = started(issue("B-1"), rules=rules, state=state)
     assert start.issue.identifier == "B-1"
-    state = due(state, rules=replace(rules, stall_after=None))
+    state = due(state, rules=limits(slots=1, stall_after=None))
     state, actions = scheduler.looked(state, rules, 100, asked=("id-A-1",), found={"id-A-1": issue()})
     assert actions == []
     retry = state.retries["id-A-1"]
@@ -267,7 +280,7 @@ def test_a_silent_agent_is_stopped_and_tried_again_with_backoff():
 @pytest.mark.rule("O11")
 def test_without_a_stall_limit_silence_is_no_matter():
     state, _ = started(issue())
-    assert scheduler.ticked(state, replace(RULES, stall_after=None), 1e6) == (state, [])
+    assert scheduler.ticked(state, limits(stall_after=None), 1e6) == (state, [])
 
 
 @pytest.mark.rule("O12", "M43")
@@ -347,14 +360,15 @@ def test_a_parked_issue_that_is_closed_loses_its_workspace():
 
 @pytest.mark.rule("W34")
 def test_with_an_invalid_configuration_nothing_begins_and_what_runs_is_looked_after():
-    broken = replace(RULES, dispatch=False)
-    assert scheduler.polled(State(), broken, 0, issues=(issue(),)) == (State(), [])
+    paused = State(paused=True)
+    assert scheduler.polled(paused, RULES, 0, issues=(issue(),)) == (paused, [])
     state, _ = started(issue())
-    _, [stop] = scheduler.refreshed(state, broken, 0, asked=("id-A-1",), found={})
+    state = replace(state, paused=True)
+    _, [stop] = scheduler.refreshed(state, RULES, 0, asked=("id-A-1",), found={})
     assert isinstance(stop, StopAttempt)
     state, _ = finished(state)
-    state = due(state, rules=broken)
-    state, actions = scheduler.looked(state, broken, 100, asked=("id-A-1",), found={"id-A-1": issue()})
+    state = due(state)
+    state, actions = scheduler.looked(state, RULES, 100, asked=("id-A-1",), found={"id-A-1": issue()})
     assert actions == []
     assert state.retries["id-A-1"].attempt == 1, "a wrong file does not count against the issue"
 
@@ -409,7 +423,8 @@ def test_a_stop_cancels_what_runs_and_begins_nothing():
 
 NAMES = st.sampled_from(["A", "B", "C", "D", "E"])
 STATES = st.sampled_from(["Todo", "In Progress", "Backlog", "Done"])
-LIMITS = replace(RULES, slots=3, slots_by_state={"todo": 2}, stall_after=50.0)
+SLOTS, OF_STATE = 3, {"todo": 2}
+LIMITS = limits(slots=SLOTS, slots_by_state=OF_STATE, stall_after=50.0)
 
 
 class Scheduler(RuleBasedStateMachine):
@@ -444,7 +459,7 @@ class Scheduler(RuleBasedStateMachine):
             of_state = [
                 each for each in self.state.running.values() if each.issue.state == action.issue.state
             ]
-            assert len(of_state) <= LIMITS.slots_by_state.get(action.issue.state.lower(), LIMITS.slots)
+            assert len(of_state) <= OF_STATE.get(action.issue.state.lower(), SLOTS)
         elif isinstance(action, StopAttempt):
             assert self.alive[action.id] == action.generation
         else:
@@ -514,7 +529,7 @@ class Scheduler(RuleBasedStateMachine):
 
     @invariant()
     def no_more_run_than_there_are_slots(self):
-        assert len(self.state.running) <= LIMITS.slots
+        assert len(self.state.running) <= SLOTS
 
     @invariant()
     def what_runs_is_what_was_started(self):

@@ -4,9 +4,8 @@ import os
 
 import pytest
 
-from hookline.symphony.trackers import TrackerError
+from hookline.symphony.trackers import Blocker, TrackerError
 from hookline.symphony.trackers.folder import FolderTracker
-from hookline.symphony.types import Blocker
 
 ALL = ("Todo", "In Progress", "Done")
 

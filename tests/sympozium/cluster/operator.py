@@ -23,7 +23,7 @@ AGENT = (
 
 async def operate(kubeconfig: str, image: str, namespace: str, seconds: int) -> None:
     settings = OperatorSettings(image=image, agent_command=AGENT, prepare_as_root=True, max_run_history=1000)
-    async with Cluster.from_kubeconfig(kubeconfig) as cluster:
+    async with Cluster(kubeconfig) as cluster:
         await serve(
             cluster,
             lambda cluster, journal: [AgentRunController(cluster, settings, (namespace,), journal)],

@@ -15,9 +15,8 @@ from hookline import MemoryJournal, SqliteJournal
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Record
 from hookline.engine.result import HookAction
-from hookline.journal.intake import INSIDE, Intake
 from hookline.journal.masking import Mask
-from hookline.journal.stream import MARK, Sender, split_text
+from hookline.journal.stream import INSIDE, MARK, Intake, Sender, split_text
 from hookline.kube.client import MOST_LOG_BYTES
 from hookline.kube.logs import GONE
 from hookline.kube.objects import AGENT_RUN, POD, ApiRefused, Kind, NotThere, Unreachable
@@ -28,7 +27,7 @@ from hookline.sympozium.cluster.records import inner_scopes_of, records_of, run_
 from tests.kube.memory_cluster import Node, Object, Play, copied
 from tests.sympozium.cluster.scenes import gate, verdict
 from tests.sympozium.cluster.test_controller import Watchable
-from tests.sympozium.cluster.test_records import ended, until, watched
+from tests.sympozium.cluster.test_records import Broken, ended, until, watched
 from tests.sympozium.cluster.world import SETTINGS, Scene, agent_run, answered, hook
 
 BUILT_IN = replace(SETTINGS, agent_command=())
@@ -441,6 +440,16 @@ async def test_who_may_not_look_for_pods_is_told_once_however_often_the_run_chan
     assert notes(found) == [text]
     assert isinstance(found[-1], Ended)
     assert " ".join(capsys.readouterr().err.split()).count(text) == 1
+
+
+async def test_a_journal_that_fails_is_told_once_and_the_run_is_followed_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    journal = Broken()
+    made = await followed(Slow([*OPENED, *CLOSED]), journal, 0.02, lifecycle={"postRun": [hook("c")]})
+    assert made.over
+    assert journal.tries == 1
+    assert capsys.readouterr().err.count("no space left") == 1
 
 
 async def test_nobody_waits_for_the_inside_of_a_dry_run() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hookline.kube.pod_state import ContainerPhase, ContainerState
 from hookline.sympozium.cluster import objects
 from hookline.sympozium.cluster.objects import RunObjects, RunOwner
-from hookline.sympozium.cluster.state import frozen_of, spec_of
+from hookline.sympozium.cluster.observation import frozen_of, spec_of
 from hookline.sympozium.phases import AgentSeen, Seen
 from hookline.sympozium.types import RunSpec
 from tests.sympozium.cluster.scenes import RULES

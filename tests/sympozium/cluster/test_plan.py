@@ -10,9 +10,16 @@ import pytest
 from hookline.kube.objects import CLAIM, EVENT, JOB, POD, ROLE, ROLE_BINDING, SANDBOX, SECRET
 from hookline.kube.pod_state import Workload
 from hookline.sympozium.cluster.objects import RunObjects, RunOwner
-from hookline.sympozium.cluster.observation import FINALIZER, MOST_KEPT, World
+from hookline.sympozium.cluster.observation import (
+    FINALIZER,
+    MOST_KEPT,
+    Record,
+    World,
+    frozen_of,
+    read,
+    spec_of,
+)
 from hookline.sympozium.cluster.plan import plan
-from hookline.sympozium.cluster.state import Record, frozen_of, read, spec_of
 from hookline.sympozium.phases import digest
 from hookline.sympozium.run.agent import BEGIN, END
 from hookline.sympozium.types import GROUP

@@ -36,7 +36,6 @@ from hookline.kube.objects import AGENT_RUN, CLAIM, JOB, POD, Kind
 from hookline.runners.local import LocalRunner
 from hookline.sympozium.cluster.controller import AgentRunController
 from hookline.sympozium.cluster.ledger import GONE, Ledger
-from hookline.sympozium.cluster.ledger import RunLedger as followed
 from hookline.sympozium.cluster.records import records_of, run_id_of
 from hookline.sympozium.resolve import RunRequest
 from hookline.sympozium.run.folders import Home
@@ -454,17 +453,6 @@ async def test_the_operators_journal_does_not_grow_for_ever(tmp_path: Path) -> N
         await until(node, lambda: len(journal.find("r")) < 100)
         await until(node, lambda: journal.find("stays") == ["stays-0"])
     journal.close()
-
-
-async def test_a_journal_that_fails_is_told_once_and_the_run_is_followed_on(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    journal = Broken()
-    record = followed(journal)
-    for _ in range(3):
-        await record.take(with_hooks("one", "1"))
-    assert journal.tries == 1
-    assert capsys.readouterr().err.count("no space left") == 1
 
 
 class Broken(MemoryJournal):

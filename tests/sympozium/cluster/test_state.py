@@ -4,7 +4,7 @@ import pytest
 
 from hookline.errors import FileError
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason, Stall, Workload
-from hookline.sympozium.cluster.state import Record, frozen_of, read, spec_of, written
+from hookline.sympozium.cluster.observation import Record, frozen_of, read, spec_of, written
 from hookline.sympozium.phases import AgentSeen, GateVerdict, Seen
 from tests.kube.memory_cluster import START
 from tests.sympozium.cluster.world import agent_run, hook

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason, Stall, Workload
-from hookline.sympozium.cluster.state import Record, failed_status, frozen_of, notes_of, shown, spec_of
+from hookline.sympozium.cluster.observation import Record, frozen_of, spec_of
+from hookline.sympozium.cluster.plan import failed_status, notes_of, shown
 from hookline.sympozium.phases import AgentSeen, GateVerdict, Seen
 from tests.kube.memory_cluster import START
 from tests.sympozium.cluster.world import agent_run, hook

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from hookline.sympozium.check import unheeded
 from hookline.sympozium.cluster import submit as submitting
 from hookline.sympozium.cluster.runs import RunView
-from hookline.sympozium.cluster.state import unheeded
 from hookline.sympozium.lifecycle import ContainerHook, RbacRule, SecretRef
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import RunRequest, run_of, spec_of

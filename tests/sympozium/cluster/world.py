@@ -8,9 +8,8 @@ from typing import Any
 from hookline.kube.objects import AGENT_RUN, CLAIM, JOB, POD, SANDBOX, ClusterError, Kind
 from hookline.sympozium.cluster.apply import Applier
 from hookline.sympozium.cluster.objects import OperatorSettings
-from hookline.sympozium.cluster.observation import FINALIZER, World
+from hookline.sympozium.cluster.observation import FINALIZER, Record, World
 from hookline.sympozium.cluster.plan import Plan
-from hookline.sympozium.cluster.state import Record
 from hookline.sympozium.run.agent import BEGIN, END
 from hookline.sympozium.types import GROUP
 from tests.kube.memory_cluster import Crash, Node, Object, Play, PretendCluster, copied

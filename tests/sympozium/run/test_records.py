@@ -13,9 +13,8 @@ from hookline import HookResult, hook
 from hookline.engine.point import Scope, Status
 from hookline.engine.record import Begun, Called, Decided, Ended, owed
 from hookline.handlers.python import python_hook
-from hookline.journal.intake import INSIDE as NOTED
-from hookline.journal.intake import LONGEST, InnerScopes, Intake
-from hookline.journal.stream import Sender, split_text
+from hookline.journal.stream import INSIDE as NOTED
+from hookline.journal.stream import LONGEST, InnerScopes, Intake, Sender, split_text
 from hookline.sympozium.run.folders import SOCKET
 from tests.sympozium.run.conftest import hook as container
 from tests.sympozium.run.conftest import lifecycle

@@ -63,15 +63,14 @@ PLUGIN_NAMES = {"args": "tool_args", "tool_response": "result"}
 
 
 class Callbacks(dict[str, Callable[..., Any]]):
-    """The callbacks of one or more agents, by the names that `LlmAgent(...)` takes them under."""
+    """The callbacks of one or more agents, by the names that `LlmAgent(...)` takes them under.
+
+    `await close()` ends what is still open, and the processes of command hooks.
+    """
 
     def __init__(self, plugin: Plugin) -> None:
         super().__init__({name: _renamed(getattr(plugin, name)) for name in AGENT_CALLBACKS})
-        self._plugin = plugin
-
-    async def close(self) -> None:
-        """End what is still open, and the processes of command hooks."""
-        await self._plugin.close()
+        self.close = plugin.close
 
 
 def callbacks(

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from hookline.adapters.google_adk import messages
 from hookline.agent.models import Reply, refusal, reply_from
-from hookline.agent.output import AgentResult
-from hookline.agent.spec import AgentContext, CurrentRun, hook_declaration
+from hookline.agent.spec import AgentContext, AgentResult, CurrentRun, hook_declaration
 from hookline.engine.context import AgentConfig, ToolResult
 from hookline.engine.hook import AgentDeclaration, Declaration
 from hookline.engine.lifecycle import OpenScope
@@ -118,25 +117,20 @@ class AdkRun(AgentContext):
         found = tuple(result for agent in agents for result in agent.tool_results)
         return self.result_of(self.result, tool_results=found)
 
-    def inner(self, invocation: Any, call: AdkAgent, scope: OpenScope) -> AdkRun:
-        """The run of an AgentTool in a tool call of an agent: part of this one, with agents and inputs of its own."""
-        inside = replace(self.inside, scope=scope, parents=call.path, note=self.notice)
-        return AdkRun(invocation, inside, self.pipeline, self.session, implied=self.implied, outer=self)
-
 
 class AdkAgent(AgentContext):
     """One agent at work: its scope, its current step, and the messages of hooks for its model."""
 
     def __init__(self, adk_run: AdkRun, invocation: Any, *, hooks: bool = True) -> None:
         parent = _parent(adk_run.agents, invocation.agent)
-        above = parent.path if parent is not None else adk_run.inside.parents
-        inside = replace(adk_run.inside, parents=above, note=adk_run.notice)
+        inside = replace(adk_run.inside, note=adk_run.notice)
+        if parent is not None:
+            inside = parent.inside_of(inside.scope)
         super().__init__(_config(invocation.agent, inside.root_workflow_id), inside, adk_run.pipeline)
         self.adk_run = adk_run
         self.invocation = invocation
         self.parent = parent
         self.name = self.config.name
-        self.path = (*above, self.name)
         self.scope = self.open(
             Scope.AGENT,
             parent.scope if parent is not None else adk_run.scope,
@@ -145,7 +139,6 @@ class AdkAgent(AgentContext):
             step=None,
             aliases={"prompt": "input"},
         )
-        self.over = False
         self.in_next_request: list[str] = []
         self.step_calls: Any = None  # the `StepCalls` of its step
         self.results: list[ToolResult] = []
@@ -177,12 +170,11 @@ class AdkAgent(AgentContext):
 
     async def end(self, exc: BaseException | None = None) -> Outcome | None:
         """End its step and then itself, once; with an exception, because of that."""
-        if self.over:
+        if self.scope.ended:
             return None
-        self.over = True
         await self._end_step(exc)
         if exc is not None:
-            await self.scope.left_after(exc, tuple(self.steps))
+            await self.scope.left_after(exc)
             return None
         text = self.adk_run.texts.get(self.name) or self._reply.text
         answer = self.result_of(text, tool_results=tuple(self.tool_results))
@@ -248,8 +240,8 @@ class AdkAgent(AgentContext):
         self, scope: Scope, name: str, more: dict[str, Any], **facts: Any
     ) -> tuple[OpenScope, Outcome]:
         """Enter a scope around the request, again while it is refused; changes of hooks go into the request."""
-        point, pipeline = Point.start_of(scope), self.pipeline
-        is_seen = pipeline.recorder.on or pipeline.at(point) or pipeline.at(Point.end_of(scope))
+        point, pipeline = scope.start, self.pipeline
+        is_seen = pipeline.recorder.on or pipeline.at(point) or pipeline.at(scope.end)
         while True:
             opened = self.open(scope, self.inner_scope, name, **facts)
             shown = self._request.shown() if is_seen else []
@@ -315,7 +307,7 @@ class AdkAgent(AgentContext):
         self.results = []
         self._reply = Reply(text=step.content)
         if exc is not None:
-            await scope.left_after(exc, tuple(self.steps), output=step)
+            await scope.left_after(exc, output=step)
             return
         ending = await self.leave(scope, step)
         self.in_next_request.extend(ending.tell_model)
@@ -353,7 +345,7 @@ def _parent(at_work: Mapping[int, AdkAgent], agent: Any) -> AdkAgent | None:
     above = getattr(agent, "parent_agent", None)
     while above is not None:
         for found in reversed(list(at_work.values())):
-            if found.name == above.name and not found.over:
+            if found.name == above.name and not found.scope.ended:
                 return found
         above = above.parent_agent
     return None

@@ -35,7 +35,6 @@ class ContentSlice(NamedTuple):
     """One message as hooks see it, with its parts and the content that they came from, if any."""
 
     message: Message
-    role: str
     parts: tuple[Any, ...]
     content: Any = None
 
@@ -130,16 +129,15 @@ def slices(contents: Iterable[Any]) -> list[ContentSlice]:
     found: list[ContentSlice] = []
     for content in contents:
         parts = tuple(content.parts or ())
-        role = content.role or "user"
-        if role == "model":
-            found.append(ContentSlice(_assistant(parts), role, parts, content))
+        if content.role == "model":
+            found.append(ContentSlice(_assistant(parts), parts, content))
             continue
         answers = [part for part in parts if part.function_response is not None]
         for part in answers:
-            found.append(ContentSlice(_tool_result(part.function_response), role, (part,), content))
+            found.append(ContentSlice(_tool_result(part.function_response), (part,), content))
         rest = tuple(part for part in parts if part.function_response is None)
         if rest or not answers:
-            found.append(ContentSlice(text_message("user", _text(rest)), role, rest, content))
+            found.append(ContentSlice(text_message("user", _text(rest)), rest, content))
     return found
 
 
@@ -173,7 +171,8 @@ def _joined(group: Sequence[ContentSlice]) -> Any:
     origin = group[0].content
     if origin is not None and list(origin.parts or ()) == parts:
         return origin
-    return _types().Content(role=group[0].role, parts=parts)
+    role = getattr(origin, "role", None) or ROLES[group[0].message.get("role") or "user"]
+    return _types().Content(role=role, parts=parts)
 
 
 def _written(message: Message, was: Iterable[Any]) -> ContentSlice:
@@ -188,9 +187,9 @@ def _written(message: Message, was: Iterable[Any]) -> ContentSlice:
             name=message.get("name"),
             response={"result": message.get("content")},
         )
-        return ContentSlice(message, "user", (types.Part(function_response=result),))
+        return ContentSlice(message, (types.Part(function_response=result),))
     kept = (part for part in was if part.function_call is None and not part.text)
-    return ContentSlice(message, ROLES[role], (*_parts(message), *kept))
+    return ContentSlice(message, (*_parts(message), *kept))
 
 
 def _parts(message: Message) -> list[Any]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from hookline.adapters.google_adk.agents import AdkAgent, AdkRun, AdkSession
 from hookline.adapters.google_adk.messages import text_content, text_of, with_text
-from hookline.adapters.google_adk.tools import BODY, AdkCall, ask_in_client, cause, start_call
+from hookline.adapters.google_adk.tools import BODY, AdkCall, cause, start_call
 from hookline.agent.models import input_in
 from hookline.agent.spec import CurrentRun, agent_payload
 from hookline.engine.hook import Hook, Mode
@@ -63,7 +63,7 @@ class Plugin:
         self._kinds = kinds or {}
         self._sources = list(hooks)
         self._recorder = Recorder(journal, watch)
-        self._approver = approver or ask_in_client
+        self._approver = approver
         self._workspace = str(workspace) if workspace is not None else None
         self._runs: dict[str, AdkRun] = {}
         self._sessions: dict[tuple[str, str, str], AdkSession] = {}
@@ -172,7 +172,6 @@ class Plugin:
         original = text_of(invocation.user_content)
         given = run.rewritten.get(original, original)
         streaming = str(getattr(invocation.run_config, "streaming_mode", "")).lower().endswith("sse")
-        at_work.over = True
         try:
             outcome = await at_work.enter(at_work.scope, agent_payload(given, streaming=streaming))
         except Skipped as exc:
@@ -193,7 +192,6 @@ class Plugin:
         if outcome.answered:
             ending = await at_work.leave(at_work.scope, outcome.output, Status.ANSWERED)
             return text_content(as_text(plain(ending.output)), "model")
-        at_work.over = False
         new = _input(outcome.payload, Point.AGENT_START)
         if new != given:
             run.rewritten[original] = new
@@ -211,7 +209,7 @@ class Plugin:
             await (at_work.end(cancelled) if at_work.parent is not None else self._end_run(run, cancelled))
             return None
         ending = await at_work.end()
-        if run.implied and at_work.parent is None and all(agent.over for agent in run.agents.values()):
+        if run.implied and at_work.parent is None and all(agent.scope.ended for agent in run.agents.values()):
             await self._end_run(run)
         if ending is None or not ending.changed:
             return None
@@ -280,7 +278,10 @@ class Plugin:
         """Begin a run, or a part of the run whose tool call it is in."""
         call = BODY.get()
         if call is not None and call.agent.adk_run in self._runs.values():
-            run = call.agent.adk_run.inner(invocation, call.agent, call.scope)
+            outer, inside = call.agent.adk_run, call.agent.inside_of(call.scope)
+            run = AdkRun(
+                invocation, inside, outer.pipeline, outer.session, implied=outer.implied, outer=outer
+            )
             self._runs[invocation.invocation_id] = run
             return run
         run = self._runs[invocation.invocation_id] = self._new_run(invocation, implied)

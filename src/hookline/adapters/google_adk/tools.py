@@ -7,9 +7,8 @@ call that never ran (a refused one, or one that waits for a person); such a call
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
-from enum import Enum, auto
 from typing import Any, cast
 
 from hookline.adapters.google_adk.agents import AdkAgent, PausedCall
@@ -18,7 +17,7 @@ from hookline.agent.calls import tool_result
 from hookline.claude.events import TOOLS
 from hookline.engine.lifecycle import OpenScope, nobodys_verdict, settled_by
 from hookline.engine.plain import plain
-from hookline.engine.point import Point, Scope, Status
+from hookline.engine.point import Point, Status
 from hookline.engine.record import Question, Verdict, VerdictKind
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import HooklineError, Refused, RunEnded
@@ -47,8 +46,6 @@ TOOL_NAMES: Mapping[str, str] = {
 
 BODY: ContextVar[AdkCall | None] = ContextVar("hookline_adk_body", default=None)
 """The tool call whose body runs here: an agent that starts inside it is part of that call's run."""
-_STARTING: ContextVar[AdkCall | None] = ContextVar("hookline_adk_starting", default=None)
-"""The call whose start hooks run here."""
 
 
 class PersonAsked(HooklineError):
@@ -67,35 +64,15 @@ def cause(error: BaseException) -> BaseException:
     return inner or error
 
 
-async def ask_in_client(question: Question) -> Verdict:
-    """The approver if none was given: ADK asks its client, where it can."""
-    call = _STARTING.get()
-    if call is not None and call.context.tool_confirmation is not None:
-        return _verdict(call.context.tool_confirmation)
-    # An AgentTool and a node of a workflow do not resume a call that a callback paused.
-    if call is not None and call.outer is None and not call.agent.is_node:
-        raise PersonAsked(question)
-    return nobodys_verdict(question)
-
-
 async def start_call(
     agent: AdkAgent, tool: Any, kinds: Mapping[str, str], args: dict[str, Any], context: Any
 ) -> Any:
     """Begin a call; a response stands in for the tool's. `kinds` are the user's, by the names of tools."""
     name = tool.name
     kind = kinds.get(name) or TOOL_CLASSES.get(type(tool).__name__) or TOOL_NAMES.get(name, "other")
-    agent.inside.seen.tools[name] = kind
     # ADK makes a bare BaseTool in the place of a name that no tool has, and tells the model.
     known = type(tool) is not adk_class("tools.base_tool", "BaseTool")
-    scope = agent.open(
-        Scope.TOOL,
-        agent.inner_scope,
-        name,
-        hooks=known,
-        current_tool=name,
-        tool_kind=kind,
-        call_id=context.function_call_id or None,
-    )
+    scope = agent.open_call(agent.inner_scope, name, kind, context.function_call_id or None, runs=known)
     if known:
         return await AdkCall(agent, scope, args, context).start()
     await scope.enter(dict(args))
@@ -103,17 +80,11 @@ async def start_call(
     return None
 
 
-class CallPhase(Enum):
-    """How far a tool call has come."""
-
-    STARTING = auto()
-    RUNNING = auto()
-    BACK = auto()
-    OVER = auto()
-
-
 class AdkCall:
-    """One tool call, from before its start hooks to after its end hooks."""
+    """One tool call, from before its start hooks to after its end hooks.
+
+    `started`: its start hooks have run. `back`: its body has returned, or does not run. `over`: so have its end hooks.
+    """
 
     def __init__(self, agent: AdkAgent, scope: OpenScope, args: dict[str, Any], context: Any) -> None:
         step_calls: StepCalls | None = agent.step_calls
@@ -128,33 +99,27 @@ class AdkCall:
         self.context = context
         self.outer = BODY.get()
         self.task = asyncio.current_task()
-        self.phase = CallPhase.STARTING
+        self.started, self.back, self.over = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._given = dict(args)
         self._told: list[str] = []
+        if agent.run.approver is None:
+            scope.approver = self._ask_client
 
-    def move(self, phase: CallPhase) -> None:
-        self.phase = phase
-        self.step_calls.moved.set()
-
-    @property
-    def open(self) -> bool:
-        """True if its body has begun, its end is due, and its task still runs."""
-        return self.phase in (CallPhase.RUNNING, CallPhase.BACK) and not (
-            self.task is not None and self.task.done()
-        )
+    def settle(self, *_: Any) -> None:
+        """Let nothing wait for it any more; also if its task is over without a callback."""
+        for each in (self.started, self.back, self.over):
+            each.set()
 
     async def start(self) -> Any:
         """Run its start hooks; a response stands in for the tool's."""
-        paused = self._paused()
-        enter = self._enter if paused is None else lambda: self._resume(paused)
         try:
-            outcome = await self.step_calls.start(self, enter)
-        except PersonAsked as exc:
-            return await self._pause(exc.question)
+            outcome = await self.step_calls.start(self)
         except BaseException as exc:
-            self.move(CallPhase.OVER)
-            await self.scope.drop(f"not run: {str(exc) or type(exc).__name__}")
+            await self._close(f"not run: {str(exc) or type(exc).__name__}")
             raise
+        if outcome.action is HookAction.ASK:
+            waits = "waits for a person's decision"
+            return {"error": f"{waits}: {outcome.reason}" if outcome.reason else waits}
         self._told.extend(outcome.tell_model)
         if outcome.action is HookAction.BLOCK:
             refusal = {"error": f"refused: {outcome.reason}"}
@@ -182,7 +147,7 @@ class AdkCall:
     async def finish(self, result: Any) -> Any:
         """Run its end hooks; a response takes the result's place."""
         BODY.set(self.outer)
-        if self.phase is CallPhase.OVER:
+        if self.scope.ended:
             return None
         for pause in PAUSES:
             if self.id in (getattr(self.context.actions, pause) or {}):
@@ -199,7 +164,7 @@ class AdkCall:
     async def fail(self, error: BaseException) -> Any:
         """Run its end hooks after it raised. A hook that gives an output recovers the call, as ADK allows."""
         BODY.set(self.outer)
-        if self.phase is CallPhase.OVER:
+        if self.scope.ended:
             return None
         why = cause(error)
         if isinstance(why, asyncio.CancelledError):
@@ -213,9 +178,8 @@ class AdkCall:
 
     async def abandon(self, exc: BaseException | None) -> None:
         """End a call for which ADK called nothing after its body."""
-        if self.phase not in (CallPhase.RUNNING, CallPhase.BACK):
+        if self.scope.ended or not self.started.is_set():
             return
-        self.phase = CallPhase.OVER
         try:
             if exc is not None:
                 await self.scope.left_after(exc)
@@ -226,14 +190,17 @@ class AdkCall:
                 why = "another plugin took the tool's result before hookline saw it"
                 await self.scope.leave(None, Status.OK, error=why)
         finally:
-            self.move(CallPhase.OVER)
+            self.settle()
 
-    async def _enter(self) -> Outcome:
-        token = _STARTING.set(self)
+    async def enter(self) -> Outcome:
+        """Run its start hooks, or take up a call that was paused after them."""
+        paused = self._paused()
+        if paused is not None:
+            return await self._resume(paused)
         try:
             outcome = await self.scope.enter(dict(self.args))
-        finally:
-            _STARTING.reset(token)
+        except PersonAsked as exc:
+            return await self._pause(exc.question)
         self.agent.note(outcome)
         self.scope.raise_if_over(outcome, Point.TOOL_START)
         return outcome
@@ -251,21 +218,29 @@ class AdkCall:
         journal = self.scope.run.recorder.journal
         if journal is not None:
             journal.answer(paused.question, verdict)
-        return settled_by(verdict, before, Point.TOOL_START)
+        return settled_by(verdict, before, is_start=True)
 
-    async def _pause(self, question: Question) -> Any:
+    async def _ask_client(self, question: Question) -> Verdict:
+        """The approver if none was given: ADK asks its client, where it can."""
+        if self.context.tool_confirmation is not None:
+            return _verdict(self.context.tool_confirmation)
+        # An AgentTool and a node of a workflow do not resume a call that a callback paused.
+        if self.outer is None and not self.agent.is_node:
+            raise PersonAsked(question)
+        return nobodys_verdict(question)
+
+    async def _pause(self, question: Question) -> Outcome:
         asked = Outcome(HookAction.ASK, payload=question.value, reasons=question.reasons)
         await self._postpone(asked, DECISION, question.id)
-        why = asked.reason
         payload = {"input": plain(question.value)}
-        self.context.request_confirmation(hint=why or f"May {self.name} run?", payload=payload)
+        self.context.request_confirmation(hint=asked.reason or f"May {self.name} run?", payload=payload)
         # Without this ADK calls the model once more before it asks the person.
         self.context.actions.skip_summarization = True
-        return {"error": f"waits for a person's decision: {why}" if why else "waits for a person's decision"}
+        return asked
 
     async def _end(self, result: Any, status: Status, *, always: bool = False, in_turn: bool = True) -> Any:
         """Run its end hooks in its turn, also when it is cancelled while it waits for that."""
-        self.move(CallPhase.BACK)
+        self.back.set()
         try:
             if in_turn:
                 await self.step_calls.turn_to_end(self)
@@ -274,7 +249,7 @@ class AdkCall:
             await self.scope.left_after(exc, output=result, status=status)
             raise
         finally:
-            self.move(CallPhase.OVER)
+            self.settle()
         told = [*self._told, *ending.tell_model]
         if ending.action is HookAction.BLOCK and ending.reason:
             told.append(ending.reason)
@@ -285,11 +260,10 @@ class AdkCall:
         self.agent.in_next_request.extend(told)
         return plain(ending.output) if ending.changed or always else None
 
-    async def _close(self, why: str, status: Status, output: Any = None) -> None:
+    async def _close(self, why: str, status: Status | None = None, output: Any = None) -> None:
         """Close its scope without end hooks, because its body never ran."""
-        self.move(CallPhase.OVER)
-        self.scope.pipeline = self.agent.no_hooks
-        await self.scope.leave(output, status, error=why)
+        self.settle()
+        await self.scope.drop(why, status, output)
 
     def _count(self, output: Any, status: Status) -> None:
         self.agent.results.append(tool_result(self.id, self.name, status, output))
@@ -298,8 +272,7 @@ class AdkCall:
         """Close its scope until the call comes again."""
         paused = PausedCall(self.name, self._given, outcome, pause, question)
         self.agent.adk_run.session.paused[self.id] = paused
-        self.move(CallPhase.OVER)
-        await self.scope.drop(PAUSES[pause])
+        await self._close(PAUSES[pause])
 
     def _paused(self) -> PausedCall | None:
         """This call as it was paused. A model may use an id twice: it must be the same call."""
@@ -317,42 +290,43 @@ class StepCalls:
 
     def __init__(self) -> None:
         self.calls: list[AdkCall] = []
-        self.moved = asyncio.Event()
         self._failed: BaseException | None = None
         self._turn = asyncio.Lock()
 
     @property
     def through(self) -> bool:
-        return not any(call.open or call.phase is CallPhase.STARTING for call in self.calls)
+        return all(call.over.is_set() for call in self.calls)
 
-    async def start(self, call: AdkCall, enter: Callable[[], Awaitable[Outcome]]) -> Outcome:
+    async def start(self, call: AdkCall) -> Outcome:
         """Run its start hooks in its turn; return when those of every call of the step have run."""
         self.calls.append(call)
         if call.task is not None:
-            call.task.add_done_callback(lambda _: self.moved.set())
+            call.task.add_done_callback(call.settle)
         try:
             # The tasks of a step are made together: after one round of the loop, all of them are here.
             await asyncio.sleep(0)
             async with self._turn:
                 self._raise_if_failed()
-                outcome = await enter()
-        except PersonAsked:
-            raise
+                outcome = await call.enter()
         except BaseException as exc:
             self._failed = self._failed or exc
             raise
-        call.move(_PHASES.get(outcome.action, CallPhase.RUNNING))
-        await self._until(lambda: all(each.phase is not CallPhase.STARTING for each in self.calls))
+        call.started.set()
+        if outcome.action is HookAction.BLOCK:
+            call.settle()
+        elif outcome.action is HookAction.ANSWER:
+            call.back.set()
+        for each in self.calls:
+            await each.started.wait()
         self._raise_if_failed()
         return outcome
 
     async def turn_to_end(self, call: AdkCall) -> None:
         """Return when every body of the step is back and the calls before this one have ended."""
-        before = self.calls[: self.calls.index(call)]
-        await self._until(
-            lambda: not any(each.open and each.phase is CallPhase.RUNNING for each in self.calls)
-        )
-        await self._until(lambda: not any(each.open for each in before))
+        for each in self.calls:
+            await each.back.wait()
+        for each in self.calls[: self.calls.index(call)]:
+            await each.over.wait()
 
     async def abandon(self, exc: BaseException | None) -> None:
         for call in self.calls:
@@ -361,14 +335,6 @@ class StepCalls:
     def _raise_if_failed(self) -> None:
         if self._failed is not None:
             raise self._failed
-
-    async def _until(self, reached: Callable[[], bool]) -> None:
-        while not reached():
-            self.moved.clear()
-            await self.moved.wait()
-
-
-_PHASES = {HookAction.BLOCK: CallPhase.OVER, HookAction.ANSWER: CallPhase.BACK}
 
 
 def _with_told(output: Any, told: list[str]) -> Any:

@@ -1,4 +1,4 @@
-"""The protocol between the built-in agent and a model, and models by the name of their provider.
+"""The protocol between the built-in agent and a model, models by the name of their provider, the schema of an answer.
 
 A model takes a `Request` and answers with a stream of `TextDelta` and, last, one `Reply`. Messages are
 plain dicts in one neutral shape; each provider's module converts them:
@@ -14,7 +14,7 @@ import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from hookline.engine.context import Step, ToolCall, ToolResult, Usage
 from hookline.engine.plain import as_text, plain
@@ -22,6 +22,9 @@ from hookline.engine.point import Point
 from hookline.engine.result import Outcome
 from hookline.errors import AgentFailed, Refused, UsageError
 from hookline.table import meant
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 Message = Mapping[str, Any]
 
@@ -183,7 +186,8 @@ def reply_from(output: Any) -> Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compatible:
-    """A provider with OpenAI's API, and where it differs."""
+    """A provider with OpenAI's API, and where it differs: the parameter that limits the answer, and whether the usage
+    may be asked for."""
 
     base_url: str
     key: str
@@ -231,36 +235,75 @@ def model_named(
         raise UsageError(f"provider {name!r}: the name of the model is empty")
     if name == "scripted":
         return _module("script").Scripted.of_file(model)
-    url = base_url or environ.get(f"{name.upper()}_BASE_URL") or None
-    return _anthropic(model, url, environ) if name == "anthropic" else _compatible(name, model, url, environ)
-
-
-def _anthropic(model: str, url: str | None, environ: Mapping[str, str]) -> Model:
-    key = environ.get("ANTHROPIC_API_KEY") or None
-    token = environ.get("ANTHROPIC_AUTH_TOKEN") or None
-    if not key and not token:
-        raise UsageError("provider 'anthropic' has no key: set ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN)")
-    return _module("anthropic").Anthropic(
-        model, api_key=key, auth_token=None if key else token, base_url=url or ANTHROPIC_URL
-    )
-
-
-def _compatible(name: str, model: str, url: str | None, environ: Mapping[str, str]) -> Model:
+    url = base_url or environ.get(f"{name.upper()}_BASE_URL")
+    if name == "anthropic":
+        key, token = environ.get("ANTHROPIC_API_KEY"), environ.get("ANTHROPIC_AUTH_TOKEN")
+        if not key and not token:
+            raise UsageError(
+                "provider 'anthropic' has no key: set ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN)"
+            )
+        login = {"api_key": key} if key else {"auth_token": token}
+        return _module("anthropic").Anthropic(model, provider=name, base_url=url or ANTHROPIC_URL, **login)
     known = COMPATIBLE[name]
     key = environ.get(known.key)
     if not key and known.needs_key:
         raise UsageError(f"provider {name!r} has no key: set {known.key}")
+    # The client does not start without a key, and a local server does not look at it.
     return _module("openai").OpenAI(
-        model,
-        provider=name,
-        # The client does not start without one, and a local server does not look at it.
-        api_key=key or "none",
-        base_url=url or known.base_url,
-        max_tokens_key=known.max_tokens_key,
-        asks_usage=known.asks_usage,
+        model, provider=name, base_url=url or known.base_url, api_key=key or "none"
     )
 
 
 def _module(name: str) -> Any:
     """A provider's module, loaded when it is first used: it builds on this one."""
     return import_module(f"hookline.agent.models.{name}")
+
+
+class DoesNotFit(ValueError):
+    """An answer that does not match the schema; the message is for the model."""
+
+
+class OutputSchema:
+    """A pydantic model class, or any type that pydantic can check."""
+
+    def __init__(self, kind: Any) -> None:
+        from pydantic import TypeAdapter
+
+        self.kind = kind
+        self.name: str = getattr(kind, "__name__", str(kind))
+        self._adapter: TypeAdapter[Any] = TypeAdapter(kind)
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        return self._adapter.json_schema()
+
+    def read(self, text: str | None) -> Any:
+        """The answer as a value; code fences around it are ignored."""
+        return self._checked(lambda: self._adapter.validate_json(_bare(text or "")))
+
+    def check(self, value: Any) -> Any:
+        """Validates a value with which a hook replaced the answer."""
+        return self._checked(lambda: self._adapter.validate_python(value))
+
+    def _checked(self, read: Any) -> Any:
+        from pydantic import ValidationError
+
+        try:
+            return read()
+        except ValidationError as exc:
+            raise DoesNotFit(f"the answer does not fit {self.name}: {faults(exc, 'answer')}") from None
+
+
+def _bare(text: str) -> str:
+    stripped = text.strip()
+    if stripped.startswith("```") and stripped.endswith("```"):
+        body = stripped[3:-3]
+        first, _, rest = body.partition("\n")
+        return rest if first.strip().isalpha() or not first.strip() else body
+    return stripped
+
+
+def faults(exc: ValidationError, whole: str = "") -> str:
+    """The mistakes that pydantic found, each with its place; `whole` names the value itself."""
+    found = [(".".join(map(str, error["loc"])), error["msg"]) for error in exc.errors(include_url=False)]
+    return "; ".join(f"{place or whole}: {text}" for place, text in found)

@@ -11,7 +11,6 @@ from hookline.agent.models.provider import (
     ClientModel,
     PartialCall,
     ProviderTrouble,
-    Tries,
     field_of,
     refused_with,
     said,
@@ -40,70 +39,6 @@ STATUS = {
 }
 
 COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
-
-_NO_KEY = "provider 'anthropic' has no key: set ANTHROPIC_API_KEY or give api_key"
-
-
-class Anthropic(ClientModel):
-    """A model behind the messages API. Without a key or token the client looks for its credentials itself.
-
-    `timeout` is the longest silence, in seconds.
-    """
-
-    package = "anthropic"
-    error = "AnthropicError"
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        api_key: str | None = None,
-        auth_token: str | None = None,
-        base_url: str | None = None,
-        timeout: float = 600.0,
-        tries: Tries | None = None,
-    ) -> None:
-        super().__init__(name, provider="anthropic", timeout=timeout, tries=tries)
-        options = self._client_options(base_url)
-        try:
-            self._client = self._library.AsyncAnthropic(api_key=api_key, auth_token=auth_token, **options)
-        except self._library.AnthropicError as exc:
-            raise UsageError(f"{_NO_KEY}; its other credentials cannot be used: {exc}") from exc
-        if not (self._client.api_key or self._client.auth_token or self._client.credentials):
-            raise UsageError(_NO_KEY)
-
-    async def _send(self, request: Request) -> Any:
-        told = {"temperature": request.temperature, "top_p": request.top_p}
-        sampling = {key: value for key, value in told.items() if value is not None}
-        given: dict[str, Any] = {
-            "model": self.name,
-            "max_tokens": request.max_output_tokens or MAX_TOKENS,
-            "system": request.system or None,
-            "messages": _messages(request.messages),
-            "tools": [_tool(tool) for tool in request.tools] or None,
-            "output_config": self._output_config(request.output_schema),
-            "extra_body": {**sampling, **request.extra} or None,
-            "extra_headers": {"anthropic-version": SAMPLING_VERSION} if sampling else None,
-        }
-        known = {key: value for key, value in given.items() if value is not None}
-        return await self._client.messages.create(**known, stream=True)
-
-    def _output_config(self, schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        if schema is None:
-            return None
-        try:
-            # Constraints that the provider cannot enforce move into the descriptions.
-            known = self._library.transform_schema(dict(schema))
-        except (ValueError, AssertionError) as exc:
-            raise UsageError(f"provider 'anthropic' cannot take this output schema: {exc}") from exc
-        return {"format": {"type": "json_schema", "schema": known}}
-
-    def _reading(self) -> _MessageReading:
-        return _MessageReading()
-
-    def _refusal(self, exc: Any) -> ProviderTrouble:
-        status = exc.status_code if exc.status_code >= 400 else STATUS.get(exc.type or "", 500)
-        return refused_with(status, exc.api_message or said(exc), exc.response.headers)
 
 
 class _MessageReading(AnswerReading):
@@ -158,6 +93,45 @@ class _MessageReading(AnswerReading):
         answered = self._counts.get("output_tokens", 0)
         total = sum(self._counts.values())
         self.usage = Usage(input_tokens=total - answered, output_tokens=answered, total_tokens=total)
+
+
+class Anthropic(ClientModel):
+    """A model behind the messages API."""
+
+    package = "anthropic"
+    client = "AsyncAnthropic"
+    error = "AnthropicError"
+    reading = _MessageReading
+
+    async def _send(self, request: Request) -> Any:
+        told = {"temperature": request.temperature, "top_p": request.top_p}
+        sampling = {key: value for key, value in told.items() if value is not None}
+        given: dict[str, Any] = {
+            "model": self.name,
+            "max_tokens": request.max_output_tokens or MAX_TOKENS,
+            "system": request.system or None,
+            "messages": _messages(request.messages),
+            "tools": [_tool(tool) for tool in request.tools] or None,
+            "output_config": self._output_config(request.output_schema),
+            "extra_body": {**sampling, **request.extra} or None,
+            "extra_headers": {"anthropic-version": SAMPLING_VERSION} if sampling else None,
+        }
+        known = {key: value for key, value in given.items() if value is not None}
+        return await self._client.messages.create(**known, stream=True)
+
+    def _output_config(self, schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        if schema is None:
+            return None
+        try:
+            # Constraints that the provider cannot enforce move into the descriptions.
+            known = self._library.transform_schema(dict(schema))
+        except (ValueError, AssertionError) as exc:
+            raise UsageError(f"provider 'anthropic' cannot take this output schema: {exc}") from exc
+        return {"format": {"type": "json_schema", "schema": known}}
+
+    def _refusal(self, exc: Any) -> ProviderTrouble:
+        status = exc.status_code if exc.status_code >= 400 else STATUS.get(exc.type or "", 500)
+        return refused_with(status, exc.api_message or said(exc), exc.response.headers)
 
 
 def _messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:

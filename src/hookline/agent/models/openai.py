@@ -7,71 +7,16 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from hookline.agent.models import Message, Reply, Request, ToolSpec
+from hookline.agent.models import COMPATIBLE, Message, Reply, Request, ToolSpec
 from hookline.agent.models.provider import (
     AnswerReading,
     ClientModel,
     PartialCall,
     ProviderTrouble,
-    Tries,
     field_of,
     sent_arguments,
 )
 from hookline.engine.context import Usage
-from hookline.errors import UsageError
-
-
-class OpenAI(ClientModel):
-    """A model behind chat completions. Without `api_key` the client looks for OPENAI_API_KEY itself.
-
-    `max_tokens_key` and `asks_usage` are for providers that differ: the parameter that limits the answer, and
-    whether `stream_options` may be sent. `timeout` is the longest silence, in seconds.
-    """
-
-    package = "openai"
-    error = "OpenAIError"
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        provider: str = "openai",
-        api_key: str | None = None,
-        base_url: str | None = None,
-        timeout: float = 600.0,
-        tries: Tries | None = None,
-        max_tokens_key: str = "max_completion_tokens",
-        asks_usage: bool = True,
-    ) -> None:
-        super().__init__(name, provider=provider, timeout=timeout, tries=tries)
-        self._max_tokens_key = max_tokens_key
-        self._asks_usage = asks_usage
-        # OPENAI_ORG_ID and OPENAI_PROJECT_ID are not for other providers.
-        omit = self._library.omit
-        foreign = {"OpenAI-Organization": omit, "OpenAI-Project": omit} if provider != "openai" else None
-        options = self._client_options(base_url)
-        try:
-            self._client = self._library.AsyncOpenAI(api_key=api_key, default_headers=foreign, **options)
-        except self._library.OpenAIError as exc:
-            raise UsageError(f"provider {provider!r} has no key: set OPENAI_API_KEY or give api_key") from exc
-
-    async def _send(self, request: Request) -> Any:
-        given: dict[str, Any] = {
-            "model": self.name,
-            "messages": _messages(request),
-            "tools": [_tool(tool) for tool in request.tools] or None,
-            "temperature": request.temperature,
-            "top_p": request.top_p,
-            "response_format": _response_format(request),
-            "stream_options": {"include_usage": True} if self._asks_usage else None,
-            self._max_tokens_key: request.max_output_tokens,
-            "extra_body": dict(request.extra) or None,
-        }
-        known = {key: value for key, value in given.items() if value is not None}
-        return await self._client.chat.completions.create(**known, stream=True)
-
-    def _reading(self) -> _ChatReading:
-        return _ChatReading()
 
 
 class _ChatReading(AnswerReading):
@@ -119,6 +64,37 @@ class _ChatReading(AnswerReading):
         if self._chunks and not self._choices:
             raise ProviderTrouble("answered with no choices")
         return super().reply(text)
+
+
+class OpenAI(ClientModel):
+    """A model behind chat completions."""
+
+    package = "openai"
+    client = "AsyncOpenAI"
+    error = "OpenAIError"
+    reading = _ChatReading
+
+    def __init__(self, name: str, *, provider: str = "openai", **options: Any) -> None:
+        super().__init__(name, provider=provider, **options)
+        self._known = COMPATIBLE[provider]
+        if provider != "openai":
+            # OPENAI_ORG_ID and OPENAI_PROJECT_ID are not for other providers.
+            self._client.organization = self._client.project = None
+
+    async def _send(self, request: Request) -> Any:
+        given: dict[str, Any] = {
+            "model": self.name,
+            "messages": _messages(request),
+            "tools": [_tool(tool) for tool in request.tools] or None,
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            "response_format": _response_format(request),
+            "stream_options": {"include_usage": True} if self._known.asks_usage else None,
+            self._known.max_tokens_key: request.max_output_tokens,
+            "extra_body": dict(request.extra) or None,
+        }
+        known = {key: value for key, value in given.items() if value is not None}
+        return await self._client.chat.completions.create(**known, stream=True)
 
 
 def _messages(request: Request) -> list[dict[str, Any]]:

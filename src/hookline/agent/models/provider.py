@@ -122,15 +122,29 @@ class AnswerReading:
 class ClientModel:
     """A model behind a vendor's client; both clients come from one generator and share their names.
 
-    A provider's class makes `_client`, sends the request, and reads the events. `timeout` is the longest silence, in
-    seconds.
+    `package`, `client` and `error` name the library and its classes; `reading` reads its events. `timeout` is the
+    longest silence, in seconds; `login` holds the key or the token for the client.
     """
 
     package: str
+    client: str
     error: str
-    """The name of the client's own class of errors."""
+    reading: type[AnswerReading]
 
-    def __init__(self, name: str, *, provider: str, timeout: float, tries: Tries | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        provider: str,
+        base_url: str,
+        timeout: float = 600.0,
+        tries: Tries | None = None,
+        **login: str | None,
+    ) -> None:
+        if not base_url.startswith(("http://", "https://")):
+            raise UsageError(
+                f"provider {provider!r}: base url {base_url!r} must start with http:// or https://"
+            )
         try:
             self._http: Any = import_module("httpx2")
             self._library: Any = import_module(self.package)
@@ -142,10 +156,43 @@ class ClientModel:
         self.name = name
         self._timeout = timeout
         self._tries = tries or Tries()
-        self._client: Any = None
+        self._client: Any = getattr(self._library, self.client)(
+            base_url=base_url,
+            timeout=self._http.Timeout(timeout, connect=min(timeout, 10.0)),
+            max_retries=0,
+            http_client=self._library.DefaultAsyncHttpxClient(verify=_tls()),
+            **login,
+        )
 
-    def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
-        return tried(lambda: self._ask(request), self._tries, f"{self.provider} model {self.name!r}")
+    async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+        """Streams the answer; retries after passing trouble, as long as no text was yielded."""
+        tries = self._tries
+        for number in count(1):
+            given = 0
+            try:
+                async with aclosing(self._ask(request)) as parts:
+                    async for part in parts:
+                        given += len(part.text) if isinstance(part, TextDelta) else 0
+                        yield part
+                return
+            except ProviderTrouble as trouble:
+                broke_off = f"the answer broke off after {given} characters: " if given or trouble.cut else ""
+                why = f"{self.provider} model {self.name!r}: {broke_off}{trouble}"
+                if given or not trouble.passing:
+                    raise ModelFailed(why) from trouble
+                if number >= tries.most:
+                    times = "once" if number == 1 else f"{number} times"
+                    raise ModelFailed(f"{why} (tried {times})") from trouble
+                wait = trouble.asked
+                if wait is not None and wait > tries.longest_asked:
+                    raise ModelFailed(
+                        f"{why} (it asks to wait {wait:.0f} s, longer than the {tries.longest_asked:.0f} s"
+                        f" that are waited at most; tries so far: {number})"
+                    ) from trouble
+            if wait is None:
+                # Jitter: many agents that were refused together should not retry together.
+                wait = backoff(number, first=tries.wait, longest=tries.longest_wait, jitter=0.25)
+            await tries.pause(wait)
 
     async def close(self) -> None:
         await self._client.close()
@@ -154,28 +201,12 @@ class ClientModel:
         """The stream of events that the client returns."""
         raise NotImplementedError
 
-    def _reading(self) -> AnswerReading:
-        raise NotImplementedError
-
     def _refusal(self, exc: Any) -> ProviderTrouble:
         """The trouble that the client's error for an HTTP status is."""
         return refused_with(exc.status_code, said(exc), exc.response.headers)
 
-    def _client_options(self, base_url: str | None) -> dict[str, Any]:
-        """The options that every client is made with."""
-        if base_url is not None and not base_url.startswith(("http://", "https://")):
-            raise UsageError(
-                f"provider {self.provider!r}: base url {base_url!r} must start with http:// or https://"
-            )
-        return {
-            "base_url": base_url,
-            "timeout": self._http.Timeout(self._timeout, connect=min(self._timeout, 10.0)),
-            "max_retries": 0,
-            "http_client": self._library.DefaultAsyncHttpxClient(verify=_tls()),
-        }
-
     async def _ask(self, request: Request) -> AsyncGenerator[TextDelta | Reply, None]:
-        reading, pieces, begun, empty = self._reading(), list[str](), False, True
+        reading, pieces, begun, empty = self.reading(), list[str](), False, True
         try:
             stream = await self._send(request)
             begun = True
@@ -209,42 +240,6 @@ class ClientModel:
         if isinstance(exc, library.APIError):
             return ProviderTrouble(f"error in the middle of the answer: {clipped(said(exc))}", passing=True)
         return ProviderTrouble(clipped(str(exc)))
-
-
-async def tried(
-    ask: Callable[[], AsyncGenerator[TextDelta | Reply, None]], tries: Tries, who: str
-) -> AsyncIterator[TextDelta | Reply]:
-    """Streams the answer of `ask`; retries after passing trouble, as long as no text was yielded."""
-    for number in count(1):
-        given = 0
-        try:
-            async with aclosing(ask()) as parts:
-                async for part in parts:
-                    if isinstance(part, TextDelta):
-                        given += len(part.text)
-                    yield part
-            return
-        except ProviderTrouble as trouble:
-            why = (
-                f"the answer broke off after {given} characters: {trouble}"
-                if given or trouble.cut
-                else str(trouble)
-            )
-            if given or not trouble.passing:
-                raise ModelFailed(f"{who}: {why}") from trouble
-            if number >= tries.most:
-                times = "once" if number == 1 else f"{number} times"
-                raise ModelFailed(f"{who}: {why} (tried {times})") from trouble
-            if trouble.asked is not None and trouble.asked > tries.longest_asked:
-                raise ModelFailed(
-                    f"{who}: {why} (it asks to wait {trouble.asked:.0f} s, longer than the {tries.longest_asked:.0f} s"
-                    f" that are waited at most; tries so far: {number})"
-                ) from trouble
-            wait = trouble.asked
-        if wait is None:
-            # Jitter: many agents that were refused together should not retry together.
-            wait = backoff(number, first=tries.wait, longest=tries.longest_wait, jitter=0.25)
-        await tries.pause(wait)
 
 
 def refused_with(status: int, text: str, headers: Mapping[str, str]) -> ProviderTrouble:

@@ -203,8 +203,8 @@ class Conversation:
         self._unsent = bytearray()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(process.stdout, self._read)
-        self._loop.add_reader(process.stderr, self._read_errors)
+        for fd in (process.stdout, process.stderr):
+            self._loop.add_reader(fd, self._read, fd)
 
     async def request(self, method: str, params: Mapping[str, Any], timeout: float) -> Message:
         """The result of a request; a TurnFailed if it is refused or not there within `timeout` seconds."""
@@ -258,16 +258,23 @@ class Conversation:
             self._unsent.clear()
         self._loop.remove_writer(self._process.stdin)
 
-    def _read(self) -> None:
-        part = read_part(self._process.stdout)
-        if part is None:
+    def _read(self, fd: int) -> None:
+        try:
+            part = os.read(fd, _CHUNK)
+        except BlockingIOError:
             return
+        except OSError:
+            part = b""
         if not part:
-            self._loop.remove_reader(self._process.stdout)
+            self._loop.remove_reader(fd)
+        if fd == self._process.stderr:
+            self._errors += part
+            del self._errors[:-_KEPT_OF_ERRORS]
+        elif part:
+            for line in self._lines.add(part):
+                self._take(line)
+        else:
             self._end()
-            return
-        for line in self._lines.add(part):
-            self._take(line)
 
     def _take(self, line: bytes | None) -> None:
         if line is None:
@@ -296,26 +303,6 @@ class Conversation:
             self._send({"id": message["id"], **self._asked(method, given)})
         else:
             self._heard(method, given)
-
-    def _read_errors(self) -> None:
-        part = read_part(self._process.stderr)
-        if part is None:
-            return
-        if not part:
-            self._loop.remove_reader(self._process.stderr)
-            return
-        self._errors += part
-        del self._errors[:-_KEPT_OF_ERRORS]
-
-
-def read_part(fd: int) -> bytes | None:
-    """The bytes that can be read now: None if there are none yet, empty at the end."""
-    try:
-        return os.read(fd, _CHUNK)
-    except BlockingIOError:
-        return None
-    except OSError:
-        return b""
 
 
 def _result(method: str, answer: Message) -> Message:

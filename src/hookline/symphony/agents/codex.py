@@ -27,6 +27,7 @@ from hookline.symphony.agents import (
 )
 from hookline.symphony.agents.guard import commands_in, in_force, trusted
 from hookline.symphony.hooks import without_secrets
+from hookline.symphony.settings import CodexSettings
 
 INTERRUPT = 2.0
 """Seconds that an interrupted turn has to say that it ended."""
@@ -34,17 +35,12 @@ INTERRUPT = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodexAgent:
-    """Codex: its command, and its permissions. Times are in seconds.
+    """Codex with its settings; the variables of `secret_names` are not for it.
 
     `hooks` are hooks in Codex's own form, by event; no turn begins unless they are in force.
     """
 
-    command: str = "codex app-server"
-    approval_policy: Any = "never"
-    thread_sandbox: str | None = "workspace-write"
-    turn_sandbox_policy: Any = None
-    turn_timeout: float = 3600.0
-    read_timeout: float = 5.0
+    settings: CodexSettings = CodexSettings()
     secret_names: frozenset[str] = frozenset()
     hooks: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -54,7 +50,7 @@ class CodexAgent:
         stack = AsyncExitStack()
         try:
             order = Order(
-                argv=("bash", "-lc", without_secrets(self.command, self.secret_names)),
+                argv=("bash", "-lc", without_secrets(self.settings.command, self.secret_names)),
                 cwd=place.workspace,
                 env=env,
             )
@@ -67,7 +63,7 @@ class CodexAgent:
             await stack.aclose()
             if isinstance(exc, TurnFailed):
                 place.report("startup_failed", str(exc))
-                raise _not_found(exc, self.command) from exc
+                raise _not_found(exc, self.settings.command) from exc
             raise
         return session
 
@@ -78,8 +74,8 @@ class CodexSession(AgentSession):
     talk: Conversation
 
     def __init__(self, agent: CodexAgent, place: AgentPlace, stack: AsyncExitStack) -> None:
-        super().__init__(place, agent.turn_timeout)
-        self._agent = agent
+        super().__init__(place, agent.settings.turn_timeout)
+        self._settings, self._guard = agent.settings, agent.hooks
         self._stack = stack
         self._thread = ""
         self._turn = ""
@@ -89,16 +85,15 @@ class CodexSession(AgentSession):
         self._busy = False
 
     async def begin(self) -> None:
-        agent = self._agent
         about = {"name": "hookline", "title": "hookline", "version": version("hookline")}
         given: Message = {"clientInfo": about, "capabilities": {"experimentalApi": True}}
-        await self.talk.request("initialize", given, agent.read_timeout)
+        await self.talk.request("initialize", given, self._settings.read_timeout)
         self.talk.note("initialized")
         config = await self._trust()
-        if agent.hooks:
-            config["hooks"] = await self._guard(config)
+        if self._guard:
+            config["hooks"] = await self._trusted_guard(config)
         self.id = self._thread = await self._opened(config)
-        if agent.hooks and not in_force(await self._hooks(threadId=self._thread), commands_in(agent.hooks)):
+        if self._guard and not in_force(await self._hooks(threadId=self._thread), commands_in(self._guard)):
             raise _unguarded()
 
     async def _trust(self) -> Message:
@@ -109,7 +104,7 @@ class CodexSession(AgentSession):
         """
         workspace = self._place.workspace
         try:
-            answer = await self.talk.request("config/read", {"cwd": workspace}, self._agent.read_timeout)
+            answer = await self.talk.request("config/read", {"cwd": workspace}, self._settings.read_timeout)
         except TurnFailed as exc:
             if exc.kind != "response_error":
                 raise
@@ -118,13 +113,13 @@ class CodexSession(AgentSession):
         said = workspace in cast("Message", config.get("projects") or {})
         return {} if said else {"projects": {workspace: {"trust_level": "untrusted"}}}
 
-    async def _guard(self, config: Message) -> Message:
+    async def _trusted_guard(self, config: Message) -> Message:
         """Our hooks with the hashes by which Codex trusts them, and no others.
 
         Only Codex can compute those hashes: so they are listed first in a thread without a turn, in which the user's own
         hooks are off.
         """
-        hooks = self._agent.hooks
+        hooks = self._guard
         theirs = await self._hooks(cwds=[self._place.workspace])
         off = {str(each.get("key")): {"enabled": False} for each in theirs}
         shown = await self._opened({**config, "hooks": {**hooks, "state": off}}, ephemeral=True)
@@ -133,12 +128,16 @@ class CodexSession(AgentSession):
         return {**hooks, "state": state}
 
     async def _opened(self, config: Message, **more: Any) -> str:
-        agent = self._agent
-        given = {"approvalPolicy": agent.approval_policy, "sandbox": agent.thread_sandbox, "config": config}
+        settings = self._settings
+        given = {
+            "approvalPolicy": settings.approval_policy,
+            "sandbox": settings.thread_sandbox,
+            "config": config,
+        }
         started = await self.talk.request(
             "thread/start",
             {**{key: value for key, value in given.items() if value}, "cwd": self._place.workspace, **more},
-            agent.read_timeout,
+            settings.read_timeout,
         )
         return _id_of(started, "thread")
 
@@ -149,7 +148,7 @@ class CodexSession(AgentSession):
 
     async def _asked_of_it(self, method: str, given: Message) -> Message:
         try:
-            return await self.talk.request(method, given, self._agent.read_timeout)
+            return await self.talk.request(method, given, self._settings.read_timeout)
         except TurnFailed as exc:
             raise _unguarded(str(exc)) if exc.kind == "response_error" else exc from exc
 
@@ -163,16 +162,16 @@ class CodexSession(AgentSession):
             self._done = None
 
     async def _run(self, prompt: str, done: asyncio.Future[Message], wanted: asyncio.Future[str]) -> str:
-        agent = self._agent
+        settings = self._settings
         given: Message = {
             "threadId": self._thread,
             "input": [{"type": "text", "text": prompt}],
             "cwd": self._place.workspace,
-            "approvalPolicy": agent.approval_policy,
+            "approvalPolicy": settings.approval_policy,
         }
-        if agent.turn_sandbox_policy is not None:
-            given["sandboxPolicy"] = agent.turn_sandbox_policy
-        started = await self.talk.request("turn/start", given, agent.read_timeout)
+        if settings.turn_sandbox_policy is not None:
+            given["sandboxPolicy"] = settings.turn_sandbox_policy
+        started = await self.talk.request("turn/start", given, settings.read_timeout)
         self._turn = _id_of(started, "turn")
         self.id = f"{self._thread}-{self._turn}"
         self._busy = not done.done()
@@ -230,7 +229,7 @@ class CodexSession(AgentSession):
             self._place.report("unsupported_tool_call", name)
             text = f"there is no tool {name!r} here"
             return {"result": {"success": False, "contentItems": [{"type": "inputText", "text": text}]}}
-        if grant is not None and self._agent.approval_policy == "never":
+        if grant is not None and self._settings.approval_policy == "never":
             self._place.report("approval_auto_approved", _shown(method, params))
             return {"result": grant(params)}
         if deny is not None:

@@ -20,8 +20,8 @@ from typing import Any
 from hookline.claude.events import CALLERS
 from hookline.engine.hook import Hook, Mode
 from hookline.engine.point import Point, Scope
-from hookline.journal.user import default_path
-from hookline.symphony.types import AgentSettings
+from hookline.journal import default_path
+from hookline.symphony.settings import AgentSettings
 
 SHORTEST_LIMIT = 600
 """Seconds that an agent waits for a hook at least; what a hook may take is limited by hookline itself."""

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from hookline.engine.plain import parse_time
 from hookline.errors import FileError
 from hookline.source import Wrong, front_matter, load, text_of
-from hookline.symphony.trackers import TrackerError
-from hookline.symphony.types import Blocker, Issue
+from hookline.symphony.trackers import Blocker, Issue, TrackerError
 from hookline.table import UNSET, Findings, Key, Node, Table, flag
 
 SUFFIXES = (".md", ".yaml", ".yml")

@@ -12,8 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import quote, urlencode, urlsplit
 
-from hookline.symphony.trackers import Api, TrackerError, secret, setting, text_or_none, time_or_none
-from hookline.symphony.types import Issue
+from hookline.symphony.trackers import Issue, TrackerError
+from hookline.symphony.trackers.client import (
+    Api,
+    inner,
+    list_in,
+    secret,
+    setting,
+    text_or_none,
+    time_or_none,
+)
 
 ENDPOINT = "https://api.github.com"
 SECRET = "GITHUB_TOKEN"
@@ -110,7 +118,7 @@ class GithubTracker:
             which = f"issue {number}" if number else "an issue"
             raise TrackerError(f"GitHub sent {which} without number, title or state", kind="tracker_response")
         labels = tuple(_labels(known))
-        assignee = text_or_none(cast("dict[str, Any]", known.get("assignee") or {}).get("login"))
+        assignee = text_or_none(inner(known, "assignee", "login"))
         ours = self._assignee is None or assignee == self._assignee
         return Issue(
             id=f"GH-{number}",
@@ -143,8 +151,7 @@ def _list(body: Any) -> list[Any]:
 
 
 def _labels(node: Mapping[str, Any]) -> Iterator[str]:
-    given = node.get("labels")
-    for label in cast("list[Any]", given) if isinstance(given, list) else []:
-        name = cast("dict[str, Any]", label).get("name") if isinstance(label, dict) else label
+    for label in list_in(node, "labels"):
+        name = inner(label, "name") if isinstance(label, dict) else label
         if isinstance(name, str) and name.strip():
             yield name.strip().lower()

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from hookline.symphony.trackers import Api, TrackerError, secret, setting, text_or_none, time_or_none
-from hookline.symphony.types import Blocker, Issue
+from hookline.symphony.trackers import Blocker, Issue, TrackerError
+from hookline.symphony.trackers.client import (
+    Api,
+    inner,
+    list_in,
+    secret,
+    setting,
+    text_or_none,
+    time_or_none,
+)
 
 ENDPOINT = "https://api.linear.app/graphql"
 SECRET = "LINEAR_API_KEY"
@@ -87,8 +95,7 @@ class LinearTracker:
         """The assignee whose issues are ours; None if all are."""
         if self._assignee != "me":
             return self._assignee
-        viewer = (await self._asked(_VIEWER, {})).get("viewer")
-        id = cast("dict[str, Any]", viewer).get("id") if isinstance(viewer, dict) else None
+        id = inner(await self._asked(_VIEWER, {}), "viewer", "id")
         if not isinstance(id, str):
             raise TrackerError("Linear does not say who `me` is", kind="tracker_response")
         self._assignee = id
@@ -103,10 +110,10 @@ class LinearTracker:
     async def _asked(self, query: str, given: Mapping[str, Any]) -> dict[str, Any]:
         # Linear tells of its rate limit with a 400, so the body is read before the status is judged.
         answer = await self._api.ask("POST", "", given={"query": query, "variables": given}, fine=(400,))
-        errors = _of(answer.body, "errors")
+        errors = inner(answer.body, "errors")
         if errors:
             raise _refused(cast("list[Any]", errors) if isinstance(errors, list) else [errors])
-        data = _of(answer.body, "data")
+        data = inner(answer.body, "data")
         if answer.status != 200 or not isinstance(data, dict):
             kind = "tracker_status" if answer.status != 200 else "tracker_response"
             raise TrackerError(f"Linear answered HTTP {answer.status} without data", kind=kind)
@@ -114,10 +121,13 @@ class LinearTracker:
 
 
 def _refused(errors: list[Any]) -> TrackerError:
-    first = cast("dict[str, Any]", errors[0]) if isinstance(errors[0], dict) else {"message": errors[0]}
-    code = cast("dict[str, Any]", first.get("extensions") or {}).get("code")
-    kind = "tracker_rate_limited" if code == "RATELIMITED" else "tracker_response"
-    return TrackerError(f"Linear answered with an error: {str(first.get('message'))[:200]}", kind=kind)
+    first = errors[0]
+    limited = inner(first, "extensions", "code") == "RATELIMITED"
+    said = inner(first, "message") if isinstance(first, dict) else first
+    return TrackerError(
+        f"Linear answered with an error: {str(said)[:200]}",
+        kind="tracker_rate_limited" if limited else "tracker_response",
+    )
 
 
 def _nodes(issues: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -129,23 +139,22 @@ def _nodes(issues: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _next_page(issues: Mapping[str, Any]) -> str | None:
-    page = cast("dict[str, Any]", issues.get("pageInfo") or {})
-    if page.get("hasNextPage") is not True:
+    if inner(issues, "pageInfo", "hasNextPage") is not True:
         return None
-    cursor = page.get("endCursor")
-    if not isinstance(cursor, str) or not cursor:
+    cursor = text_or_none(inner(issues, "pageInfo", "endCursor"))
+    if cursor is None:
         raise TrackerError("Linear says that there is a next page, but not which", kind="tracker_pagination")
     return cursor
 
 
 def _issue(node: Mapping[str, Any], mine: str | None) -> Issue:
-    state = text_or_none(_of(node.get("state"), "name"))
+    state = text_or_none(inner(node, "state", "name"))
     needed = {key: text_or_none(node.get(key)) for key in ("id", "identifier", "title")}
     missing = [key for key, value in {**needed, "state": state}.items() if value is None]
     if missing:
         which = node.get("identifier") or node.get("id") or "an issue"
         raise TrackerError(f"Linear sent {which} without {', '.join(missing)}", kind="tracker_response")
-    assignee = text_or_none(_of(node.get("assignee"), "id"))
+    assignee = text_or_none(inner(node, "assignee", "id"))
     priority = node.get("priority")
     return Issue(
         id=needed["id"] or "",
@@ -167,28 +176,18 @@ def _issue(node: Mapping[str, Any], mine: str | None) -> Issue:
 
 
 def _labels(node: Mapping[str, Any]) -> Iterator[str]:
-    for label in _list(node.get("labels")):
-        name = text_or_none(_of(label, "name"))
+    for label in list_in(node, "labels", "nodes"):
+        name = text_or_none(inner(label, "name"))
         if name is not None:
             yield name.strip().lower()
 
 
 def _blockers(node: Mapping[str, Any]) -> Iterator[Blocker]:
-    for relation in _list(node.get("inverseRelations")):
-        other = _of(relation, "issue")
-        if str(_of(relation, "type")).strip().lower() == "blocks" and isinstance(other, dict):
-            known = cast("dict[str, Any]", other)
+    for relation in list_in(node, "inverseRelations", "nodes"):
+        other = inner(relation, "issue")
+        if str(inner(relation, "type")).strip().lower() == "blocks" and other is not None:
             yield Blocker(
-                id=text_or_none(known.get("id")),
-                identifier=text_or_none(known.get("identifier")),
-                state=text_or_none(_of(known.get("state"), "name")),
+                id=text_or_none(inner(other, "id")),
+                identifier=text_or_none(inner(other, "identifier")),
+                state=text_or_none(inner(other, "state", "name")),
             )
-
-
-def _list(value: Any) -> list[Any]:
-    nodes = _of(value, "nodes")
-    return cast("list[Any]", nodes) if isinstance(nodes, list) else []
-
-
-def _of(value: Any, key: str) -> Any:
-    return cast("dict[str, Any]", value).get(key) if isinstance(value, dict) else None

@@ -48,9 +48,18 @@ from hookline.kube.objects import (
 )
 from hookline.secret_names import secrets_in
 from hookline.sympozium.cluster.objects import AGENT, MANAGER, names
-from hookline.sympozium.cluster.observation import FINALIZER, Log, World, workload_of
-from hookline.sympozium.cluster.plan import Plan, Removal, plan
-from hookline.sympozium.cluster.state import STATE, Note, Record, read_secret, spec_of, written
+from hookline.sympozium.cluster.observation import (
+    FINALIZER,
+    STATE,
+    Log,
+    Record,
+    World,
+    read_secret,
+    spec_of,
+    workload_of,
+    written,
+)
+from hookline.sympozium.cluster.plan import Note, Plan, Removal, plan
 from hookline.sympozium.environment import for_agent
 from hookline.sympozium.lifecycle import SecretRef
 from hookline.sympozium.types import RunSpec

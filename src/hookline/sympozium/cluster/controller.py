@@ -38,8 +38,7 @@ from hookline.kube.objects import (
 from hookline.sympozium.cluster.apply import Applier
 from hookline.sympozium.cluster.ledger import JournalWriter
 from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, OperatorSettings
-from hookline.sympozium.cluster.observation import World, is_held
-from hookline.sympozium.cluster.state import Record, agent_name, has_ended, problem_text
+from hookline.sympozium.cluster.observation import Record, World, agent_name, has_ended, is_held, problem_text
 from hookline.sympozium.phases import Phase
 from hookline.sympozium.read import parse
 from hookline.sympozium.types import GROUP, Pack

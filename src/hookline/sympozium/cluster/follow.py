@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hookline.engine.record import Journal
-from hookline.errors import HooklineError
+from hookline.engine.record import Journal, Record
+from hookline.errors import HooklineError, JournalError
 from hookline.journal.masking import Mask
 from hookline.journal.stream import split_line
 from hookline.journal.view import Line
@@ -34,11 +34,17 @@ from hookline.kube.objects import (
     within,
 )
 from hookline.kube.pod_state import ContainerPhase, container_state
-from hookline.sympozium.cluster.ledger import InnerRecords, RunLedger
+from hookline.sympozium.cluster.ledger import InnerRecords, Ledger
 from hookline.sympozium.cluster.objects import AGENT, RUN_LABEL, names
-from hookline.sympozium.cluster.records import agent_has_begun, agent_is_over, inside_note, would_tell
+from hookline.sympozium.cluster.observation import has_ended
+from hookline.sympozium.cluster.records import (
+    agent_has_begun,
+    agent_is_over,
+    inside_note,
+    run_id_of,
+    would_tell,
+)
 from hookline.sympozium.cluster.runs import RunView
-from hookline.sympozium.cluster.state import has_ended
 from hookline.sympozium.phases import Phase
 from hookline.sympozium.run.folders import RECORDS
 from hookline.sympozium.run.state import print_end
@@ -73,7 +79,8 @@ class RunFollower:
         quiet: bool,
     ) -> None:
         self._cluster = cluster
-        self._record = RunLedger(journal)
+        self._journal = journal
+        self._ledger: Ledger | None = Ledger(journal)
         self._run = made
         self._name, self._namespace = made["metadata"]["name"], made["metadata"]["namespace"]
         self._where = where
@@ -93,7 +100,7 @@ class RunFollower:
 
     async def ended(self) -> int:
         """Follow the run; returns the exit code of the command."""
-        await self._record.take(self._run)
+        await self._written(lambda ledger: ledger.take(self._run))
         async with self._heard():
             while True:
                 event = await self._events.get()
@@ -173,7 +180,7 @@ class RunFollower:
     async def _shown_inside(self) -> None:
         if agent_has_begun(self._run):
             new = self._inside.new()
-            await self._record.add(self._run, new)
+            await self._written(lambda ledger: ledger.add(self._run, new))
             self._show(self._view.inside(new))
 
     async def _heard_all(self, why: str) -> int | None:
@@ -203,16 +210,31 @@ class RunFollower:
 
     async def _changed(self, run: Object | None) -> int | None:
         if run is None or run["metadata"]["uid"] != self._run["metadata"]["uid"]:
-            await self._record.lost(self._run)
+            await self._written(lambda ledger: ledger.lost(run_id_of(self._run)))
             return self._gone()
         self._run = run
         last = self._inside.over and agent_is_over(run)
         rest = self._inside.new() if last else []
         notes = [inside_note(run, text) for text in self._inside.missing(run)]
-        await self._record.take(run, [*rest, *notes])
+
+        async def inside() -> list[Record]:
+            return [*rest, *notes]
+
+        await self._written(lambda ledger: ledger.take(run, inside))
         self._show(self._view.lines(run, rest))
         self._tell_missing()
         return self._over() if has_ended(run) and not self._ending else None
+
+    async def _written(self, write: Callable[[Ledger], Awaitable[object]]) -> None:
+        """Write to the user's journal; the run is followed to its end also where that fails."""
+        if self._ledger is None:
+            return
+        try:
+            await write(self._ledger)
+            self._journal.flush()
+        except JournalError as exc:
+            self._ledger = None
+            err.print(f"the run continues, but is no longer recorded here: {exc}", style="yellow")
 
     def _gone(self) -> int:
         if self._ending:

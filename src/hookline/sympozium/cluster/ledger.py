@@ -1,6 +1,6 @@
 """Runs on a cluster in a journal: the records of their status, and the inner records of their agents, each once.
 
-`RunLedger` is for the command that follows one run, `JournalWriter` for the operator, which writes all of them.
+A `Ledger` writes one run, for the command that follows it; `JournalWriter` is the operator's, which writes all of them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from hookline.engine.point import Scope
 from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Record, RunRow
 from hookline.errors import JournalError
-from hookline.journal.intake import BROKEN_OFF, MOST_BYTES, Intake, OnceJournal, lacking
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import end_as_lost, lost_ends
 from hookline.journal.sqlite import KEEP_BYTES_OPERATOR, KEEP_DAYS, SqliteJournal
+from hookline.journal.stream import BROKEN_OFF, MOST_BYTES, Intake, OnceJournal, lacking
 from hookline.kube.objects import Fields, items, mapping, within
 from hookline.options import KUBERNETES
 from hookline.sympozium.cluster.records import (
@@ -37,7 +37,6 @@ from hookline.sympozium.cluster.records import (
 from hookline.sympozium.phases import Stage
 from hookline.sympozium.resolve import FORMAT
 from hookline.tasks import backoff
-from hookline.terminal import err
 
 logger = logging.getLogger("hookline.kube")
 
@@ -110,38 +109,6 @@ class Ledger:
             self._once.forget(run_id)
             self._whole.add(run_id)
         return new
-
-
-class RunLedger:
-    """The run in the user's journal; the run is followed to its end also where that cannot be written."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self._ledger: Ledger | None = Ledger(journal)
-
-    async def take(self, run: Fields, inside: Iterable[Record] = ()) -> None:
-        """`inside` are the remaining inner records, once the agent has ended."""
-
-        async def rest() -> list[Record]:
-            return list(inside)
-
-        await self._written(lambda ledger: ledger.take(run, rest))
-
-    async def add(self, run: Fields, inside: Iterable[Record]) -> None:
-        await self._written(lambda ledger: ledger.add(run, inside))
-
-    async def lost(self, run: Fields) -> None:
-        await self._written(lambda ledger: ledger.lost(run_id_of(run)))
-
-    async def _written(self, write: Callable[[Ledger], Awaitable[object]]) -> None:
-        if self._ledger is None:
-            return
-        try:
-            await write(self._ledger)
-            self._journal.flush()
-        except JournalError as exc:
-            self._ledger = None
-            err.print(f"the run continues, but is no longer recorded here: {exc}", style="yellow")
 
 
 class InnerRecords:

@@ -18,7 +18,6 @@ from hookline.kube.objects import (
     JOB,
     ROLE,
     ROLE_BINDING,
-    SAFE,
     SAFE_ROOT,
     SANDBOX,
     SECRET,
@@ -26,12 +25,20 @@ from hookline.kube.objects import (
     Kind,
     Object,
     child,
+    container,
     owner_reference,
     resources,
 )
-from hookline.sympozium.environment import Environment, after_run, before_run, for_agent, task_input, unread
+from hookline.sympozium.environment import (
+    LONGEST_VARIABLE,
+    Environment,
+    for_agent,
+    for_hook,
+    task_input,
+    unread,
+)
 from hookline.sympozium.lifecycle import ContainerHook, Value
-from hookline.sympozium.phases import Seen, exit_code, result_for_hooks
+from hookline.sympozium.phases import Seen
 from hookline.sympozium.run.folders import RECORDS
 from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
 
@@ -41,7 +48,6 @@ SHARED_ACCOUNT = "sympozium-agent"
 RUN_LABEL = "sympozium.ai/agent-run"
 AGENT, PREPARE, DONE = "agent", "prepare", "done"
 PRE, POST = "pre-", "post-"
-LONGEST_VARIABLE = 100 * 1024
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
 _RECORD = "/var/run/hookline"
 _VOLUME = "/volume"
@@ -225,18 +231,9 @@ class RunObjects:
 
     def post_job(self, seen: Seen, positions: Sequence[int], number: int) -> Object:
         """A follow-up Job with those postRun hooks, by their positions in the file, one after another."""
-        run = self._run
-        code = exit_code(run.hooks, seen)
-        hooks = [run.hooks.post_run[index] for index in positions]
-        containers = [
-            self._hook(
-                POST,
-                hook,
-                after_run(run, hook, exit_code=code, result=result_for_hooks(run.hooks, seen, hook)),
-            )
-            for hook in hooks
-        ]
-        done = _container(DONE, self._settings.image, _OWN_RESOURCES, [], command=["true"])
+        hooks = [self._run.hooks.post_run[index] for index in positions]
+        containers = [self._hook(POST, hook, seen) for hook in hooks]
+        done = container(DONE, self._settings.image, _OWN_RESOURCES, [], command=["true"])
         spec = self._pod(containers, done)
         name = child(self._owner.name, "-postrun" if number == 1 else f"-postrun-{number}")
         template: Object = {"metadata": {"labels": self._labels("post-run")}, "spec": spec}
@@ -246,10 +243,10 @@ class RunObjects:
 
     def _agent_template(self) -> Object:
         run, settings = self._run, self._settings
-        hooks = [self._hook(PRE, hook, before_run(run, hook)) for hook in run.hooks.pre_run]
+        hooks = [self._hook(PRE, hook) for hook in run.hooks.pre_run]
         variables = _variables(for_agent(run))
         builtin = ["python3", "-P", "-m", "hookline.sympozium.run.program"]
-        agent = _container(
+        agent = container(
             AGENT,
             settings.agent_image or settings.image,
             _AGENT_RESOURCES,
@@ -287,9 +284,10 @@ class RunObjects:
             "volumes": [*self._volumes(), *([_TOKEN_VOLUME] if granted else [])],
         }
 
-    def _hook(self, prefix: str, hook: ContainerHook, environment: Environment) -> Object:
+    def _hook(self, prefix: str, hook: ContainerHook, seen: Seen | None = None) -> Object:
+        environment = for_hook(self._run, hook, seen)
         argv, split = unread(hook, environment), len(hook.command)
-        return _container(
+        return container(
             f"{prefix}{hook.name}",
             hook.image,
             _HOOK_RESOURCES,
@@ -311,7 +309,7 @@ class RunObjects:
         program = ["python3", "-P", "-m", "hookline.sympozium.cluster.prepare", f"{_RECORD}/task.json"]
         more: Object = {"securityContext": SAFE_ROOT} if self._settings.prepare_as_root else {}
         image = self._settings.image
-        return _container(PREPARE, image, _OWN_RESOURCES, mounts, command=[*program, *places], **more)
+        return container(PREPARE, image, _OWN_RESOURCES, mounts, command=[*program, *places], **more)
 
     def _mounts(self) -> list[Object]:
         """With postRun hooks both folders are parts of the one volume that lasts."""
@@ -376,19 +374,6 @@ class RunObjects:
             "app.kubernetes.io/part-of": "sympozium",
             "app.kubernetes.io/managed-by": MANAGER,
         }
-
-
-def _container(name: str, image: str, sizes: Object, mounts: list[Object], **more: Any) -> Object:
-    return {
-        "name": name,
-        "image": image,
-        "imagePullPolicy": "IfNotPresent",
-        "volumeMounts": mounts,
-        "securityContext": SAFE,
-        "resources": sizes,
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        **more,
-    }
 
 
 def _variables(environment: Environment) -> list[Object]:

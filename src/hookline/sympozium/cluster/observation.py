@@ -1,20 +1,29 @@
-"""The record of a run, brought up to date with the state of its containers: one pure function, before the plan."""
+"""The record that the operator keeps of one run, and how it is brought up to date with the state of its containers.
+
+The record has the run's manifests when it began, the objects made for it, and their state. It is one Secret beside the
+run, written before anything that cannot be observed again is removed; after a crash the operator goes on from there.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
 
+from hookline.engine.plain import typed
+from hookline.errors import FileError
 from hookline.journal.masking import Mask
-from hookline.kube.objects import Fields, within
+from hookline.kube.objects import Fields, bare, phase_of, within
 from hookline.kube.pod_state import (
     ContainerPhase,
     ContainerState,
     EndReason,
     Slot,
+    Stall,
     Workload,
     WorkloadState,
     follow,
@@ -30,7 +39,6 @@ from hookline.sympozium.cluster.objects import (
     names,
     positions_of,
 )
-from hookline.sympozium.cluster.state import Record, spec_of
 from hookline.sympozium.environment import cut
 from hookline.sympozium.lifecycle import ContainerHook
 from hookline.sympozium.phases import (
@@ -39,11 +47,14 @@ from hookline.sympozium.phases import (
     Seen,
     gate_settled,
     gated,
-    phase,
+    never_started,
+    outcome,
     post_run,
     pre_run,
     verdict,
 )
+from hookline.sympozium.read import parse
+from hookline.sympozium.resolve import run_of, with_provider
 from hookline.sympozium.run.agent import ended, from_output
 from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
 
@@ -51,6 +62,8 @@ FINALIZER = "hookline.dev/agentrun"
 VERDICT = "sympozium.ai/gate-verdict"
 MOST_KEPT = 256 * 1024
 """Bytes of an answer that are kept; an object of the cluster holds little more."""
+FROZEN, STATE = "run.json", "state.json"
+"""The parts of the Secret that keeps the record."""
 TAIL_LINES = 20
 DELETED = "the run was deleted"
 _TAIL_BYTES = 2048
@@ -64,6 +77,24 @@ class Log(NamedTuple):
     uid: str
     container: str
     lines: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """`void` is a verdict that was given before there was an answer; `lost` is since when the workspace is another."""
+
+    frozen: str
+    seen: Seen = Seen()
+    agent: Workload | None = None
+    post: tuple[Workload, ...] = ()
+    uids: Mapping[str, str] = field(default_factory=dict[str, str])
+    waiting: Stall | None = None
+    void: str = ""
+    lost: datetime | None = None
+    closed: datetime | None = None
+    """When the run was first found to have ended."""
+    cut: int = 0
+    """Bytes of an answer that was too long to be kept whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,18 +127,53 @@ class World:
         return RunObjects(self.owner, spec, self.settings)
 
 
-class Observation(NamedTuple):
-    """The record as it is now. The `logs` have to be read first, where there are any; `wakes` are the moments at which
-    something passes its limit."""
-
-    record: Record
-    logs: tuple[Log, ...]
-    wakes: tuple[datetime, ...]
+def has_ended(run: Mapping[str, Any]) -> bool:
+    return phase_of(run) in (Phase.SUCCEEDED, Phase.FAILED, Phase.SKIPPED)
 
 
-def observe(world: World, record: Record) -> Observation:
-    """The record of a run that has begun, brought up to date with the state of its pods."""
-    return _Observer(world, record).observation()
+def agent_name(run: Mapping[str, Any]) -> str:
+    """The Agent or SympoziumInstance that a run names."""
+    spec = within(run, "spec")
+    return str(spec.get("agentRef") or spec.get("instanceRef") or "")
+
+
+def frozen_of(run: Mapping[str, Any], instance: Mapping[str, Any] | None) -> str:
+    """The manifests as they are now; later changes of them are for other runs."""
+    return json.dumps([bare(each) for each in (run, instance) if each is not None], ensure_ascii=False)
+
+
+@lru_cache(maxsize=512)
+def spec_of(frozen: str) -> RunSpec:
+    """The run of frozen manifests, with all that it takes from its instance; a FileError lists their problems."""
+    documents = cast("list[dict[str, Any]]", json.loads(frozen))
+    run = documents[0]
+    name = f"{run.get('kind')} {run.get('metadata', {}).get('name')}"
+    manifests = parse(json.dumps({"kind": "List", "items": documents}, ensure_ascii=False), name)
+    if manifests.problems:
+        raise FileError(problem_text(*manifests.problems), file=manifests.problems[0].file)
+    return with_provider(run_of(manifests))
+
+
+def written(record: Record) -> dict[str, str]:
+    """The record as the texts of a Secret."""
+    state = asdict(record)
+    frozen = state.pop("frozen")
+    return {FROZEN: frozen, STATE: json.dumps(state, ensure_ascii=False, default=datetime.isoformat)}
+
+
+def read(texts: Mapping[str, str]) -> Record:
+    """The record of the texts of a Secret."""
+    return typed(Record, {"frozen": texts[FROZEN], **json.loads(texts[STATE])})
+
+
+def read_secret(secret: Mapping[str, Any]) -> Record:
+    """The record in a Secret as the cluster gives it. A KeyError or ValueError says that it holds none."""
+    return read({key: base64.b64decode(value).decode() for key, value in secret["data"].items()})
+
+
+def problem_text(*problems: FileError) -> str:
+    """The problems as one sentence; their lines are those of the object as the server has it, so they are left out."""
+    return "; ".join(f"{each.key}: {each.message}" if each.key else each.message for each in problems)
 
 
 def is_held(run: Fields) -> bool:
@@ -121,17 +187,18 @@ def workload_of(made: Fields) -> Workload:
     return Workload(name=metadata["name"], uid=metadata["uid"], positions=positions_of(made))
 
 
-def never_started(why: str) -> ContainerState:
-    return ContainerState(state=ContainerPhase.ENDED, reason=EndReason.NOT_STARTED, detail=why)
-
-
 def never_begun(spec: RunSpec, seen: Seen, why: str) -> Seen:
     """A run of which nothing was begun, so that there is nothing that a hook could clean up."""
     never = tuple(never_started("nothing was begun") for _ in spec.hooks.post_run)
     return replace(seen, stopped=why, post_run=never)
 
 
-class _Observer:
+class Observer:
+    """The record of a run that has begun, brought up to date with the state of its pods.
+
+    Where there are `logs`, they have to be read first; `wakes` are the moments at which something passes its limit.
+    """
+
     def __init__(self, world: World, record: Record) -> None:
         self.world = world
         self.record = record
@@ -145,14 +212,13 @@ class _Observer:
         self.logs: list[Log] = []
         self.wakes: list[datetime] = []
 
-    def observation(self) -> Observation:
+    def look(self) -> None:
         unanswered = self._open and not self.now.post
         self._look_at_agent()
         self._hear_verdict(unanswered)
         for index, made in enumerate(self.now.post):
             if not made.over:
                 self._look_at_hooks(index, made)
-        return Observation(self.now, tuple(self.logs), tuple(self.wakes))
 
     def _see(self, seen: Seen) -> None:
         self.now = replace(self.now, seen=seen)
@@ -174,10 +240,7 @@ class _Observer:
     @property
     def _open(self) -> bool:
         """True if the agent's part has not ended."""
-        return phase(replace(self.spec.hooks, post_run=()), replace(self.now.seen, post_run=())) in (
-            Phase.PENDING,
-            Phase.RUNNING,
-        )
+        return outcome(self.spec.hooks, self.now.seen) is None
 
     def _look_at_agent(self) -> None:
         agent, seen = self.now.agent, self.now.seen

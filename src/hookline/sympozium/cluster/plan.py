@@ -1,4 +1,4 @@
-"""The plan for a run: one pure function of all that is there.
+"""The plan for a run, with the status and the events that users see of it: one pure function of all that is there.
 
 Nothing is remembered between two calls but the run's record. The operator creates objects, writes the record, removes
 objects and writes the status, in that order; if it is interrupted anywhere, the next plan goes on from what is there.
@@ -6,12 +6,12 @@ objects and writes the status, in that order; if it is interrupted anywhere, the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from hookline.engine.plain import parse_time
+from hookline.engine.plain import parse_time, utc_text
 from hookline.errors import FileError
 from hookline.kube.objects import (
     ACCOUNT,
@@ -28,39 +28,55 @@ from hookline.kube.objects import (
     phase_of,
     within,
 )
-from hookline.kube.pod_state import NODE_LOST, ContainerPhase, Workload, any_running, lost_at
-from hookline.sympozium.cluster.objects import LONGEST_VARIABLE, OperatorSettings, is_sandboxed, names
+from hookline.kube.pod_state import NODE_LOST, ContainerPhase, ContainerState, Workload, any_running, lost_at
+from hookline.sympozium.check import unheeded, unrunnable
+from hookline.sympozium.cluster.objects import is_sandboxed, names
 from hookline.sympozium.cluster.observation import (
     DELETED,
     Log,
-    Observation,
-    World,
-    is_held,
-    never_begun,
-    never_started,
-    observe,
-)
-from hookline.sympozium.cluster.state import (
-    Note,
+    Observer,
     Record,
-    condition,
-    failed_status,
+    World,
     frozen_of,
     has_ended,
-    notes_of,
+    is_held,
+    never_begun,
     problem_text,
-    shown,
     spec_of,
-    unheeded,
 )
-from hookline.sympozium.environment import for_agent
-from hookline.sympozium.phases import Phase, Seen, Stage, due, phase, post_run
+from hookline.sympozium.lifecycle import ContainerHook
+from hookline.sympozium.phases import (
+    Phase,
+    Seen,
+    Stage,
+    condition,
+    digest,
+    due,
+    error,
+    failure,
+    gated,
+    hook_states,
+    never_started,
+    phase,
+    post_run,
+    status,
+)
 from hookline.sympozium.types import RunSpec
 
 _NO_INSTANCE = 60.0
 """Seconds that a run waits for its agent to be there."""
 _TRIES = 3
 """Jobs for the same hooks, where each one before was ended from outside and none of them had begun."""
+_TOO_EARLY = "the gate's verdict stood there before there was an answer, so it holds for none; take it away and give it again"
+_LOST = "the workspace was removed from outside; the hooks that are left have an empty one"
+
+
+class Note(NamedTuple):
+    """One event: `Normal` or `Warning`, a word, and a sentence."""
+
+    kind: str
+    reason: str
+    message: str
 
 
 class Removal(NamedTuple):
@@ -95,16 +111,17 @@ def plan(world: World) -> Plan:
         return _put_away(world)
     if world.record is None:
         return _begun(world)
-    observed = observe(world, world.record)
-    if observed.logs:
-        return Plan(logs=observed.logs)
-    agent = observed.record.seen.agent
+    step = _Next(world, world.record)
+    step.look()
+    if step.logs:
+        return Plan(logs=tuple(step.logs))
+    agent = step.now.seen.agent
     ran = agent.state is ContainerPhase.ENDED and agent.started is not None
     if ran and phase_of(world.run) in ("", Phase.PENDING):
         # Clients that watch the run see each phase, however short.
         status = {**within(world.run, "status"), "phase": str(Phase.RUNNING)}
         return Plan(status=status, wake=world.now)
-    return _Next(world, world.record, observed).plan()
+    return step.plan()
 
 
 def _begun(world: World) -> Plan:
@@ -118,7 +135,7 @@ def _begun(world: World) -> Plan:
         return _failed(world, problem_text(exc))
     if spec.instance and world.instance is None:
         return _without_instance(world, spec.instance)
-    if why := _cannot_be_run(spec, world.settings):
+    if why := unrunnable(spec, builtin=not world.settings.agent_command):
         return _failed(world, why)
     record = Record(frozen=frozen)
     if refused := world.refused.get(f"{SECRET.kind}/{names(spec.name).record}"):
@@ -132,32 +149,6 @@ def _begun(world: World) -> Plan:
         notes=tuple(notes),
         wake=world.now,
     )
-
-
-def _cannot_be_run(spec: RunSpec, settings: OperatorSettings) -> str:
-    """The reason that a run would fail for certain; empty where there is none."""
-    model = spec.model
-    if spec.mode == "server":
-        return "mode: server is not supported here; only runs with mode: task have hooks"
-    if spec.sandbox and spec.sandbox.enabled and spec.sandbox.warm_pool:
-        return "agentSandbox.warmPoolRef: a pod that runs already takes no hooks; leave it out"
-    if not settings.agent_command and not spec.dry_run and not (model and model.model):
-        ref = f"; {model.ref!r} is a Model, which is not read here" if model and model.ref else ""
-        return f"the built-in agent has no model{ref}; write model: {{provider, model}}"
-    if long := _too_long(spec):
-        return f"{', '.join(long)}: a variable holds at most {LONGEST_VARIABLE // 1024} KiB"
-    return ""
-
-
-def _too_long(run: RunSpec) -> list[str]:
-    """The variables, apart from the task, that no process could be started with."""
-    given = for_agent(run)
-    found: set[str] = set()
-    for variables in (given.fixed, given.given, *(hook.env for hook in run.hooks.containers)):
-        for name, text in variables.items():
-            if isinstance(text, str) and len(text.encode("utf-8", "replace")) > LONGEST_VARIABLE:
-                found.add(name)
-    return sorted(found - {"TASK"})
 
 
 def _without_instance(world: World, name: str) -> Plan:
@@ -198,18 +189,14 @@ def _put_away(world: World) -> Plan:
     return Plan(remove=remove, hold=False)
 
 
-class _Next:
+class _Next(Observer):
     """The next steps of a run that has begun, by its observed state."""
 
-    def __init__(self, world: World, record: Record, observed: Observation) -> None:
-        self.world = world
-        self.record = record
-        self.now = observed.record
-        self.spec = spec_of(record.frozen)
+    def __init__(self, world: World, record: Record) -> None:
+        super().__init__(world, record)
         self.objects = world.objects(self.spec)
         self.make: list[dict[str, Any]] = []
         self.remove: list[Removal] = []
-        self.wakes = list(observed.wakes)
 
     def plan(self) -> Plan:
         self._end_rest()
@@ -343,3 +330,69 @@ def _is_ending(each: Fields) -> bool:
 
 def _name(wanted: Fields) -> str:
     return f"{wanted['kind']}/{wanted['metadata']['name']}"
+
+
+def shown(spec: RunSpec, record: Record) -> dict[str, Any]:
+    """The status of a run, whole."""
+    seen, lifecycle = record.seen, spec.hooks
+    told = status(lifecycle, seen)
+    kind = "sandboxName" if is_sandboxed(spec) else "jobName"
+    waits = lifecycle.gate is not None and seen.agent.succeeded and gated(lifecycle, seen) is None
+    more: dict[str, Any] = {
+        # Of a run in which nothing began no container says when it ended.
+        "completedAt": told.get("completedAt") or (utc_text(record.closed) if record.closed else None),
+        kind: record.agent.name if record.agent else None,
+        "postRunJobName": record.post[-1].name if record.post else None,
+        "gateDigest": digest(seen.agent.result) if waits else None,
+        "gateBy": seen.verdict.by if seen.verdict and seen.verdict.by else None,
+        "conditions": [*told.get("conditions", ()), *_conditions(record)] or None,
+    }
+    return {**told, **{key: value for key, value in more.items() if value is not None}}
+
+
+def failed_status(why: str, now: datetime) -> dict[str, Any]:
+    """The status of a run that could not begin."""
+    return {"phase": str(Phase.FAILED), "error": why, "completedAt": utc_text(now)}
+
+
+def notes_of(spec: RunSpec, before: Record, after: Record) -> tuple[Note, ...]:
+    """The events for the changes between two records."""
+    lifecycle = spec.hooks
+    hooks = zip(hook_states(lifecycle, before.seen), hook_states(lifecycle, after.seen), strict=True)
+    notes = [
+        _hook_note(stage, hook, now)
+        for (stage, hook, was), (_, _, now) in hooks
+        if now.state is ContainerPhase.ENDED and was.state is not ContainerPhase.ENDED
+    ]
+    if after.waiting and (before.waiting is None or before.waiting.reason != after.waiting.reason):
+        notes.append(Note("Warning", after.waiting.reason, after.waiting.message))
+    if after.lost and not before.lost:
+        notes.append(Note("Warning", "WorkspaceLost", _LOST))
+    if after.seen.verdict and not before.seen.verdict:
+        by = after.seen.verdict.by or "someone who may change the AgentRun"
+        notes.append(Note("Normal", "GateVerdict", f"{after.seen.verdict.action} by {by}"))
+    if after.void and after.void != before.void:
+        notes.append(Note("Warning", "VerdictTooEarly", _TOO_EARLY))
+    was, now = phase(lifecycle, before.seen), phase(lifecycle, after.seen)
+    if now is not was:
+        why = error(lifecycle, after.seen)
+        notes.append(Note("Warning" if why else "Normal", str(now), why or f"the run is {now}"))
+    return tuple(notes)
+
+
+def _hook_note(stage: Stage, hook: ContainerHook, seen: ContainerState) -> Note:
+    took = f" after {seen.seconds:g} s" if seen.seconds is not None else ""
+    if seen.succeeded:
+        return Note("Normal", "HookSucceeded", f"{stage} hook {hook.name} succeeded{took}")
+    return Note("Warning", "HookFailed", f"{stage} hook {hook.name} {failure(hook, seen)}{took}")
+
+
+def _conditions(record: Record) -> Iterator[dict[str, Any]]:
+    if record.waiting is not None:
+        yield condition("Waiting", record.waiting.reason, record.waiting.message, record.waiting.at)
+    if record.lost is not None:
+        yield condition("WorkspaceLost", "ClaimDeleted", _LOST, record.lost)
+    if record.cut and record.seen.agent.started is not None:
+        kept = len(record.seen.agent.result.encode("utf-8", "replace"))
+        said = f"the answer has {record.cut} bytes, of which the first {kept} are kept"
+        yield condition("ResultCut", "TooLong", said, record.seen.agent.started)

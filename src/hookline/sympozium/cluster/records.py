@@ -15,11 +15,11 @@ from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import LEAVING, Begun, Called, Decided, Ended, Record
 from hookline.engine.result import HookAction, Reason
 from hookline.errors import FileError
-from hookline.journal.intake import INSIDE, InnerScopes
 from hookline.journal.masking import Mask
+from hookline.journal.stream import INSIDE, InnerScopes
 from hookline.kube.objects import Fields, items, mapping, phase_of, within
 from hookline.options import KUBERNETES
-from hookline.sympozium.cluster.state import agent_name, frozen_of, has_ended, spec_of
+from hookline.sympozium.cluster.observation import agent_name, frozen_of, has_ended, spec_of
 from hookline.sympozium.phases import Phase, Stage
 from hookline.sympozium.resolve import FORMAT
 from hookline.sympozium.run.state import PHASE

@@ -1,4 +1,4 @@
-"""Runs on a cluster at the terminal: `hookline runs`, `approve`, `reject`, `rewrite`, `explain` with `--on kubernetes`."""
+"""Runs on a cluster at the terminal: `hookline runs`, `approve`, `reject`, `rewrite` with `--on kubernetes`."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from hookline.engine.plain import parse_time
 from hookline.engine.point import Point
 from hookline.engine.record import Called, Decided, Record, Verdict, VerdictKind
 from hookline.engine.result import HookAction
 from hookline.errors import JournalError, UsageError
+from hookline.journal import open_journal
 from hookline.journal.masking import Mask
-from hookline.journal.user import open_journal
 from hookline.journal.view import Line, Tree, duration, moment
-from hookline.kube.connect import Target, connected, found_run
 from hookline.kube.objects import AGENT_RUN, SECRET, ApiRefused, Conflict, Object, items, phase_of, within
-from hookline.options import KUBERNETES
+from hookline.options import Target
 from hookline.secret_names import secrets_in
 from hookline.sympozium.cluster.ledger import Ledger
-from hookline.sympozium.cluster.objects import OperatorSettings, RunObjects, RunOwner, names
-from hookline.sympozium.cluster.observation import VERDICT
+from hookline.sympozium.cluster.objects import names
+from hookline.sympozium.cluster.observation import VERDICT, agent_name, has_ended, read_secret
 from hookline.sympozium.cluster.records import (
     PHASE,
     RUN_SCOPE,
@@ -36,17 +35,13 @@ from hookline.sympozium.cluster.records import (
     records_of,
     run_id_of,
 )
-from hookline.sympozium.cluster.state import agent_name, has_ended, read_secret
-from hookline.sympozium.phases import Seen, verdict, verdict_of
 from hookline.sympozium.phases import digest as digest_of
+from hookline.sympozium.phases import verdict, verdict_of
 from hookline.sympozium.run.state import lines_of_status
-from hookline.sympozium.types import RunSpec
-from hookline.terminal import Explained, ExplainedHook, err, out, print_json, print_runs, show
+from hookline.terminal import err, out, print_json, print_runs, show
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
-
-_UNKNOWN = "IMAGE"
 
 
 def runs_there(target: Target, run: str = "", *, limit: int = 20, json: bool = False) -> int:
@@ -55,11 +50,13 @@ def runs_there(target: Target, run: str = "", *, limit: int = 20, json: bool = F
     One that was started from here is brought up to date in the journal.
     """
 
+    from hookline.kube.client import connected
+
     async def main() -> list[Object]:
         async with connected(target) as cluster:
             namespace = target.namespace or cluster.namespace
             if run:
-                return [await found_run(cluster, run, namespace)]
+                return [await _found(cluster, run, namespace)]
             found, _ = await cluster.list(AGENT_RUN, namespace)
             return sorted(found, key=_created, reverse=True)[:limit]
 
@@ -80,9 +77,11 @@ def runs_there(target: Target, run: str = "", *, limit: int = 20, json: bool = F
 def answer_there(target: Target, run: str, word: Verdict, *, yes: bool = False) -> int:
     """Give a verdict on the answer that a run on a cluster holds back."""
 
+    from hookline.kube.client import connected
+
     async def main() -> int:
         async with connected(target) as cluster:
-            found = await found_run(cluster, run, target.namespace or cluster.namespace)
+            found = await _found(cluster, run, target.namespace or cluster.namespace)
             digest = _held(found)
             await _show_answer(cluster, found, digest)
             if not yes and sys.stdin.isatty() and not _confirmed(word.kind):
@@ -94,19 +93,19 @@ def answer_there(target: Target, run: str, word: Verdict, *, yes: bool = False) 
     return asyncio.run(main())
 
 
-def explain_there(file: str, spec: RunSpec) -> Explained:
-    """The objects of a cluster that a run comes to, and which containers run in which order."""
-    made = _objects(spec)
-    return Explained(
-        head=[f"{file}, on {KUBERNETES}"],
-        hooks=[
-            ExplainedHook(f"{each['kind']} {each['metadata']['name']}", line, "")
-            for each in made
-            for line in _parts(each)
-        ],
-        notes=[],
-        value={"on": KUBERNETES, "objects": made},
-    )
+async def _found(cluster: Cluster, name: str, namespace: str) -> Object:
+    """The AgentRun with this name or prefix; `last` is the newest."""
+    runs, _ = await cluster.list(AGENT_RUN, namespace)
+    exact = [each for each in runs if each["metadata"]["name"] == name]
+    if name == "last" and not exact:
+        exact = sorted(runs, key=lambda each: str(each["metadata"].get("creationTimestamp")))[-1:]
+    found = exact or [each for each in runs if each["metadata"]["name"].startswith(name)]
+    if not found:
+        raise UsageError(f"there is no AgentRun {name!r} in the namespace {namespace!r} of {cluster.server}")
+    if len(found) > 1:
+        names = ", ".join(each["metadata"]["name"] for each in found[:5])
+        raise UsageError(f"{name!r} could be {names}; give more of it")
+    return found[0]
 
 
 async def _on_record(run: Object) -> list[Record]:
@@ -283,34 +282,8 @@ async def _answer(cluster: Cluster, run: Object, word: Verdict, digest: str) -> 
             await cluster.patch(AGENT_RUN, name, namespace, change, resource_version=version)
             return
         except Conflict:
-            run = await found_run(cluster, name, namespace)
+            run = await _found(cluster, name, namespace)
             if _held(run) != digest:
                 raise UsageError(
                     f"run {name} now waits for a verdict on another answer; look at it again"
                 ) from None
-
-
-def _objects(spec: RunSpec) -> list[Object]:
-    """The objects as the operator would make them; only it knows its image, and only the cluster the run's uid."""
-    owner = RunOwner(name=spec.name, namespace=spec.namespace, uid="")
-    objects = RunObjects(owner, spec, OperatorSettings(image=_UNKNOWN))
-    gate = () if spec.hooks.gate is None else (spec.hooks.gate,)
-    rest = tuple(index for index in spec.hooks.post_order if index not in gate)
-    after = [positions for positions in (gate, rest) if positions]
-    jobs = [objects.post_job(Seen(), positions, number) for number, positions in enumerate(after, 1)]
-    return [*objects.first(), *jobs]
-
-
-def _parts(made: Object) -> Iterator[str]:
-    spec = cast("Object", made.get("spec") or {})
-    for rule in cast("list[Object]", made.get("rules") or []):
-        yield f"{', '.join(rule['verbs'])}: {', '.join(rule['resources'])}"
-    if made["kind"] == "PersistentVolumeClaim":
-        yield f"{spec['resources']['requests']['storage']}, which agent and postRun hooks share"
-    pod = within(spec, "template", "spec") or within(spec, "podTemplate", "spec")
-    each = [*pod.get("initContainers", ()), *pod.get("containers", ())]
-    for number, container in enumerate(each, 1):
-        image = "hookline's own image" if container["image"] == _UNKNOWN else container["image"]
-        yield f"{number}. {container['name']}  {image}"
-    if "activeDeadlineSeconds" in spec:
-        yield f"ended by the cluster after {spec['activeDeadlineSeconds']} s, whatever happens"

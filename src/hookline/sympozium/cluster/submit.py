@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 from hookline.engine.lifecycle import new_run_id
 from hookline.engine.record import Journal
 from hookline.errors import UsageError
+from hookline.journal import open_journal
 from hookline.journal.masking import Mask
-from hookline.journal.user import open_journal
-from hookline.kube.connect import Target, connected
 from hookline.kube.objects import (
     AGENT,
     AGENT_RUN,
@@ -33,12 +32,12 @@ from hookline.kube.objects import (
     objects_in,
     within,
 )
+from hookline.options import Target
 from hookline.secret_names import secrets_in
 from hookline.source import load_all, without_lines
-from hookline.sympozium.check import doubts
+from hookline.sympozium.check import doubts, unheeded
 from hookline.sympozium.cluster.follow import FOLLOWED, RunFollower
 from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, RunOwner, value_object
-from hookline.sympozium.cluster.state import unheeded
 from hookline.sympozium.lifecycle import ContainerHook, SecretRef, Value
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import RunRequest, named, secret_values
@@ -59,6 +58,8 @@ def submit(
     secrets = secret_values(asked, spec, os.environ)
     mask = Mask([*secrets_in(os.environ), *secrets])
     quiet = quiet or json
+
+    from hookline.kube.client import connected
 
     async def main(journal: Journal) -> int:
         async with connected(target) as cluster:

@@ -34,10 +34,9 @@ from hookline.engine.point import Point, Scope
 from hookline.engine.record import Begun, Decided, Ended, Record
 from hookline.engine.result import HookAction, HookResult, Outcome
 from hookline.errors import AgentFailed, FileError, HooklineError
-from hookline.journal.intake import INSIDE, InnerScopes, Intake, lacking
-from hookline.journal.intake import MOST_BYTES as MOST_RECORDED
 from hookline.journal.masking import Mask
-from hookline.journal.stream import MARK
+from hookline.journal.stream import INSIDE, MARK, InnerScopes, Intake, lacking
+from hookline.journal.stream import MOST_BYTES as MOST_RECORDED
 from hookline.kube.pod_state import ContainerPhase, EndReason
 from hookline.runners import Ending, Mount, Order
 from hookline.runners.sandbox import python_mounts

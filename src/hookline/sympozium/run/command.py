@@ -13,11 +13,10 @@ from hookline.engine.pipeline import Recorder
 from hookline.engine.record import Ended, Journal
 from hookline.errors import UsageError
 from hookline.hookfile.attach import hooks_of
+from hookline.journal import default_path, open_journal
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import owner
-from hookline.journal.user import default_path, open_journal
-from hookline.kube.connect import target_of
-from hookline.options import KUBERNETES, RunOptions, refuse_given
+from hookline.options import KUBERNETES, RunOptions, refuse_given, target_of
 from hookline.runners import Runner
 from hookline.runners.container import ContainerRunner
 from hookline.runners.local import LocalRunner

@@ -21,7 +21,7 @@ from hookline.handlers.process import broke, context_json, environment, with_las
 from hookline.journal.masking import Mask
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.runners import Ending, Mount, Order, Runner
-from hookline.sympozium.environment import Environment, after_run, before_run, command_of
+from hookline.sympozium.environment import Environment, command_of, for_hook
 from hookline.sympozium.lifecycle import ContainerHook
 from hookline.sympozium.phases import (
     NO_REASON,
@@ -33,7 +33,6 @@ from hookline.sympozium.phases import (
     exit_code,
     gate_settled,
     post_run,
-    result_for_hooks,
     verdict,
     verdict_of,
 )
@@ -287,8 +286,7 @@ class _ContainerHandler:
     async def _asked(self) -> GateVerdict | None:
         """Ask a person for the verdict on the answer; None where there is no person to ask."""
         ground = self.ground
-        approver, journal = ground.run.approver, ground.run.recorder.journal
-        if approver is None:
+        if ground.run.approver is None:
             return None
         question = Question(
             id=f"{ground.run.id}.{ground.scope_id}.gate",
@@ -300,12 +298,7 @@ class _ContainerHandler:
             value=ground.state.seen.agent.result,
             asked=time.time(),
         )
-        if journal is not None:
-            await journal.ask(question)
-        word = await approver(question)
-        if journal is not None:
-            journal.answer(question.id, word)
-        return verdict_of(word)
+        return verdict_of(await ground.run.ask(question))
 
     def _own_verdict(self) -> GateVerdict | None:
         found = self.ground.folder.left_in_ipc(VERDICT, _VERDICT_BYTES)
@@ -321,7 +314,7 @@ class _ContainerHandler:
 
     def _order(self, runner: Runner, context: HookContext) -> Order:
         ground, spec = self.ground, self.spec
-        env = self._environment()
+        env = for_hook(ground.spec, spec, ground.state.seen if self.stage is Stage.POST_RUN else None)
         variables = ground.variables(env, runner)
         words = command_of(spec, env, variables)
         own = not spec.command and runner.capabilities.uses_image
@@ -336,17 +329,6 @@ class _ContainerHandler:
             mounts=ground.mounts(runner),
             network=ground.asked.network,
             image=spec.image,
-        )
-
-    def _environment(self) -> Environment:
-        spec, seen = self.ground.spec, self.ground.state.seen
-        if self.stage is Stage.PRE_RUN:
-            return before_run(spec, self.spec)
-        return after_run(
-            spec,
-            self.spec,
-            exit_code=exit_code(spec.hooks, seen),
-            result=result_for_hooks(spec.hooks, seen, self.spec),
         )
 
     def _judged(self, held: Held) -> HookResult:

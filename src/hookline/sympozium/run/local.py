@@ -255,17 +255,18 @@ class _LocalRun(Ground):
 
     def _facts(self, scope_id: str) -> Facts:
         spec, run_id = self.spec, self.run.id
+        workflow = spec.instance or spec.name
         return Facts(
-            workflow_id=spec.instance or spec.name,
+            workflow_id=workflow,
             run_id=run_id,
             scope_id=scope_id,
             agent=spec.agent_id,
             session_id=spec.session_key,
             workflow=WorkflowContext(
-                workflow_id=spec.instance or spec.name,
+                workflow_id=workflow,
                 execution_id=run_id,
                 root_execution_id=run_id,
-                root_workflow_id=spec.instance or spec.name,
+                root_workflow_id=workflow,
                 created_at=time.time(),
                 workspace=str(self.folder.workspace),
                 agent_id=spec.agent_id,

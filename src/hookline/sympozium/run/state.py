@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
-from datetime import datetime
 from typing import Any, cast
 
+from hookline.engine.plain import typed
 from hookline.engine.record import Ended, Record
 from hookline.journal.view import Line, duration
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
@@ -15,11 +15,10 @@ from hookline.sympozium.lifecycle import Lifecycle
 from hookline.sympozium.phases import (
     NO_REASON,
     WITHHELD,
-    AgentSeen,
-    GateVerdict,
     Phase,
     Seen,
     Stage,
+    never_started,
     phase,
     post_run,
     pre_run,
@@ -88,9 +87,7 @@ class RunState:
         """Mark the waiting hooks of that stage as never started."""
         if stage is not Stage.POST_RUN:
             return
-        never = ContainerState(
-            state=ContainerPhase.ENDED, reason=EndReason.NOT_STARTED, detail="interrupted before its turn"
-        )
+        never = never_started("interrupted before its turn")
         for index, known in enumerate(post_run(self._lifecycle, self.seen)):
             if known.state is ContainerPhase.WAITING:
                 self.hook(stage, index, never)
@@ -150,20 +147,7 @@ def skip_marker(folder: Folder) -> str | None:
 def last_seen(folder: Folder) -> Seen:
     """The state of a run as it was last written."""
     found = folder.read(_FILE)
-    return seen_again(cast("dict[str, Any]", found)) if isinstance(found, dict) else Seen()
-
-
-def seen_again(known: Mapping[str, Any]) -> Seen:
-    """The state of a run that was written as plain data."""
-    said = known["verdict"]
-    return Seen(
-        pre_run=tuple(ContainerState(**_read(each)) for each in known["pre_run"]),
-        agent=AgentSeen(**_read(known["agent"])),
-        post_run=tuple(ContainerState(**_read(each)) for each in known["post_run"]),
-        stopped=known["stopped"],
-        skip=known["skip"],
-        verdict=GateVerdict(**said) if said else None,
-    )
+    return typed(Seen, found) if isinstance(found, dict) else Seen()
 
 
 def print_end(run_id: str, end: Phase, status: Mapping[str, Any], *, json: bool, where: str = "") -> int:
@@ -217,17 +201,3 @@ def _hook_lines(told: Mapping[str, Any]) -> Iterator[Line]:
 def _one_line(value: Any) -> str:
     text = " ".join(str(value).split())
     return text if len(text) <= 300 else f"{text[:297]}..."
-
-
-def _read(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: _READ[key](value) if key in _READ and value is not None else value
-        for key, value in given.items()
-    }
-
-
-_READ: Mapping[str, Callable[[Any], Any]] = {
-    "state": ContainerPhase,
-    "reason": EndReason,
-    "started": datetime.fromisoformat,
-}

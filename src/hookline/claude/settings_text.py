@@ -1,4 +1,4 @@
-"""A JSON text with the place of every value: read with line numbers, and edited without touching any other byte."""
+"""The text of a JSON file of settings: read with line numbers, and edited without a change to any other byte."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from hookline.errors import FileError
 from hookline.source import Document, LinedDict, LinedList, Trail
 
+BOM = "\ufeff"
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
@@ -56,7 +57,7 @@ def load_json(text: str, file: str | PathLike[str]) -> tuple[Document, list[tupl
     Not read as YAML: that refuses some JSON (a colon on the next line, half a surrogate pair), and a key that comes
     twice anywhere. The agent whose file this is reads it, so its guards must not be lost here.
     """
-    known = text.removeprefix("\ufeff")
+    known = text.removeprefix(BOM)
     try:
         json.loads(known)
     except json.JSONDecodeError as exc:
@@ -109,7 +110,9 @@ def nodes(text: str) -> JsonNode:
     root = JsonNode(0)
     open_: list[JsonNode] = [root]
     key: tuple[str, int] | None = None
-    tokens = [(found.group(), found.start(), found.end()) for found in _TOKEN.finditer(text)]
+    tokens = [
+        (found.group(), found.start(), found.end()) for found in _TOKEN.finditer(text, text.startswith(BOM))
+    ]
     for index, (token, start, end) in enumerate(tokens):
         if token in ",:":
             continue
@@ -138,7 +141,7 @@ def insertion(text: str, into: JsonNode, entries: list[tuple[str | None, Any]]) 
         unit = _unit(text)
         shown = [_block(each, unit, newline + margin) for each in entries]
         return Insertion(last.end, "".join(f",{newline}{margin}{each}" for each in shown))
-    if "\n" not in text.strip() and text.strip() != "{}":
+    if "\n" not in text.strip() and text.removeprefix(BOM).strip() != "{}":
         return Insertion(into.start + 1, ", ".join(_line(text, *each) for each in entries))
     outer = _indent(text, into.start)
     margin = outer + _unit(text)
