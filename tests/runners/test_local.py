@@ -315,6 +315,40 @@ async def test_what_left_the_group_and_ignores_sigterm_is_ended_too():
     await runner.close()
 
 
+async def test_what_clears_its_environment_when_it_is_asked_to_end_is_ended_too(tmp_path):
+    runner = LocalRunner(grace=0.3)
+    escapes = f"trap 'exec env -i sleep 60' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.01; done"
+    running = asyncio.ensure_future(
+        runner.run(sh(f'setsid sh -c "{escapes}" & sleep 60'.replace("$$", "\\$\\$")))
+    )
+    pid = tmp_path / "pid"
+    await until(lambda: pid.exists() and pid.read_text())
+    running.cancel()
+    await asyncio.wait([running])
+    assert tagged.start_time(int(pid.read_text())) is None
+    await runner.close()
+
+
+async def test_what_is_killed_has_exited_when_the_run_returns(runner, tmp_path):
+    # The memory of a process is freed after its environment is gone and before it counts as exited.
+    holder = file(
+        tmp_path,
+        "holder.py",
+        "import os, pathlib, time\n"
+        "held = b'x' * (512 << 20)\n"
+        "made = pathlib.Path(__file__).with_name('made')\n"
+        "made.write_text(str(os.getpid()))\n"
+        "made.rename(made.with_name('pid'))\n"
+        "time.sleep(60)\n",
+    )
+    running = asyncio.ensure_future(runner.run(sh(f"setsid {sys.executable} {holder} & sleep 60")))
+    pid = tmp_path / "pid"
+    await until(pid.exists)
+    running.cancel()
+    await asyncio.wait([running])
+    assert tagged.start_time(int(pid.read_text())) is None
+
+
 async def test_a_child_that_holds_the_output_does_not_hold_us(runner):
     ending = await runner.run(sh("echo answer; sleep 60 &", timeout=30))
     assert (ending.exit_code, ending.stdout.text, ending.passed_limit) == (0, "answer\n", False)

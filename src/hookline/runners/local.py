@@ -194,7 +194,7 @@ class LocalRunner(ProcessRunner):
     async def _swept(self, left: set[bytes]) -> None:
         """End what finished hooks have left outside their group, with one search for all of them."""
         for number in left.intersection((await self._carriers()).values()):
-            await self._kill(number)
+            await self._kill(number, {})
 
     async def _carriers(self) -> dict[int, bytes]:
         """The processes as of after this call; callers that wait at the same time share one search."""

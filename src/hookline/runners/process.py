@@ -345,9 +345,10 @@ class ProcessRunner:
 
     async def _clear(self, number: bytes, deadline: float, process: Process | None = None) -> None:
         """Terminate the processes of one run, or of all; kill them at the deadline."""
+        found: dict[int, str] = {}
         asked: set[int] = set()
         while time.monotonic() < deadline:
-            left = await self._alive(number)
+            left = await self._alive(number, found)
             if not left and (process is None or process.gone):
                 break
             for pid in left - asked:
@@ -355,26 +356,34 @@ class ProcessRunner:
                     tags.send(pid, self.mark.encode(), signal.SIGTERM)
             asked |= left
             await self._pause(POLL, process)
+        await self._kill(number, found, process)
+
+    async def _kill(self, number: bytes, found: dict[int, str], process: Process | None = None) -> None:
+        """Kill the processes of one run, or of all, until none is found: one may fork during the search."""
+        left = await self._alive(number, found)
         if process is not None:
             process.kill_group()
-        await self._kill(number, process)
-
-    async def _kill(self, number: bytes, process: Process | None = None) -> None:
-        """Kill the processes of one run, or of all, until none is found: one may fork during the search."""
-        left = await self._alive(number)
         for turn in range(100):
             if not left:
                 return
             for pid in left:
-                tags.send(pid, self.mark.encode(), signal.SIGKILL)
+                tags.send_if(lambda pid=pid: tags.start_time(pid) == found.get(pid), pid, signal.SIGKILL)
             await self._pause(min(0.001 * turn, 0.05), process)
-            left = await self._alive(number)
+            left = await self._alive(number, found)
         import logging  # slow to load, and hardly ever needed
 
         logging.getLogger(__name__).warning("processes %s of a hook could not be ended", sorted(left))
 
-    async def _alive(self, number: bytes) -> set[int]:
-        return {pid for pid, its in (await self._carriers()).items() if not number or its == number}
+    async def _alive(self, number: bytes, found: dict[int, str]) -> set[int]:
+        """The processes of one run, or of all. Those in `found`, by their start, count until they have exited.
+
+        A process that exits loses its environment, and so its tag, before it has closed its files.
+        """
+        tagged = {pid for pid, its in (await self._carriers()).items() if not number or its == number}
+        for pid in tagged - found.keys():
+            if started := tags.start_time(pid):
+                found[pid] = started
+        return tagged | {pid for pid, started in found.items() if tags.start_time(pid) == started}
 
     def _abandon(self, process: Process) -> None:
         """End a process at once, for when nothing can be awaited any more."""
