@@ -140,7 +140,8 @@ class AdkAgent(AgentContext):
             aliases={"prompt": "input"},
         )
         self.in_next_request: list[str] = []
-        self.step_calls: Any = None  # the `StepCalls` of its step
+        self.calls: list[Any] = []  # the last `AdkCall`s, which start and end in turn
+        self.turn = asyncio.Lock()
         self.results: list[ToolResult] = []
         self._model_name = f"google-adk/{self.config.model}"
         self._step: OpenScope | None = None
@@ -294,9 +295,9 @@ class AdkAgent(AgentContext):
 
     async def _end_step(self, exc: BaseException | None = None) -> None:
         """End the open step, if there is one, after everything that is open in it."""
-        if self.step_calls is not None:
-            calls, self.step_calls = self.step_calls, None
-            await calls.abandon(exc)
+        calls, self.calls = self.calls, []
+        for call in calls:
+            await call.abandon(exc)
         # A model call that is still open was cancelled, or the caller left.
         await self.model_failed(exc or asyncio.CancelledError())
         scope, self._step = self._step, None

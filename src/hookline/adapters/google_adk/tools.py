@@ -51,10 +51,6 @@ BODY: ContextVar[AdkCall | None] = ContextVar("hookline_adk_body", default=None)
 class PersonAsked(HooklineError):
     """ADK asks a person, and the call comes again with the answer."""
 
-    def __init__(self, question: Question) -> None:
-        super().__init__("a person has to decide")
-        self.question = question
-
 
 def cause(error: BaseException) -> BaseException:
     """The error of a hook without those that ADK wrapped around it; else the error itself."""
@@ -84,21 +80,21 @@ class AdkCall:
     """One tool call, from before its start hooks to after its end hooks.
 
     `started`: its start hooks have run. `back`: its body has returned, or does not run. `over`: so have its end hooks.
+    `calls`: all of its step. `failure`: why it did not start, which keeps the others from starting too.
     """
 
     def __init__(self, agent: AdkAgent, scope: OpenScope, args: dict[str, Any], context: Any) -> None:
-        step_calls: StepCalls | None = agent.step_calls
-        if step_calls is None or step_calls.through:
-            step_calls = agent.step_calls = StepCalls()
+        if all(call.over.is_set() for call in agent.calls):
+            agent.calls = []
         self.agent = agent
-        self.step_calls = step_calls
+        self.calls = agent.calls
         self.scope = scope
         self.name = scope.name
         self.id = scope.facts.call_id or ""
         self.args = args
         self.context = context
         self.outer = BODY.get()
-        self.task = asyncio.current_task()
+        self.failure: BaseException | None = None
         self.started, self.back, self.over = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._given = dict(args)
         self._told: list[str] = []
@@ -113,8 +109,9 @@ class AdkCall:
     async def start(self) -> Any:
         """Run its start hooks; a response stands in for the tool's."""
         try:
-            outcome = await self.step_calls.start(self)
+            outcome = await self._start_in_turn()
         except BaseException as exc:
+            self.failure = exc
             await self._close(f"not run: {str(exc) or type(exc).__name__}")
             raise
         if outcome.action is HookAction.ASK:
@@ -192,7 +189,40 @@ class AdkCall:
         finally:
             self.settle()
 
-    async def enter(self) -> Outcome:
+    async def _start_in_turn(self) -> Outcome:
+        """Run its start hooks after those of the calls before it; return when those of every call have run."""
+        self.calls.append(self)
+        task = asyncio.current_task()
+        if task is not None:
+            task.add_done_callback(self.settle)
+        # The tasks of a step are made together: after one round of the loop, all of them are here.
+        await asyncio.sleep(0)
+        async with self.agent.turn:
+            self._raise_if_failed()
+            outcome = await self._enter()
+        self.started.set()
+        if outcome.action is HookAction.BLOCK:
+            self.settle()
+        elif outcome.action is HookAction.ANSWER:
+            self.back.set()
+        for each in self.calls:
+            await each.started.wait()
+        self._raise_if_failed()
+        return outcome
+
+    def _raise_if_failed(self) -> None:
+        for each in self.calls:
+            if each.failure is not None:
+                raise each.failure
+
+    async def _turn_to_end(self) -> None:
+        """Return when every body of the step is back and the calls before this one have ended."""
+        for each in self.calls:
+            await each.back.wait()
+        for each in self.calls[: self.calls.index(self)]:
+            await each.over.wait()
+
+    async def _enter(self) -> Outcome:
         """Run its start hooks, or take up a call that was paused after them."""
         paused = self._paused()
         if paused is not None:
@@ -200,7 +230,7 @@ class AdkCall:
         try:
             outcome = await self.scope.enter(dict(self.args))
         except PersonAsked as exc:
-            return await self._pause(exc.question)
+            return await self._pause(exc.args[0])
         self.agent.note(outcome)
         self.scope.raise_if_over(outcome, Point.TOOL_START)
         return outcome
@@ -243,7 +273,7 @@ class AdkCall:
         self.back.set()
         try:
             if in_turn:
-                await self.step_calls.turn_to_end(self)
+                await self._turn_to_end()
             ending = await self.agent.leave(self.scope, result, status)
         except asyncio.CancelledError as exc:
             await self.scope.left_after(exc, output=result, status=status)
@@ -283,58 +313,6 @@ class AdkCall:
         if found.pause == DECISION and self.context.tool_confirmation is None:
             return None
         return known.pop(self.id)
-
-
-class StepCalls:
-    """The calls of one step."""
-
-    def __init__(self) -> None:
-        self.calls: list[AdkCall] = []
-        self._failed: BaseException | None = None
-        self._turn = asyncio.Lock()
-
-    @property
-    def through(self) -> bool:
-        return all(call.over.is_set() for call in self.calls)
-
-    async def start(self, call: AdkCall) -> Outcome:
-        """Run its start hooks in its turn; return when those of every call of the step have run."""
-        self.calls.append(call)
-        if call.task is not None:
-            call.task.add_done_callback(call.settle)
-        try:
-            # The tasks of a step are made together: after one round of the loop, all of them are here.
-            await asyncio.sleep(0)
-            async with self._turn:
-                self._raise_if_failed()
-                outcome = await call.enter()
-        except BaseException as exc:
-            self._failed = self._failed or exc
-            raise
-        call.started.set()
-        if outcome.action is HookAction.BLOCK:
-            call.settle()
-        elif outcome.action is HookAction.ANSWER:
-            call.back.set()
-        for each in self.calls:
-            await each.started.wait()
-        self._raise_if_failed()
-        return outcome
-
-    async def turn_to_end(self, call: AdkCall) -> None:
-        """Return when every body of the step is back and the calls before this one have ended."""
-        for each in self.calls:
-            await each.back.wait()
-        for each in self.calls[: self.calls.index(call)]:
-            await each.over.wait()
-
-    async def abandon(self, exc: BaseException | None) -> None:
-        for call in self.calls:
-            await call.abandon(exc)
-
-    def _raise_if_failed(self) -> None:
-        if self._failed is not None:
-            raise self._failed
 
 
 def _with_told(output: Any, told: list[str]) -> Any:
