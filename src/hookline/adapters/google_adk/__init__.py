@@ -58,52 +58,42 @@ AGENT_CALLBACKS = (
     "after_tool_callback",
     "on_tool_error_callback",
 )
-PLUGIN_NAMES = {"args": "tool_args", "tool_response": "result"}
-"""Parameters of an agent's callbacks that a plugin's call by other names."""
 
 
 class Callbacks(dict[str, Callable[..., Any]]):
-    """The callbacks of one or more agents, by the names that `LlmAgent(...)` takes them under.
+    """The hooks as callbacks of one or more agents, by the names that `LlmAgent(...)` takes them under.
 
-    `await close()` ends what is still open, and the processes of command hooks.
+    ADK has no such callbacks for runs and sessions. A hook that stands there is refused, or only told of with
+    `only_what_fits`; the plugin has them all. `await close()` ends what is still open, and the processes of command hooks.
     """
 
-    def __init__(self, plugin: Plugin) -> None:
-        super().__init__({name: _renamed(getattr(plugin, name)) for name in AGENT_CALLBACKS})
+    def __init__(
+        self,
+        hooks: HookSource | Iterable[HookSource] = (),
+        *,
+        journal: Journal | None = None,
+        watch: Iterable[Callable[[Record], None]] = (),
+        approver: Approver | None = None,
+        kinds: Mapping[str, str] | None = None,
+        workspace: str | Path | None = None,
+        only_what_fits: bool = False,
+    ) -> None:
+        plugin = Plugin(
+            hooks, journal=journal, watch=watch, approver=approver, kinds=kinds, workspace=workspace
+        )
+        check_reach(
+            plugin.hooks,
+            {Scope.RUN, Scope.SESSION, Scope.WORKSPACE},
+            "which callbacks cannot reach",
+            "use HooklinePlugin, or only_what_fits=True to leave it out there",
+            lambda _: not only_what_fits,
+        )
+        super().__init__({name: getattr(plugin, name) for name in AGENT_CALLBACKS})
         self.close = plugin.close
 
 
-def callbacks(
-    hooks: HookSource | Iterable[HookSource] = (),
-    *,
-    journal: Journal | None = None,
-    watch: Iterable[Callable[[Record], None]] = (),
-    approver: Approver | None = None,
-    kinds: Mapping[str, str] | None = None,
-    workspace: str | Path | None = None,
-    only_what_fits: bool = False,
-) -> Callbacks:
-    """The hooks as an agent's callbacks: `LlmAgent(..., **callbacks("hookline.yaml"))`.
-
-    ADK has no such callbacks for runs and sessions. A hook that stands there is refused, or only told of with
-    `only_what_fits`; the plugin has them all.
-    """
-    plugin = Plugin(hooks, journal=journal, watch=watch, approver=approver, kinds=kinds, workspace=workspace)
-    check_reach(
-        plugin.hooks,
-        {Scope.RUN, Scope.SESSION, Scope.WORKSPACE},
-        "which callbacks cannot reach",
-        "use HooklinePlugin, or only_what_fits=True to leave it out there",
-        lambda _: not only_what_fits,
-    )
-    return Callbacks(plugin)
-
-
-def _renamed(method: Callable[..., Any]) -> Callable[..., Any]:
-    async def callback(*args: Any, **named: Any) -> Any:
-        return await method(*args, **{PLUGIN_NAMES.get(name, name): each for name, each in named.items()})
-
-    return callback
+callbacks = Callbacks
+"""`LlmAgent(..., **callbacks("hookline.yaml"))`"""
 
 
 class AdkGap(NamedTuple):
