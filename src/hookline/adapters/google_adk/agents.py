@@ -17,7 +17,6 @@ from hookline.agent.spec import AgentContext, AgentResult, CurrentRun, hook_decl
 from hookline.engine.context import AgentConfig, ToolResult
 from hookline.engine.hook import AgentDeclaration, Declaration
 from hookline.engine.lifecycle import OpenScope
-from hookline.engine.pipeline import Pipeline
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import AgentFailed, Refused
@@ -61,14 +60,13 @@ class AdkRun(AgentContext):
         self,
         invocation: Any,
         inside: CurrentRun,
-        pipeline: Pipeline,
         session: AdkSession,
         *,
         implied: bool,
         outer: AdkRun | None = None,
     ) -> None:
         root = inside.root_workflow_id
-        super().__init__(_config(invocation.agent, root), inside, pipeline)
+        super().__init__(_config(invocation.agent, root), inside, inside.pipeline())
         self.invocation = invocation
         self.session = session
         self.outer = outer
@@ -142,7 +140,8 @@ class AdkAgent(AgentContext):
         self.in_next_request: list[str] = []
         self.calls: list[Any] = []  # the last `AdkCall`s, which start and end in turn
         self.turn = asyncio.Lock()
-        self.results: list[ToolResult] = []
+        self.tool_results: list[ToolResult] = []
+        self._counted = 0  # how many of them belong to a step that is over
         self._model_name = f"google-adk/{self.config.model}"
         self._step: OpenScope | None = None
         self._model: OpenScope | None = None
@@ -159,10 +158,6 @@ class AdkAgent(AgentContext):
     def is_node(self) -> bool:
         """True for a tool that is a node of a workflow, and no agent."""
         return not hasattr(self.invocation.agent, "run_async")
-
-    @property
-    def tool_results(self) -> list[ToolResult]:
-        return [*(result for step in self.steps for result in step.tool_results), *self.results]
 
     @property
     def inner_scope(self) -> OpenScope:
@@ -303,9 +298,9 @@ class AdkAgent(AgentContext):
         scope, self._step = self._step, None
         if scope is None:
             return
-        step = self._reply.step(len(self.steps) + 1, self.results)
+        step = self._reply.step(len(self.steps) + 1, self.tool_results[self._counted :])
         self.steps.append(step)
-        self.results = []
+        self._counted = len(self.tool_results)
         self._reply = Reply(text=step.content)
         if exc is not None:
             await scope.left_after(exc, output=step)

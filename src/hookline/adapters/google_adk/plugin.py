@@ -142,8 +142,8 @@ class Plugin:
     async def after_run_callback(self, *, invocation_context: Any) -> None:
         # ADK has no other callback for a caller that leaves; the exception is still being handled here.
         left = isinstance(sys.exc_info()[1], GeneratorExit | asyncio.CancelledError)
-        left = left or getattr(invocation_context, "is_aborted", False) is True
-        await self._end_run(self._run_of(invocation_context), asyncio.CancelledError() if left else None)
+        exc = asyncio.CancelledError() if left or invocation_context.is_aborted else None
+        await self._end_run(self._run_of(invocation_context), exc)
 
     async def on_run_error_callback(self, *, invocation_context: Any, error: Exception) -> None:
         await self._end_run(self._run_of(invocation_context), cause(error))
@@ -279,9 +279,7 @@ class Plugin:
         call = BODY.get()
         if call is not None and call.agent.adk_run in self._runs.values():
             outer, inside = call.agent.adk_run, call.agent.inside_of(call.scope)
-            run = AdkRun(
-                invocation, inside, outer.pipeline, outer.session, implied=outer.implied, outer=outer
-            )
+            run = AdkRun(invocation, inside, outer.session, implied=outer.implied, outer=outer)
             self._runs[invocation.invocation_id] = run
             return run
         run = self._runs[invocation.invocation_id] = self._new_run(invocation, implied)
@@ -322,7 +320,7 @@ class Plugin:
             session_id=given.id,
             user_id=given.user_id,
         )
-        return AdkRun(invocation, inside, inside.pipeline(), session, implied=implied)
+        return AdkRun(invocation, inside, session, implied=implied)
 
     async def _end_run(self, run: AdkRun | None, exc: BaseException | None = None) -> None:
         """End a run, once, after everything that is open in it; a refused or failed end stops no other."""

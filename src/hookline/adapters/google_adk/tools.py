@@ -296,7 +296,7 @@ class AdkCall:
         await self.scope.drop(why, status, output)
 
     def _count(self, output: Any, status: Status) -> None:
-        self.agent.results.append(tool_result(self.id, self.name, status, output))
+        self.agent.tool_results.append(tool_result(self.id, self.name, status, output))
 
     async def _postpone(self, outcome: Outcome, pause: str, question: str | None = None) -> None:
         """Close its scope until the call comes again."""
