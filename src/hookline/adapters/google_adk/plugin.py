@@ -365,7 +365,7 @@ def check_reach(
 def _call_of(context: Any) -> AdkCall | None:
     """The call that a callback after its body is for; None if hooks refused or answered it."""
     call = BODY.get()
-    return call if call is not None and call.context is context else None
+    return call if call is not None and call.tool_context is context else None
 
 
 def _is_live(invocation: Any) -> bool:
