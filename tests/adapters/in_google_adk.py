@@ -596,6 +596,26 @@ async def test_what_an_agent_hook_tells_the_model_stays_in_its_place():
     assert adk.sent[1][1] == ("user", ["Be careful."])
 
 
+async def test_what_a_run_hook_tells_the_model_reaches_the_first_that_is_asked():
+    tell = at("run.start", HookResult.continue_with(tell_model="The branch is frozen."))
+    agents = [agent_with(name, name=name, tools=()) for name in ("one", "two")]
+    async with Adk(SequentialAgent(name="whole", sub_agents=agents), tell) as adk:
+        await adk.say()
+    first, second = (str(each.model.sent) for each in agents)
+    assert ("frozen" in first, "frozen" in second) == (True, False)
+
+
+async def test_what_the_end_of_an_agent_that_is_a_tool_tells_is_in_its_callers_next_request():
+    def tell(c):
+        return HookResult.continue_with(tell_model="It was late.") if c.agent == "inner" else GO
+
+    inner = agent_with("inner done", name="inner", tools=())
+    outer = agent_with([("c1", "inner", {"request": "look"})], "done", tools=[AgentTool(agent=inner)])
+    async with Adk(outer, at("agent.end", tell)) as adk:
+        await adk.say()
+    assert adk.sent[1][-1] == ("user", ["It was late."])
+
+
 async def test_what_a_tool_hook_tells_the_model_comes_with_the_tools_result():
     tell = at("tool.start", HookResult.continue_with(tell_model="It is slow."))
     after = at("tool.end", HookResult.block("check it"), name="after")

@@ -35,7 +35,7 @@ class PausedCall(NamedTuple):
 
 @dataclass(slots=True)
 class AdkSession:
-    """One session of ADK.
+    """One session of ADK, or what a run of an AgentTool keeps in its place.
 
     `rewritten`: inputs of the user, each with the text that hooks put in its place; ADK keeps the original and shows it again.
     """
@@ -72,7 +72,6 @@ class AdkRun(AgentContext):
         self.outer = outer
         self.implied = implied
         self.scope = inside.scope or self.open(Scope.RUN, None, root, hooks=not implied)
-        self.rewritten = session.rewritten if outer is None else dict[str, str]()
         self.agents: dict[int, AdkAgent] = {}
         self.texts: dict[str, str] = {}
         self.result: str | None = None
@@ -180,7 +179,9 @@ class AdkAgent(AgentContext):
             refused = Refused(why, point=Point.AGENT_END, hook=ending.hook)
             await self.scope.left_after(refused)
             raise refused
-        self.adk_run.session.in_next_request.extend(ending.tell_model)
+        # An agent that is a tool makes no more requests; its caller does.
+        told = self.adk_run.outer or self.adk_run
+        told.session.in_next_request.extend(ending.tell_model)
         return ending
 
     async def request_made(self, request: Any) -> Any:
@@ -189,10 +190,10 @@ class AdkAgent(AgentContext):
         # Only a part of the run was cancelled, if anything; end hooks have their whole time again.
         self.run.resume()
         self._refusals.clear()
-        adk_run = self.adk_run
-        always = adk_run.session.in_every_request if adk_run.outer is None else ()
-        self._request = messages.AdkRequest(request, self._told, always, adk_run.rewritten)
-        texts, self.in_next_request = self.in_next_request, []
+        session = self.adk_run.session
+        texts = [*session.in_next_request, *self.in_next_request]
+        session.in_next_request, self.in_next_request = [], []
+        self._request = messages.AdkRequest(request, self._told, session.in_every_request, session.rewritten)
         self._request.tell(texts)
         number = len(self.steps) + 1
         self._step, _ = await self._begin(Scope.STEP, str(number), {"step": number}, step=number)

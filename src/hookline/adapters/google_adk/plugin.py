@@ -16,7 +16,7 @@ from typing import Any
 
 from hookline.adapters.google_adk.agents import AdkAgent, AdkRun, AdkSession
 from hookline.adapters.google_adk.messages import text_content, text_of, with_text
-from hookline.adapters.google_adk.tools import BODY, AdkCall, cause, start_call
+from hookline.adapters.google_adk.tools import BODY, cause, returned_call, start_call
 from hookline.agent.models import input_in
 from hookline.agent.spec import CurrentRun, agent_payload
 from hookline.engine.hook import Hook, Mode
@@ -160,7 +160,7 @@ class Plugin:
                 run.result = text
         if not run.notices or run.outer is not None:
             return None
-        notices, run.notices[:] = list(run.notices), []
+        notices, run.notices = run.notices, []
         known = dict(event.custom_metadata or {})
         return event.model_copy(update={"custom_metadata": {**known, "hookline": {"notices": notices}}})
 
@@ -170,7 +170,7 @@ class Plugin:
         at_work = await self._take_up(invocation)
         run = at_work.adk_run
         original = text_of(invocation.user_content)
-        given = run.rewritten.get(original, original)
+        given = run.session.rewritten.get(original, original)
         streaming = str(getattr(invocation.run_config, "streaming_mode", "")).lower().endswith("sse")
         try:
             outcome = await at_work.enter(at_work.scope, agent_payload(given, streaming=streaming))
@@ -194,7 +194,7 @@ class Plugin:
             return text_content(as_text(plain(ending.output)), "model")
         new = _input(outcome.payload, Point.AGENT_START)
         if new != given:
-            run.rewritten[original] = new
+            run.session.rewritten[original] = new
         return None
 
     async def after_agent_callback(self, callback_context: Any, agent: Any = None) -> Any:
@@ -240,13 +240,13 @@ class Plugin:
         return await start_call(at_work, tool, self._kinds, tool_args, tool_context)
 
     async def after_tool_callback(self, tool: Any, tool_args: Any, tool_context: Any, result: Any) -> Any:
-        call = _call_of(tool_context)
+        call = returned_call(tool_context)
         return await call.finish(result) if call is not None else None
 
     async def on_tool_error_callback(
         self, tool: Any, tool_args: Any, tool_context: Any, error: BaseException
     ) -> Any:
-        call = _call_of(tool_context)
+        call = returned_call(tool_context)
         return await call.fail(error) if call is not None else None
 
     def _run_of(self, invocation: Any) -> AdkRun | None:
@@ -269,9 +269,6 @@ class Plugin:
         """The agent of an invocation, not started yet, in its run."""
         run = self._run_of(invocation) or await self._begin_implied(invocation)
         agent = run.agents[id(invocation)] = AdkAgent(run, invocation, hooks=hooks)
-        if run.outer is None:
-            texts, run.session.in_next_request = run.session.in_next_request, []
-            agent.in_next_request.extend(texts)
         return agent
 
     async def _begin(self, invocation: Any, message: Any, *, implied: bool = False) -> AdkRun:
@@ -279,7 +276,8 @@ class Plugin:
         call = BODY.get()
         if call is not None and call.agent.adk_run in self._runs.values():
             outer, inside = call.agent.adk_run, call.agent.inside_of(call.scope)
-            run = AdkRun(invocation, inside, outer.session, implied=outer.implied, outer=outer)
+            session = AdkSession(outer.session.id)
+            run = AdkRun(invocation, inside, session, implied=outer.implied, outer=outer)
             self._runs[invocation.invocation_id] = run
             return run
         run = self._runs[invocation.invocation_id] = self._new_run(invocation, implied)
@@ -360,12 +358,6 @@ def check_reach(
         if is_refused(hook):
             raise UsageError(f"{text}; {remedy}")
         logger.warning("%s", text)
-
-
-def _call_of(context: Any) -> AdkCall | None:
-    """The call that a callback after its body is for; None if hooks refused or answered it."""
-    call = BODY.get()
-    return call if call is not None and call.tool_context is context else None
 
 
 def _is_live(invocation: Any) -> bool:

@@ -52,6 +52,15 @@ class PersonAsked(HooklineError):
     """ADK asks a person, and the call comes again with the answer."""
 
 
+def returned_call(tool_context: Any) -> AdkCall | None:
+    """The call whose body is over; None if hooks refused or answered it, or its scope has ended."""
+    call = BODY.get()
+    if call is None or call.tool_context is not tool_context:
+        return None
+    BODY.set(call.outer)
+    return None if call.scope.ended else call
+
+
 def cause(error: BaseException) -> BaseException:
     """The error of a hook without those that ADK wrapped around it; else the error itself."""
     inner: BaseException | None = error
@@ -138,9 +147,6 @@ class AdkCall(StepCall):
 
     async def finish(self, result: Any) -> Any:
         """Run its end hooks; a response takes the result's place."""
-        BODY.set(self.outer)
-        if self.scope.ended:
-            return None
         for pause in PAUSES:
             if self.id in (getattr(self.tool_context.actions, pause) or {}):
                 # The tool or another plugin asks for it, after the start hooks: the call comes again.
@@ -156,9 +162,6 @@ class AdkCall(StepCall):
 
     async def fail(self, error: BaseException) -> Any:
         """Run its end hooks after it raised. A hook that gives an output recovers the call, as ADK allows."""
-        BODY.set(self.outer)
-        if self.scope.ended:
-            return None
         why = cause(error)
         if isinstance(why, asyncio.CancelledError):
             await self.abandon(why)
