@@ -97,9 +97,7 @@ class Plugin:
         while self._ending:
             await asyncio.wait(self._ending)
         for run in list(self._runs.values()):
-            if run.outer is None:
-                await self._end_run(run, None if run.implied else asyncio.CancelledError())
-        self._runs.clear()
+            await self._end_run(run, None if run.implied else asyncio.CancelledError())
         for app, user, id in list(self._sessions):
             await self.close_session(id, app_name=app, user_id=user)
         self._closed = True
@@ -289,9 +287,6 @@ class Plugin:
         except Skipped as exc:
             run.result, run.status = exc.reason, Status.SKIPPED
             return run
-        except BaseException:
-            self._runs.pop(invocation.invocation_id, None)
-            raise
         run.session.in_next_request.extend(outcome.tell_model)
         return run
 
