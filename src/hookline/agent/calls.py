@@ -33,18 +33,18 @@ async def make_calls(
             await each.scope.drop(f"not run: {exc}")
         raise
     begun = [each for each in made if each.runs or each.status is Status.ANSWERED]
+    failure: HookFailed | None = None
     try:
         await _run_together([each for each in begun if each.runs])
+        for each in begun:
+            try:
+                await each.leave()
+            except HookFailed as exc:
+                failure = failure or exc  # the end hooks of the other calls are still due
     except BaseException as exc:
         for each in begun:
             await each.scope.left_after(exc, output=each.output, status=each.status)
         raise
-    failure: HookFailed | None = None
-    for each in begun:
-        try:
-            await each.leave()
-        except HookFailed as exc:
-            failure = failure or exc  # the end hooks of the other calls are still due
     if failure is not None:
         raise failure
     return made
