@@ -1,6 +1,7 @@
 """Tests around real ADK agents. They run inside an environment with google-adk; test_google_adk.py sees to that."""
 
 import asyncio
+import gc
 import json
 import logging
 import re
@@ -33,6 +34,7 @@ from google.genai import types  # noqa: E402
 
 from hookline import HookResult, hook  # noqa: E402
 from hookline.adapters.google_adk import HooklinePlugin, callbacks, gaps  # noqa: E402
+from hookline.adapters.google_adk.agents import AdkRun  # noqa: E402
 from hookline.engine.record import (  # noqa: E402
     Begun,
     Called,
@@ -1782,6 +1784,14 @@ async def test_many_runs_at_once_do_not_mix():
     told = [(c.session_id, c.current_payload["command"]) for c in seen if c.point == "tool.start"]
     assert sorted(told) == sorted((f"s{number}", f"n{number}") for number in range(50))
     assert len({c.run_id for c in seen if c.point == "run.end"}) == 50
+
+
+async def test_a_task_that_makes_many_runs_keeps_none_that_is_over():
+    async with Adk(agent_with("one", "two", tools=())) as adk:
+        for _ in range(2):
+            await adk.say()
+        gc.collect()
+        assert [each for each in gc.get_objects() if isinstance(each, AdkRun)] == []
 
 
 async def test_a_plugin_goes_on_in_the_next_runner_after_the_first_was_closed(tmp_path):

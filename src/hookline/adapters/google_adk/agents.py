@@ -127,11 +127,10 @@ class AdkAgent(AgentContext):
         self.adk_run = adk_run
         self.invocation = invocation
         self.parent = parent
-        self.name = self.config.name
         self.scope = self.open(
             Scope.AGENT,
             parent.scope if parent is not None else adk_run.scope,
-            self.name,
+            self.config.name,
             hooks=hooks,
             step=None,
             aliases={"prompt": "input"},
@@ -171,7 +170,7 @@ class AdkAgent(AgentContext):
         if exc is not None:
             await self.scope.left_after(exc)
             return None
-        text = self.adk_run.texts.get(self.name) or self._reply.text
+        text = self.adk_run.texts.get(self.config.name) or self._reply.text
         answer = self.result_of(text, tool_results=tuple(self.tool_results))
         ending = await self.leave(self.scope, answer)
         if ending.action is HookAction.BLOCK:
@@ -342,7 +341,7 @@ def _parent(at_work: Mapping[int, AdkAgent], agent: Any) -> AdkAgent | None:
     above = getattr(agent, "parent_agent", None)
     while above is not None:
         for found in reversed(list(at_work.values())):
-            if found.name == above.name and not found.scope.ended:
+            if found.config.name == above.name and not found.scope.ended:
                 return found
         above = above.parent_agent
     return None

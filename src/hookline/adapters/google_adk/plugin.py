@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -281,7 +282,9 @@ class Plugin:
         run = self._runs[invocation.invocation_id] = self._new_run(invocation, implied)
         task = asyncio.current_task()
         if task is not None and not implied:
-            task.add_done_callback(lambda _: self._end_silent(run))
+            # One task may make any number of runs, and must not keep those that are over.
+            known = weakref.ref(run)
+            task.add_done_callback(lambda _: self._end_silent(known()))
         try:
             outcome = await run.enter(run.scope, {"input": text_of(message)}, **run.record())
         except Skipped as exc:
@@ -333,9 +336,9 @@ class Plugin:
         if failed is not None:
             raise failed
 
-    def _end_silent(self, run: AdkRun) -> None:
+    def _end_silent(self, run: AdkRun | None) -> None:
         """End a run whose task ended without a callback: it was cancelled outside of any agent."""
-        if self._runs.get(run.invocation.invocation_id) is run:
+        if run is not None and self._run_of(run.invocation) is run:
             ending = asyncio.ensure_future(self._end_run(run, asyncio.CancelledError()))
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
