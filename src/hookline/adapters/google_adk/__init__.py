@@ -58,6 +58,8 @@ AGENT_CALLBACKS = (
     "after_tool_callback",
     "on_tool_error_callback",
 )
+PLUGIN_NAMES = {"args": "tool_args", "tool_response": "result"}
+"""Parameters of an agent's callbacks that a plugin's call by other names."""
 
 
 class Callbacks(dict[str, Callable[..., Any]]):
@@ -88,8 +90,15 @@ class Callbacks(dict[str, Callable[..., Any]]):
             "use HooklinePlugin, or only_what_fits=True to leave it out there",
             lambda _: not only_what_fits,
         )
-        super().__init__({name: getattr(plugin, name) for name in AGENT_CALLBACKS})
+        super().__init__({name: _renamed(getattr(plugin, name)) for name in AGENT_CALLBACKS})
         self.close = plugin.close
+
+
+def _renamed(method: Callable[..., Any]) -> Callable[..., Any]:
+    async def callback(*args: Any, **named: Any) -> Any:
+        return await method(*args, **{PLUGIN_NAMES.get(name, name): each for name, each in named.items()})
+
+    return callback
 
 
 callbacks = Callbacks
