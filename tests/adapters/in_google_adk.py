@@ -1,6 +1,7 @@
 """Tests around real ADK agents. They run inside an environment with google-adk; test_google_adk.py sees to that."""
 
 import asyncio
+import gc
 import json
 import logging
 import re
@@ -33,6 +34,7 @@ from google.genai import types  # noqa: E402
 
 from hookline import HookResult, hook  # noqa: E402
 from hookline.adapters.google_adk import HooklinePlugin, callbacks, gaps  # noqa: E402
+from hookline.adapters.google_adk.agents import AdkRun  # noqa: E402
 from hookline.engine.record import (  # noqa: E402
     Begun,
     Called,
@@ -594,6 +596,26 @@ async def test_what_an_agent_hook_tells_the_model_stays_in_its_place():
     assert adk.sent[0] == [("user", ["go"]), ("user", ["Be careful."])]
     assert [role for role, _ in adk.sent[1]] == ["user", "user", "model", "user"]
     assert adk.sent[1][1] == ("user", ["Be careful."])
+
+
+async def test_what_a_run_hook_tells_the_model_reaches_the_first_that_is_asked():
+    tell = at("run.start", HookResult.continue_with(tell_model="The branch is frozen."))
+    agents = [agent_with(name, name=name, tools=()) for name in ("one", "two")]
+    async with Adk(SequentialAgent(name="whole", sub_agents=agents), tell) as adk:
+        await adk.say()
+    first, second = (str(each.model.sent) for each in agents)
+    assert ("frozen" in first, "frozen" in second) == (True, False)
+
+
+async def test_what_the_end_of_an_agent_that_is_a_tool_tells_is_in_its_callers_next_request():
+    def tell(c):
+        return HookResult.continue_with(tell_model="It was late.") if c.agent == "inner" else GO
+
+    inner = agent_with("inner done", name="inner", tools=())
+    outer = agent_with([("c1", "inner", {"request": "look"})], "done", tools=[AgentTool(agent=inner)])
+    async with Adk(outer, at("agent.end", tell)) as adk:
+        await adk.say()
+    assert adk.sent[1][-1] == ("user", ["It was late."])
 
 
 async def test_what_a_tool_hook_tells_the_model_comes_with_the_tools_result():
@@ -1762,6 +1784,14 @@ async def test_many_runs_at_once_do_not_mix():
     told = [(c.session_id, c.current_payload["command"]) for c in seen if c.point == "tool.start"]
     assert sorted(told) == sorted((f"s{number}", f"n{number}") for number in range(50))
     assert len({c.run_id for c in seen if c.point == "run.end"}) == 50
+
+
+async def test_a_task_that_makes_many_runs_keeps_none_that_is_over():
+    async with Adk(agent_with("one", "two", tools=())) as adk:
+        for _ in range(2):
+            await adk.say()
+        gc.collect()
+        assert [each for each in gc.get_objects() if isinstance(each, AdkRun)] == []
 
 
 async def test_a_plugin_goes_on_in_the_next_runner_after_the_first_was_closed(tmp_path):

@@ -21,7 +21,7 @@ from hookline.agent.run import AgentExecution, Session
 from hookline.agent.spec import Spec
 from hookline.engine.context import AgentConfig
 from hookline.engine.lifecycle import Run
-from hookline.engine.record import Begun, Called, Ended
+from hookline.engine.record import Begun, Called, Ended, owed
 from tests.agents import Seen, calls
 
 CONTINUE = HookResult.continue_with()
@@ -153,6 +153,33 @@ async def test_an_end_hook_that_is_at_work_when_the_run_is_cancelled_finishes() 
         await task
 
     assert finished == ["cleaned up"]
+
+
+async def test_a_run_cancelled_while_one_tool_ends_still_ends_the_others_of_the_step() -> None:
+    at_work, go_on = asyncio.Event(), asyncio.Event()
+    ended: list[Any] = []
+
+    async def cleans_up(ctx: Any, hook_context: Any) -> HookResult:
+        at_work.set()
+        await go_on.wait()
+        ended.append((hook_context.call_id, hook_context.status))
+        return CONTINUE
+
+    @tool
+    async def quick() -> str:
+        return "quick"
+
+    agent = Agent(id="a", model=Scripted([calls("quick", "quick")]), tools=[quick], on_tool_end=[cleans_up])
+    records: list[Any] = []
+    task = asyncio.ensure_future(agent.run("hi", watch=[records.append]))
+    await at_work.wait()
+    task.cancel()
+    asyncio.get_running_loop().call_soon(go_on.set)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert [status for _, status in ended] == ["ok", "ok"]
+    assert owed(records) == []
 
 
 async def test_a_second_cancel_ends_the_end_hook_that_is_at_work() -> None:

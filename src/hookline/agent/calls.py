@@ -14,7 +14,7 @@ from hookline.engine.context import ToolCall, ToolResult
 from hookline.engine.lifecycle import OpenScope
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point, Status
-from hookline.engine.result import HookAction
+from hookline.engine.result import HookAction, Outcome
 from hookline.errors import AgentFailed, HookFailed, Refused, RunTimedOut, Skipped
 from hookline.tasks import cancel_and_wait
 
@@ -33,18 +33,18 @@ async def make_calls(
             await each.scope.drop(f"not run: {exc}")
         raise
     begun = [each for each in made if each.runs or each.status is Status.ANSWERED]
+    failure: HookFailed | None = None
     try:
         await _run_together([each for each in begun if each.runs])
+        for each in begun:
+            try:
+                await each.leave()
+            except HookFailed as exc:
+                failure = failure or exc  # the end hooks of the other calls are still due
     except BaseException as exc:
         for each in begun:
             await each.scope.left_after(exc, output=each.output, status=each.status)
         raise
-    failure: HookFailed | None = None
-    for each in begun:
-        try:
-            await each.leave()
-        except HookFailed as exc:
-            failure = failure or exc  # the end hooks of the other calls are still due
     if failure is not None:
         raise failure
     return made
@@ -65,20 +65,63 @@ async def _run_together(calls: Sequence[PendingCall]) -> None:
         raise
 
 
-class PendingCall:
-    """One call of a step while it is entered, run and left."""
+class StepCall:
+    """One call of a step: its scope, the messages of its hooks for the model, and its result so far."""
+
+    def __init__(self, context: AgentContext, scope: OpenScope) -> None:
+        self.context = context
+        self.scope = scope
+        self.id, self.name = scope.facts.call_id or "", scope.name
+        self.status = Status.CANCELLED
+        self.output: Any = {"error": "cancelled"}
+        self.told: list[str] = []
+        self.runs = False
+
+    def take(self, outcome: Outcome) -> None:
+        """Takes the outcome of its start hooks; raises if that ends the run."""
+        self.context.note(outcome)
+        self.told.extend(outcome.tell_model)
+        if outcome.action is HookAction.BLOCK:
+            self.status, self.output = Status.BLOCKED, {"error": f"refused: {outcome.reason}"}
+        elif outcome.action is HookAction.ANSWER:
+            self.status, self.output = Status.ANSWERED, outcome.output
+        else:
+            self.scope.raise_if_over(outcome, Point.TOOL_START)
+            self.runs = True
+
+    async def leave(self) -> Outcome:
+        """Runs its end hooks."""
+        ending = await self.context.leave(self.scope, self.output, self.status)
+        self.output = ending.output
+        self.told.extend(ending.tell_model)
+        if ending.action is HookAction.BLOCK and ending.reason:
+            self.told.append(ending.reason)
+        self.context.tell("tool_finish", id=self.id, tool=self.name, status=str(self.status))
+        return ending
+
+    @property
+    def failed(self) -> bool:
+        return self.status not in (Status.OK, Status.ANSWERED)
+
+    def result(self) -> ToolResult:
+        """The result as steps and answers have it."""
+        return ToolResult(
+            tool_call_id=self.id,
+            tool_name=self.name,
+            status=str(self.status),
+            result=self.output,
+            error=_error(self.output) if self.failed else None,
+        )
+
+
+class PendingCall(StepCall):
+    """A call of the built-in agent while it is entered, run and left."""
 
     def __init__(
         self, context: AgentContext, step: OpenScope, tools: Mapping[str, Tool], call: ToolCall
     ) -> None:
         self.call = call
-        self.status = Status.CANCELLED
-        self.output: Any = {"error": "cancelled"}
-        self.told: list[str] = []
-        self.runs = False
-        self._context = context
         self._tool = tools.get(call.name)
-        self._arguments: Any = call.arguments
         self._problem = None
         if self._tool is None:
             known = ", ".join(tools) or "none"
@@ -88,7 +131,8 @@ class PendingCall:
                 f"the arguments of {call.name} are not a JSON object: {call.raw_arguments[:200]!r}"
             )
         kind = self._tool.kind if self._tool is not None else None
-        self.scope = context.open_call(step, call.name, kind, call.id, runs=self._problem is None)
+        scope = context.open_call(step, call.name, kind, call.id, runs=self._problem is None)
+        super().__init__(context, scope)
 
     async def enter(self) -> None:
         """Runs its start hooks; a call that cannot run is only recorded, and the model reads why."""
@@ -100,23 +144,16 @@ class PendingCall:
             return
         permission = f"{tool.id} needs approval" if tool.approval == "always" else None
         outcome = await scope.enter(dict(self.call.arguments or {}), permission=permission)
-        self._context.note(outcome)
-        self.told.extend(outcome.tell_model)
+        self.take(outcome)
         self._arguments = outcome.payload
-        if outcome.action is HookAction.BLOCK:
-            self.status, self.output = Status.BLOCKED, {"error": f"refused: {outcome.reason}"}
-            await scope.leave(self.output, Status.BLOCKED, error=outcome.reason)
-        elif outcome.answered and outcome.action is HookAction.ANSWER:
-            self.status, self.output = Status.ANSWERED, outcome.output
-        else:
-            scope.raise_if_over(outcome, Point.TOOL_START)
-            self.runs = True
+        if self.status is Status.BLOCKED:
+            await scope.leave(self.output, self.status, error=outcome.reason)
 
     async def run(self) -> None:
         """Runs its tool, in a task of its own."""
         assert self._tool is not None
-        context, tasks = self._context, set[asyncio.Task[Any]]()
-        context.tell("tool_start", id=self.call.id, tool=self.call.name)
+        context, tasks = self.context, set[asyncio.Task[Any]]()
+        context.tell("tool_start", id=self.id, tool=self.name)
         CURRENT_RUN.set(replace(context.inside_of(self.scope), tasks=tasks))
         try:
             self.output = await self._tool(context.workflow, plain(self._arguments))
@@ -139,27 +176,11 @@ class PendingCall:
             if tasks:  # a tool that has ended leaves no agent running
                 await cancel_and_wait(*tasks)
 
-    async def leave(self) -> None:
-        """Runs its end hooks."""
-        ending = await self._context.leave(self.scope, self.output, self.status)
-        self.output = ending.output
-        self.told.extend(ending.tell_model)
-        if ending.action is HookAction.BLOCK and ending.reason:
-            self.told.append(ending.reason)
-        self._context.tell("tool_finish", id=self.call.id, tool=self.call.name, status=str(self.status))
-
-    @property
-    def failed(self) -> bool:
-        return _is_failure(self.status)
-
-    def result(self) -> ToolResult:
-        return tool_result(self.call.id, self.call.name, self.status, self.output)
-
     def message(self) -> Message:
         return {
             "role": "tool",
-            "tool_call_id": self.call.id,
-            "name": self.call.name,
+            "tool_call_id": self.id,
+            "name": self.name,
             "content": self.content(),
         }
 
@@ -167,21 +188,6 @@ class PendingCall:
         """The text for the model: the result, followed by the messages of hooks."""
         shown = _error(self.output) if self.failed else as_text(plain(self.output))
         return "\n".join([f"Error: {shown}" if self.failed else shown, *self.told])
-
-
-def tool_result(call_id: str, tool: str, status: Status, output: Any) -> ToolResult:
-    """The result of a call as steps and answers have it."""
-    return ToolResult(
-        tool_call_id=call_id,
-        tool_name=tool,
-        status=str(status),
-        result=output,
-        error=_error(output) if _is_failure(status) else None,
-    )
-
-
-def _is_failure(status: Status) -> bool:
-    return status not in (Status.OK, Status.ANSWERED)
 
 
 def _error(output: Any) -> str:

@@ -63,40 +63,35 @@ PLUGIN_NAMES = {"args": "tool_args", "tool_response": "result"}
 
 
 class Callbacks(dict[str, Callable[..., Any]]):
-    """The callbacks of one or more agents, by the names that `LlmAgent(...)` takes them under.
-
-    `await close()` ends what is still open, and the processes of command hooks.
-    """
-
-    def __init__(self, plugin: Plugin) -> None:
-        super().__init__({name: _renamed(getattr(plugin, name)) for name in AGENT_CALLBACKS})
-        self.close = plugin.close
-
-
-def callbacks(
-    hooks: HookSource | Iterable[HookSource] = (),
-    *,
-    journal: Journal | None = None,
-    watch: Iterable[Callable[[Record], None]] = (),
-    approver: Approver | None = None,
-    kinds: Mapping[str, str] | None = None,
-    workspace: str | Path | None = None,
-    only_what_fits: bool = False,
-) -> Callbacks:
-    """The hooks as an agent's callbacks: `LlmAgent(..., **callbacks("hookline.yaml"))`.
+    """The hooks as callbacks of one or more agents, by the names that `LlmAgent(...)` takes them under.
 
     ADK has no such callbacks for runs and sessions. A hook that stands there is refused, or only told of with
-    `only_what_fits`; the plugin has them all.
+    `only_what_fits`; the plugin has them all. `await close()` ends what is still open, and the processes of command hooks.
     """
-    plugin = Plugin(hooks, journal=journal, watch=watch, approver=approver, kinds=kinds, workspace=workspace)
-    check_reach(
-        plugin.hooks,
-        {Scope.RUN, Scope.SESSION, Scope.WORKSPACE},
-        "which callbacks cannot reach",
-        "use HooklinePlugin, or only_what_fits=True to leave it out there",
-        lambda _: not only_what_fits,
-    )
-    return Callbacks(plugin)
+
+    def __init__(
+        self,
+        hooks: HookSource | Iterable[HookSource] = (),
+        *,
+        journal: Journal | None = None,
+        watch: Iterable[Callable[[Record], None]] = (),
+        approver: Approver | None = None,
+        kinds: Mapping[str, str] | None = None,
+        workspace: str | Path | None = None,
+        only_what_fits: bool = False,
+    ) -> None:
+        plugin = Plugin(
+            hooks, journal=journal, watch=watch, approver=approver, kinds=kinds, workspace=workspace
+        )
+        check_reach(
+            plugin.hooks,
+            {Scope.RUN, Scope.SESSION, Scope.WORKSPACE},
+            "which callbacks cannot reach",
+            "use HooklinePlugin, or only_what_fits=True to leave it out there",
+            lambda _: not only_what_fits,
+        )
+        super().__init__({name: _renamed(getattr(plugin, name)) for name in AGENT_CALLBACKS})
+        self.close = plugin.close
 
 
 def _renamed(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,6 +99,10 @@ def _renamed(method: Callable[..., Any]) -> Callable[..., Any]:
         return await method(*args, **{PLUGIN_NAMES.get(name, name): each for name, each in named.items()})
 
     return callback
+
+
+callbacks = Callbacks
+"""`LlmAgent(..., **callbacks("hookline.yaml"))`"""
 
 
 class AdkGap(NamedTuple):

@@ -17,7 +17,6 @@ from hookline.agent.spec import AgentContext, AgentResult, CurrentRun, hook_decl
 from hookline.engine.context import AgentConfig, ToolResult
 from hookline.engine.hook import AgentDeclaration, Declaration
 from hookline.engine.lifecycle import OpenScope
-from hookline.engine.pipeline import Pipeline
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import AgentFailed, Refused
@@ -36,7 +35,7 @@ class PausedCall(NamedTuple):
 
 @dataclass(slots=True)
 class AdkSession:
-    """One session of ADK.
+    """One session of ADK, or what a run of an AgentTool keeps in its place.
 
     `rewritten`: inputs of the user, each with the text that hooks put in its place; ADK keeps the original and shows it again.
     """
@@ -61,20 +60,18 @@ class AdkRun(AgentContext):
         self,
         invocation: Any,
         inside: CurrentRun,
-        pipeline: Pipeline,
         session: AdkSession,
         *,
         implied: bool,
         outer: AdkRun | None = None,
     ) -> None:
         root = inside.root_workflow_id
-        super().__init__(_config(invocation.agent, root), inside, pipeline)
+        super().__init__(_config(invocation.agent, root), inside, inside.pipeline())
         self.invocation = invocation
         self.session = session
         self.outer = outer
         self.implied = implied
         self.scope = inside.scope or self.open(Scope.RUN, None, root, hooks=not implied)
-        self.rewritten = session.rewritten if outer is None else dict[str, str]()
         self.agents: dict[int, AdkAgent] = {}
         self.texts: dict[str, str] = {}
         self.result: str | None = None
@@ -130,18 +127,19 @@ class AdkAgent(AgentContext):
         self.adk_run = adk_run
         self.invocation = invocation
         self.parent = parent
-        self.name = self.config.name
         self.scope = self.open(
             Scope.AGENT,
             parent.scope if parent is not None else adk_run.scope,
-            self.name,
+            self.config.name,
             hooks=hooks,
             step=None,
             aliases={"prompt": "input"},
         )
         self.in_next_request: list[str] = []
-        self.step_calls: Any = None  # the `StepCalls` of its step
-        self.results: list[ToolResult] = []
+        self.calls: list[Any] = []  # the last `AdkCall`s, which start and end in turn
+        self.turn = asyncio.Lock()
+        self.tool_results: list[ToolResult] = []
+        self._counted = 0  # how many of them belong to a step that is over
         self._model_name = f"google-adk/{self.config.model}"
         self._step: OpenScope | None = None
         self._model: OpenScope | None = None
@@ -160,10 +158,6 @@ class AdkAgent(AgentContext):
         return not hasattr(self.invocation.agent, "run_async")
 
     @property
-    def tool_results(self) -> list[ToolResult]:
-        return [*(result for step in self.steps for result in step.tool_results), *self.results]
-
-    @property
     def inner_scope(self) -> OpenScope:
         """The scope of its step, or its own between steps."""
         return self._step or self.scope
@@ -176,7 +170,7 @@ class AdkAgent(AgentContext):
         if exc is not None:
             await self.scope.left_after(exc)
             return None
-        text = self.adk_run.texts.get(self.name) or self._reply.text
+        text = self.adk_run.texts.get(self.config.name) or self._reply.text
         answer = self.result_of(text, tool_results=tuple(self.tool_results))
         ending = await self.leave(self.scope, answer)
         if ending.action is HookAction.BLOCK:
@@ -184,7 +178,9 @@ class AdkAgent(AgentContext):
             refused = Refused(why, point=Point.AGENT_END, hook=ending.hook)
             await self.scope.left_after(refused)
             raise refused
-        self.adk_run.session.in_next_request.extend(ending.tell_model)
+        # An agent that is a tool makes no more requests; its caller does.
+        told = self.adk_run.outer or self.adk_run
+        told.session.in_next_request.extend(ending.tell_model)
         return ending
 
     async def request_made(self, request: Any) -> Any:
@@ -193,10 +189,10 @@ class AdkAgent(AgentContext):
         # Only a part of the run was cancelled, if anything; end hooks have their whole time again.
         self.run.resume()
         self._refusals.clear()
-        adk_run = self.adk_run
-        always = adk_run.session.in_every_request if adk_run.outer is None else ()
-        self._request = messages.AdkRequest(request, self._told, always, adk_run.rewritten)
-        texts, self.in_next_request = self.in_next_request, []
+        session = self.adk_run.session
+        texts = [*session.in_next_request, *self.in_next_request]
+        session.in_next_request, self.in_next_request = [], []
+        self._request = messages.AdkRequest(request, self._told, session.in_every_request, session.rewritten)
         self._request.tell(texts)
         number = len(self.steps) + 1
         self._step, _ = await self._begin(Scope.STEP, str(number), {"step": number}, step=number)
@@ -294,17 +290,17 @@ class AdkAgent(AgentContext):
 
     async def _end_step(self, exc: BaseException | None = None) -> None:
         """End the open step, if there is one, after everything that is open in it."""
-        if self.step_calls is not None:
-            calls, self.step_calls = self.step_calls, None
-            await calls.abandon(exc)
+        calls, self.calls = self.calls, []
+        for call in calls:
+            await call.abandon(exc)
         # A model call that is still open was cancelled, or the caller left.
         await self.model_failed(exc or asyncio.CancelledError())
         scope, self._step = self._step, None
         if scope is None:
             return
-        step = self._reply.step(len(self.steps) + 1, self.results)
+        step = self._reply.step(len(self.steps) + 1, self.tool_results[self._counted :])
         self.steps.append(step)
-        self.results = []
+        self._counted = len(self.tool_results)
         self._reply = Reply(text=step.content)
         if exc is not None:
             await scope.left_after(exc, output=step)
@@ -345,7 +341,7 @@ def _parent(at_work: Mapping[int, AdkAgent], agent: Any) -> AdkAgent | None:
     above = getattr(agent, "parent_agent", None)
     while above is not None:
         for found in reversed(list(at_work.values())):
-            if found.name == above.name and not found.scope.ended:
+            if found.config.name == above.name and not found.scope.ended:
                 return found
         above = above.parent_agent
     return None

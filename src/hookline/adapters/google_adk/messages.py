@@ -1,6 +1,6 @@
 """ADK's contents, requests and responses as the messages and replies that hooks see, and back.
 
-A hook may change any part of a message. A message that is unchanged goes back as the object it came from, so that
+A hook may change any part of a message. A message that is unchanged goes back as the parts it came from, so that
 nothing is lost that a message has no place for (thoughts, images, signatures).
 """
 
@@ -142,21 +142,24 @@ def slices(contents: Iterable[Any]) -> list[ContentSlice]:
 
 
 def _contents(messages: Sequence[Message], shown: Sequence[ContentSlice]) -> list[Any]:
-    """The contents for the messages after the hooks; unchanged ones are the same objects."""
+    """The contents for the messages after the hooks; unchanged ones have the same parts."""
     in_place = len(messages) == len(shown)
     unused = list(shown)
-    groups: list[list[ContentSlice]] = []
+    contents: list[Any] = []
+    before: ContentSlice | None = None
     for index, message in enumerate(messages):
         found = next((each for each in unused if each.message == message), None)
         if found is not None:
             unused.remove(found)
         else:
             found = _written(message, shown[index].parts if in_place else ())
-        if groups and _same_content(groups[-1][-1], found):
-            groups[-1].append(found)
+        if before is not None and _same_content(before, found):
+            contents[-1].parts.extend(found.parts)
         else:
-            groups.append([found])
-    return [_joined(group) for group in groups]
+            role = getattr(found.content, "role", None) or ROLES[found.message.get("role") or "user"]
+            contents.append(_types().Content(role=role, parts=list(found.parts)))
+        before = found
+    return contents
 
 
 def _same_content(one: ContentSlice, other: ContentSlice) -> bool:
@@ -164,15 +167,6 @@ def _same_content(one: ContentSlice, other: ContentSlice) -> bool:
     if one.content is not None and one.content is other.content:
         return True
     return one.message.get("role") == other.message.get("role") == "tool"
-
-
-def _joined(group: Sequence[ContentSlice]) -> Any:
-    parts = [part for each in group for part in each.parts]
-    origin = group[0].content
-    if origin is not None and list(origin.parts or ()) == parts:
-        return origin
-    role = getattr(origin, "role", None) or ROLES[group[0].message.get("role") or "user"]
-    return _types().Content(role=role, parts=parts)
 
 
 def _written(message: Message, was: Iterable[Any]) -> ContentSlice:

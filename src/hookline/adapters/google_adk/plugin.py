@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from hookline.adapters.google_adk.agents import AdkAgent, AdkRun, AdkSession
 from hookline.adapters.google_adk.messages import text_content, text_of, with_text
-from hookline.adapters.google_adk.tools import BODY, AdkCall, cause, start_call
+from hookline.adapters.google_adk.tools import BODY, cause, returned_call, start_call
 from hookline.agent.models import input_in
 from hookline.agent.spec import CurrentRun, agent_payload
 from hookline.engine.hook import Hook, Mode
@@ -97,9 +98,7 @@ class Plugin:
         while self._ending:
             await asyncio.wait(self._ending)
         for run in list(self._runs.values()):
-            if run.outer is None:
-                await self._end_run(run, None if run.implied else asyncio.CancelledError())
-        self._runs.clear()
+            await self._end_run(run, None if run.implied else asyncio.CancelledError())
         for app, user, id in list(self._sessions):
             await self.close_session(id, app_name=app, user_id=user)
         self._closed = True
@@ -142,8 +141,8 @@ class Plugin:
     async def after_run_callback(self, *, invocation_context: Any) -> None:
         # ADK has no other callback for a caller that leaves; the exception is still being handled here.
         left = isinstance(sys.exc_info()[1], GeneratorExit | asyncio.CancelledError)
-        left = left or getattr(invocation_context, "is_aborted", False) is True
-        await self._end_run(self._run_of(invocation_context), asyncio.CancelledError() if left else None)
+        exc = asyncio.CancelledError() if left or invocation_context.is_aborted else None
+        await self._end_run(self._run_of(invocation_context), exc)
 
     async def on_run_error_callback(self, *, invocation_context: Any, error: Exception) -> None:
         await self._end_run(self._run_of(invocation_context), cause(error))
@@ -160,7 +159,7 @@ class Plugin:
                 run.result = text
         if not run.notices or run.outer is not None:
             return None
-        notices, run.notices[:] = list(run.notices), []
+        notices, run.notices = run.notices, []
         known = dict(event.custom_metadata or {})
         return event.model_copy(update={"custom_metadata": {**known, "hookline": {"notices": notices}}})
 
@@ -170,7 +169,7 @@ class Plugin:
         at_work = await self._take_up(invocation)
         run = at_work.adk_run
         original = text_of(invocation.user_content)
-        given = run.rewritten.get(original, original)
+        given = run.session.rewritten.get(original, original)
         streaming = str(getattr(invocation.run_config, "streaming_mode", "")).lower().endswith("sse")
         try:
             outcome = await at_work.enter(at_work.scope, agent_payload(given, streaming=streaming))
@@ -194,7 +193,7 @@ class Plugin:
             return text_content(as_text(plain(ending.output)), "model")
         new = _input(outcome.payload, Point.AGENT_START)
         if new != given:
-            run.rewritten[original] = new
+            run.session.rewritten[original] = new
         return None
 
     async def after_agent_callback(self, callback_context: Any, agent: Any = None) -> Any:
@@ -240,13 +239,13 @@ class Plugin:
         return await start_call(at_work, tool, self._kinds, tool_args, tool_context)
 
     async def after_tool_callback(self, tool: Any, tool_args: Any, tool_context: Any, result: Any) -> Any:
-        call = _call_of(tool_context)
+        call = returned_call(tool_context)
         return await call.finish(result) if call is not None else None
 
     async def on_tool_error_callback(
         self, tool: Any, tool_args: Any, tool_context: Any, error: BaseException
     ) -> Any:
-        call = _call_of(tool_context)
+        call = returned_call(tool_context)
         return await call.fail(error) if call is not None else None
 
     def _run_of(self, invocation: Any) -> AdkRun | None:
@@ -269,9 +268,6 @@ class Plugin:
         """The agent of an invocation, not started yet, in its run."""
         run = self._run_of(invocation) or await self._begin_implied(invocation)
         agent = run.agents[id(invocation)] = AdkAgent(run, invocation, hooks=hooks)
-        if run.outer is None:
-            texts, run.session.in_next_request = run.session.in_next_request, []
-            agent.in_next_request.extend(texts)
         return agent
 
     async def _begin(self, invocation: Any, message: Any, *, implied: bool = False) -> AdkRun:
@@ -279,23 +275,21 @@ class Plugin:
         call = BODY.get()
         if call is not None and call.agent.adk_run in self._runs.values():
             outer, inside = call.agent.adk_run, call.agent.inside_of(call.scope)
-            run = AdkRun(
-                invocation, inside, outer.pipeline, outer.session, implied=outer.implied, outer=outer
-            )
+            session = AdkSession(outer.session.id)
+            run = AdkRun(invocation, inside, session, implied=outer.implied, outer=outer)
             self._runs[invocation.invocation_id] = run
             return run
         run = self._runs[invocation.invocation_id] = self._new_run(invocation, implied)
         task = asyncio.current_task()
         if task is not None and not implied:
-            task.add_done_callback(lambda _: self._end_silent(run))
+            # One task may make any number of runs, and must not keep those that are over.
+            known = weakref.ref(run)
+            task.add_done_callback(lambda _: self._end_silent(known()))
         try:
             outcome = await run.enter(run.scope, {"input": text_of(message)}, **run.record())
         except Skipped as exc:
             run.result, run.status = exc.reason, Status.SKIPPED
             return run
-        except BaseException:
-            self._runs.pop(invocation.invocation_id, None)
-            raise
         run.session.in_next_request.extend(outcome.tell_model)
         return run
 
@@ -322,7 +316,7 @@ class Plugin:
             session_id=given.id,
             user_id=given.user_id,
         )
-        return AdkRun(invocation, inside, inside.pipeline(), session, implied=implied)
+        return AdkRun(invocation, inside, session, implied=implied)
 
     async def _end_run(self, run: AdkRun | None, exc: BaseException | None = None) -> None:
         """End a run, once, after everything that is open in it; a refused or failed end stops no other."""
@@ -342,9 +336,9 @@ class Plugin:
         if failed is not None:
             raise failed
 
-    def _end_silent(self, run: AdkRun) -> None:
+    def _end_silent(self, run: AdkRun | None) -> None:
         """End a run whose task ended without a callback: it was cancelled outside of any agent."""
-        if self._runs.get(run.invocation.invocation_id) is run:
+        if run is not None and self._run_of(run.invocation) is run:
             ending = asyncio.ensure_future(self._end_run(run, asyncio.CancelledError()))
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
@@ -362,12 +356,6 @@ def check_reach(
         if is_refused(hook):
             raise UsageError(f"{text}; {remedy}")
         logger.warning("%s", text)
-
-
-def _call_of(context: Any) -> AdkCall | None:
-    """The call that a callback after its body is for; None if hooks refused or answered it."""
-    call = BODY.get()
-    return call if call is not None and call.context is context else None
 
 
 def _is_live(invocation: Any) -> bool:

@@ -13,11 +13,11 @@ from typing import Any, cast
 
 from hookline.adapters.google_adk.agents import AdkAgent, PausedCall
 from hookline.adapters.google_adk.messages import adk_class
-from hookline.agent.calls import tool_result
+from hookline.agent.calls import StepCall
 from hookline.claude.events import TOOLS
 from hookline.engine.lifecycle import OpenScope, nobodys_verdict, settled_by
 from hookline.engine.plain import plain
-from hookline.engine.point import Point, Status
+from hookline.engine.point import Status
 from hookline.engine.record import Question, Verdict, VerdictKind
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import HooklineError, Refused, RunEnded
@@ -51,9 +51,14 @@ BODY: ContextVar[AdkCall | None] = ContextVar("hookline_adk_body", default=None)
 class PersonAsked(HooklineError):
     """ADK asks a person, and the call comes again with the answer."""
 
-    def __init__(self, question: Question) -> None:
-        super().__init__("a person has to decide")
-        self.question = question
+
+def returned_call(tool_context: Any) -> AdkCall | None:
+    """The call whose body is over; None if hooks refused or answered it, or its scope has ended."""
+    call = BODY.get()
+    if call is None or call.tool_context is not tool_context:
+        return None
+    BODY.set(call.outer)
+    return None if call.scope.ended else call
 
 
 def cause(error: BaseException) -> BaseException:
@@ -80,28 +85,25 @@ async def start_call(
     return None
 
 
-class AdkCall:
+class AdkCall(StepCall):
     """One tool call, from before its start hooks to after its end hooks.
 
     `started`: its start hooks have run. `back`: its body has returned, or does not run. `over`: so have its end hooks.
+    `calls`: all of its step. `failure`: why it did not start, which keeps the others from starting too.
     """
 
-    def __init__(self, agent: AdkAgent, scope: OpenScope, args: dict[str, Any], context: Any) -> None:
-        step_calls: StepCalls | None = agent.step_calls
-        if step_calls is None or step_calls.through:
-            step_calls = agent.step_calls = StepCalls()
+    def __init__(self, agent: AdkAgent, scope: OpenScope, args: dict[str, Any], tool_context: Any) -> None:
+        super().__init__(agent, scope)
+        if all(call.over.is_set() for call in agent.calls):
+            agent.calls = []
         self.agent = agent
-        self.step_calls = step_calls
-        self.scope = scope
-        self.name = scope.name
-        self.id = scope.facts.call_id or ""
+        self.calls = agent.calls
         self.args = args
-        self.context = context
+        self.tool_context = tool_context
         self.outer = BODY.get()
-        self.task = asyncio.current_task()
+        self.failure: BaseException | None = None
         self.started, self.back, self.over = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._given = dict(args)
-        self._told: list[str] = []
         if agent.run.approver is None:
             scope.approver = self._ask_client
 
@@ -113,21 +115,20 @@ class AdkCall:
     async def start(self) -> Any:
         """Run its start hooks; a response stands in for the tool's."""
         try:
-            outcome = await self.step_calls.start(self)
+            outcome = await self._start_in_turn()
         except BaseException as exc:
+            self.failure = exc
             await self._close(f"not run: {str(exc) or type(exc).__name__}")
             raise
         if outcome.action is HookAction.ASK:
             waits = "waits for a person's decision"
             return {"error": f"{waits}: {outcome.reason}" if outcome.reason else waits}
-        self._told.extend(outcome.tell_model)
-        if outcome.action is HookAction.BLOCK:
-            refusal = {"error": f"refused: {outcome.reason}"}
-            await self._close(outcome.reason, Status.BLOCKED, refusal)
-            self._count(refusal, Status.BLOCKED)
-            return _with_told(refusal, self._told)
-        if outcome.action is HookAction.ANSWER:
-            return await self._end(outcome.output, Status.ANSWERED, always=True)
+        if self.status is Status.BLOCKED:
+            await self._close(outcome.reason, self.status, self.output)
+            self.agent.tool_results.append(self.result())
+            return _with_told(self.output, self.told)
+        if self.status is Status.ANSWERED:
+            return await self._end(always=True)
         payload: Any = outcome.payload
         if not isinstance(payload, Mapping):
             kind = type(payload).__name__
@@ -138,41 +139,37 @@ class AdkCall:
         if changed != self.args:
             self.args.clear()
             self.args.update(changed)
-        if self.context.tool_confirmation is None and not outcome.needs_permission:
+        if self.tool_context.tool_confirmation is None and not outcome.needs_permission:
             confirmation = adk_class("tools.tool_confirmation", "ToolConfirmation")
-            self.context.tool_confirmation = confirmation(confirmed=True)
+            self.tool_context.tool_confirmation = confirmation(confirmed=True)
         BODY.set(self)
         return None
 
     async def finish(self, result: Any) -> Any:
         """Run its end hooks; a response takes the result's place."""
-        BODY.set(self.outer)
-        if self.scope.ended:
-            return None
         for pause in PAUSES:
-            if self.id in (getattr(self.context.actions, pause) or {}):
+            if self.id in (getattr(self.tool_context.actions, pause) or {}):
                 # The tool or another plugin asks for it, after the start hooks: the call comes again.
                 assert self.scope.outcome is not None
                 await self._postpone(self.scope.outcome, pause)
                 return None
-        confirmation = self.context.tool_confirmation
+        confirmation = self.tool_context.tool_confirmation
         if confirmation is not None and not confirmation.confirmed:
             await self._close("refused by a person", Status.BLOCKED)
             return None
-        return await self._end(result, Status.OK)
+        self.status, self.output = Status.OK, result
+        return await self._end()
 
     async def fail(self, error: BaseException) -> Any:
         """Run its end hooks after it raised. A hook that gives an output recovers the call, as ADK allows."""
-        BODY.set(self.outer)
-        if self.scope.ended:
-            return None
         why = cause(error)
         if isinstance(why, asyncio.CancelledError):
             await self.abandon(why)
             return None
         refused = isinstance(why, Refused)
         text = f"refused: {why.reason}" if isinstance(why, Refused) else f"{type(why).__name__}: {why}"
-        response = await self._end({"error": text}, self.scope.status_of(why), always=refused, in_turn=False)
+        self.status, self.output = self.scope.status_of(why), {"error": text}
+        response = await self._end(always=refused, in_turn=False)
         # A hook inside an agent that is a tool ended the run; no other hook can recover that.
         return None if isinstance(why, RunEnded) and not refused else response
 
@@ -192,18 +189,50 @@ class AdkCall:
         finally:
             self.settle()
 
-    async def enter(self) -> Outcome:
+    async def _start_in_turn(self) -> Outcome:
+        """Run its start hooks after those of the calls before it; return when those of every call have run."""
+        self.calls.append(self)
+        task = asyncio.current_task()
+        if task is not None:
+            task.add_done_callback(self.settle)
+        # The tasks of a step are made together: after one round of the loop, all of them are here.
+        await asyncio.sleep(0)
+        async with self.agent.turn:
+            self._raise_if_failed()
+            outcome = await self._enter()
+            if outcome.action is not HookAction.ASK:
+                self.take(outcome)
+        self.started.set()
+        if self.status is Status.BLOCKED:
+            self.settle()
+        elif self.status is Status.ANSWERED:
+            self.back.set()
+        for each in self.calls:
+            await each.started.wait()
+        self._raise_if_failed()
+        return outcome
+
+    def _raise_if_failed(self) -> None:
+        for each in self.calls:
+            if each.failure is not None:
+                raise each.failure
+
+    async def _turn_to_end(self) -> None:
+        """Return when every body of the step is back and the calls before this one have ended."""
+        for each in self.calls:
+            await each.back.wait()
+        for each in self.calls[: self.calls.index(self)]:
+            await each.over.wait()
+
+    async def _enter(self) -> Outcome:
         """Run its start hooks, or take up a call that was paused after them."""
         paused = self._paused()
         if paused is not None:
             return await self._resume(paused)
         try:
-            outcome = await self.scope.enter(dict(self.args))
+            return await self.scope.enter(dict(self.args))
         except PersonAsked as exc:
-            return await self._pause(exc.question)
-        self.agent.note(outcome)
-        self.scope.raise_if_over(outcome, Point.TOOL_START)
-        return outcome
+            return await self._pause(exc.args[0])
 
     async def _resume(self, paused: PausedCall) -> Outcome:
         """Enter a call again whose start hooks have run; only the person's answer is new."""
@@ -211,10 +240,9 @@ class AdkCall:
         self.scope.pipeline = self.agent.no_hooks
         outcome = await self.agent.enter(self.scope, plain(before.payload))
         self.scope.pipeline = self.agent.pipeline
-        self._told.extend(before.tell_model)
         if paused.question is None:
-            return outcome
-        verdict = _verdict(self.context.tool_confirmation)
+            return outcome._replace(tell_model=before.tell_model)
+        verdict = _verdict(self.tool_context.tool_confirmation)
         journal = self.scope.run.recorder.journal
         if journal is not None:
             journal.answer(paused.question, verdict)
@@ -222,8 +250,8 @@ class AdkCall:
 
     async def _ask_client(self, question: Question) -> Verdict:
         """The approver if none was given: ADK asks its client, where it can."""
-        if self.context.tool_confirmation is not None:
-            return _verdict(self.context.tool_confirmation)
+        if self.tool_context.tool_confirmation is not None:
+            return _verdict(self.tool_context.tool_confirmation)
         # An AgentTool and a node of a workflow do not resume a call that a callback paused.
         if self.outer is None and not self.agent.is_node:
             raise PersonAsked(question)
@@ -233,40 +261,34 @@ class AdkCall:
         asked = Outcome(HookAction.ASK, payload=question.value, reasons=question.reasons)
         await self._postpone(asked, DECISION, question.id)
         payload = {"input": plain(question.value)}
-        self.context.request_confirmation(hint=asked.reason or f"May {self.name} run?", payload=payload)
+        self.tool_context.request_confirmation(hint=asked.reason or f"May {self.name} run?", payload=payload)
         # Without this ADK calls the model once more before it asks the person.
-        self.context.actions.skip_summarization = True
+        self.tool_context.actions.skip_summarization = True
         return asked
 
-    async def _end(self, result: Any, status: Status, *, always: bool = False, in_turn: bool = True) -> Any:
+    async def _end(self, *, always: bool = False, in_turn: bool = True) -> Any:
         """Run its end hooks in its turn, also when it is cancelled while it waits for that."""
         self.back.set()
         try:
             if in_turn:
-                await self.step_calls.turn_to_end(self)
-            ending = await self.agent.leave(self.scope, result, status)
+                await self._turn_to_end()
+            ending = await self.leave()
         except asyncio.CancelledError as exc:
-            await self.scope.left_after(exc, output=result, status=status)
+            await self.scope.left_after(exc, output=self.output, status=self.status)
             raise
         finally:
             self.settle()
-        told = [*self._told, *ending.tell_model]
-        if ending.action is HookAction.BLOCK and ending.reason:
-            told.append(ending.reason)
-        self._count(ending.output, status)
-        if told and (ending.output or always):
-            return _with_told(ending.output, told)
+        self.agent.tool_results.append(self.result())
+        if self.told and (self.output or always):
+            return _with_told(self.output, self.told)
         # A long-running tool has no result yet, and the messages of hooks must not be taken for one.
-        self.agent.in_next_request.extend(told)
-        return plain(ending.output) if ending.changed or always else None
+        self.agent.in_next_request.extend(self.told)
+        return plain(self.output) if ending.changed or always else None
 
     async def _close(self, why: str, status: Status | None = None, output: Any = None) -> None:
         """Close its scope without end hooks, because its body never ran."""
         self.settle()
         await self.scope.drop(why, status, output)
-
-    def _count(self, output: Any, status: Status) -> None:
-        self.agent.results.append(tool_result(self.id, self.name, status, output))
 
     async def _postpone(self, outcome: Outcome, pause: str, question: str | None = None) -> None:
         """Close its scope until the call comes again."""
@@ -280,61 +302,9 @@ class AdkCall:
         found = known.get(self.id)
         if found is None or (found.tool, found.args) != (self.name, self._given):
             return None
-        if found.pause == DECISION and self.context.tool_confirmation is None:
+        if found.pause == DECISION and self.tool_context.tool_confirmation is None:
             return None
         return known.pop(self.id)
-
-
-class StepCalls:
-    """The calls of one step."""
-
-    def __init__(self) -> None:
-        self.calls: list[AdkCall] = []
-        self._failed: BaseException | None = None
-        self._turn = asyncio.Lock()
-
-    @property
-    def through(self) -> bool:
-        return all(call.over.is_set() for call in self.calls)
-
-    async def start(self, call: AdkCall) -> Outcome:
-        """Run its start hooks in its turn; return when those of every call of the step have run."""
-        self.calls.append(call)
-        if call.task is not None:
-            call.task.add_done_callback(call.settle)
-        try:
-            # The tasks of a step are made together: after one round of the loop, all of them are here.
-            await asyncio.sleep(0)
-            async with self._turn:
-                self._raise_if_failed()
-                outcome = await call.enter()
-        except BaseException as exc:
-            self._failed = self._failed or exc
-            raise
-        call.started.set()
-        if outcome.action is HookAction.BLOCK:
-            call.settle()
-        elif outcome.action is HookAction.ANSWER:
-            call.back.set()
-        for each in self.calls:
-            await each.started.wait()
-        self._raise_if_failed()
-        return outcome
-
-    async def turn_to_end(self, call: AdkCall) -> None:
-        """Return when every body of the step is back and the calls before this one have ended."""
-        for each in self.calls:
-            await each.back.wait()
-        for each in self.calls[: self.calls.index(call)]:
-            await each.over.wait()
-
-    async def abandon(self, exc: BaseException | None) -> None:
-        for call in self.calls:
-            await call.abandon(exc)
-
-    def _raise_if_failed(self) -> None:
-        if self._failed is not None:
-            raise self._failed
 
 
 def _with_told(output: Any, told: list[str]) -> Any:
