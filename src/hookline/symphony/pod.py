@@ -32,13 +32,12 @@ from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.symphony.agents import AgentEvent
 from hookline.symphony.agents.guard import guard_of
-from hookline.symphony.attempt import Attempt, Halt, outcome_of, recovered
+from hookline.symphony.attempt import Attempt, Halt, outcome_of, recovered, remove_workspace
 from hookline.symphony.hooks import AttemptSite
 from hookline.symphony.read import Workflow, read
 from hookline.symphony.run import agent_of, log_masked, site_of, tracker_of
 from hookline.symphony.trackers import Issue, Tracker, TrackerError, issue_from
 from hookline.symphony.workspace import WorkspaceError, WorkspaceRoot
-from hookline.symphony.workspace_run import remove_workspace
 from hookline.tasks import on_signals
 
 TOLD = "told"

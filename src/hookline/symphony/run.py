@@ -39,7 +39,7 @@ from hookline.symphony.agents.builtin import BuiltinAgent
 from hookline.symphony.agents.codex import CodexAgent
 from hookline.symphony.agents.command import CommandAgent
 from hookline.symphony.agents.guard import Guard, guard_of
-from hookline.symphony.attempt import Attempt, Attempted, recovered
+from hookline.symphony.attempt import Attempt, Attempted, recovered, remove_workspace
 from hookline.symphony.hooks import KEEP_BYTES, AttemptSite, Outputs, Scene, workspace_hooks
 from hookline.symphony.read import AGENT_HERE, Workflow, read_workflow
 from hookline.symphony.scheduler import is_terminal
@@ -47,10 +47,8 @@ from hookline.symphony.settings import POINTS
 from hookline.symphony.trackers import TRACKERS, Issue, Tracker, TrackerError
 from hookline.symphony.trackers.client import setting
 from hookline.symphony.trackers.folder import FolderTracker
-from hookline.symphony.trackers.github import GithubTracker
-from hookline.symphony.trackers.linear import LinearTracker
+from hookline.symphony.trackers.web import GithubTracker, LinearTracker
 from hookline.symphony.workspace import WorkspaceRoot
-from hookline.symphony.workspace_run import remove_workspace
 from hookline.terminal import interruptible, out, print_json, print_result, warn, watcher
 
 
@@ -227,20 +225,12 @@ def tracker_of(workflow: Workflow, env: Mapping[str, str]) -> Tracker:
     if kind == "github":
         return GithubTracker(provider, env)
     if kind in ("folder", "memory"):
-        path, _ = setting(provider, "path", env)
+        path = setting(provider, "path", env)
         folder = Path(workflow.folder) / Path(path or "issues").expanduser()
         return FolderTracker(folder, workflow.tracker.terminal_states)
     raise TrackerError(
         f"tracker.kind is {kind!r}; known: {', '.join(TRACKERS)}", kind="unsupported_tracker_kind"
     )
-
-
-def secret_names(workflow: Workflow, env: Mapping[str, str]) -> frozenset[str]:
-    """The variables with the tracker's secrets; if it cannot be made, those that its settings refer to."""
-    try:
-        return tracker_of(workflow, env).secret_names
-    except TrackerError:
-        return workflow.tracker.variables
 
 
 def agent_of(workflow: Workflow, site: AttemptSite | None = None, guard: Guard | None = None) -> CodingAgent:
@@ -281,7 +271,7 @@ def site_of(
         runner=runner,
         environ=dict(os.environ),
         recorder=recorder,
-        secret_names=secret_names(current(), os.environ),
+        secret_names=current().tracker.secret_names,
         mask=mask,
         outputs=Outputs(default_path(os.environ).parent / "outputs", keep_bytes=keep_bytes),
         owner=owner(),

@@ -243,6 +243,12 @@ class TrackerSettings:
         """The environment variables that `provider` refers to."""
         return frozenset(_variables(self.provider))
 
+    @property
+    def secret_names(self) -> frozenset[str]:
+        """The variables that may hold its secrets, which neither hooks nor agents are given."""
+        usual = TRACKERS[self.kind].secret if self.kind else ""
+        return self.variables | {usual} if usual else self.variables
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollingSettings:

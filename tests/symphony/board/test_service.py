@@ -338,7 +338,6 @@ async def test_a_wrong_file_begins_nothing_new_and_a_right_one_goes_on(tmp_path)
 class Down:
     """A tracker that answers only when it likes."""
 
-    secret_names = frozenset()
     omitted = ()
 
     def __init__(self, inner):
