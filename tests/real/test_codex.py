@@ -16,10 +16,9 @@ from hookline.journal.masking import Mask
 from hookline.journal.recovery import owner
 from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import Tokens
-from hookline.symphony.attempt import SiteWorker
 from hookline.symphony.hooks import AttemptSite, Outputs
 from hookline.symphony.read import WatchedWorkflow
-from hookline.symphony.run import agent_of
+from hookline.symphony.run import SiteWorker, agent_of
 from hookline.symphony.scheduler import CONTINUE_AFTER, FIRST_BACKOFF
 from hookline.symphony.service import Service
 from hookline.symphony.trackers.folder import FolderTracker

@@ -3,8 +3,7 @@
 import pytest
 
 from hookline.kube.jobs import JobEnd
-from hookline.symphony.cluster import workflow_id
-from hookline.symphony.job import AttemptJobEnd
+from hookline.symphony.cluster import AttemptJobEnd, workflow_id
 from hookline.symphony.read import read
 
 EVICTED = "Evicted: The node was low on resource: ephemeral-storage."

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from hookline.engine.lifecycle import OpenScope, new_run_id
 from hookline.engine.point import Point, Scope, Status
@@ -284,38 +284,26 @@ def _issue_of(workspace: Workspace) -> Issue:
     return Issue(id=workspace.issue_id, identifier=workspace.identifier, title=workspace.title, state="")
 
 
-class SiteWorker:
-    """Works on issues on this machine. `agent` makes the agent of a workflow."""
+class IssueWorker(Protocol):
+    """Works on issues. An attempt that is cancelled runs its end hooks, and then raises."""
 
-    def __init__(self, site: AttemptSite, agent: Callable[[Workflow], CodingAgent]) -> None:
-        self._site = site
-        self._agent = agent
-
-    async def attempt(self, workflow: Workflow, attempt: Attempt) -> AttemptEnd:
-        agent = self._agent(workflow)
-        try:
-            await attempt.run(self._site, agent)
-        except HooklineError as exc:
-            return AttemptEnd(
-                outcome=outcome_of(exc, attempt.halt), error=self._site.mask.text(str(exc), 2000)
-            )
-        return AttemptEnd(outcome="ok")
+    async def attempt(self, workflow: Workflow, attempt: Attempt) -> AttemptEnd: ...
 
     async def remove(self, workflow: Workflow, issue: Issue) -> None:
-        await remove_workspace(self._site, issue)
+        """Remove the issue's workspace, if there is one, with its hook."""
+        ...
 
     async def workspaces(self) -> frozenset[str]:
-        return frozenset(each.identifier for each in self._site.root.listed())
+        """The identifiers of the issues that have a workspace."""
+        ...
 
-    def path(self, identifier: str) -> str:
-        return os.path.join(self._site.root.path, workspace_key(identifier))
+    def path(self, identifier: str) -> str: ...
 
     async def recover(self, workflow: Workflow, tracker: Tracker) -> None:
-        for line in await recovered(self._site):
-            logger.warning("the work of a killed service could not be finished: %s", line)
+        """Finish or take up the work that a service before us left."""
+        ...
 
-    async def close(self) -> None:
-        await self._site.runner.close()
+    async def close(self) -> None: ...
 
 
 async def recovered(site: AttemptSite) -> list[str]:

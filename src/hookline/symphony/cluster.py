@@ -2,6 +2,9 @@
 
 The service makes the Job and reads the log of its pod. A Job is found again by its name: the service after one that
 was killed reads the same log from its beginning, and the journal takes each record once.
+
+Before the Job is made, its volume's claim gets a note that the log is unread, which goes when it has been read to its
+end. If the note is still there, the next pod sends the records of the journal on the volume again.
 """
 
 from __future__ import annotations
@@ -10,25 +13,38 @@ import asyncio
 import hashlib
 import json
 import logging
+import os
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hookline.engine.record import Begun, Journal, Owner, RunRow
 from hookline.errors import HooklineError
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import end_as_lost
-from hookline.kube.jobs import GIVEN, MOUNT, Task, claim_of, started
-from hookline.kube.objects import CLAIM, JOB, AlreadyThere, Unreachable, within
+from hookline.kube.jobs import GIVEN, MOUNT, JobEnd, JobFollower, Task, claim_of, end, started
+from hookline.kube.objects import (
+    CLAIM,
+    JOB,
+    AlreadyThere,
+    ClusterError,
+    Conflict,
+    NotThere,
+    Object,
+    Unreachable,
+    within,
+)
 from hookline.kube.pod_state import is_over
+from hookline.options import ServeOptions
 from hookline.symphony.agents import AgentEvent
 from hookline.symphony.attempt import Attempt, AttemptEnd
 from hookline.symphony.hooks import fields
-from hookline.symphony.job import UNREAD_NOTE, AttemptJob, AttemptJobEnd, AttemptStream
-from hookline.symphony.pod import NEAR
+from hookline.symphony.pod import NEAR, AttemptStream
 from hookline.symphony.read import Workflow
 from hookline.symphony.scheduler import eligible
 from hookline.symphony.trackers import Issue, Tracker, TrackerError, issue_values
@@ -39,13 +55,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Object = dict[str, Any]
-
 ATTEMPT, REMOVAL = "attempt", "removal"
 COMPONENT_LABEL = "hookline.dev/component"
 WORKFLOW_LABEL = "hookline.dev/workflow"
 IDENTIFIER_NOTE = "hookline.dev/issue"
 ISSUE_NOTE = "hookline.dev/issue-id"
+UNREAD_NOTE = "hookline.dev/unread-since"
 GONE = "lost: the volume of its workspace was deleted"
 _LIFE = 10.0
 """Seconds between two signs of life of an attempt whose pod has not begun."""
@@ -53,20 +68,6 @@ _RECOVERY = 60.0
 _PAUSE = 1.0
 _MORE_GRACE = 30.0
 _NOT_A_NAME = re.compile(r"[^a-z0-9]+")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """Settings of pods and volumes, from the command line. `hooks` are further hook files, by name."""
-
-    namespace: str
-    image: str
-    secrets: tuple[str, ...] = ()
-    size: str = "1Gi"
-    storage_class: str = ""
-    open_as_root: bool = False
-    hooks: tuple[tuple[str, str], ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def workflow_id(workflow: Workflow) -> str:
@@ -81,24 +82,27 @@ def workflow_id(workflow: Workflow) -> str:
 
 
 class ClusterWorker:
-    """Works on issues in pods. `text` gives the current WORKFLOW.md."""
+    """Works on issues in pods. `text` gives the current WORKFLOW.md; `hooks` are the further hook files, by name."""
 
     def __init__(
         self,
         cluster: Cluster,
-        terms: Terms,
+        namespace: str,
+        options: ServeOptions,
         workflow: Workflow,
         *,
         text: Callable[[], str],
+        hooks: Sequence[tuple[str, str]],
         journal: Journal,
         me: Owner,
-        mask: Mask | None = None,
+        mask: Mask,
     ) -> None:
-        self._cluster, self._terms, self._text = cluster, terms, text
-        self._journal, self._me, self._mask = journal, me, mask or Mask()
+        self._cluster, self._namespace, self._options = cluster, namespace, options
+        self._text, self._hooks = text, hooks
+        self._journal, self._me, self._mask = journal, me, mask
         self.id = workflow_id(workflow)
         self._labels = {WORKFLOW_LABEL: self.id}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._left: dict[tuple[str, str], AttemptJob] = {}
         """Jobs that an earlier service left at work, until one of our own attempts or removals waits for them."""
         self._at_work: set[AttemptJob] = set()
@@ -109,10 +113,12 @@ class ClusterWorker:
         text, issue, tell = self._text(), attempt.issue, attempt.tell
         try:
             key = workspace_key(issue.identifier)
-            async with self._lock(key):
+            async with self._locks[key]:
                 job = self._left.pop((key, ATTEMPT), None)
                 if job is None:
-                    await self._removed_before(key)
+                    removal = self._left.get((key, REMOVAL))
+                    if removal is not None:
+                        await asyncio.wait({removal.task})
                     await self._place(workflow, tell)
                     words = ("--number", str(attempt.number or 0), "--mark", secrets.token_hex(8))
                     job = self._job(ATTEMPT, workflow, issue, text, words)
@@ -125,19 +131,22 @@ class ClusterWorker:
     async def remove(self, workflow: Workflow, issue: Issue) -> None:
         text = self._text()
         key = workspace_key(issue.identifier)
-        async with self._lock(key):
-            await self._ended_before(key)
+        async with self._locks[key]:
+            attempt = self._left.pop((key, ATTEMPT), None)
+            if attempt is not None:
+                attempt.stop()
+                await asyncio.wait({attempt.task})
             job = self._left.pop((key, REMOVAL), None)
             if job is None:
                 name = self._name(issue.identifier)
-                if await self._cluster.get(CLAIM, name, self._terms.namespace) is None:
+                if await self._cluster.get(CLAIM, name, self._namespace) is None:
                     return
                 job = self._job(REMOVAL, workflow, issue, text, ("--remove",))
             await self._removed(job, issue.identifier)
 
     async def workspaces(self) -> frozenset[str]:
         try:
-            found, _ = await self._cluster.list(CLAIM, self._terms.namespace, self._labels)
+            found, _ = await self._cluster.list(CLAIM, self._namespace, self._labels)
         except Unreachable as exc:
             logger.warning("old workspaces could not be listed: %s", exc)
             return frozenset()
@@ -146,12 +155,12 @@ class ClusterWorker:
         return frozenset(each[IDENTIFIER_NOTE] for each in notes if IDENTIFIER_NOTE in each)
 
     def path(self, identifier: str) -> str:
-        return f"{self._terms.namespace}/{self._name(identifier)}:{MOUNT}/{workspace_key(identifier)}"
+        return f"{self._namespace}/{self._name(identifier)}:{MOUNT}/{workspace_key(identifier)}"
 
     async def recover(self, workflow: Workflow, tracker: Tracker) -> None:
         """Take up the Jobs that a service before us left: read those that are over, and end those whose issue is not
         eligible any more, with their hooks."""
-        jobs, _ = await self._cluster.list(JOB, self._terms.namespace, self._labels)
+        jobs, _ = await self._cluster.list(JOB, self._namespace, self._labels)
         over: list[asyncio.Task[Any]] = []
         ids: dict[str, AttemptJob] = {}
         for each in jobs:
@@ -248,17 +257,6 @@ class ClusterWorker:
             tell(AgentEvent(kind="other_message", text="waits for an attempt that an earlier service began"))
             await asyncio.wait(left, timeout=_LIFE, return_when=asyncio.FIRST_COMPLETED)
 
-    async def _ended_before(self, key: str) -> None:
-        job = self._left.pop((key, ATTEMPT), None)
-        if job is not None:
-            job.stop()
-            await asyncio.wait({job.task})
-
-    async def _removed_before(self, key: str) -> None:
-        job = self._left.get((key, REMOVAL))
-        if job is not None:
-            await asyncio.wait({job.task})
-
     async def _waited(self, job: AttemptJob, tell: Callable[[AgentEvent], None]) -> AttemptJobEnd:
         job.stream.tell = tell
         self._at_work.add(job)
@@ -290,7 +288,7 @@ class ClusterWorker:
         name = self._name(identifier)
         if not over.is_well:
             raise HooklineError(f"{over.outcome(name).error or 'its pod was ended'}; the claim {name} stays")
-        await self._cluster.delete(CLAIM, name, self._terms.namespace)
+        await self._cluster.delete(CLAIM, name, self._namespace)
 
     def _job(
         self, what: str, workflow: Workflow, issue: Issue, text: str, words: tuple[str, ...]
@@ -304,14 +302,15 @@ class ClusterWorker:
         return self._made(issue.identifier, make)
 
     def _made(self, identifier: str, make: Callable[[], Awaitable[Object]]) -> AttemptJob:
-        claim = f"{self._terms.namespace}/{self._name(identifier)}"
-        stream = AttemptStream(self._journal, self._me, claim)
-        return AttemptJob(self._cluster, make, stream, fields(issue_identifier=identifier))
+        claim = self._name(identifier)
+        stream = AttemptStream(self._journal, self._me, f"{self._namespace}/{claim}")
+        return AttemptJob(self._cluster, make, stream, claim, fields(issue_identifier=identifier))
 
     def _task(self, what: str, workflow: Workflow, issue: Issue, text: str, words: tuple[str, ...]) -> Task:
-        terms, name = self._terms, self._name(issue.identifier)
-        hooks = {f"hooks-{number}/{file}": said for number, (file, said) in enumerate(terms.hooks)}
+        options, name = self._options, self._name(issue.identifier)
+        hooks = {f"hooks-{number}/{file}": said for number, (file, said) in enumerate(self._hooks)}
         more = [word for file in hooks for word in ("--hooks", f"{GIVEN}/{file}")]
+        payloads = os.environ.get("HOOKLINE_PAYLOADS")
         given = (
             "--file",
             f"{GIVEN}/WORKFLOW.md",
@@ -322,29 +321,29 @@ class ClusterWorker:
         )
         return Task(
             name=name if what == ATTEMPT else f"{name}-rm",
-            namespace=terms.namespace,
-            image=terms.image,
+            namespace=self._namespace,
+            image=options.image[0],
             args=("attempt", *given, "--root", MOUNT, *more, *words),
             component=what,
             labels=self._labels,
             notes={IDENTIFIER_NOTE: issue.identifier, ISSUE_NOTE: issue.id},
-            env=terms.env,
+            env={"HOOKLINE_PAYLOADS": payloads} if payloads else {},
             files={"WORKFLOW.md": text, "issue.json": json.dumps(issue_values(issue)), **hooks},
-            secrets=terms.secrets,
+            secrets=options.secret,
             claim=name,
             grace=workflow.hooks.timeout + _MORE_GRACE,
             mark=secrets.token_hex(4),
-            open_claim_as_root=terms.open_as_root,
+            open_claim_as_root=options.open_volume_as_root,
         )
 
     async def _claimed(self, issue: Issue) -> Object:
         """The claim of the issue's volume: the one that is there, else a new one."""
-        terms, name = self._terms, self._name(issue.identifier)
+        namespace, name = self._namespace, self._name(issue.identifier)
         wanted = claim_of(
             name,
-            terms.namespace,
-            size=terms.size,
-            storage_class=terms.storage_class,
+            namespace,
+            size=self._options.storage_size or "1Gi",
+            storage_class=self._options.storage_class,
             labels=self._labels,
             notes={IDENTIFIER_NOTE: issue.identifier, ISSUE_NOTE: issue.id},
         )
@@ -352,9 +351,9 @@ class ClusterWorker:
             try:
                 made = await self._cluster.create(wanted)
             except AlreadyThere:
-                found = await self._cluster.get(CLAIM, name, terms.namespace)
+                found = await self._cluster.get(CLAIM, name, namespace)
             else:
-                await self._told_gone(issue.identifier, f"{terms.namespace}/{name}")
+                await self._told_gone(issue.identifier, f"{namespace}/{name}")
                 return made
             if found is not None and not found["metadata"].get("deletionTimestamp"):
                 return found
@@ -381,7 +380,7 @@ class ClusterWorker:
         if known:
             return ("--since", known)
         note: Object = {"metadata": {"annotations": {UNREAD_NOTE: f"{time.time():.0f}"}}}
-        await self._cluster.patch(CLAIM, claim["metadata"]["name"], self._terms.namespace, note)
+        await self._cluster.patch(CLAIM, claim["metadata"]["name"], self._namespace, note)
         return ()
 
     def _name(self, identifier: str) -> str:
@@ -390,5 +389,129 @@ class ClusterWorker:
         word = _NOT_A_NAME.sub("-", key.lower()).strip("-")[:30].strip("-")
         return f"hookline-{word}-{mark}" if word else f"hookline-{mark}"
 
-    def _lock(self, key: str) -> asyncio.Lock:
-        return self._locks.setdefault(key, asyncio.Lock())
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptJobEnd:
+    """The end of a Job: as the cluster has it, and as its program `said`, if it came to that.
+
+    `last` are the last lines it printed; `stopped` is True if we ended it."""
+
+    ending: JobEnd
+    said: Mapping[str, Any] | None = None
+    last: str = ""
+    stopped: bool = False
+
+    @property
+    def is_well(self) -> bool:
+        return self.said is not None and self.said.get("outcome") == "ok"
+
+    @property
+    def is_unsaid(self) -> bool:
+        """True if it began and did not report its end."""
+        return self.said is None and self.ending.began
+
+    def outcome(self, claim: str) -> AttemptEnd:
+        """The end for the service; `claim` is that of the workspace's volume."""
+        if self.said is None:
+            return AttemptEnd(outcome="failed", error=self._words())
+        outcome, error = str(self.said.get("outcome")), self.said.get("error")
+        if outcome == "cancelled" and not self.stopped:
+            error = self.ending.why or "its pod was terminated, and not by this service"
+        if self.said.get("full"):
+            full = f"the workspace's volume is full (claim {claim}); free some space or make it larger"
+            error = f"{error}; {full}" if error else full
+        return AttemptEnd(outcome=outcome, error=error)
+
+    def _words(self) -> str:
+        ending = self.ending
+        if not ending.began:
+            return f"its pod never began: {ending.why}"
+        if ending.exit_code is None:
+            return ending.why
+        last = f": {self.last}" if self.last else ""
+        return f"its program ended with {ending.exit_code} and did not say how{last}"
+
+
+class AttemptJob:
+    """One Job from its making, or from where a service before us left it, to its end."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        make: Callable[[], Awaitable[Object]],
+        stream: AttemptStream,
+        claim: str,
+        about: str,
+    ) -> None:
+        self._cluster, self._make, self._claim, self.about = cluster, make, claim, about
+        self.stream = stream
+        self._job: Object | None = None
+        self._ending = asyncio.Event()
+        self._asked = 0
+        self._ends: set[asyncio.Task[None]] = set()
+        self.task = asyncio.ensure_future(self._over())
+
+    def stop(self) -> None:
+        """End the Job: the first time with its end hooks, the second time without."""
+        self._asked += 1
+        self._ending.set()
+        if self._job is not None:
+            self._end(self._job)
+
+    async def _over(self) -> AttemptJobEnd:
+        self._job = job = await self._make()
+        if self._asked:
+            self._end(job)
+        stream = self.stream
+        try:
+            follower = JobFollower(
+                self._cluster, job, printed=stream.printed, waits=self._waits, ending=self._ending
+            )
+            ending = await follower.ended()
+        finally:
+            stream.flush()
+            for each in self._ends:
+                each.cancel()
+        # Its ending is the last that it says, and all is numbered.
+        whole = stream.ended is not None and not stream.missing
+        if not whole and ending.began:
+            logger.warning(
+                "%s the log of its pod is incomplete; the next pod sends the missing records", self.about
+            )
+        await patiently(lambda: self._put_away(job, whole=whole))
+        return AttemptJobEnd(ending=ending, said=stream.ended, last=stream.last, stopped=bool(self._asked))
+
+    async def _put_away(self, job: Object, *, whole: bool) -> None:
+        """Remove the Job: its log is in the journal, or the next pod sends it again."""
+        if whole:
+            read: Object = {"metadata": {"annotations": {UNREAD_NOTE: None}}}
+            with suppress(NotThere):
+                await self._cluster.patch(CLAIM, self._claim, job["metadata"]["namespace"], read)
+        await end(self._cluster, job)
+
+    def _end(self, job: Object) -> None:
+        at_once = self._asked > 1
+        self._ends.add(asyncio.ensure_future(self._ended(job, at_once=at_once)))
+
+    async def _ended(self, job: Object, *, at_once: bool) -> None:
+        try:
+            await patiently(lambda: end(self._cluster, job, at_once=at_once))
+        except ClusterError as exc:
+            logger.warning("%s the Job cannot be stopped, and goes on: %s", self.about, exc)
+
+    def _waits(self, why: str) -> None:
+        logger.warning("%s its pod does not start: %s", self.about, why)
+        self.stream.tell(AgentEvent(kind="other_message", text=f"its pod does not start: {why}"))
+
+
+async def patiently(work: Callable[[], Awaitable[None]]) -> None:
+    """Retry until the cluster answers; a refusal is raised."""
+    while True:
+        try:
+            await work()
+            return
+        except ClusterError as exc:
+            if not isinstance(exc, Conflict | Unreachable):
+                raise
+            logger.warning("the cluster does not answer; retrying: %s", exc)
+        await asyncio.sleep(_PAUSE)

@@ -24,7 +24,7 @@ from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Point, Status, point_named
 from hookline.engine.record import Record
 from hookline.engine.result import HookAction, Outcome
-from hookline.errors import Skipped, UsageError
+from hookline.errors import HooklineError, Skipped, UsageError
 from hookline.hookfile.attach import hooks_of
 from hookline.journal import default_path, open_journal
 from hookline.journal.masking import Mask
@@ -39,17 +39,19 @@ from hookline.symphony.agents.builtin import BuiltinAgent
 from hookline.symphony.agents.codex import CodexAgent
 from hookline.symphony.agents.command import CommandAgent
 from hookline.symphony.agents.guard import Guard, guard_of
-from hookline.symphony.attempt import Attempt, Attempted, recovered, remove_workspace
+from hookline.symphony.attempt import Attempt, Attempted, AttemptEnd, outcome_of, recovered, remove_workspace
 from hookline.symphony.hooks import KEEP_BYTES, AttemptSite, Outputs, Scene, workspace_hooks
-from hookline.symphony.read import AGENT_HERE, Workflow, read_workflow
+from hookline.symphony.read import AGENT_HERE, Workflow, WorkflowError, read_workflow
 from hookline.symphony.scheduler import is_terminal
 from hookline.symphony.settings import POINTS
 from hookline.symphony.trackers import TRACKERS, Issue, Tracker, TrackerError
 from hookline.symphony.trackers.client import setting
 from hookline.symphony.trackers.folder import FolderTracker
 from hookline.symphony.trackers.web import GithubTracker, LinearTracker
-from hookline.symphony.workspace import WorkspaceRoot
+from hookline.symphony.workspace import WorkspaceRoot, workspace_key
 from hookline.terminal import interruptible, out, print_json, print_result, warn, watcher
+
+logger = logging.getLogger(__name__)
 
 
 def run_one_issue(options: RunOptions) -> int:
@@ -254,6 +256,15 @@ def agent_of(workflow: Workflow, site: AttemptSite | None = None, guard: Guard |
     )
 
 
+def check_makers(workflow: Workflow) -> None:
+    """Check that the tracker and the agent of a workflow can be made."""
+    try:
+        tracker_of(workflow, os.environ)
+    except TrackerError as exc:
+        raise WorkflowError(str(exc), kind=exc.kind, file=workflow.file, key="tracker") from exc
+    agent_of(workflow)
+
+
 def site_of(
     current: Callable[[], Workflow],
     root: WorkspaceRoot,
@@ -277,6 +288,40 @@ def site_of(
         owner=owner(),
         hooks=hooks,
     )
+
+
+class SiteWorker:
+    """Works on issues on this machine. `agent` makes the agent of a workflow."""
+
+    def __init__(self, site: AttemptSite, agent: Callable[[Workflow], CodingAgent]) -> None:
+        self._site = site
+        self._agent = agent
+
+    async def attempt(self, workflow: Workflow, attempt: Attempt) -> AttemptEnd:
+        agent = self._agent(workflow)
+        try:
+            await attempt.run(self._site, agent)
+        except HooklineError as exc:
+            return AttemptEnd(
+                outcome=outcome_of(exc, attempt.halt), error=self._site.mask.text(str(exc), 2000)
+            )
+        return AttemptEnd(outcome="ok")
+
+    async def remove(self, workflow: Workflow, issue: Issue) -> None:
+        await remove_workspace(self._site, issue)
+
+    async def workspaces(self) -> frozenset[str]:
+        return frozenset(each.identifier for each in self._site.root.listed())
+
+    def path(self, identifier: str) -> str:
+        return os.path.join(self._site.root.path, workspace_key(identifier))
+
+    async def recover(self, workflow: Workflow, tracker: Tracker) -> None:
+        for line in await recovered(self._site):
+            logger.warning("the work of a killed service could not be finished: %s", line)
+
+    async def close(self) -> None:
+        await self._site.runner.close()
 
 
 def log_masked(mask: Mask, *handlers: logging.Handler) -> None:

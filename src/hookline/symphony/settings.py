@@ -89,9 +89,8 @@ def _stall(node: Node) -> float | None:
 
 
 def _script(node: Node) -> Script:
-    value = node.value
-    if not isinstance(value, str):
-        raise Wrong(f"is {_shown(value)}; give a shell script, as a block after `{node.trail[-1]}: |`")
+    _needs(node, str, f"give a shell script, as a block after `{node.trail[-1]}: |`")
+    value: str = node.value
     if "\0" in value:
         raise Wrong("has a NUL character in it, which no shell takes")
     return Script(text=value, line=node.location().line or 1) if value.strip() else UNSET
@@ -246,8 +245,7 @@ class TrackerSettings:
     @property
     def secret_names(self) -> frozenset[str]:
         """The variables that may hold its secrets, which neither hooks nor agents are given."""
-        usual = TRACKERS[self.kind].secret if self.kind else ""
-        return self.variables | {usual} if usual else self.variables
+        return (self.variables | {TRACKERS[self.kind or "folder"].secret}) - {""}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

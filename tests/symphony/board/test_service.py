@@ -14,9 +14,9 @@ from hookline.journal.recovery import owner
 from hookline.runners.local import LocalRunner
 from hookline.symphony import read as reloading
 from hookline.symphony.agents import AgentEvent, TurnFailed
-from hookline.symphony.attempt import SiteWorker
 from hookline.symphony.hooks import AttemptSite
 from hookline.symphony.read import WatchedWorkflow
+from hookline.symphony.run import SiteWorker
 from hookline.symphony.service import Service
 from hookline.symphony.trackers import TrackerError
 from hookline.symphony.trackers.folder import FolderTracker
