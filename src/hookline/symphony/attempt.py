@@ -143,7 +143,7 @@ class Attempt:
                 error=mask.text(text, 500),
             ),
         )
-        status = Status.TIMED_OUT if word == "stalled" else _status(exc, scope)
+        status = Status.TIMED_OUT if word in ("stalled", "timed_out") else scope.status_of(exc)
         await scope.left_after(exc, output={"outcome": word, "error": text}, status=status)
 
     async def _turns(self, session: AgentSession, prompt: str, workflow: Workflow, run_id: str) -> Attempted:
@@ -151,8 +151,7 @@ class Attempt:
         try:
             while True:
                 said = await session.turn(prompt if turn == 1 else guidance(turn, most))
-                found = await self._issue_now()
-                why = _why_over(found, workflow) if self.tracker is not None else None
+                found, why = await self._issue_now(workflow)
                 if why is not None or turn == most:
                     return Attempted(
                         run_id=run_id, issue=found, turns=turn, why=why or "max_turns", text=said
@@ -161,17 +160,14 @@ class Attempt:
         finally:
             await finish(session.close())
 
-    async def _issue_now(self) -> Issue | None:
+    async def _issue_now(self, workflow: Workflow) -> tuple[Issue | None, str | None]:
+        """The issue as the tracker has it, and the reason to stop, if there is one."""
         if self.tracker is None:
-            return self.issue
+            return self.issue, None
         found = await self.tracker.by_ids([self.issue.id])
-        return found[0] if found else None
-
-
-def _why_over(issue: Issue | None, workflow: Workflow) -> str | None:
-    if issue is None:
-        return "gone"
-    return None if eligible(issue, workflow) else "not active"
+        if not found:
+            return None, "gone"
+        return found[0], None if eligible(found[0], workflow) else "not active"
 
 
 def outcome_of(exc: BaseException, halt: Halt | None = None) -> str:
@@ -182,7 +178,8 @@ def outcome_of(exc: BaseException, halt: Halt | None = None) -> str:
         return "skipped"
     if isinstance(exc, TurnFailed) and exc.kind == "turn_input_required":
         return "input_required"
-    return "timed_out" if _status(exc) is Status.TIMED_OUT else "failed"
+    late = isinstance(exc, RunTimedOut) or (isinstance(exc, TurnFailed) and exc.kind in _TIMEOUTS)
+    return "timed_out" if late else "failed"
 
 
 async def prepared(site: AttemptSite, issue: Issue) -> Workspace:
@@ -192,7 +189,7 @@ async def prepared(site: AttemptSite, issue: Issue) -> Workspace:
         await _put_away(site, known, issue)
     run_id = new_run_id()
     workspace = site.root.begin(issue.identifier, issue_id=issue.id, title=issue.title, run_id=run_id)
-    if workspace.created_now:
+    if workspace.state == "making":
         return await _made(site, workspace, issue)
     if workspace.run_id == run_id:  # somebody else made the folder; from now on it is on record
         await _write_beginning(site, workspace)
@@ -370,12 +367,6 @@ def _issue_again(payload: Mapping[str, Any], identifier: str) -> Issue:
         state=str(known.get("state") or ""),
         url=known.get("url"),
     )
-
-
-def _status(exc: BaseException, scope: OpenScope | None = None) -> Status:
-    if isinstance(exc, RunTimedOut) or (isinstance(exc, TurnFailed) and exc.kind in _TIMEOUTS):
-        return Status.TIMED_OUT
-    return scope.status_of(exc) if scope is not None else Status.FAILED
 
 
 async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> list[str]:

@@ -20,12 +20,10 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hookline.engine.record import Begun, Journal, Owner, RunRow
 from hookline.errors import HooklineError
-from hookline.journal.masking import Mask
 from hookline.journal.recovery import end_as_lost
 from hookline.kube.jobs import GIVEN, MOUNT, JobEnd, JobFollower, Task, claim_of, end, started
 from hookline.kube.objects import (
@@ -95,11 +93,10 @@ class ClusterWorker:
         hooks: Sequence[tuple[str, str]],
         journal: Journal,
         me: Owner,
-        mask: Mask,
     ) -> None:
         self._cluster, self._namespace, self._options = cluster, namespace, options
         self._text, self._hooks = text, hooks
-        self._journal, self._me, self._mask = journal, me, mask
+        self._journal, self._me = journal, me
         self.id = workflow_id(workflow)
         self._labels = {WORKFLOW_LABEL: self.id}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -122,11 +119,9 @@ class ClusterWorker:
                     await self._place(workflow, tell)
                     words = ("--number", str(attempt.number or 0), "--mark", secrets.token_hex(8))
                     job = self._job(ATTEMPT, workflow, issue, text, words)
-                over = await self._waited(job, tell)
+                return await self._waited(job, tell)
         except HooklineError as exc:
-            return AttemptEnd(outcome="failed", error=self._mask.text(str(exc), 2000))
-        ended = over.outcome(self._name(issue.identifier))
-        return replace(ended, error=ended.error and self._mask.text(ended.error, 2000))
+            return AttemptEnd(outcome="failed", error=str(exc))
 
     async def remove(self, workflow: Workflow, issue: Issue) -> None:
         text = self._text()
@@ -142,7 +137,7 @@ class ClusterWorker:
                 if await self._cluster.get(CLAIM, name, self._namespace) is None:
                     return
                 job = self._job(REMOVAL, workflow, issue, text, ("--remove",))
-            await self._removed(job, issue.identifier)
+            await self._removed(job)
 
     async def workspaces(self) -> frozenset[str]:
         try:
@@ -176,15 +171,13 @@ class ClusterWorker:
 
     async def close(self) -> None:
         """End the Jobs that no attempt waits for, as the service ends its attempts."""
-        for job in self._left.values() if not self._leaving else ():
-            job.stop()
-        left = [job.task for job in self._left.values()]
-        for task in left if self._leaving else ():
-            task.cancel()
+        left = [*self._left.values()]
+        for job in left:
+            job.task.cancel() if self._leaving else job.stop()
         # A removal goes on by itself, and the next service finds it.
         for task in self._removals:
             task.cancel()
-        await asyncio.gather(*left, *self._removals, return_exceptions=True)
+        await asyncio.gather(*(job.task for job in left), *self._removals, return_exceptions=True)
 
     def leave(self) -> None:
         """End no Job from now on: another service takes them up."""
@@ -210,7 +203,7 @@ class ClusterWorker:
         task.add_done_callback(self._removals.discard)
         return job, task
 
-    def _left_over(self, at: tuple[str, str], job: AttemptJob, task: asyncio.Task[AttemptJobEnd]) -> None:
+    def _left_over(self, at: tuple[str, str], job: AttemptJob, task: asyncio.Task[AttemptEnd]) -> None:
         if self._left.get(at) is job:
             del self._left[at]
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -223,7 +216,7 @@ class ClusterWorker:
     async def _finished(self, job: AttemptJob, identifier: str) -> None:
         """Finish a removal that a service before us began, also if it is not requested again."""
         try:
-            await self._removed(job, identifier)
+            await self._removed(job)
         except HooklineError as exc:
             logger.warning("%s a workspace was not removed: %s", fields(issue_identifier=identifier), exc)
 
@@ -257,7 +250,7 @@ class ClusterWorker:
             tell(AgentEvent(kind="other_message", text="waits for an attempt that an earlier service began"))
             await asyncio.wait(left, timeout=_LIFE, return_when=asyncio.FIRST_COMPLETED)
 
-    async def _waited(self, job: AttemptJob, tell: Callable[[AgentEvent], None]) -> AttemptJobEnd:
+    async def _waited(self, job: AttemptJob, tell: Callable[[AgentEvent], None]) -> AttemptEnd:
         job.stream.tell = tell
         self._at_work.add(job)
         cancelled: asyncio.CancelledError | None = None
@@ -275,20 +268,19 @@ class ClusterWorker:
             self._at_work.discard(job)
         if cancelled is None:
             return job.task.result()
-        if not job.task.cancelled() and job.task.exception() is None and job.task.result().is_unsaid:
+        if job.unreported:
             logger.warning("%s the attempt was stopped, and did not report how its end hooks went", job.about)
         raise cancelled
 
-    async def _removed(self, job: AttemptJob, identifier: str) -> None:
+    async def _removed(self, job: AttemptJob) -> None:
         try:
-            over = await job.task
+            ended = await job.task
         except asyncio.CancelledError:
             job.task.cancel()
             raise
-        name = self._name(identifier)
-        if not over.is_well:
-            raise HooklineError(f"{over.outcome(name).error or 'its pod was ended'}; the claim {name} stays")
-        await self._cluster.delete(CLAIM, name, self._namespace)
+        if ended.outcome != "ok":
+            raise HooklineError(f"{ended.error or 'its pod was ended'}; the claim {job.claim} stays")
+        await self._cluster.delete(CLAIM, job.claim, self._namespace)
 
     def _job(
         self, what: str, workflow: Workflow, issue: Issue, text: str, words: tuple[str, ...]
@@ -390,50 +382,39 @@ class ClusterWorker:
         return f"hookline-{word}-{mark}" if word else f"hookline-{mark}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptJobEnd:
-    """The end of a Job: as the cluster has it, and as its program `said`, if it came to that.
+def attempt_end(
+    ending: JobEnd,
+    claim: str,
+    said: Mapping[str, Any] | None = None,
+    *,
+    last: str = "",
+    stopped: bool = False,
+) -> AttemptEnd:
+    """The end for the service of a Job that ended so on the cluster, and as its program `said`, if it came to that.
 
-    `last` are the last lines it printed; `stopped` is True if we ended it."""
-
-    ending: JobEnd
-    said: Mapping[str, Any] | None = None
-    last: str = ""
-    stopped: bool = False
-
-    @property
-    def is_well(self) -> bool:
-        return self.said is not None and self.said.get("outcome") == "ok"
-
-    @property
-    def is_unsaid(self) -> bool:
-        """True if it began and did not report its end."""
-        return self.said is None and self.ending.began
-
-    def outcome(self, claim: str) -> AttemptEnd:
-        """The end for the service; `claim` is that of the workspace's volume."""
-        if self.said is None:
-            return AttemptEnd(outcome="failed", error=self._words())
-        outcome, error = str(self.said.get("outcome")), self.said.get("error")
-        if outcome == "cancelled" and not self.stopped:
-            error = self.ending.why or "its pod was terminated, and not by this service"
-        if self.said.get("full"):
+    `claim` is that of the workspace's volume, `last` are the last lines it printed; `stopped` is True if we ended it.
+    """
+    if said is not None:
+        outcome, error = str(said.get("outcome")), said.get("error")
+        if outcome == "cancelled" and not stopped:
+            error = ending.why or "its pod was terminated, and not by this service"
+        if said.get("full"):
             full = f"the workspace's volume is full (claim {claim}); free some space or make it larger"
             error = f"{error}; {full}" if error else full
         return AttemptEnd(outcome=outcome, error=error)
-
-    def _words(self) -> str:
-        ending = self.ending
-        if not ending.began:
-            return f"its pod never began: {ending.why}"
-        if ending.exit_code is None:
-            return ending.why
-        last = f": {self.last}" if self.last else ""
-        return f"its program ended with {ending.exit_code} and did not say how{last}"
+    if not ending.began:
+        error = f"its pod never began: {ending.why}"
+    elif ending.exit_code is None:
+        error = ending.why
+    else:
+        error = f"its program ended with {ending.exit_code} and did not say how{f': {last}' if last else ''}"
+    return AttemptEnd(outcome="failed", error=error)
 
 
 class AttemptJob:
-    """One Job from its making, or from where a service before us left it, to its end."""
+    """One Job from its making, or from where a service before us left it, to its end.
+
+    `claim` is that of the workspace's volume; `unreported` is True if its program began and did not report its end."""
 
     def __init__(
         self,
@@ -443,8 +424,9 @@ class AttemptJob:
         claim: str,
         about: str,
     ) -> None:
-        self._cluster, self._make, self._claim, self.about = cluster, make, claim, about
+        self._cluster, self._make, self.claim, self.about = cluster, make, claim, about
         self.stream = stream
+        self.unreported = False
         self._job: Object | None = None
         self._ending = asyncio.Event()
         self._asked = 0
@@ -458,7 +440,7 @@ class AttemptJob:
         if self._job is not None:
             self._end(self._job)
 
-    async def _over(self) -> AttemptJobEnd:
+    async def _over(self) -> AttemptEnd:
         self._job = job = await self._make()
         if self._asked:
             self._end(job)
@@ -479,14 +461,15 @@ class AttemptJob:
                 "%s the log of its pod is incomplete; the next pod sends the missing records", self.about
             )
         await patiently(lambda: self._put_away(job, whole=whole))
-        return AttemptJobEnd(ending=ending, said=stream.ended, last=stream.last, stopped=bool(self._asked))
+        self.unreported = stream.ended is None and ending.began
+        return attempt_end(ending, self.claim, stream.ended, last=stream.last, stopped=bool(self._asked))
 
     async def _put_away(self, job: Object, *, whole: bool) -> None:
         """Remove the Job: its log is in the journal, or the next pod sends it again."""
         if whole:
             read: Object = {"metadata": {"annotations": {UNREAD_NOTE: None}}}
             with suppress(NotThere):
-                await self._cluster.patch(CLAIM, self._claim, job["metadata"]["namespace"], read)
+                await self._cluster.patch(CLAIM, self.claim, job["metadata"]["namespace"], read)
         await end(self._cluster, job)
 
     def _end(self, job: Object) -> None:

@@ -27,6 +27,7 @@ from hookline.errors import HookBroke
 from hookline.handlers.process import context_json, environment
 from hookline.journal.masking import SHORTEST, Mask
 from hookline.runners import Ending, Order, Output, Runner
+from hookline.symphony.agents.guard import Guard
 from hookline.symphony.read import DEFAULTS, Workflow
 from hookline.symphony.settings import POINTS, Script
 from hookline.symphony.trackers import Issue
@@ -96,8 +97,8 @@ class Outputs:
 class AttemptSite:
     """Everything that the attempts of a service share; it also runs their hooks.
 
-    `current` gives the current workflow; `hooks` are those of other files. `secret_names` are variables that neither
-    hooks nor agents get, nor any other variable with the same value.
+    `current` gives the current workflow; `hooks` are those of other files, and `guard` takes them to the agent.
+    `secret_names` are variables that neither hooks nor agents get, nor any other variable with the same value.
     """
 
     current: Callable[[], Workflow]
@@ -110,6 +111,7 @@ class AttemptSite:
     outputs: Outputs | None = None
     owner: Owner | None = None
     hooks: tuple[Hook, ...] = ()
+    guard: Guard | None = None
 
     @property
     def withheld_names(self) -> frozenset[str]:
@@ -176,7 +178,15 @@ class AttemptSite:
         logger.info("%s hook started", about)
         try:
             with self.root.opened(scene.workspace) as folder:
-                order = self._order(script, hooks.timeout, folder, scene, name, hook_context)
+                order = Order(
+                    argv=("sh", "-lc", without_secrets(script.text, self.withheld_names)),
+                    cwd=folder,
+                    env=self.script_environment(name, scene, hook_context),
+                    stdin=context_json(hook_context),
+                    timeout=hooks.timeout,
+                    output_cap=KEPT,
+                    merge_stderr=True,
+                )
                 ending = await self.runner.run(order)
         except WorkspaceError as exc:
             logger.warning("%s hook did not start: %s", about, exc)
@@ -215,19 +225,6 @@ class AttemptSite:
         if POINTS[name].scope is Scope.WORKSPACE:
             del whole["HOOKLINE_ATTEMPT"]
         return whole
-
-    def _order(
-        self, script: Script, timeout: float, folder: str, scene: Scene, name: str, context: HookContext
-    ) -> Order:
-        return Order(
-            argv=("sh", "-lc", without_secrets(script.text, self.withheld_names)),
-            cwd=folder,
-            env=self.script_environment(name, scene, context),
-            stdin=context_json(context),
-            timeout=timeout,
-            output_cap=KEPT,
-            merge_stderr=True,
-        )
 
     async def _judged(
         self, ending: Ending, name: str, timeout: float, about: str, hook_context: HookContext

@@ -16,14 +16,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hookline import files
 from hookline.engine.pipeline import Recorder
-from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Owner, Record, RunRow
+from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Owner, Record
 from hookline.errors import FileError, HooklineError, UsageError
-from hookline.hookfile.attach import hooks_of
 from hookline.journal import default_path
 from hookline.journal.masking import Mask
 from hookline.journal.sqlite import SqliteJournal
@@ -33,7 +33,6 @@ from hookline.runners.local import LocalRunner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.symphony.agents import AgentEvent, Tokens
-from hookline.symphony.agents.guard import guard_of
 from hookline.symphony.attempt import Attempt, Halt, outcome_of, recovered, remove_workspace
 from hookline.symphony.hooks import AttemptSite
 from hookline.symphony.read import Workflow, read
@@ -78,7 +77,7 @@ def attempt(options: AttemptOptions) -> int:
     mask = Mask(secrets_in(os.environ))
     # Standard error is a part of the pod's log, which others may read.
     log_masked(mask, logging.StreamHandler(sys.stderr))
-    sender = Sender(_line, mask)
+    sender = Sender(partial(print, end="", flush=True), mask)
     code, ended = asyncio.run(_PodWork(options, sender, mask).ended())
     sender.say(ENDED, ended)
     return code
@@ -124,31 +123,13 @@ class SentJournal(SqliteJournal):
 
     def send_again(self, since: float | None) -> None:
         """Send the records that the service may lack: of unfinished runs, and of all runs since then."""
-        late = [] if since is None else self.runs(limit=10_000)
-        rows = [*self.unfinished(), *(row for row in late if _is_since(row, since))]
+        rows = self.unfinished()
+        if since is not None:
+            late = since - _AN_HOUR
+            rows += [row for row in self.runs(limit=10_000) if row.ended is None or row.ended >= late]
         for run_id in dict.fromkeys(row.run_id for row in rows):
             for record in self.records(run_id):
                 self._sender.record(record)
-
-
-def _is_since(row: RunRow, since: float | None) -> bool:
-    return since is not None and (row.ended is None or row.ended >= since - _AN_HOUR)
-
-
-class _EventSender:
-    """Sends the events of the agent; of its chatter only enough to show that it is alive."""
-
-    def __init__(self, sender: Sender) -> None:
-        self._sender = sender
-        self._sent_at = 0.0
-        self.last = time.monotonic()
-
-    def __call__(self, event: AgentEvent) -> None:
-        self.last = now = time.monotonic()
-        if event.kind in _CHATTER and event.tokens is None and now - self._sent_at < _OFTEN:
-            return
-        self._sent_at = now
-        self._sender.say(TOLD, asdict(event))
 
 
 class _PodWork:
@@ -158,8 +139,9 @@ class _PodWork:
         self._options, self._sender, self._mask = options, sender, mask
         self._workflow = _workflow(options.file, options.source or options.file, options.root)
         self._issue = _issue(options.issue)
-        self._events = _EventSender(sender)
         self._halt = Halt()
+        self._sent_at = 0.0
+        self._heard_at = time.monotonic()
 
     async def ended(self) -> tuple[int, dict[str, Any]]:
         """The exit code, and the end as the service reads it."""
@@ -185,11 +167,19 @@ class _PodWork:
         finally:
             stalling.cancel()
 
+    def _tell(self, event: AgentEvent) -> None:
+        """Send an event of the agent; of its chatter only enough to show that it is alive."""
+        self._heard_at = now = time.monotonic()
+        if event.kind in _CHATTER and event.tokens is None and now - self._sent_at < _OFTEN:
+            return
+        self._sent_at = now
+        self._sender.say(TOLD, asdict(event))
+
     async def _stalled(self, task: asyncio.Task[Any]) -> None:
         """End a silent agent, as the service would; here its end hooks learn the reason."""
         limit = self._workflow.codex.stall_timeout
         while limit is not None:
-            silent = time.monotonic() - self._events.last
+            silent = time.monotonic() - self._heard_at
             if silent > limit:
                 logger.warning("the agent sent nothing for %.0f s", silent)
                 self._halt.now(task, "stalled")
@@ -204,7 +194,6 @@ class _PodWork:
         ):
             journal.send_again(options.since)
             runner = LocalRunner()
-            hooks = tuple(hooks_of(list(options.hooks), runner))
             try:
                 site = site_of(
                     lambda: self._workflow,
@@ -212,7 +201,7 @@ class _PodWork:
                     runner,
                     Recorder(journal),
                     self._mask,
-                    hooks=hooks,
+                    options.hooks,
                     keep_bytes=KEPT,
                 )
                 for line in await recovered(site):
@@ -233,11 +222,10 @@ class _PodWork:
                 issue=self._issue,
                 tracker=tracker,
                 number=options.number or None,
-                tell=self._events,
+                tell=self._tell,
                 halt=self._halt,
             )
-            guard = guard_of(options.hooks, site.hooks, os.environ)
-            done = await attempt.run(site, agent_of(workflow, site, guard))
+            done = await attempt.run(site, agent_of(workflow, site))
         finally:
             if tracker is not None:
                 await tracker.close()
@@ -356,11 +344,6 @@ def _is_full(root: str) -> bool:
     except OSError:
         return False
     return found.f_bavail * found.f_frsize < _FULL or bool(found.f_files and not found.f_favail)
-
-
-def _line(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 COMMANDS = {"attempt": (AttemptOptions, attempt)}

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from hookline.engine.context import Facts, HookContext
-from hookline.engine.hook import Hook
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Point, Status, point_named
 from hookline.engine.record import Record
@@ -38,7 +37,7 @@ from hookline.symphony.agents import CodingAgent
 from hookline.symphony.agents.builtin import BuiltinAgent
 from hookline.symphony.agents.codex import CodexAgent
 from hookline.symphony.agents.command import CommandAgent
-from hookline.symphony.agents.guard import Guard, guard_of
+from hookline.symphony.agents.guard import guard_of
 from hookline.symphony.attempt import Attempt, Attempted, AttemptEnd, outcome_of, recovered, remove_workspace
 from hookline.symphony.hooks import KEEP_BYTES, AttemptSite, Outputs, Scene, workspace_hooks
 from hookline.symphony.read import AGENT_HERE, Workflow, WorkflowError, read_workflow
@@ -74,21 +73,19 @@ def run_one_issue(options: RunOptions) -> int:
     mask = Mask(secrets_in(os.environ))
     watch = watchers(mask, json=options.json, quiet=options.quiet)
     with open_site(workflow, mask, watch, holder=f"hookline run {file}", place=place, files=hooks) as site:
-        given = tuple(hooks_of(hooks, site.runner))
-        guard = guard_of(hooks, given, os.environ)
-        for line in guard.blind(workflow.agent) if guard else ():
+        for line in site.guard.blind(workflow.agent) if site.guard else ():
             warn(line)
-        return interruptible(lambda: _attempted(replace(site, hooks=given), issue, guard, json=options.json))
+        return interruptible(lambda: _attempted(site, issue, json=options.json))
 
 
-async def _attempted(site: AttemptSite, identifier: str, guard: Guard | None, *, json: bool) -> int:
+async def _attempted(site: AttemptSite, identifier: str, *, json: bool) -> int:
     workflow = site.current()
     tracker = tracker_of(workflow, os.environ)
     try:
         await usable(site.runner)
         for line in await recovered(site):
             warn(f"the work of a killed process could not be finished: {line}")
-        done = await run_issue(site, tracker, agent_of(workflow, site, guard), identifier)
+        done = await run_issue(site, tracker, agent_of(workflow, site), identifier)
     except Skipped as exc:
         shown: dict[str, Any] = {"run_id": exc.run_id, "skipped": exc.reason}
         text = f"skipped: {exc}"
@@ -119,7 +116,7 @@ def open_site(
     """The workspaces of a workflow, locked for one command, with the journal that keeps what happens there."""
     with open_journal() as journal, WorkspaceRoot(workflow.root, holder=holder) as root:
         runner = (place or Place()).runner(each_of=root.path, files=files)
-        yield site_of(lambda: workflow, root, runner, Recorder(journal, watch), mask)
+        yield site_of(lambda: workflow, root, runner, Recorder(journal, watch), mask, files)
 
 
 def watchers(mask: Mask, *, json: bool, quiet: bool) -> list[Callable[[Record], None]]:
@@ -235,9 +232,10 @@ def tracker_of(workflow: Workflow, env: Mapping[str, str]) -> Tracker:
     )
 
 
-def agent_of(workflow: Workflow, site: AttemptSite | None = None, guard: Guard | None = None) -> CodingAgent:
-    """The agent that a workflow names. The built-in one runs the hooks of the site itself; others get the `guard`."""
+def agent_of(workflow: Workflow, site: AttemptSite | None = None) -> CodingAgent:
+    """The agent that a workflow names. The built-in one runs the hooks of the site itself; others get its guard."""
     agent, codex = workflow.agent, workflow.codex
+    guard = site.guard if site else None
     if agent.kind == "command":
         argv = guard.argv(agent.command) if guard else agent.command
         return CommandAgent(argv=argv, silence=codex.turn_timeout)
@@ -271,11 +269,13 @@ def site_of(
     runner: Runner,
     recorder: Recorder,
     mask: Mask,
+    files: Sequence[str] = (),
     *,
-    hooks: tuple[Hook, ...] = (),
     keep_bytes: int = KEEP_BYTES,
 ) -> AttemptSite:
-    """The site of a command: with the environment of this process, and outputs beside the journal."""
+    """The site of a command: with the hooks of these files, the environment of this process, and outputs beside the
+    journal."""
+    hooks = tuple(hooks_of(files, runner))
     return AttemptSite(
         current=current,
         root=root,
@@ -287,6 +287,7 @@ def site_of(
         outputs=Outputs(default_path(os.environ).parent / "outputs", keep_bytes=keep_bytes),
         owner=owner(),
         hooks=hooks,
+        guard=guard_of(files, hooks, os.environ),
     )
 
 
@@ -302,9 +303,7 @@ class SiteWorker:
         try:
             await attempt.run(self._site, agent)
         except HooklineError as exc:
-            return AttemptEnd(
-                outcome=outcome_of(exc, attempt.halt), error=self._site.mask.text(str(exc), 2000)
-            )
+            return AttemptEnd(outcome=outcome_of(exc, attempt.halt), error=str(exc))
         return AttemptEnd(outcome="ok")
 
     async def remove(self, workflow: Workflow, issue: Issue) -> None:

@@ -232,23 +232,21 @@ def _first(state: State, workflow: Workflow, now: float, id: str, issue: Issue |
 def _again(
     state: State, workflow: Workflow, now: float, id: str, issue: Issue | None, error: str | None
 ) -> Next:
-    retry = state.retries[id]
+    retry, without = state.retries[id], replace(state, retries=_without(state.retries, id))
     if state.stopping:
-        return replace(state, retries=_without(state.retries, id)), []
+        return without, []
     if error is not None:
         return _requeued(state, workflow, now, retry, f"retry refresh failed: {error}"), []
-    if issue is None:
-        return replace(state, retries=_without(state.retries, id)), []
-    if is_terminal(issue, workflow):
-        return _cleaning(replace(state, retries=_without(state.retries, id)), issue)
-    if not eligible(issue, workflow):
-        return replace(state, retries=_without(state.retries, id)), []
+    if issue is not None and is_terminal(issue, workflow):
+        return _cleaning(without, issue)
+    if issue is None or not eligible(issue, workflow):
+        return without, []
     if state.paused:
         later = replace(retry, asked=False, due=now + CONTINUE_AFTER)
         return replace(state, retries={**state.retries, id: later}), []
     if not _may_start(state, workflow, issue):
         return _requeued(state, workflow, now, replace(retry, issue=issue), NO_SLOT), []
-    return _started(replace(state, retries=_without(state.retries, id)), issue, retry.attempt, now)
+    return _started(without, issue, retry.attempt, now)
 
 
 def refreshed(

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from hookline import files
 from hookline.engine.pipeline import Recorder
 from hookline.errors import UsageError
-from hookline.hookfile.attach import hooks_of
 from hookline.journal import default_path, open_journal
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import owner
@@ -28,7 +27,6 @@ from hookline.runners.local import LocalRunner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.symphony.agents import CodingAgent
-from hookline.symphony.agents.guard import guard_of
 from hookline.symphony.attempt import IssueWorker
 from hookline.symphony.read import WatchedWorkflow, Workflow, workflow_file
 from hookline.symphony.run import SiteWorker, agent_of, check_makers, log_masked, site_of, tracker_of
@@ -80,7 +78,7 @@ def serve_workflow(options: ServeOptions) -> int:
     with _picture(last, path) if live else nullcontext(print_json if options.json else None) as show:
         served = partial(_served, watched, mask, options.port, show)
         if options.on:
-            return asyncio.run(_served_there(watched, options, mask, served))
+            return asyncio.run(_served_there(watched, options, served))
         return _served_here(watched, options, mask, served)
 
 
@@ -90,15 +88,13 @@ def _served_here(
     with open_journal() as journal, WorkspaceRoot(watched.workflow.root) as root:
         # More than attempts at once, so that a hook that hangs does not hold up others.
         runner = LocalRunner(cap=max(64, 2 * watched.workflow.agent.max_concurrent_agents))
-        hooks = tuple(hooks_of(options.hooks, runner))
-        site = site_of(lambda: watched.workflow, root, runner, Recorder(journal), mask, hooks=hooks)
-        guard = guard_of(options.hooks, hooks, os.environ)
+        site = site_of(lambda: watched.workflow, root, runner, Recorder(journal), mask, options.hooks)
         warn_once = cache(logger.warning)
 
         def agent(workflow: Workflow) -> CodingAgent:
-            for line in guard.blind(workflow.agent) if guard else ():
+            for line in site.guard.blind(workflow.agent) if site.guard else ():
                 warn_once(line)
-            return agent_of(workflow, site, guard)
+            return agent_of(workflow, site)
 
         agent(watched.workflow)
         return asyncio.run(served(SiteWorker(site, agent)))
@@ -118,7 +114,7 @@ async def _served(
         lambda workflow: tracker_of(workflow, os.environ),
         worker,
         changed=changed.set,
-        mask=mask.text,
+        mask=mask,
     )
     on_signals(lambda _number: service.stop())
     try:
@@ -137,7 +133,6 @@ async def _served(
 async def _served_there(
     watched: WatchedWorkflow,
     options: ServeOptions,
-    mask: Mask,
     served: Callable[[IssueWorker, Callable[[Service], Awaitable[None]]], Served],
 ) -> int:
     from hookline.kube.client import connected
@@ -166,7 +161,6 @@ async def _served_there(
                     hooks=hooks,
                     journal=journal,
                     me=owner(),
-                    mask=mask,
                 )
                 return await served(worker, lambda service: _until_lost(service, worker, lease))
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from hookline.engine.plain import utc_text
 from hookline.errors import HooklineError
+from hookline.journal.masking import Mask
 from hookline.symphony import scheduler
 from hookline.symphony.agents import AgentEvent, Tokens
 from hookline.symphony.attempt import Attempt, AttemptEnd, Halt, IssueWorker
@@ -49,10 +50,10 @@ class Service:
         worker: IssueWorker,
         *,
         changed: Callable[[], None] = lambda: None,
-        mask: Callable[[str], str] = str,
+        mask: Mask | None = None,
     ) -> None:
         self._watched = watched
-        self._mask = mask
+        self._mask = mask or Mask()
         self._worker = worker
         self._changed = changed
         self.state = State()
@@ -221,7 +222,7 @@ class Service:
         logger.info("%s an attempt begins", about)
 
         def tell(event: AgentEvent) -> None:
-            shown = replace(event, text=self._mask(event.text))
+            shown = replace(event, text=self._mask.text(event.text))
             self._tell(partial(scheduler.heard, id=issue.id, generation=action.generation, event=shown))
 
         ended = AttemptEnd(outcome="failed", error="it was cut short")
@@ -233,18 +234,12 @@ class Service:
             ended = AttemptEnd(outcome="cancelled")
         except Exception as exc:
             logger.exception("%s an attempt broke off", about)
-            ended = AttemptEnd(outcome="failed", error=self._mask(f"{type(exc).__name__}: {exc}"))
+            ended = AttemptEnd(outcome="failed", error=f"{type(exc).__name__}: {exc}")
         finally:
-            logger.info("%s %s an attempt ended", about, fields(outcome=ended.outcome, error=ended.error))
-            self._tell(
-                partial(
-                    scheduler.finished,
-                    id=issue.id,
-                    generation=action.generation,
-                    outcome=ended.outcome,
-                    error=ended.error,
-                )
-            )
+            error = ended.error and self._mask.text(ended.error, 2000)
+            logger.info("%s %s an attempt ended", about, fields(outcome=ended.outcome, error=error))
+            over = partial(scheduler.finished, id=issue.id, generation=action.generation)
+            self._tell(partial(over, outcome=ended.outcome, error=error))
             if self._left_waiting:
                 self._look_soon()
 
@@ -280,7 +275,7 @@ class Service:
         except asyncio.CancelledError:
             logger.warning("%s a workspace was not removed: the service is stopping", about)
         except HooklineError as exc:
-            logger.warning("%s a workspace was not removed: %s", about, self._mask(str(exc)))
+            logger.warning("%s a workspace was not removed: %s", about, self._mask.text(str(exc)))
         except Exception:
             logger.exception("%s a workspace was not removed", about)
         finally:

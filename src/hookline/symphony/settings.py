@@ -1,6 +1,4 @@
-"""The settings of WORKFLOW.md: a class for each section of its front matter, whose fields have their key, reader and
-default.
-"""
+"""The settings of WORKFLOW.md: a class for each section, whose fields have their key, reader and default."""
 
 from __future__ import annotations
 
@@ -395,9 +393,8 @@ def reference(value: Any) -> str | None:
 
 
 def _variables(value: Any) -> list[str]:
-    if isinstance(value, Mapping):
-        return [name for item in cast("Mapping[str, Any]", value).values() for name in _variables(item)]
-    if isinstance(value, list):
-        return [name for item in cast("list[Any]", value) for name in _variables(item)]
+    items = list(cast("Mapping[str, Any]", value).values()) if isinstance(value, Mapping) else value
+    if isinstance(items, list):
+        return [name for item in cast("list[Any]", items) for name in _variables(item)]
     name = reference(value)
     return [name] if name else []

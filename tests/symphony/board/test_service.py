@@ -117,8 +117,8 @@ class Board:
         )
         self.agent = Obedient(self)
         worker = SiteWorker(self.site, lambda _: self.agent)
-        hide = Mask(["s3cr3t-of-ours"]).text
-        self.service = Service(self.watched, lambda _: self.tracker, worker, mask=hide)
+        mask = Mask(["s3cr3t-of-ours"])
+        self.service = Service(self.watched, lambda _: self.tracker, worker, mask=mask)
         self.running = asyncio.ensure_future(self.service.run())
         return self
 
