@@ -55,7 +55,6 @@ def _measured(what: str, number: str) -> dict[str, Any]:
 class Listed:
     """A tracker in memory."""
 
-    secret_names: frozenset[str] = frozenset()
     omitted: Sequence[str] = ()
 
     def __init__(self, issues: Sequence[Any]) -> None:

@@ -110,7 +110,7 @@ class Board:
         )
         tracker = FolderTracker(self.folder / "issues", watched.workflow.tracker.terminal_states)
         worker = SiteWorker(self.site, lambda workflow: agent_of(workflow, self.site))
-        self.service = Service(watched, lambda _: tracker, worker, changed=self._look)
+        self.service = Service(watched, lambda _: tracker, worker, changed=self._look, mask=self.site.mask)
         self.running = asyncio.ensure_future(self.service.run())
         return self
 

@@ -103,7 +103,6 @@ class ClusterWorker:
         self._left: dict[tuple[str, str], AttemptJob] = {}
         """Jobs that an earlier service left at work, until one of our own attempts or removals waits for them."""
         self._at_work: set[AttemptJob] = set()
-        self._removals: set[asyncio.Task[None]] = set()
         self._leaving = False
 
     async def attempt(self, workflow: Workflow, attempt: Attempt) -> AttemptEnd:
@@ -137,7 +136,11 @@ class ClusterWorker:
                 if await self._cluster.get(CLAIM, name, self._namespace) is None:
                     return
                 job = self._job(REMOVAL, workflow, issue, text, ("--remove",))
-            await self._removed(job)
+            try:
+                await job.task
+            except asyncio.CancelledError:
+                job.task.cancel()
+                raise
 
     async def workspaces(self) -> frozenset[str]:
         try:
@@ -156,71 +159,55 @@ class ClusterWorker:
         """Take up the Jobs that a service before us left: read those that are over, and end those whose issue is not
         eligible any more, with their hooks."""
         jobs, _ = await self._cluster.list(JOB, self._namespace, self._labels)
-        over: list[asyncio.Task[Any]] = []
+        over: list[asyncio.Task[AttemptEnd]] = []
         ids: dict[str, AttemptJob] = {}
         for each in jobs:
-            made, removal = self._taken_up(each)
+            job = self._take_up(each)
             if is_over(each):
-                over.append(removal or made.task)
-            elif removal is None:
-                ids[within(each["metadata"], "annotations").get(ISSUE_NOTE, "")] = made
+                over.append(job.task)
+            elif job.what == ATTEMPT:
+                ids[within(each["metadata"], "annotations").get(ISSUE_NOTE, "")] = job
         if over:
             # Whatever takes longer is read on while the service works.
             await asyncio.wait(over, timeout=_RECOVERY)
-        await self._unwanted_ended(workflow, tracker, ids)
+        await self._stop_unwanted(workflow, tracker, ids)
 
     async def close(self) -> None:
         """End the Jobs that no attempt waits for, as the service ends its attempts."""
         left = [*self._left.values()]
         for job in left:
-            job.task.cancel() if self._leaving else job.stop()
-        # A removal goes on by itself, and the next service finds it.
-        for task in self._removals:
-            task.cancel()
-        await asyncio.gather(*(job.task for job in left), *self._removals, return_exceptions=True)
+            # A removal goes on by itself, and the next service finds it.
+            job.task.cancel() if self._leaving or job.what == REMOVAL else job.stop()
+        await asyncio.gather(*(job.task for job in left), return_exceptions=True)
 
     def leave(self) -> None:
         """End no Job from now on: another service takes them up."""
         self._leaving = True
 
-    def _taken_up(self, found: Object) -> tuple[AttemptJob, asyncio.Task[None] | None]:
+    def _take_up(self, found: Object) -> AttemptJob:
         head = found["metadata"]
         identifier = within(head, "annotations").get(IDENTIFIER_NOTE, "")
-        what = head["labels"].get(COMPONENT_LABEL)
+        what = str(head["labels"].get(COMPONENT_LABEL))
 
         async def as_it_is() -> Object:
             return found
 
-        job = self._made(identifier, as_it_is)
+        job = self._made(what, identifier, as_it_is)
         logger.info("%s continues from an earlier service", fields(issue_identifier=identifier, what=what))
-        at = (workspace_key(identifier), str(what))
-        self._left[at] = job
-        job.task.add_done_callback(lambda task: self._left_over(at, job, task))
-        if what != REMOVAL:
-            return job, None
-        task = asyncio.ensure_future(self._finished(job, identifier))
-        self._removals.add(task)
-        task.add_done_callback(self._removals.discard)
-        return job, task
+        self._left[workspace_key(identifier), what] = job
+        job.task.add_done_callback(lambda task: self._left_over(workspace_key(identifier), job, task))
+        return job
 
-    def _left_over(self, at: tuple[str, str], job: AttemptJob, task: asyncio.Task[AttemptEnd]) -> None:
-        if self._left.get(at) is job:
-            del self._left[at]
+    def _left_over(self, key: str, job: AttemptJob, task: asyncio.Task[AttemptEnd]) -> None:
+        if self._left.get((key, job.what)) is job:
+            del self._left[key, job.what]
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.warning(
-                "%s the Job of an earlier service could not be read to its end: %s",
-                fields(issue_identifier=at[0]),
-                error,
-            )
+            trouble = "the Job of an earlier service could not be read to its end"
+            if job.what == REMOVAL:
+                trouble = "a workspace was not removed"
+            logger.warning("%s %s: %s", fields(issue_identifier=key), trouble, error)
 
-    async def _finished(self, job: AttemptJob, identifier: str) -> None:
-        """Finish a removal that a service before us began, also if it is not requested again."""
-        try:
-            await self._removed(job)
-        except HooklineError as exc:
-            logger.warning("%s a workspace was not removed: %s", fields(issue_identifier=identifier), exc)
-
-    async def _unwanted_ended(
+    async def _stop_unwanted(
         self, workflow: Workflow, tracker: Tracker, ids: Mapping[str, AttemptJob]
     ) -> None:
         if not ids:
@@ -272,16 +259,6 @@ class ClusterWorker:
             logger.warning("%s the attempt was stopped, and did not report how its end hooks went", job.about)
         raise cancelled
 
-    async def _removed(self, job: AttemptJob) -> None:
-        try:
-            ended = await job.task
-        except asyncio.CancelledError:
-            job.task.cancel()
-            raise
-        if ended.outcome != "ok":
-            raise HooklineError(f"{ended.error or 'its pod was ended'}; the claim {job.claim} stays")
-        await self._cluster.delete(CLAIM, job.claim, self._namespace)
-
     def _job(
         self, what: str, workflow: Workflow, issue: Issue, text: str, words: tuple[str, ...]
     ) -> AttemptJob:
@@ -291,12 +268,12 @@ class ClusterWorker:
             job, _ = await started(self._cluster, task)
             return job
 
-        return self._made(issue.identifier, make)
+        return self._made(what, issue.identifier, make)
 
-    def _made(self, identifier: str, make: Callable[[], Awaitable[Object]]) -> AttemptJob:
+    def _made(self, what: str, identifier: str, make: Callable[[], Awaitable[Object]]) -> AttemptJob:
         claim = self._name(identifier)
         stream = AttemptStream(self._journal, self._me, f"{self._namespace}/{claim}")
-        return AttemptJob(self._cluster, make, stream, claim, fields(issue_identifier=identifier))
+        return AttemptJob(self._cluster, what, make, stream, claim, fields(issue_identifier=identifier))
 
     def _task(self, what: str, workflow: Workflow, issue: Issue, text: str, words: tuple[str, ...]) -> Task:
         options, name = self._options, self._name(issue.identifier)
@@ -345,13 +322,13 @@ class ClusterWorker:
             except AlreadyThere:
                 found = await self._cluster.get(CLAIM, name, namespace)
             else:
-                await self._told_gone(issue.identifier, f"{namespace}/{name}")
+                await self._end_lost_runs(issue.identifier, f"{namespace}/{name}")
                 return made
             if found is not None and not found["metadata"].get("deletionTimestamp"):
                 return found
             await asyncio.sleep(_PAUSE)
 
-    async def _told_gone(self, identifier: str, claim: str) -> None:
+    async def _end_lost_runs(self, identifier: str, claim: str) -> None:
         """End on record the runs on a volume that somebody deleted: no pod will."""
 
         def was_there(row: RunRow) -> bool:
@@ -412,20 +389,22 @@ def attempt_end(
 
 
 class AttemptJob:
-    """One Job from its making, or from where a service before us left it, to its end.
+    """One Job, an attempt or a removal, from its making, or from where a service before us left it, to its end.
 
-    `claim` is that of the workspace's volume; `unreported` is True if its program began and did not report its end."""
+    `claim` is that of the workspace's volume, which goes with the workspace. `unreported` is True if the program began
+    and did not report its end."""
 
     def __init__(
         self,
         cluster: Cluster,
+        what: str,
         make: Callable[[], Awaitable[Object]],
         stream: AttemptStream,
         claim: str,
         about: str,
     ) -> None:
-        self._cluster, self._make, self.claim, self.about = cluster, make, claim, about
-        self.stream = stream
+        self._cluster, self._make, self._claim = cluster, make, claim
+        self.what, self.stream, self.about = what, stream, about
         self.unreported = False
         self._job: Object | None = None
         self._ending = asyncio.Event()
@@ -462,14 +441,20 @@ class AttemptJob:
             )
         await patiently(lambda: self._put_away(job, whole=whole))
         self.unreported = stream.ended is None and ending.began
-        return attempt_end(ending, self.claim, stream.ended, last=stream.last, stopped=bool(self._asked))
+        ended = attempt_end(ending, self._claim, stream.ended, last=stream.last, stopped=bool(self._asked))
+        if self.what == REMOVAL:
+            if ended.outcome != "ok":
+                why = ended.error or "its pod was ended"
+                raise HooklineError(f"{why}; the claim {self._claim} stays")
+            await self._cluster.delete(CLAIM, self._claim, job["metadata"]["namespace"])
+        return ended
 
     async def _put_away(self, job: Object, *, whole: bool) -> None:
         """Remove the Job: its log is in the journal, or the next pod sends it again."""
         if whole:
             read: Object = {"metadata": {"annotations": {UNREAD_NOTE: None}}}
             with suppress(NotThere):
-                await self._cluster.patch(CLAIM, self.claim, job["metadata"]["namespace"], read)
+                await self._cluster.patch(CLAIM, self._claim, job["metadata"]["namespace"], read)
         await end(self._cluster, job)
 
     def _end(self, job: Object) -> None:

@@ -254,7 +254,7 @@ def agent_of(workflow: Workflow, site: AttemptSite | None = None) -> CodingAgent
     )
 
 
-def check_makers(workflow: Workflow) -> None:
+def check_tracker_and_agent(workflow: Workflow) -> None:
     """Check that the tracker and the agent of a workflow can be made."""
     try:
         tracker_of(workflow, os.environ)

@@ -8,9 +8,9 @@ import os
 import socket
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from functools import cache, partial
+from functools import cache
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,14 @@ from hookline.source import text_of
 from hookline.symphony.agents import CodingAgent
 from hookline.symphony.attempt import IssueWorker
 from hookline.symphony.read import WatchedWorkflow, Workflow, workflow_file
-from hookline.symphony.run import SiteWorker, agent_of, check_makers, log_masked, site_of, tracker_of
+from hookline.symphony.run import (
+    SiteWorker,
+    agent_of,
+    check_tracker_and_agent,
+    log_masked,
+    site_of,
+    tracker_of,
+)
 from hookline.symphony.service import Service
 from hookline.symphony.workspace import WorkspaceRoot
 from hookline.tasks import cancel_and_wait, on_signals
@@ -43,7 +50,8 @@ logger = logging.getLogger(__name__)
 
 Show = Callable[[dict[str, Any]], None]
 """Shows a state to the user."""
-Served = Coroutine[Any, Any, int]
+Work = tuple[IssueWorker, Callable[[Service], Awaitable[None]]]
+"""Who works on issues, and the run of the service around that."""
 REFRESH = 0.5
 """Seconds between two pictures of the state."""
 _SHOWN = 8
@@ -73,18 +81,39 @@ def serve_workflow(options: ServeOptions) -> int:
         os.environ,
         strict=options.strict,
         told=logging.getLogger("hookline.symphony").warning,
-        check=check_makers,
+        check=check_tracker_and_agent,
     )
     with _picture(last, path) if live else nullcontext(print_json if options.json else None) as show:
-        served = partial(_served, watched, mask, options.port, show)
-        if options.on:
-            return asyncio.run(_served_there(watched, options, served))
-        return _served_here(watched, options, mask, served)
+        return asyncio.run(_served(watched, options, mask, show))
 
 
-def _served_here(
-    watched: WatchedWorkflow, options: ServeOptions, mask: Mask, served: Callable[[IssueWorker], Served]
-) -> int:
+async def _served(watched: WatchedWorkflow, options: ServeOptions, mask: Mask, show: Show | None) -> int:
+    changed = asyncio.Event()
+    place = _work_on_cluster(watched, options) if options.on else _work_here(watched, options, mask)
+    async with place as (worker, work):
+        service = Service(
+            watched,
+            lambda workflow: tracker_of(workflow, os.environ),
+            worker,
+            changed=changed.set,
+            mask=mask,
+        )
+        on_signals(lambda _number: service.stop())
+        try:
+            tracker = tracker_of(watched.workflow, os.environ)
+            try:
+                await worker.recover(watched.workflow, tracker)
+            finally:
+                await tracker.close()
+            async with _api(watched, service, options.port), _shown(service, changed, show):
+                await work(service)
+        finally:
+            await worker.close()
+    return 0
+
+
+@asynccontextmanager
+async def _work_here(watched: WatchedWorkflow, options: ServeOptions, mask: Mask) -> AsyncGenerator[Work]:
     with open_journal() as journal, WorkspaceRoot(watched.workflow.root) as root:
         # More than attempts at once, so that a hook that hangs does not hold up others.
         runner = LocalRunner(cap=max(64, 2 * watched.workflow.agent.max_concurrent_agents))
@@ -97,44 +126,11 @@ def _served_here(
             return agent_of(workflow, site)
 
         agent(watched.workflow)
-        return asyncio.run(served(SiteWorker(site, agent)))
+        yield SiteWorker(site, agent), Service.run
 
 
-async def _served(
-    watched: WatchedWorkflow,
-    mask: Mask,
-    port: int | None,
-    show: Show | None,
-    worker: IssueWorker,
-    work: Callable[[Service], Awaitable[None]] = Service.run,
-) -> int:
-    changed = asyncio.Event()
-    service = Service(
-        watched,
-        lambda workflow: tracker_of(workflow, os.environ),
-        worker,
-        changed=changed.set,
-        mask=mask,
-    )
-    on_signals(lambda _number: service.stop())
-    try:
-        tracker = tracker_of(watched.workflow, os.environ)
-        try:
-            await worker.recover(watched.workflow, tracker)
-        finally:
-            await tracker.close()
-        async with _api(watched, service, port), _shown(service, changed, show):
-            await work(service)
-    finally:
-        await worker.close()
-    return 0
-
-
-async def _served_there(
-    watched: WatchedWorkflow,
-    options: ServeOptions,
-    served: Callable[[IssueWorker, Callable[[Service], Awaitable[None]]], Served],
-) -> int:
+@asynccontextmanager
+async def _work_on_cluster(watched: WatchedWorkflow, options: ServeOptions) -> AsyncGenerator[Work]:
     from hookline.kube.client import connected
     from hookline.symphony.cluster import NEAR, ClusterWorker, workflow_id
 
@@ -162,7 +158,7 @@ async def _served_there(
                     journal=journal,
                     me=owner(),
                 )
-                return await served(worker, lambda service: _until_lost(service, worker, lease))
+                yield worker, lambda service: _until_lost(service, worker, lease)
 
 
 @asynccontextmanager
