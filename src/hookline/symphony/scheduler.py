@@ -275,10 +275,8 @@ def refreshed(
         )
         if each.ending is None:
             actions.append(StopAttempt(id=id, generation=each.generation, why=why))
-    state = replace(state, running=running)
-    gone = [id for id in asked if id in state.parked and id not in found]
-    state = replace(state, parked={id: each for id, each in state.parked.items() if id not in gone})
-    state = _unparked(state, found.values())
+    parked = {id: each for id, each in state.parked.items() if id in found or id not in asked}
+    state = _unparked(replace(state, running=running, parked=parked), found.values())
     for id in asked:
         issue = found.get(id)
         # A parked issue that was closed meanwhile has a workspace that nobody else would remove.
