@@ -55,7 +55,6 @@ def _measured(what: str, number: str) -> dict[str, Any]:
 class Listed:
     """A tracker in memory."""
 
-    secret_names: frozenset[str] = frozenset()
     omitted: Sequence[str] = ()
 
     def __init__(self, issues: Sequence[Any]) -> None:
@@ -107,10 +106,9 @@ async def served(
     from hookline.journal.recovery import owner
     from hookline.journal.sqlite import SqliteJournal
     from hookline.runners.local import LocalRunner
-    from hookline.symphony.attempt import SiteWorker
     from hookline.symphony.hooks import AttemptSite
     from hookline.symphony.read import WatchedWorkflow
-    from hookline.symphony.run import agent_of
+    from hookline.symphony.run import SiteWorker, agent_of
     from hookline.symphony.service import Service
     from hookline.symphony.workspace import WorkspaceRoot
 

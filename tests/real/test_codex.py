@@ -16,10 +16,9 @@ from hookline.journal.masking import Mask
 from hookline.journal.recovery import owner
 from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import Tokens
-from hookline.symphony.attempt import SiteWorker
 from hookline.symphony.hooks import AttemptSite, Outputs
 from hookline.symphony.read import WatchedWorkflow
-from hookline.symphony.run import agent_of
+from hookline.symphony.run import SiteWorker, agent_of
 from hookline.symphony.scheduler import CONTINUE_AFTER, FIRST_BACKOFF
 from hookline.symphony.service import Service
 from hookline.symphony.trackers.folder import FolderTracker
@@ -111,7 +110,7 @@ class Board:
         )
         tracker = FolderTracker(self.folder / "issues", watched.workflow.tracker.terminal_states)
         worker = SiteWorker(self.site, lambda workflow: agent_of(workflow, self.site))
-        self.service = Service(watched, lambda _: tracker, worker, changed=self._look)
+        self.service = Service(watched, lambda _: tracker, worker, changed=self._look, mask=self.site.mask)
         self.running = asyncio.ensure_future(self.service.run())
         return self
 

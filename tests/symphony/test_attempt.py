@@ -20,13 +20,12 @@ from hookline.journal.sqlite import SqliteJournal
 from hookline.runners import tags as tagged
 from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import TurnFailed
-from hookline.symphony.attempt import Attempt, Halt, outcome_of, recovered
+from hookline.symphony.attempt import Attempt, Halt, outcome_of, recovered, removed
 from hookline.symphony.hooks import AttemptSite, Outputs
 from hookline.symphony.read import WorkflowError
 from hookline.symphony.settings import Script
 from hookline.symphony.trackers import TrackerError
 from hookline.symphony.workspace import WorkspaceError, WorkspaceRoot
-from hookline.symphony.workspace_run import removed
 from tests.symphony.scenes import (
     ISSUE,
     PATH,

@@ -3,8 +3,7 @@
 import pytest
 
 from hookline.kube.jobs import JobEnd
-from hookline.symphony.cluster import workflow_id
-from hookline.symphony.job import AttemptJobEnd
+from hookline.symphony.cluster import attempt_end, workflow_id
 from hookline.symphony.read import read
 
 EVICTED = "Evicted: The node was low on resource: ephemeral-storage."
@@ -14,43 +13,41 @@ KILLED = JobEnd(why="its pod was deleted")
 @pytest.mark.parametrize(
     ("over", "outcome", "error"),
     [
-        (AttemptJobEnd(ending=JobEnd(exit_code=0), said={"outcome": "ok"}), "ok", None),
+        ({"ending": JobEnd(exit_code=0), "said": {"outcome": "ok"}}, "ok", None),
         (
-            AttemptJobEnd(ending=JobEnd(exit_code=1), said={"outcome": "timed_out", "error": "late"}),
+            {"ending": JobEnd(exit_code=1), "said": {"outcome": "timed_out", "error": "late"}},
             "timed_out",
             "late",
         ),
-        (AttemptJobEnd(ending=KILLED), "failed", "its pod was deleted"),
+        ({"ending": KILLED}, "failed", "its pod was deleted"),
         # It had the time for its end hooks.
-        (AttemptJobEnd(ending=KILLED, said={"outcome": "cancelled"}), "cancelled", "its pod was deleted"),
-        (AttemptJobEnd(ending=KILLED, said={"outcome": "cancelled"}, stopped=True), "cancelled", None),
-        (AttemptJobEnd(ending=JobEnd(why=EVICTED)), "failed", EVICTED),
+        ({"ending": KILLED, "said": {"outcome": "cancelled"}}, "cancelled", "its pod was deleted"),
+        ({"ending": KILLED, "said": {"outcome": "cancelled"}, "stopped": True}, "cancelled", None),
+        ({"ending": JobEnd(why=EVICTED)}, "failed", EVICTED),
         (
-            AttemptJobEnd(ending=JobEnd(why="OOMKilled: it passed its memory limit")),
+            {"ending": JobEnd(why="OOMKilled: it passed its memory limit")},
             "failed",
             "OOMKilled: it passed its memory limit",
         ),
         (
-            AttemptJobEnd(ending=JobEnd(why="the image 'x' cannot be pulled: gone", began=False)),
+            {"ending": JobEnd(why="the image 'x' cannot be pulled: gone", began=False)},
             "failed",
             "its pod never began: the image 'x' cannot be pulled: gone",
         ),
         (
-            AttemptJobEnd(ending=JobEnd(exit_code=2), last="No such command 'attempt'."),
+            {"ending": JobEnd(exit_code=2), "last": "No such command 'attempt'."},
             "failed",
             "its program ended with 2 and did not say how: No such command 'attempt'.",
         ),
         (
-            AttemptJobEnd(
-                ending=JobEnd(exit_code=1), said={"outcome": "failed", "error": "no", "full": True}
-            ),
+            {"ending": JobEnd(exit_code=1), "said": {"outcome": "failed", "error": "no", "full": True}},
             "failed",
             "no; the workspace's volume is full (claim c); free some space or make it larger",
         ),
     ],
 )
 def test_an_ending_is_told_as_what_it_was(over, outcome, error):
-    ended = over.outcome("c")
+    ended = attempt_end(claim="c", **over)
     assert (ended.outcome, ended.error) == (outcome, error)
 
 

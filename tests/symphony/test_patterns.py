@@ -20,13 +20,12 @@ from hookline.engine.record import Called
 from hookline.errors import HookFailed
 from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import TurnFailed
-from hookline.symphony.attempt import Attempt
+from hookline.symphony.attempt import Attempt, removed
 from hookline.symphony.hooks import AttemptSite
 from hookline.symphony.read import read_file
 from hookline.symphony.run import agent_of
 from hookline.symphony.trackers import Issue
 from hookline.symphony.workspace import WorkspaceRoot, workspace_key
-from hookline.symphony.workspace_run import removed
 
 PATTERNS = Path(__file__).parents[2] / "examples" / "symphony" / "patterns"
 EARNEST = "command: claude -p"

@@ -72,7 +72,7 @@ def test_a_variable_that_a_changed_file_names_is_withheld_from_then_on(tmp_path)
             environ={"FIRST": "one", "SECOND": "two", "THIRD": "three"},
             secret_names=frozenset({"FIRST"}),
         )
-        assert site.withheld_names == {"FIRST"}
+        assert site.withheld_names == {"FIRST", "LINEAR_API_KEY"}
         now[0] = 1
-        assert site.withheld_names == {"FIRST", "SECOND"}
+        assert site.withheld_names == {"FIRST", "SECOND", "LINEAR_API_KEY"}
         assert site.environment == {"THIRD": "three"}

@@ -23,7 +23,7 @@ def root(tmp_path):
 
 def ready(root: WorkspaceRoot, identifier: str = "ABC-1", run_id: str = "r1") -> Workspace:
     made = root.begin(identifier, issue_id="u1", title="t", run_id=run_id)
-    return root.finish(made) if made.created_now else made
+    return root.finish(made) if made.state == "making" else made
 
 
 def fault(call, *args) -> WorkspaceError:
@@ -100,11 +100,11 @@ def test_every_key_is_one_plain_name_and_different_issues_have_different_ones(on
 @pytest.mark.rule("W16", "W17", "W19", "M16", "M17", "M18", "M27")
 def test_a_workspace_is_made_once_and_then_reused_untouched(root):
     first = root.begin("ABC-1", issue_id="u1", run_id="r1")
-    assert (first.created_now, first.state, first.path) == (True, "making", f"{root.path}/ABC-1")
+    assert (first.state, first.path) == ("making", f"{root.path}/ABC-1")
     root.finish(first)
     Path(first.path, "work").write_text("mine")
     again = root.begin("ABC-1", issue_id="u1", run_id="r2")
-    assert (again.created_now, again.state, again.path, again.run_id) == (False, "ready", first.path, "r1")
+    assert (again.state, again.path, again.run_id) == ("ready", first.path, "r1")
     assert os.listdir(first.path) == ["work"]
     with root.opened(again) as folder:
         assert os.path.samefile(folder, first.path)
@@ -128,7 +128,7 @@ def test_a_folder_that_somebody_else_made_is_used_as_it_is(root):
     Path(root.path, "ABC-1").mkdir()
     Path(root.path, "ABC-1", "kept").touch()
     found = root.begin("ABC-1", issue_id="u1", run_id="r9")
-    assert (found.created_now, found.state, found.run_id) == (False, "ready", "r9")
+    assert (found.state, found.run_id) == ("ready", "r9")
     assert os.listdir(found.path) == ["kept"]
     assert root.begin("ABC-1", run_id="r10").run_id == "r9"
 
@@ -219,7 +219,7 @@ def test_one_deleted_by_hand_is_made_anew(root):
     made = ready(root)
     os.rmdir(made.path)
     again = root.begin("ABC-1", run_id="r2")
-    assert (again.created_now, again.run_id) == (True, "r2")
+    assert (again.state, again.run_id) == ("making", "r2")
 
 
 def test_a_half_made_one_is_known_as_such_after_a_crash(tmp_path):
@@ -231,7 +231,7 @@ def test_a_half_made_one_is_known_as_such_after_a_crash(tmp_path):
         assert fault(after.begin, "ABC-1").kind == "workspace_busy"
         asyncio.run(after.discard(found))
         assert after.listed() == []
-        assert after.begin("ABC-1").created_now
+        assert after.begin("ABC-1").state == "making"
 
 
 @pytest.mark.parametrize("name", ["making", "mkdir", "finish", "ending", "moved", "deleted"])
@@ -511,7 +511,7 @@ with WorkspaceRoot(sys.argv[1]) as root:
         except WorkspaceError as exc:
             print(exc.kind, exc)
         resource.setrlimit(resource.RLIMIT_NOFILE, usual)
-        print(root.begin("ABC-1", run_id="r2").created_now)
+        print(root.begin("ABC-1", run_id="r2").state == "making")
         await root.empty_trash()
         print(os.listdir(root.path + "/.hookline~/trash"))
 

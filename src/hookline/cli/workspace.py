@@ -11,11 +11,10 @@ from hookline.errors import UsageError
 from hookline.journal.masking import Mask
 from hookline.options import argument, flag, option
 from hookline.secret_names import secrets_in
-from hookline.symphony.attempt import AttemptSite
+from hookline.symphony.attempt import AttemptSite, removed
 from hookline.symphony.read import read_workflow
 from hookline.symphony.run import open_site, watchers
 from hookline.symphony.workspace import Workspace, WorkspaceRoot
-from hookline.symphony.workspace_run import removed
 from hookline.terminal import interruptible, out, print_json
 
 

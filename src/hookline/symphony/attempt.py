@@ -1,6 +1,10 @@
 """One attempt at an issue: its agent works in the workspace, turn after turn, between `before_run` and `after_run`.
 
 Each attempt is a run of the journal with an owner, so that after a crash `recovered` finds what it left.
+
+A workspace is a run of its own, which begins when it is made and ends when it is removed, maybe by another process; it
+has no owner, because it outlives them all. The note on the disk shows if a workspace is whole; the journal shows if
+`before_remove` has run.
 """
 
 from __future__ import annotations
@@ -9,15 +13,13 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
-from hookline.engine.context import Facts
-from hookline.engine.lifecycle import OpenScope, Run, new_run_id
-from hookline.engine.pipeline import Pipeline
+from hookline.engine.lifecycle import OpenScope, new_run_id
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import Begun, Record, RunRow, owed
+from hookline.engine.record import Begun, Ended, Record, RunRow, owed
 from hookline.errors import HooklineError, JournalError, RunEnded, RunTimedOut, Skipped
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import claim_abandoned
@@ -27,21 +29,13 @@ from hookline.symphony.prompt import guidance, rendered
 from hookline.symphony.read import Workflow, declaration
 from hookline.symphony.scheduler import eligible
 from hookline.symphony.trackers import Issue, Tracker, issue_values
-from hookline.symphony.workspace import Workspace, workspace_key
-from hookline.symphony.workspace_run import (
-    AGAIN,
-    LOST,
-    facts_of,
-    payload_of,
-    prepared,
-    remove_workspace,
-    removed,
-    run_at,
-)
+from hookline.symphony.workspace import Workspace, WorkspaceError, workspace_key
 from hookline.tasks import finish
 
 logger = logging.getLogger(__name__)
 
+LOST = "lost: the process that worked on this is gone"
+AGAIN = "had begun in a process that is gone, and was run again"
 _TIMEOUTS = frozenset({"turn_timeout", "response_timeout"})
 
 
@@ -106,15 +100,13 @@ class Attempt:
     async def _run_in(
         self, workspace: Workspace, workflow: Workflow, site: AttemptSite, agent: CodingAgent
     ) -> Attempted:
-        run = run_at(site, new_run_id())
         scene = Scene(
             issue=self.issue, workspace=workspace, attempt=self.number, outcome=lambda: self.halt.outcome
         )
-        facts = facts_of(site, workspace, run.id, run.next_id(), (self.number or 0) + 1)
-        scope = OpenScope(run, site.pipeline(scene), Scope.RUN, facts, name=self.issue.identifier)
+        scope = site.scope(Scope.RUN, scene, new_run_id())
         try:
             outcome = await scope.enter(
-                payload_of(site, self.issue, workspace, self.number),
+                site.payload(scene),
                 declaration=declaration(workflow).to_dict(),
                 source=workflow.file,
                 owner=site.owner,
@@ -128,7 +120,7 @@ class Attempt:
                 issue=issue_values(self.issue),
             )
             session = await agent.open(place)
-            found = await self._turns(session, prompt, workflow, run.id)
+            found = await self._turns(session, prompt, workflow, scope.run.id)
         except GeneratorExit:
             raise
         except BaseException as exc:
@@ -151,7 +143,7 @@ class Attempt:
                 error=mask.text(text, 500),
             ),
         )
-        status = Status.TIMED_OUT if word == "stalled" else _status(exc, scope)
+        status = Status.TIMED_OUT if word in ("stalled", "timed_out") else scope.status_of(exc)
         await scope.left_after(exc, output={"outcome": word, "error": text}, status=status)
 
     async def _turns(self, session: AgentSession, prompt: str, workflow: Workflow, run_id: str) -> Attempted:
@@ -159,8 +151,7 @@ class Attempt:
         try:
             while True:
                 said = await session.turn(prompt if turn == 1 else guidance(turn, most))
-                found = await self._issue_now()
-                why = _why_over(found, workflow) if self.tracker is not None else None
+                found, why = await self._issue_now(workflow)
                 if why is not None or turn == most:
                     return Attempted(
                         run_id=run_id, issue=found, turns=turn, why=why or "max_turns", text=said
@@ -169,17 +160,14 @@ class Attempt:
         finally:
             await finish(session.close())
 
-    async def _issue_now(self) -> Issue | None:
+    async def _issue_now(self, workflow: Workflow) -> tuple[Issue | None, str | None]:
+        """The issue as the tracker has it, and the reason to stop, if there is one."""
         if self.tracker is None:
-            return self.issue
+            return self.issue, None
         found = await self.tracker.by_ids([self.issue.id])
-        return found[0] if found else None
-
-
-def _why_over(issue: Issue | None, workflow: Workflow) -> str | None:
-    if issue is None:
-        return "gone"
-    return None if eligible(issue, workflow) else "not active"
+        if not found:
+            return None, "gone"
+        return found[0], None if eligible(found[0], workflow) else "not active"
 
 
 def outcome_of(exc: BaseException, halt: Halt | None = None) -> str:
@@ -190,41 +178,129 @@ def outcome_of(exc: BaseException, halt: Halt | None = None) -> str:
         return "skipped"
     if isinstance(exc, TurnFailed) and exc.kind == "turn_input_required":
         return "input_required"
-    return "timed_out" if _status(exc) is Status.TIMED_OUT else "failed"
+    late = isinstance(exc, RunTimedOut) or (isinstance(exc, TurnFailed) and exc.kind in _TIMEOUTS)
+    return "timed_out" if late else "failed"
 
 
-class SiteWorker:
-    """Works on issues on this machine. `agent` makes the agent of a workflow."""
+async def prepared(site: AttemptSite, issue: Issue) -> Workspace:
+    """The issue's workspace: the existing one, or a new one in which `after_create` went well."""
+    known = site.root.find(workspace_key(issue.identifier))
+    if known is not None and known.state != "ready":
+        await _put_away(site, known, issue)
+    run_id = new_run_id()
+    workspace = site.root.begin(issue.identifier, issue_id=issue.id, title=issue.title, run_id=run_id)
+    if workspace.state == "making":
+        return await _made(site, workspace, issue)
+    if workspace.run_id == run_id:  # somebody else made the folder; from now on it is on record
+        await _write_beginning(site, workspace)
+    return workspace
 
-    def __init__(self, site: AttemptSite, agent: Callable[[Workflow], CodingAgent]) -> None:
-        self._site = site
-        self._agent = agent
 
-    async def attempt(self, workflow: Workflow, attempt: Attempt) -> AttemptEnd:
-        agent = self._agent(workflow)
-        try:
-            await attempt.run(self._site, agent)
-        except HooklineError as exc:
-            return AttemptEnd(
-                outcome=outcome_of(exc, attempt.halt), error=self._site.mask.text(str(exc), 2000)
+async def remove_workspace(site: AttemptSite, issue: Issue) -> None:
+    """Remove the workspace of an issue, if there is one, with its hook."""
+    workspace = site.root.find(workspace_key(issue.identifier))
+    if workspace is not None:
+        await removed(site, workspace, issue)
+
+
+async def removed(site: AttemptSite, workspace: Workspace, issue: Issue | None = None) -> None:
+    """Run `before_remove`, and delete the workspace even if that hook failed."""
+    with site.root.held(workspace.key):
+        await _put_away(site, workspace, issue or _issue_of(workspace))
+
+
+async def _made(site: AttemptSite, workspace: Workspace, issue: Issue) -> Workspace:
+    """Run `after_create`; if it fails, the folder is deleted, so that the next attempt begins afresh."""
+    scene = Scene(issue=issue, workspace=workspace)
+    scope = site.scope(Scope.WORKSPACE, scene, workspace.run_id)
+    try:
+        outcome = await scope.enter(
+            site.payload(scene),
+            declaration=declaration(site.current()).to_dict(),
+            source=site.current().file,
+        )
+        scope.raise_if_over(outcome, Point.WORKSPACE_START)
+        if not site.root.exists(workspace):
+            raise WorkspaceError(
+                f"after_create removed its own workspace {workspace.path}", kind="workspace_path_unreadable"
             )
-        return AttemptEnd(outcome="ok")
+        return site.root.finish(workspace)
+    except GeneratorExit:
+        raise
+    except BaseException as exc:
+        if isinstance(exc, RunEnded):
+            exc.run_id = workspace.run_id
+        await finish(_given_up(site, workspace, scope, str(exc) or type(exc).__name__))
+        raise
+
+
+async def _given_up(site: AttemptSite, workspace: Workspace, scope: OpenScope, why: str) -> None:
+    try:
+        await site.root.discard(workspace)
+    except WorkspaceError as exc:
+        logger.warning("%s %s", fields(issue_identifier=workspace.identifier, workspace=workspace.path), exc)
+    await scope.drop(why)
+
+
+async def _put_away(site: AttemptSite, workspace: Workspace, issue: Issue) -> None:
+    """Remove a workspace in whatever state it is. `before_remove` runs once, and only in one that was whole."""
+    there, whole = site.root.exists(workspace), workspace.state != "making"
+    if not workspace.run_id:  # nobody here has worked in it, so it is not on record yet
+        workspace = replace(workspace, run_id=new_run_id())
+    if whole:
+        workspace = site.root.to_be_removed(workspace)
+    journal = site.recorder.journal
+    records = journal.records(workspace.run_id) if journal is not None else []
+    if not any(isinstance(each, Ended) and each.scope is Scope.WORKSPACE for each in records):
+        if whole and journal is not None and not records:
+            await _write_beginning(site, workspace)
+        scene = Scene(issue=issue, workspace=workspace)
+        scope = site.scope(Scope.WORKSPACE, scene, workspace.run_id, hooks=whole and there)
+        if not whole:
+            await scope.leave(None, Status.LOST, error=LOST)
+        elif not there:
+            gone = "its folder was gone already, so before_remove did not run"
+            await scope.leave(None, Status.OK, error=gone)
+        else:
+            again = any(each.again for each in owed(records))
+            told = {"note": f"before_remove {AGAIN}"} if again else {}
+            await scope.left({"removed": workspace.path, **told}, Status.OK)
+    await site.root.discard(workspace)
+    logger.info(
+        "%s workspace removed", fields(issue_identifier=workspace.identifier, workspace=workspace.path)
+    )
+
+
+async def _write_beginning(site: AttemptSite, workspace: Workspace) -> None:
+    scene = Scene(issue=_issue_of(workspace), workspace=workspace)
+    scope = site.scope(Scope.WORKSPACE, scene, workspace.run_id, hooks=False)
+    await scope.enter(site.payload(scene), source=site.current().file)
+
+
+def _issue_of(workspace: Workspace) -> Issue:
+    return Issue(id=workspace.issue_id, identifier=workspace.identifier, title=workspace.title, state="")
+
+
+class IssueWorker(Protocol):
+    """Works on issues. An attempt that is cancelled runs its end hooks, and then raises."""
+
+    async def attempt(self, workflow: Workflow, attempt: Attempt) -> AttemptEnd: ...
 
     async def remove(self, workflow: Workflow, issue: Issue) -> None:
-        await remove_workspace(self._site, issue)
+        """Remove the issue's workspace, if there is one, with its hook."""
+        ...
 
     async def workspaces(self) -> frozenset[str]:
-        return frozenset(each.identifier for each in self._site.root.listed())
+        """The identifiers of the issues that have a workspace."""
+        ...
 
-    def path(self, identifier: str) -> str:
-        return os.path.join(self._site.root.path, workspace_key(identifier))
+    def path(self, identifier: str) -> str: ...
 
     async def recover(self, workflow: Workflow, tracker: Tracker) -> None:
-        for line in await recovered(self._site):
-            logger.warning("the work of a killed service could not be finished: %s", line)
+        """Finish or take up the work that a service before us left."""
+        ...
 
-    async def close(self) -> None:
-        await self._site.runner.close()
+    async def close(self) -> None: ...
 
 
 async def recovered(site: AttemptSite) -> list[str]:
@@ -268,23 +344,15 @@ async def _attempt_ended(site: AttemptSite, row: RunRow, records: Sequence[Recor
     if begun is None:
         return
     issue = _issue_again(known, begun.name)
-    workspace = site.root.find(workspace_key(issue.identifier))
+    key = workspace_key(issue.identifier)
+    workspace = site.root.find(key)
     left = next((each for each in owed(records) if each.begun is begun), None)
     due = left is not None and left.due
-    run = Run(id=row.run_id, recorder=site.recorder)
     number = begun.about.get("attempt") or 1
-    pipeline = Pipeline((), site.recorder)
-    if workspace is not None and due:
-        scene = Scene(issue=issue, workspace=workspace, attempt=number - 1 or None)
-        pipeline = site.pipeline(scene)
-    facts = Facts(
-        workflow_id=begun.name,
-        run_id=row.run_id,
-        scope_id=begun.scope_id,
-        attempt=number,
-        agent=begun.about.get("agent"),
-    )
-    scope = OpenScope(run, pipeline, Scope.RUN, facts, name=begun.name)
+    gone = Workspace(key=key, path=os.path.join(site.root.path, key), identifier=issue.identifier)
+    scene = Scene(issue=issue, workspace=workspace or gone, attempt=number - 1 or None)
+    scope = site.scope(Scope.RUN, scene, row.run_id, hooks=workspace is not None and due)
+    scope.facts = replace(scope.facts, agent=begun.about.get("agent"))
     why = f"{LOST}; after_run {AGAIN}" if due and left is not None and left.again else LOST
     await scope.leave({"outcome": "lost", "error": why}, Status.LOST, error=why)
 
@@ -299,12 +367,6 @@ def _issue_again(payload: Mapping[str, Any], identifier: str) -> Issue:
         state=str(known.get("state") or ""),
         url=known.get("url"),
     )
-
-
-def _status(exc: BaseException, scope: OpenScope | None = None) -> Status:
-    if isinstance(exc, RunTimedOut) or (isinstance(exc, TurnFailed) and exc.kind in _TIMEOUTS):
-        return Status.TIMED_OUT
-    return scope.status_of(exc) if scope is not None else Status.FAILED
 
 
 async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> list[str]:

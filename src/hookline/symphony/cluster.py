@@ -2,6 +2,9 @@
 
 The service makes the Job and reads the log of its pod. A Job is found again by its name: the service after one that
 was killed reads the same log from its beginning, and the journal takes each record once.
+
+Before the Job is made, its volume's claim gets a note that the log is unread, which goes when it has been read to its
+end. If the note is still there, the next pod sends the records of the journal on the volume again.
 """
 
 from __future__ import annotations
@@ -10,25 +13,36 @@ import asyncio
 import hashlib
 import json
 import logging
+import os
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hookline.engine.record import Begun, Journal, Owner, RunRow
 from hookline.errors import HooklineError
-from hookline.journal.masking import Mask
 from hookline.journal.recovery import end_as_lost
-from hookline.kube.jobs import GIVEN, MOUNT, Task, claim_of, started
-from hookline.kube.objects import CLAIM, JOB, AlreadyThere, Unreachable, within
+from hookline.kube.jobs import GIVEN, MOUNT, JobEnd, JobFollower, Task, claim_of, end, started
+from hookline.kube.objects import (
+    CLAIM,
+    JOB,
+    AlreadyThere,
+    ClusterError,
+    Conflict,
+    NotThere,
+    Object,
+    Unreachable,
+    within,
+)
 from hookline.kube.pod_state import is_over
+from hookline.options import ServeOptions
 from hookline.symphony.agents import AgentEvent
 from hookline.symphony.attempt import Attempt, AttemptEnd
 from hookline.symphony.hooks import fields
-from hookline.symphony.job import UNREAD_NOTE, AttemptJob, AttemptJobEnd, AttemptStream
-from hookline.symphony.pod import NEAR
+from hookline.symphony.pod import NEAR, AttemptStream
 from hookline.symphony.read import Workflow
 from hookline.symphony.scheduler import eligible
 from hookline.symphony.trackers import Issue, Tracker, TrackerError, issue_values
@@ -39,13 +53,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Object = dict[str, Any]
-
 ATTEMPT, REMOVAL = "attempt", "removal"
 COMPONENT_LABEL = "hookline.dev/component"
 WORKFLOW_LABEL = "hookline.dev/workflow"
 IDENTIFIER_NOTE = "hookline.dev/issue"
 ISSUE_NOTE = "hookline.dev/issue-id"
+UNREAD_NOTE = "hookline.dev/unread-since"
 GONE = "lost: the volume of its workspace was deleted"
 _LIFE = 10.0
 """Seconds between two signs of life of an attempt whose pod has not begun."""
@@ -53,20 +66,6 @@ _RECOVERY = 60.0
 _PAUSE = 1.0
 _MORE_GRACE = 30.0
 _NOT_A_NAME = re.compile(r"[^a-z0-9]+")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """Settings of pods and volumes, from the command line. `hooks` are further hook files, by name."""
-
-    namespace: str
-    image: str
-    secrets: tuple[str, ...] = ()
-    size: str = "1Gi"
-    storage_class: str = ""
-    open_as_root: bool = False
-    hooks: tuple[tuple[str, str], ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def workflow_id(workflow: Workflow) -> str:
@@ -81,63 +80,71 @@ def workflow_id(workflow: Workflow) -> str:
 
 
 class ClusterWorker:
-    """Works on issues in pods. `text` gives the current WORKFLOW.md."""
+    """Works on issues in pods. `text` gives the current WORKFLOW.md; `hooks` are the further hook files, by name."""
 
     def __init__(
         self,
         cluster: Cluster,
-        terms: Terms,
+        namespace: str,
+        options: ServeOptions,
         workflow: Workflow,
         *,
         text: Callable[[], str],
+        hooks: Sequence[tuple[str, str]],
         journal: Journal,
         me: Owner,
-        mask: Mask | None = None,
     ) -> None:
-        self._cluster, self._terms, self._text = cluster, terms, text
-        self._journal, self._me, self._mask = journal, me, mask or Mask()
+        self._cluster, self._namespace, self._options = cluster, namespace, options
+        self._text, self._hooks = text, hooks
+        self._journal, self._me = journal, me
         self.id = workflow_id(workflow)
         self._labels = {WORKFLOW_LABEL: self.id}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._left: dict[tuple[str, str], AttemptJob] = {}
         """Jobs that an earlier service left at work, until one of our own attempts or removals waits for them."""
         self._at_work: set[AttemptJob] = set()
-        self._removals: set[asyncio.Task[None]] = set()
         self._leaving = False
 
     async def attempt(self, workflow: Workflow, attempt: Attempt) -> AttemptEnd:
         text, issue, tell = self._text(), attempt.issue, attempt.tell
         try:
             key = workspace_key(issue.identifier)
-            async with self._lock(key):
+            async with self._locks[key]:
                 job = self._left.pop((key, ATTEMPT), None)
                 if job is None:
-                    await self._removed_before(key)
+                    removal = self._left.get((key, REMOVAL))
+                    if removal is not None:
+                        await asyncio.wait({removal.task})
                     await self._place(workflow, tell)
                     words = ("--number", str(attempt.number or 0), "--mark", secrets.token_hex(8))
                     job = self._job(ATTEMPT, workflow, issue, text, words)
-                over = await self._waited(job, tell)
+                return await self._waited(job, tell)
         except HooklineError as exc:
-            return AttemptEnd(outcome="failed", error=self._mask.text(str(exc), 2000))
-        ended = over.outcome(self._name(issue.identifier))
-        return replace(ended, error=ended.error and self._mask.text(ended.error, 2000))
+            return AttemptEnd(outcome="failed", error=str(exc))
 
     async def remove(self, workflow: Workflow, issue: Issue) -> None:
         text = self._text()
         key = workspace_key(issue.identifier)
-        async with self._lock(key):
-            await self._ended_before(key)
+        async with self._locks[key]:
+            attempt = self._left.pop((key, ATTEMPT), None)
+            if attempt is not None:
+                attempt.stop()
+                await asyncio.wait({attempt.task})
             job = self._left.pop((key, REMOVAL), None)
             if job is None:
                 name = self._name(issue.identifier)
-                if await self._cluster.get(CLAIM, name, self._terms.namespace) is None:
+                if await self._cluster.get(CLAIM, name, self._namespace) is None:
                     return
                 job = self._job(REMOVAL, workflow, issue, text, ("--remove",))
-            await self._removed(job, issue.identifier)
+            try:
+                await job.task
+            except asyncio.CancelledError:
+                job.task.cancel()
+                raise
 
     async def workspaces(self) -> frozenset[str]:
         try:
-            found, _ = await self._cluster.list(CLAIM, self._terms.namespace, self._labels)
+            found, _ = await self._cluster.list(CLAIM, self._namespace, self._labels)
         except Unreachable as exc:
             logger.warning("old workspaces could not be listed: %s", exc)
             return frozenset()
@@ -146,79 +153,61 @@ class ClusterWorker:
         return frozenset(each[IDENTIFIER_NOTE] for each in notes if IDENTIFIER_NOTE in each)
 
     def path(self, identifier: str) -> str:
-        return f"{self._terms.namespace}/{self._name(identifier)}:{MOUNT}/{workspace_key(identifier)}"
+        return f"{self._namespace}/{self._name(identifier)}:{MOUNT}/{workspace_key(identifier)}"
 
     async def recover(self, workflow: Workflow, tracker: Tracker) -> None:
         """Take up the Jobs that a service before us left: read those that are over, and end those whose issue is not
         eligible any more, with their hooks."""
-        jobs, _ = await self._cluster.list(JOB, self._terms.namespace, self._labels)
-        over: list[asyncio.Task[Any]] = []
+        jobs, _ = await self._cluster.list(JOB, self._namespace, self._labels)
+        over: list[asyncio.Task[AttemptEnd]] = []
         ids: dict[str, AttemptJob] = {}
         for each in jobs:
-            made, removal = self._taken_up(each)
+            job = self._take_up(each)
             if is_over(each):
-                over.append(removal or made.task)
-            elif removal is None:
-                ids[within(each["metadata"], "annotations").get(ISSUE_NOTE, "")] = made
+                over.append(job.task)
+            elif job.what == ATTEMPT:
+                ids[within(each["metadata"], "annotations").get(ISSUE_NOTE, "")] = job
         if over:
             # Whatever takes longer is read on while the service works.
             await asyncio.wait(over, timeout=_RECOVERY)
-        await self._unwanted_ended(workflow, tracker, ids)
+        await self._stop_unwanted(workflow, tracker, ids)
 
     async def close(self) -> None:
         """End the Jobs that no attempt waits for, as the service ends its attempts."""
-        for job in self._left.values() if not self._leaving else ():
-            job.stop()
-        left = [job.task for job in self._left.values()]
-        for task in left if self._leaving else ():
-            task.cancel()
-        # A removal goes on by itself, and the next service finds it.
-        for task in self._removals:
-            task.cancel()
-        await asyncio.gather(*left, *self._removals, return_exceptions=True)
+        left = [*self._left.values()]
+        for job in left:
+            # A removal goes on by itself, and the next service finds it.
+            job.task.cancel() if self._leaving or job.what == REMOVAL else job.stop()
+        await asyncio.gather(*(job.task for job in left), return_exceptions=True)
 
     def leave(self) -> None:
         """End no Job from now on: another service takes them up."""
         self._leaving = True
 
-    def _taken_up(self, found: Object) -> tuple[AttemptJob, asyncio.Task[None] | None]:
+    def _take_up(self, found: Object) -> AttemptJob:
         head = found["metadata"]
         identifier = within(head, "annotations").get(IDENTIFIER_NOTE, "")
-        what = head["labels"].get(COMPONENT_LABEL)
+        what = str(head["labels"].get(COMPONENT_LABEL))
 
         async def as_it_is() -> Object:
             return found
 
-        job = self._made(identifier, as_it_is)
+        job = self._made(what, identifier, as_it_is)
         logger.info("%s continues from an earlier service", fields(issue_identifier=identifier, what=what))
-        at = (workspace_key(identifier), str(what))
-        self._left[at] = job
-        job.task.add_done_callback(lambda task: self._left_over(at, job, task))
-        if what != REMOVAL:
-            return job, None
-        task = asyncio.ensure_future(self._finished(job, identifier))
-        self._removals.add(task)
-        task.add_done_callback(self._removals.discard)
-        return job, task
+        self._left[workspace_key(identifier), what] = job
+        job.task.add_done_callback(lambda task: self._left_over(workspace_key(identifier), job, task))
+        return job
 
-    def _left_over(self, at: tuple[str, str], job: AttemptJob, task: asyncio.Task[AttemptJobEnd]) -> None:
-        if self._left.get(at) is job:
-            del self._left[at]
+    def _left_over(self, key: str, job: AttemptJob, task: asyncio.Task[AttemptEnd]) -> None:
+        if self._left.get((key, job.what)) is job:
+            del self._left[key, job.what]
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.warning(
-                "%s the Job of an earlier service could not be read to its end: %s",
-                fields(issue_identifier=at[0]),
-                error,
-            )
+            trouble = "the Job of an earlier service could not be read to its end"
+            if job.what == REMOVAL:
+                trouble = "a workspace was not removed"
+            logger.warning("%s %s: %s", fields(issue_identifier=key), trouble, error)
 
-    async def _finished(self, job: AttemptJob, identifier: str) -> None:
-        """Finish a removal that a service before us began, also if it is not requested again."""
-        try:
-            await self._removed(job, identifier)
-        except HooklineError as exc:
-            logger.warning("%s a workspace was not removed: %s", fields(issue_identifier=identifier), exc)
-
-    async def _unwanted_ended(
+    async def _stop_unwanted(
         self, workflow: Workflow, tracker: Tracker, ids: Mapping[str, AttemptJob]
     ) -> None:
         if not ids:
@@ -248,18 +237,7 @@ class ClusterWorker:
             tell(AgentEvent(kind="other_message", text="waits for an attempt that an earlier service began"))
             await asyncio.wait(left, timeout=_LIFE, return_when=asyncio.FIRST_COMPLETED)
 
-    async def _ended_before(self, key: str) -> None:
-        job = self._left.pop((key, ATTEMPT), None)
-        if job is not None:
-            job.stop()
-            await asyncio.wait({job.task})
-
-    async def _removed_before(self, key: str) -> None:
-        job = self._left.get((key, REMOVAL))
-        if job is not None:
-            await asyncio.wait({job.task})
-
-    async def _waited(self, job: AttemptJob, tell: Callable[[AgentEvent], None]) -> AttemptJobEnd:
+    async def _waited(self, job: AttemptJob, tell: Callable[[AgentEvent], None]) -> AttemptEnd:
         job.stream.tell = tell
         self._at_work.add(job)
         cancelled: asyncio.CancelledError | None = None
@@ -277,20 +255,9 @@ class ClusterWorker:
             self._at_work.discard(job)
         if cancelled is None:
             return job.task.result()
-        if not job.task.cancelled() and job.task.exception() is None and job.task.result().is_unsaid:
+        if job.unreported:
             logger.warning("%s the attempt was stopped, and did not report how its end hooks went", job.about)
         raise cancelled
-
-    async def _removed(self, job: AttemptJob, identifier: str) -> None:
-        try:
-            over = await job.task
-        except asyncio.CancelledError:
-            job.task.cancel()
-            raise
-        name = self._name(identifier)
-        if not over.is_well:
-            raise HooklineError(f"{over.outcome(name).error or 'its pod was ended'}; the claim {name} stays")
-        await self._cluster.delete(CLAIM, name, self._terms.namespace)
 
     def _job(
         self, what: str, workflow: Workflow, issue: Issue, text: str, words: tuple[str, ...]
@@ -301,17 +268,18 @@ class ClusterWorker:
             job, _ = await started(self._cluster, task)
             return job
 
-        return self._made(issue.identifier, make)
+        return self._made(what, issue.identifier, make)
 
-    def _made(self, identifier: str, make: Callable[[], Awaitable[Object]]) -> AttemptJob:
-        claim = f"{self._terms.namespace}/{self._name(identifier)}"
-        stream = AttemptStream(self._journal, self._me, claim)
-        return AttemptJob(self._cluster, make, stream, fields(issue_identifier=identifier))
+    def _made(self, what: str, identifier: str, make: Callable[[], Awaitable[Object]]) -> AttemptJob:
+        claim = self._name(identifier)
+        stream = AttemptStream(self._journal, self._me, f"{self._namespace}/{claim}")
+        return AttemptJob(self._cluster, what, make, stream, claim, fields(issue_identifier=identifier))
 
     def _task(self, what: str, workflow: Workflow, issue: Issue, text: str, words: tuple[str, ...]) -> Task:
-        terms, name = self._terms, self._name(issue.identifier)
-        hooks = {f"hooks-{number}/{file}": said for number, (file, said) in enumerate(terms.hooks)}
+        options, name = self._options, self._name(issue.identifier)
+        hooks = {f"hooks-{number}/{file}": said for number, (file, said) in enumerate(self._hooks)}
         more = [word for file in hooks for word in ("--hooks", f"{GIVEN}/{file}")]
+        payloads = os.environ.get("HOOKLINE_PAYLOADS")
         given = (
             "--file",
             f"{GIVEN}/WORKFLOW.md",
@@ -322,29 +290,29 @@ class ClusterWorker:
         )
         return Task(
             name=name if what == ATTEMPT else f"{name}-rm",
-            namespace=terms.namespace,
-            image=terms.image,
+            namespace=self._namespace,
+            image=options.image[0],
             args=("attempt", *given, "--root", MOUNT, *more, *words),
             component=what,
             labels=self._labels,
             notes={IDENTIFIER_NOTE: issue.identifier, ISSUE_NOTE: issue.id},
-            env=terms.env,
+            env={"HOOKLINE_PAYLOADS": payloads} if payloads else {},
             files={"WORKFLOW.md": text, "issue.json": json.dumps(issue_values(issue)), **hooks},
-            secrets=terms.secrets,
+            secrets=options.secret,
             claim=name,
             grace=workflow.hooks.timeout + _MORE_GRACE,
             mark=secrets.token_hex(4),
-            open_claim_as_root=terms.open_as_root,
+            open_claim_as_root=options.open_volume_as_root,
         )
 
     async def _claimed(self, issue: Issue) -> Object:
         """The claim of the issue's volume: the one that is there, else a new one."""
-        terms, name = self._terms, self._name(issue.identifier)
+        namespace, name = self._namespace, self._name(issue.identifier)
         wanted = claim_of(
             name,
-            terms.namespace,
-            size=terms.size,
-            storage_class=terms.storage_class,
+            namespace,
+            size=self._options.storage_size or "1Gi",
+            storage_class=self._options.storage_class,
             labels=self._labels,
             notes={IDENTIFIER_NOTE: issue.identifier, ISSUE_NOTE: issue.id},
         )
@@ -352,15 +320,15 @@ class ClusterWorker:
             try:
                 made = await self._cluster.create(wanted)
             except AlreadyThere:
-                found = await self._cluster.get(CLAIM, name, terms.namespace)
+                found = await self._cluster.get(CLAIM, name, namespace)
             else:
-                await self._told_gone(issue.identifier, f"{terms.namespace}/{name}")
+                await self._end_lost_runs(issue.identifier, f"{namespace}/{name}")
                 return made
             if found is not None and not found["metadata"].get("deletionTimestamp"):
                 return found
             await asyncio.sleep(_PAUSE)
 
-    async def _told_gone(self, identifier: str, claim: str) -> None:
+    async def _end_lost_runs(self, identifier: str, claim: str) -> None:
         """End on record the runs on a volume that somebody deleted: no pod will."""
 
         def was_there(row: RunRow) -> bool:
@@ -381,7 +349,7 @@ class ClusterWorker:
         if known:
             return ("--since", known)
         note: Object = {"metadata": {"annotations": {UNREAD_NOTE: f"{time.time():.0f}"}}}
-        await self._cluster.patch(CLAIM, claim["metadata"]["name"], self._terms.namespace, note)
+        await self._cluster.patch(CLAIM, claim["metadata"]["name"], self._namespace, note)
         return ()
 
     def _name(self, identifier: str) -> str:
@@ -390,5 +358,128 @@ class ClusterWorker:
         word = _NOT_A_NAME.sub("-", key.lower()).strip("-")[:30].strip("-")
         return f"hookline-{word}-{mark}" if word else f"hookline-{mark}"
 
-    def _lock(self, key: str) -> asyncio.Lock:
-        return self._locks.setdefault(key, asyncio.Lock())
+
+def attempt_end(
+    ending: JobEnd,
+    claim: str,
+    said: Mapping[str, Any] | None = None,
+    *,
+    last: str = "",
+    stopped: bool = False,
+) -> AttemptEnd:
+    """The end for the service of a Job that ended so on the cluster, and as its program `said`, if it came to that.
+
+    `claim` is that of the workspace's volume, `last` are the last lines it printed; `stopped` is True if we ended it.
+    """
+    if said is not None:
+        outcome, error = str(said.get("outcome")), said.get("error")
+        if outcome == "cancelled" and not stopped:
+            error = ending.why or "its pod was terminated, and not by this service"
+        if said.get("full"):
+            full = f"the workspace's volume is full (claim {claim}); free some space or make it larger"
+            error = f"{error}; {full}" if error else full
+        return AttemptEnd(outcome=outcome, error=error)
+    if not ending.began:
+        error = f"its pod never began: {ending.why}"
+    elif ending.exit_code is None:
+        error = ending.why
+    else:
+        error = f"its program ended with {ending.exit_code} and did not say how{f': {last}' if last else ''}"
+    return AttemptEnd(outcome="failed", error=error)
+
+
+class AttemptJob:
+    """One Job, an attempt or a removal, from its making, or from where a service before us left it, to its end.
+
+    `claim` is that of the workspace's volume, which goes with the workspace. `unreported` is True if the program began
+    and did not report its end."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        what: str,
+        make: Callable[[], Awaitable[Object]],
+        stream: AttemptStream,
+        claim: str,
+        about: str,
+    ) -> None:
+        self._cluster, self._make, self._claim = cluster, make, claim
+        self.what, self.stream, self.about = what, stream, about
+        self.unreported = False
+        self._job: Object | None = None
+        self._ending = asyncio.Event()
+        self._asked = 0
+        self._ends: set[asyncio.Task[None]] = set()
+        self.task = asyncio.ensure_future(self._over())
+
+    def stop(self) -> None:
+        """End the Job: the first time with its end hooks, the second time without."""
+        self._asked += 1
+        self._ending.set()
+        if self._job is not None:
+            self._end(self._job)
+
+    async def _over(self) -> AttemptEnd:
+        self._job = job = await self._make()
+        if self._asked:
+            self._end(job)
+        stream = self.stream
+        try:
+            follower = JobFollower(
+                self._cluster, job, printed=stream.printed, waits=self._waits, ending=self._ending
+            )
+            ending = await follower.ended()
+        finally:
+            stream.flush()
+            for each in self._ends:
+                each.cancel()
+        # Its ending is the last that it says, and all is numbered.
+        whole = stream.ended is not None and not stream.missing
+        if not whole and ending.began:
+            logger.warning(
+                "%s the log of its pod is incomplete; the next pod sends the missing records", self.about
+            )
+        await patiently(lambda: self._put_away(job, whole=whole))
+        self.unreported = stream.ended is None and ending.began
+        ended = attempt_end(ending, self._claim, stream.ended, last=stream.last, stopped=bool(self._asked))
+        if self.what == REMOVAL:
+            if ended.outcome != "ok":
+                why = ended.error or "its pod was ended"
+                raise HooklineError(f"{why}; the claim {self._claim} stays")
+            await self._cluster.delete(CLAIM, self._claim, job["metadata"]["namespace"])
+        return ended
+
+    async def _put_away(self, job: Object, *, whole: bool) -> None:
+        """Remove the Job: its log is in the journal, or the next pod sends it again."""
+        if whole:
+            read: Object = {"metadata": {"annotations": {UNREAD_NOTE: None}}}
+            with suppress(NotThere):
+                await self._cluster.patch(CLAIM, self._claim, job["metadata"]["namespace"], read)
+        await end(self._cluster, job)
+
+    def _end(self, job: Object) -> None:
+        at_once = self._asked > 1
+        self._ends.add(asyncio.ensure_future(self._ended(job, at_once=at_once)))
+
+    async def _ended(self, job: Object, *, at_once: bool) -> None:
+        try:
+            await patiently(lambda: end(self._cluster, job, at_once=at_once))
+        except ClusterError as exc:
+            logger.warning("%s the Job cannot be stopped, and goes on: %s", self.about, exc)
+
+    def _waits(self, why: str) -> None:
+        logger.warning("%s its pod does not start: %s", self.about, why)
+        self.stream.tell(AgentEvent(kind="other_message", text=f"its pod does not start: {why}"))
+
+
+async def patiently(work: Callable[[], Awaitable[None]]) -> None:
+    """Retry until the cluster answers; a refusal is raised."""
+    while True:
+        try:
+            await work()
+            return
+        except ClusterError as exc:
+            if not isinstance(exc, Conflict | Unreachable):
+                raise
+            logger.warning("the cluster does not answer; retrying: %s", exc)
+        await asyncio.sleep(_PAUSE)

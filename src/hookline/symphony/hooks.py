@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from hookline import files
-from hookline.engine.context import HookContext, WorkflowContext
+from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.hook import Hook
+from hookline.engine.lifecycle import OpenScope, Run
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Point, Scope
 from hookline.engine.record import Owner
@@ -26,6 +27,7 @@ from hookline.errors import HookBroke
 from hookline.handlers.process import context_json, environment
 from hookline.journal.masking import SHORTEST, Mask
 from hookline.runners import Ending, Order, Output, Runner
+from hookline.symphony.agents.guard import Guard
 from hookline.symphony.read import DEFAULTS, Workflow
 from hookline.symphony.settings import POINTS, Script
 from hookline.symphony.trackers import Issue
@@ -40,6 +42,7 @@ KEPT = 4 * 1024 * 1024
 KEEP_SECONDS = 30 * 86400.0
 KEEP_BYTES = 512 * 1024 * 1024
 _TIDY = 3600.0
+_MORE_GRACE = 5.0
 _BIG = 64 * 1024
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _PLAIN = re.compile(r"[\w./:@%+,-]+", re.ASCII)
@@ -94,8 +97,8 @@ class Outputs:
 class AttemptSite:
     """Everything that the attempts of a service share; it also runs their hooks.
 
-    `current` gives the current workflow; `hooks` are those of other files. `secret_names` are variables that neither
-    hooks nor agents get, nor any other variable with the same value.
+    `current` gives the current workflow; `hooks` are those of other files, and `guard` takes them to the agent.
+    `secret_names` are variables that neither hooks nor agents get, nor any other variable with the same value.
     """
 
     current: Callable[[], Workflow]
@@ -108,20 +111,62 @@ class AttemptSite:
     outputs: Outputs | None = None
     owner: Owner | None = None
     hooks: tuple[Hook, ...] = ()
+    guard: Guard | None = None
 
     @property
     def withheld_names(self) -> frozenset[str]:
         """Variables that neither hooks nor agents are given; a file that was read again may name others."""
-        return self.secret_names | self.current().tracker.variables
+        return self.secret_names | self.current().tracker.secret_names
 
     @property
     def environment(self) -> dict[str, str]:
         """The service's own environment, without the tracker's secrets."""
         return withheld(self.environ, self.withheld_names)
 
-    def pipeline(self, scene: Scene) -> Pipeline:
-        """All hooks around one workspace: those of other files, then the four of WORKFLOW.md."""
-        return Pipeline((*self.hooks, *workspace_hooks(self, scene)), self.recorder)
+    def scope(self, kind: Scope, scene: Scene, run_id: str, *, hooks: bool = True) -> OpenScope:
+        """The outermost scope of a run at a workspace, with the hooks of other files, then the four of WORKFLOW.md.
+
+        Without `hooks` it is only put on record.
+        """
+        workspace, workflow = scene.workspace, self.current()
+        number = (scene.attempt or 0) + 1
+        # After a cancel a hook still has its own limit; what ends it earlier is a second cancel.
+        run = Run(id=run_id, recorder=self.recorder, end_grace=workflow.hooks.timeout + _MORE_GRACE)
+        facts = Facts(
+            workflow_id=workspace.identifier,
+            run_id=run_id,
+            scope_id=run.next_id(),
+            attempt=number,
+            agent=workflow.agent.kind,
+            workflow=WorkflowContext(
+                workflow_id=workspace.identifier,
+                execution_id=run_id,
+                root_execution_id=run_id,
+                root_workflow_id=workspace.identifier,
+                retry_count=number - 1,
+                created_at=time.time(),
+                workspace=workspace.path,
+                agent_id=workflow.agent.kind,
+            ),
+        )
+        around = (*self.hooks, *workspace_hooks(self, scene)) if hooks else ()
+        return OpenScope(run, Pipeline(around, self.recorder), kind, facts, name=workspace.identifier)
+
+    def payload(self, scene: Scene) -> dict[str, Any]:
+        """Enough to find everything again after a crash; a description may be long, and is left out."""
+        issue = scene.issue
+        return {
+            "issue": {
+                "id": issue.id,
+                "identifier": issue.identifier,
+                "title": issue.title[:500],
+                "state": issue.state,
+                "url": issue.url,
+            },
+            "attempt": scene.attempt,
+            "workspace": scene.workspace.path,
+            "root": self.root.path,
+        }
 
     async def run_script(self, name: str, scene: Scene, hook_context: HookContext) -> HookResult:
         """Run the current script of a hook, if there is one."""
@@ -133,7 +178,15 @@ class AttemptSite:
         logger.info("%s hook started", about)
         try:
             with self.root.opened(scene.workspace) as folder:
-                order = self._order(script, hooks.timeout, folder, scene, name, hook_context)
+                order = Order(
+                    argv=("sh", "-lc", without_secrets(script.text, self.withheld_names)),
+                    cwd=folder,
+                    env=self.script_environment(name, scene, hook_context),
+                    stdin=context_json(hook_context),
+                    timeout=hooks.timeout,
+                    output_cap=KEPT,
+                    merge_stderr=True,
+                )
                 ending = await self.runner.run(order)
         except WorkspaceError as exc:
             logger.warning("%s hook did not start: %s", about, exc)
@@ -172,19 +225,6 @@ class AttemptSite:
         if POINTS[name].scope is Scope.WORKSPACE:
             del whole["HOOKLINE_ATTEMPT"]
         return whole
-
-    def _order(
-        self, script: Script, timeout: float, folder: str, scene: Scene, name: str, context: HookContext
-    ) -> Order:
-        return Order(
-            argv=("sh", "-lc", without_secrets(script.text, self.withheld_names)),
-            cwd=folder,
-            env=self.script_environment(name, scene, context),
-            stdin=context_json(context),
-            timeout=timeout,
-            output_cap=KEPT,
-            merge_stderr=True,
-        )
 
     async def _judged(
         self, ending: Ending, name: str, timeout: float, about: str, hook_context: HookContext

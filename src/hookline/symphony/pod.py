@@ -2,7 +2,7 @@
 
 Everything that lasts is on the volume of the workspace: its folder, the note on that, and a journal. So several pods
 behave like one machine. Records, events of the agent and the end of the attempt go to standard output, where
-the service reads them.
+the service reads them (`AttemptStream`).
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ import logging
 import os
 import sys
 import time
+from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hookline import files
 from hookline.engine.pipeline import Recorder
-from hookline.engine.record import Begun, Called, Decided, Ended, RunRow
+from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Owner, Record
 from hookline.errors import FileError, HooklineError, UsageError
-from hookline.hookfile.attach import hooks_of
 from hookline.journal import default_path
 from hookline.journal.masking import Mask
 from hookline.journal.sqlite import SqliteJournal
-from hookline.journal.stream import Sender
+from hookline.journal.stream import Intake, OnceJournal, Sender
 from hookline.options import flag, option
 from hookline.runners.local import LocalRunner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
-from hookline.symphony.agents import AgentEvent
-from hookline.symphony.agents.guard import guard_of
-from hookline.symphony.attempt import Attempt, Halt, outcome_of, recovered
+from hookline.symphony.agents import AgentEvent, Tokens
+from hookline.symphony.attempt import Attempt, Halt, outcome_of, recovered, remove_workspace
 from hookline.symphony.hooks import AttemptSite
 from hookline.symphony.read import Workflow, read
 from hookline.symphony.run import agent_of, log_masked, site_of, tracker_of
 from hookline.symphony.trackers import Issue, Tracker, TrackerError, issue_from
 from hookline.symphony.workspace import WorkspaceError, WorkspaceRoot
-from hookline.symphony.workspace_run import remove_workspace
 from hookline.tasks import on_signals
 
 TOLD = "told"
@@ -77,7 +77,7 @@ def attempt(options: AttemptOptions) -> int:
     mask = Mask(secrets_in(os.environ))
     # Standard error is a part of the pod's log, which others may read.
     log_masked(mask, logging.StreamHandler(sys.stderr))
-    sender = Sender(_line, mask)
+    sender = Sender(partial(print, end="", flush=True), mask)
     code, ended = asyncio.run(_PodWork(options, sender, mask).ended())
     sender.say(ENDED, ended)
     return code
@@ -123,31 +123,13 @@ class SentJournal(SqliteJournal):
 
     def send_again(self, since: float | None) -> None:
         """Send the records that the service may lack: of unfinished runs, and of all runs since then."""
-        late = [] if since is None else self.runs(limit=10_000)
-        rows = [*self.unfinished(), *(row for row in late if _is_since(row, since))]
+        rows = self.unfinished()
+        if since is not None:
+            late = since - _AN_HOUR
+            rows += [row for row in self.runs(limit=10_000) if row.ended is None or row.ended >= late]
         for run_id in dict.fromkeys(row.run_id for row in rows):
             for record in self.records(run_id):
                 self._sender.record(record)
-
-
-def _is_since(row: RunRow, since: float | None) -> bool:
-    return since is not None and (row.ended is None or row.ended >= since - _AN_HOUR)
-
-
-class _EventSender:
-    """Sends the events of the agent; of its chatter only enough to show that it is alive."""
-
-    def __init__(self, sender: Sender) -> None:
-        self._sender = sender
-        self._sent_at = 0.0
-        self.last = time.monotonic()
-
-    def __call__(self, event: AgentEvent) -> None:
-        self.last = now = time.monotonic()
-        if event.kind in _CHATTER and event.tokens is None and now - self._sent_at < _OFTEN:
-            return
-        self._sent_at = now
-        self._sender.say(TOLD, asdict(event))
 
 
 class _PodWork:
@@ -157,8 +139,9 @@ class _PodWork:
         self._options, self._sender, self._mask = options, sender, mask
         self._workflow = _workflow(options.file, options.source or options.file, options.root)
         self._issue = _issue(options.issue)
-        self._events = _EventSender(sender)
         self._halt = Halt()
+        self._sent_at = 0.0
+        self._heard_at = time.monotonic()
 
     async def ended(self) -> tuple[int, dict[str, Any]]:
         """The exit code, and the end as the service reads it."""
@@ -184,11 +167,19 @@ class _PodWork:
         finally:
             stalling.cancel()
 
+    def _tell(self, event: AgentEvent) -> None:
+        """Send an event of the agent; of its chatter only enough to show that it is alive."""
+        self._heard_at = now = time.monotonic()
+        if event.kind in _CHATTER and event.tokens is None and now - self._sent_at < _OFTEN:
+            return
+        self._sent_at = now
+        self._sender.say(TOLD, asdict(event))
+
     async def _stalled(self, task: asyncio.Task[Any]) -> None:
         """End a silent agent, as the service would; here its end hooks learn the reason."""
         limit = self._workflow.codex.stall_timeout
         while limit is not None:
-            silent = time.monotonic() - self._events.last
+            silent = time.monotonic() - self._heard_at
             if silent > limit:
                 logger.warning("the agent sent nothing for %.0f s", silent)
                 self._halt.now(task, "stalled")
@@ -203,7 +194,6 @@ class _PodWork:
         ):
             journal.send_again(options.since)
             runner = LocalRunner()
-            hooks = tuple(hooks_of(list(options.hooks), runner))
             try:
                 site = site_of(
                     lambda: self._workflow,
@@ -211,7 +201,7 @@ class _PodWork:
                     runner,
                     Recorder(journal),
                     self._mask,
-                    hooks=hooks,
+                    options.hooks,
                     keep_bytes=KEPT,
                 )
                 for line in await recovered(site):
@@ -232,11 +222,10 @@ class _PodWork:
                 issue=self._issue,
                 tracker=tracker,
                 number=options.number or None,
-                tell=self._events,
+                tell=self._tell,
                 halt=self._halt,
             )
-            guard = guard_of(options.hooks, site.hooks, os.environ)
-            done = await attempt.run(site, agent_of(workflow, site, guard))
+            done = await attempt.run(site, agent_of(workflow, site))
         finally:
             if tracker is not None:
                 await tracker.close()
@@ -245,6 +234,73 @@ class _PodWork:
     def _failure(self, outcome: str, error: str) -> dict[str, Any]:
         full = _is_full(self._options.root)
         return {"outcome": outcome, "error": self._mask.text(error, 2000) or None, "full": full}
+
+
+class AttemptStream:
+    """The stream of one Job's pod: records go to the journal, events of the agent to `tell`."""
+
+    def __init__(self, journal: Journal, me: Owner, claim: str) -> None:
+        self._journal, self._me, self._claim = journal, me, claim
+        self._once = OnceJournal(journal)
+        self._intake = Intake(self._write, self._own)
+        self._last: deque[str] = deque(maxlen=3)
+        self.tell: Callable[[AgentEvent], None] = lambda _: None
+        self.began = False
+        self.ended: Mapping[str, Any] | None = None
+
+    @property
+    def missing(self) -> int:
+        return self._intake.missing
+
+    @property
+    def last(self) -> str:
+        """The last lines that others printed."""
+        return " / ".join(self._last)
+
+    def flush(self) -> None:
+        """Write the journal to disk, before the Job is removed with its log."""
+        self._journal.flush()
+
+    async def printed(self, line: str) -> None:
+        self.began = True
+        message, others = await self._intake.take(line)
+        if others.strip():
+            self._last.append(others.strip())
+            logger.info("%s", others)
+        if message is not None and message.word == TOLD:
+            self.tell(_event_of(message.value))
+        elif message is not None and message.word == ENDED:
+            self.ended = message.value
+
+    def _own(self, record: Record) -> Record:
+        """The record with this process as the owner of its run, which is as alive as the reader of its log."""
+        if isinstance(record, Begun) and record.parent_id is None:
+            held = self._me if record.owner is not None else None
+            return record._replace(about={**record.about, "claim": self._claim}, owner=held)
+        return record
+
+    async def _write(self, record: Record, _size: int) -> bool:
+        new = await self._once.write(record)
+        if not new and isinstance(record, Begun):
+            self._take_over(record)
+        return new
+
+    def _take_over(self, record: Begun) -> None:
+        """Claim a run that a service before us, which is gone, had begun to read."""
+        row = next((each for each in self._journal.unfinished() if each.run_id == record.run_id), None)
+        if row is not None and row.owner is not None and record.owner is not None and row.owner != self._me:
+            self._journal.claim(row.run_id, row.owner, self._me)
+
+
+def _event_of(value: Mapping[str, Any]) -> AgentEvent:
+    tokens = value.get("tokens")
+    return AgentEvent(
+        kind=str(value.get("kind")),
+        text=str(value.get("text") or ""),
+        tokens=Tokens(**tokens) if tokens else None,
+        rate_limits=value.get("rate_limits"),
+        session_id=value.get("session_id"),
+    )
 
 
 async def _rooted(path: str, patience: float) -> WorkspaceRoot:
@@ -288,11 +344,6 @@ def _is_full(root: str) -> bool:
     except OSError:
         return False
     return found.f_bavail * found.f_frsize < _FULL or bool(found.f_files and not found.f_favail)
-
-
-def _line(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 COMMANDS = {"attempt": (AttemptOptions, attempt)}

@@ -149,12 +149,12 @@ def declaration(workflow: Workflow) -> Declaration:
 
 def workflow_file(given: str | PathLike[str] | None, cwd: str | PathLike[str]) -> str:
     """The file that was named, else WORKFLOW.md in the current folder."""
-    return os.path.join(cwd, given) if given else os.path.join(cwd, FILE)
+    return os.path.join(cwd, given or FILE)
 
 
 def read_workflow(file: str, *, strict: bool = False) -> Workflow:
     """The file that a command names, or the WORKFLOW.md of this folder, in this process's environment."""
-    return read_file(workflow_file(file or None, os.getcwd()), os.environ, strict=strict)
+    return read_file(workflow_file(file, os.getcwd()), os.environ, strict=strict)
 
 
 def read_file(file: str | PathLike[str], env: Mapping[str, str], *, strict: bool = False) -> Workflow:

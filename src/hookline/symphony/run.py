@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from hookline.engine.context import Facts, HookContext
-from hookline.engine.hook import Hook
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Point, Status, point_named
 from hookline.engine.record import Record
 from hookline.engine.result import HookAction, Outcome
-from hookline.errors import Skipped, UsageError
+from hookline.errors import HooklineError, Skipped, UsageError
 from hookline.hookfile.attach import hooks_of
 from hookline.journal import default_path, open_journal
 from hookline.journal.masking import Mask
@@ -38,20 +37,20 @@ from hookline.symphony.agents import CodingAgent
 from hookline.symphony.agents.builtin import BuiltinAgent
 from hookline.symphony.agents.codex import CodexAgent
 from hookline.symphony.agents.command import CommandAgent
-from hookline.symphony.agents.guard import Guard, guard_of
-from hookline.symphony.attempt import Attempt, Attempted, recovered
+from hookline.symphony.agents.guard import guard_of
+from hookline.symphony.attempt import Attempt, Attempted, AttemptEnd, outcome_of, recovered, remove_workspace
 from hookline.symphony.hooks import KEEP_BYTES, AttemptSite, Outputs, Scene, workspace_hooks
-from hookline.symphony.read import AGENT_HERE, Workflow, read_workflow
+from hookline.symphony.read import AGENT_HERE, Workflow, WorkflowError, read_workflow
 from hookline.symphony.scheduler import is_terminal
 from hookline.symphony.settings import POINTS
 from hookline.symphony.trackers import TRACKERS, Issue, Tracker, TrackerError
 from hookline.symphony.trackers.client import setting
 from hookline.symphony.trackers.folder import FolderTracker
-from hookline.symphony.trackers.github import GithubTracker
-from hookline.symphony.trackers.linear import LinearTracker
-from hookline.symphony.workspace import WorkspaceRoot
-from hookline.symphony.workspace_run import remove_workspace
+from hookline.symphony.trackers.web import GithubTracker, LinearTracker
+from hookline.symphony.workspace import WorkspaceRoot, workspace_key
 from hookline.terminal import interruptible, out, print_json, print_result, warn, watcher
+
+logger = logging.getLogger(__name__)
 
 
 def run_one_issue(options: RunOptions) -> int:
@@ -74,21 +73,19 @@ def run_one_issue(options: RunOptions) -> int:
     mask = Mask(secrets_in(os.environ))
     watch = watchers(mask, json=options.json, quiet=options.quiet)
     with open_site(workflow, mask, watch, holder=f"hookline run {file}", place=place, files=hooks) as site:
-        given = tuple(hooks_of(hooks, site.runner))
-        guard = guard_of(hooks, given, os.environ)
-        for line in guard.blind(workflow.agent) if guard else ():
+        for line in site.guard.blind(workflow.agent) if site.guard else ():
             warn(line)
-        return interruptible(lambda: _attempted(replace(site, hooks=given), issue, guard, json=options.json))
+        return interruptible(lambda: _attempted(site, issue, json=options.json))
 
 
-async def _attempted(site: AttemptSite, identifier: str, guard: Guard | None, *, json: bool) -> int:
+async def _attempted(site: AttemptSite, identifier: str, *, json: bool) -> int:
     workflow = site.current()
     tracker = tracker_of(workflow, os.environ)
     try:
         await usable(site.runner)
         for line in await recovered(site):
             warn(f"the work of a killed process could not be finished: {line}")
-        done = await run_issue(site, tracker, agent_of(workflow, site, guard), identifier)
+        done = await run_issue(site, tracker, agent_of(workflow, site), identifier)
     except Skipped as exc:
         shown: dict[str, Any] = {"run_id": exc.run_id, "skipped": exc.reason}
         text = f"skipped: {exc}"
@@ -119,7 +116,7 @@ def open_site(
     """The workspaces of a workflow, locked for one command, with the journal that keeps what happens there."""
     with open_journal() as journal, WorkspaceRoot(workflow.root, holder=holder) as root:
         runner = (place or Place()).runner(each_of=root.path, files=files)
-        yield site_of(lambda: workflow, root, runner, Recorder(journal, watch), mask)
+        yield site_of(lambda: workflow, root, runner, Recorder(journal, watch), mask, files)
 
 
 def watchers(mask: Mask, *, json: bool, quiet: bool) -> list[Callable[[Record], None]]:
@@ -227,7 +224,7 @@ def tracker_of(workflow: Workflow, env: Mapping[str, str]) -> Tracker:
     if kind == "github":
         return GithubTracker(provider, env)
     if kind in ("folder", "memory"):
-        path, _ = setting(provider, "path", env)
+        path = setting(provider, "path", env)
         folder = Path(workflow.folder) / Path(path or "issues").expanduser()
         return FolderTracker(folder, workflow.tracker.terminal_states)
     raise TrackerError(
@@ -235,17 +232,10 @@ def tracker_of(workflow: Workflow, env: Mapping[str, str]) -> Tracker:
     )
 
 
-def secret_names(workflow: Workflow, env: Mapping[str, str]) -> frozenset[str]:
-    """The variables with the tracker's secrets; if it cannot be made, those that its settings refer to."""
-    try:
-        return tracker_of(workflow, env).secret_names
-    except TrackerError:
-        return workflow.tracker.variables
-
-
-def agent_of(workflow: Workflow, site: AttemptSite | None = None, guard: Guard | None = None) -> CodingAgent:
-    """The agent that a workflow names. The built-in one runs the hooks of the site itself; others get the `guard`."""
+def agent_of(workflow: Workflow, site: AttemptSite | None = None) -> CodingAgent:
+    """The agent that a workflow names. The built-in one runs the hooks of the site itself; others get its guard."""
     agent, codex = workflow.agent, workflow.codex
+    guard = site.guard if site else None
     if agent.kind == "command":
         argv = guard.argv(agent.command) if guard else agent.command
         return CommandAgent(argv=argv, silence=codex.turn_timeout)
@@ -264,29 +254,73 @@ def agent_of(workflow: Workflow, site: AttemptSite | None = None, guard: Guard |
     )
 
 
+def check_tracker_and_agent(workflow: Workflow) -> None:
+    """Check that the tracker and the agent of a workflow can be made."""
+    try:
+        tracker_of(workflow, os.environ)
+    except TrackerError as exc:
+        raise WorkflowError(str(exc), kind=exc.kind, file=workflow.file, key="tracker") from exc
+    agent_of(workflow)
+
+
 def site_of(
     current: Callable[[], Workflow],
     root: WorkspaceRoot,
     runner: Runner,
     recorder: Recorder,
     mask: Mask,
+    files: Sequence[str] = (),
     *,
-    hooks: tuple[Hook, ...] = (),
     keep_bytes: int = KEEP_BYTES,
 ) -> AttemptSite:
-    """The site of a command: with the environment of this process, and outputs beside the journal."""
+    """The site of a command: with the hooks of these files, the environment of this process, and outputs beside the
+    journal."""
+    hooks = tuple(hooks_of(files, runner))
     return AttemptSite(
         current=current,
         root=root,
         runner=runner,
         environ=dict(os.environ),
         recorder=recorder,
-        secret_names=secret_names(current(), os.environ),
+        secret_names=current().tracker.secret_names,
         mask=mask,
         outputs=Outputs(default_path(os.environ).parent / "outputs", keep_bytes=keep_bytes),
         owner=owner(),
         hooks=hooks,
+        guard=guard_of(files, hooks, os.environ),
     )
+
+
+class SiteWorker:
+    """Works on issues on this machine. `agent` makes the agent of a workflow."""
+
+    def __init__(self, site: AttemptSite, agent: Callable[[Workflow], CodingAgent]) -> None:
+        self._site = site
+        self._agent = agent
+
+    async def attempt(self, workflow: Workflow, attempt: Attempt) -> AttemptEnd:
+        agent = self._agent(workflow)
+        try:
+            await attempt.run(self._site, agent)
+        except HooklineError as exc:
+            return AttemptEnd(outcome=outcome_of(exc, attempt.halt), error=str(exc))
+        return AttemptEnd(outcome="ok")
+
+    async def remove(self, workflow: Workflow, issue: Issue) -> None:
+        await remove_workspace(self._site, issue)
+
+    async def workspaces(self) -> frozenset[str]:
+        return frozenset(each.identifier for each in self._site.root.listed())
+
+    def path(self, identifier: str) -> str:
+        return os.path.join(self._site.root.path, workspace_key(identifier))
+
+    async def recover(self, workflow: Workflow, tracker: Tracker) -> None:
+        for line in await recovered(self._site):
+            logger.warning("the work of a killed service could not be finished: %s", line)
+
+    async def close(self) -> None:
+        await self._site.runner.close()
 
 
 def log_masked(mask: Mask, *handlers: logging.Handler) -> None:

@@ -1,4 +1,5 @@
-"""Scheduling: a function for each event, which gives a new state and the actions to take.
+"""Scheduling: the state of the service as a value, and a function for each event, which gives a new state and the
+actions to take.
 
 Nothing here reads a clock, a tracker or a disk. The service calls the function of an event (`polled`, `finished`), takes
 the actions, and calls the function of their results. An attempt has a generation, so that a late event of an old one
@@ -8,24 +9,12 @@ changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hookline import tasks
 from hookline.symphony.agents import AgentEvent, Tokens
 from hookline.symphony.read import Workflow
-from hookline.symphony.state import (
-    Action,
-    AskTracker,
-    Finished,
-    Parked,
-    RemoveWorkspace,
-    Retry,
-    Running,
-    StartAttempt,
-    State,
-    StopAttempt,
-)
 from hookline.symphony.trackers import Issue
 
 CONTINUE_AFTER = 1.0
@@ -35,6 +24,109 @@ _LARGEST_EXPONENT = 10
 _REMEMBERED = 200
 NO_SLOT = "no available orchestrator slots"
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """One attempt under way. `ending` is why it is being stopped; it keeps its slot until it has ended."""
+
+    issue: Issue
+    attempt: int | None
+    generation: int
+    since: float
+    heard: float
+    session_id: str | None = None
+    said: str = ""
+    turns: int = 0
+    tokens: Tokens = Tokens()
+    ending: str | None = None
+    stalled: bool = False
+    clean: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """An issue that waits for its next attempt. `asked` is set while the tracker is asked about it."""
+
+    issue: Issue
+    attempt: int
+    due: float
+    error: str | None = None
+    asked: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parked:
+    """An issue whose agent needs a person, or that a hook skipped. It holds no slot, until it changes in the tracker."""
+
+    issue: Issue
+    why: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """An attempt that ended, for people to see."""
+
+    issue: Issue
+    outcome: str
+    error: str | None
+    at: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """The whole schedule. `claimed` are issues that are read once more before their first attempt."""
+
+    running: Mapping[str, Running] = field(default_factory=dict[str, Running])
+    claimed: Mapping[str, Issue] = field(default_factory=dict[str, Issue])
+    retries: Mapping[str, Retry] = field(default_factory=dict[str, Retry])
+    parked: Mapping[str, Parked] = field(default_factory=dict[str, Parked])
+    cleaning: Mapping[str, Issue] = field(default_factory=dict[str, Issue])
+    finished: tuple[Finished, ...] = ()
+    tokens: Tokens = Tokens()
+    seconds: float = 0.0
+    rate_limits: Mapping[str, Any] | None = None
+    generation: int = 0
+    stopping: bool = False
+    paused: bool = False
+    """True while the configuration on disk is invalid: what runs is looked after, nothing new is begun."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskTracker:
+    """Ask the tracker about these ids, and pass the answer to `looked`."""
+
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartAttempt:
+    """Begin an attempt; its end goes to `finished` with the same generation."""
+
+    issue: Issue
+    attempt: int | None
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopAttempt:
+    """Cancel the attempt of this generation; its end hooks run, then its end goes to `finished`."""
+
+    id: str
+    generation: int
+    why: str
+    outcome: str = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveWorkspace:
+    """Remove the issue's workspace, with its hook, and report that to `cleaned`."""
+
+    issue: Issue
+
+
+Action = AskTracker | StartAttempt | StopAttempt | RemoveWorkspace
 Next = tuple[State, list[Action]]
 """The next state, and the actions to take."""
 Step = Callable[[State, Workflow, float], Next]
@@ -140,23 +232,21 @@ def _first(state: State, workflow: Workflow, now: float, id: str, issue: Issue |
 def _again(
     state: State, workflow: Workflow, now: float, id: str, issue: Issue | None, error: str | None
 ) -> Next:
-    retry = state.retries[id]
+    retry, without = state.retries[id], replace(state, retries=_without(state.retries, id))
     if state.stopping:
-        return replace(state, retries=_without(state.retries, id)), []
+        return without, []
     if error is not None:
         return _requeued(state, workflow, now, retry, f"retry refresh failed: {error}"), []
-    if issue is None:
-        return replace(state, retries=_without(state.retries, id)), []
-    if is_terminal(issue, workflow):
-        return _cleaning(replace(state, retries=_without(state.retries, id)), issue)
-    if not eligible(issue, workflow):
-        return replace(state, retries=_without(state.retries, id)), []
+    if issue is not None and is_terminal(issue, workflow):
+        return _cleaning(without, issue)
+    if issue is None or not eligible(issue, workflow):
+        return without, []
     if state.paused:
         later = replace(retry, asked=False, due=now + CONTINUE_AFTER)
         return replace(state, retries={**state.retries, id: later}), []
     if not _may_start(state, workflow, issue):
         return _requeued(state, workflow, now, replace(retry, issue=issue), NO_SLOT), []
-    return _started(replace(state, retries=_without(state.retries, id)), issue, retry.attempt, now)
+    return _started(without, issue, retry.attempt, now)
 
 
 def refreshed(
@@ -185,10 +275,8 @@ def refreshed(
         )
         if each.ending is None:
             actions.append(StopAttempt(id=id, generation=each.generation, why=why))
-    state = replace(state, running=running)
-    gone = [id for id in asked if id in state.parked and id not in found]
-    state = replace(state, parked={id: each for id, each in state.parked.items() if id not in gone})
-    state = _unparked(state, found.values())
+    parked = {id: each for id, each in state.parked.items() if id in found or id not in asked}
+    state = _unparked(replace(state, running=running, parked=parked), found.values())
     for id in asked:
         issue = found.get(id)
         # A parked issue that was closed meanwhile has a workspace that nobody else would remove.

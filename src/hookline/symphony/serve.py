@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from functools import cache, partial
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from functools import cache
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from hookline import files
 from hookline.engine.pipeline import Recorder
 from hookline.errors import UsageError
-from hookline.hookfile.attach import hooks_of
 from hookline.journal import default_path, open_journal
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import owner
@@ -26,13 +27,17 @@ from hookline.runners.local import LocalRunner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.symphony.agents import CodingAgent
-from hookline.symphony.agents.guard import guard_of
-from hookline.symphony.attempt import SiteWorker
-from hookline.symphony.read import WatchedWorkflow, Workflow, WorkflowError, workflow_file
-from hookline.symphony.run import agent_of, log_masked, site_of, tracker_of
-from hookline.symphony.service import IssueWorker, Service
-from hookline.symphony.state import LastLines, Picture, api, serving
-from hookline.symphony.trackers import TrackerError
+from hookline.symphony.attempt import IssueWorker
+from hookline.symphony.read import WatchedWorkflow, Workflow, workflow_file
+from hookline.symphony.run import (
+    SiteWorker,
+    agent_of,
+    check_tracker_and_agent,
+    log_masked,
+    site_of,
+    tracker_of,
+)
+from hookline.symphony.service import Service
 from hookline.symphony.workspace import WorkspaceRoot
 from hookline.tasks import cancel_and_wait, on_signals
 from hookline.terminal import err, print_json
@@ -43,8 +48,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+Show = Callable[[dict[str, Any]], None]
+"""Shows a state to the user."""
+Work = tuple[IssueWorker, Callable[[Service], Awaitable[None]]]
+"""Who works on issues, and the run of the service around that."""
 REFRESH = 0.5
 """Seconds between two pictures of the state."""
+_SHOWN = 8
+"""Lines of the log below the table."""
 _LOG_SIZE, _LOG_FILES = 10 * 1024 * 1024, 5
 _FOR_PODS = (
     "namespace",
@@ -60,7 +71,7 @@ _FOR_PODS = (
 def serve_workflow(options: ServeOptions) -> int:
     """Work on the issues here, or each in a pod of a cluster."""
     _check_place(options)
-    path = workflow_file(options.file or None, Path.cwd())
+    path = workflow_file(options.file, Path.cwd())
     mask = Mask(secrets_in(os.environ))
     last = LastLines()
     live = err.is_terminal and not options.json and not options.quiet
@@ -70,67 +81,58 @@ def serve_workflow(options: ServeOptions) -> int:
         os.environ,
         strict=options.strict,
         told=logging.getLogger("hookline.symphony").warning,
-        check=_checked,
+        check=check_tracker_and_agent,
     )
-    show = Picture(last, path) if live else print_json if options.json else None
-    served = partial(_served, watched, mask, options.port, show)
-    if options.on:
-        return asyncio.run(_served_there(watched, options, mask, served))
-    with open_journal() as journal, WorkspaceRoot(watched.workflow.root) as root:
-        # More than attempts at once, so that a hook that hangs does not hold up others.
-        runner = LocalRunner(cap=max(64, 2 * watched.workflow.agent.max_concurrent_agents))
-        hooks = tuple(hooks_of(options.hooks, runner))
-        site = site_of(lambda: watched.workflow, root, runner, Recorder(journal), mask, hooks=hooks)
-        guard = guard_of(options.hooks, hooks, os.environ)
-        warn_once = cache(logger.warning)
-
-        def agent(workflow: Workflow) -> CodingAgent:
-            for line in guard.blind(workflow.agent) if guard else ():
-                warn_once(line)
-            return agent_of(workflow, site, guard)
-
-        agent(watched.workflow)
-        return asyncio.run(served(SiteWorker(site, agent)))
+    with _picture(last, path) if live else nullcontext(print_json if options.json else None) as show:
+        return asyncio.run(_served(watched, options, mask, show))
 
 
-async def _served(
-    watched: WatchedWorkflow,
-    mask: Mask,
-    port: int | None,
-    show: Callable[[dict[str, Any]], None] | None,
-    worker: IssueWorker,
-    work: Callable[[Service], Awaitable[None]] = Service.run,
-) -> int:
+async def _served(watched: WatchedWorkflow, options: ServeOptions, mask: Mask, show: Show | None) -> int:
     changed = asyncio.Event()
-    service = Service(
-        watched,
-        lambda workflow: tracker_of(workflow, os.environ),
-        worker,
-        changed=changed.set,
-        mask=mask.text,
-    )
-    on_signals(lambda _number: service.stop())
-    try:
-        tracker = tracker_of(watched.workflow, os.environ)
+    place = _work_on_cluster(watched, options) if options.on else _work_here(watched, options, mask)
+    async with place as (worker, work):
+        service = Service(
+            watched,
+            lambda workflow: tracker_of(workflow, os.environ),
+            worker,
+            changed=changed.set,
+            mask=mask,
+        )
+        on_signals(lambda _number: service.stop())
         try:
-            await worker.recover(watched.workflow, tracker)
+            tracker = tracker_of(watched.workflow, os.environ)
+            try:
+                await worker.recover(watched.workflow, tracker)
+            finally:
+                await tracker.close()
+            async with _api(watched, service, options.port), _shown(service, changed, show):
+                await work(service)
         finally:
-            await tracker.close()
-        async with _api(watched, service, port), _shown(service, changed, show):
-            await work(service)
-    finally:
-        await worker.close()
+            await worker.close()
     return 0
 
 
-async def _served_there(
-    watched: WatchedWorkflow,
-    options: ServeOptions,
-    mask: Mask,
-    served: Callable[[IssueWorker, Callable[[Service], Awaitable[None]]], Awaitable[int]],
-) -> int:
+@asynccontextmanager
+async def _work_here(watched: WatchedWorkflow, options: ServeOptions, mask: Mask) -> AsyncGenerator[Work]:
+    with open_journal() as journal, WorkspaceRoot(watched.workflow.root) as root:
+        # More than attempts at once, so that a hook that hangs does not hold up others.
+        runner = LocalRunner(cap=max(64, 2 * watched.workflow.agent.max_concurrent_agents))
+        site = site_of(lambda: watched.workflow, root, runner, Recorder(journal), mask, options.hooks)
+        warn_once = cache(logger.warning)
+
+        def agent(workflow: Workflow) -> CodingAgent:
+            for line in site.guard.blind(workflow.agent) if site.guard else ():
+                warn_once(line)
+            return agent_of(workflow, site)
+
+        agent(watched.workflow)
+        yield SiteWorker(site, agent), Service.run
+
+
+@asynccontextmanager
+async def _work_on_cluster(watched: WatchedWorkflow, options: ServeOptions) -> AsyncGenerator[Work]:
     from hookline.kube.client import connected
-    from hookline.symphony.cluster import NEAR, ClusterWorker, Terms, workflow_id
+    from hookline.symphony.cluster import NEAR, ClusterWorker, workflow_id
 
     workflow = watched.workflow
     if workflow.tracker.kind in NEAR:
@@ -140,32 +142,23 @@ async def _served_there(
             workflow.tracker.kind,
         )
     hooks = tuple((os.path.basename(each), text_of(each)) for each in options.hooks)
-    payloads = os.environ.get("HOOKLINE_PAYLOADS")
     target = Target(namespace=options.namespace, context=options.context, kubeconfig=options.kubeconfig)
     home = default_path(os.environ).parent
     with open_journal() as journal:
         async with connected(target) as cluster:
-            terms = Terms(
-                namespace=target.namespace or cluster.namespace,
-                image=options.image[0],
-                secrets=options.secret,
-                size=options.storage_size or "1Gi",
-                storage_class=options.storage_class,
-                open_as_root=options.open_volume_as_root,
-                hooks=hooks,
-                env={"HOOKLINE_PAYLOADS": payloads} if payloads else {},
-            )
-            async with _sole_service(cluster, terms.namespace, workflow_id(workflow), home) as lease:
+            namespace = target.namespace or cluster.namespace
+            async with _sole_service(cluster, namespace, workflow_id(workflow), home) as lease:
                 worker = ClusterWorker(
                     cluster,
-                    terms,
+                    namespace,
+                    options,
                     workflow,
                     text=lambda: watched.text,
+                    hooks=hooks,
                     journal=journal,
                     me=owner(),
-                    mask=mask,
                 )
-                return await served(worker, lambda service: _until_lost(service, worker, lease))
+                yield worker, lambda service: _until_lost(service, worker, lease)
 
 
 @asynccontextmanager
@@ -214,9 +207,7 @@ async def _api(watched: WatchedWorkflow, service: Service, port: int | None) -> 
 
 
 @asynccontextmanager
-async def _shown(
-    service: Service, changed: asyncio.Event, show: Callable[[dict[str, Any]], None] | None
-) -> AsyncGenerator[None, None]:
+async def _shown(service: Service, changed: asyncio.Event, show: Show | None) -> AsyncGenerator[None, None]:
     """Shows the state after every change, at most every `REFRESH` seconds, and at the end."""
     if show is None:
         yield
@@ -235,9 +226,6 @@ async def _shown(
     finally:
         await cancel_and_wait(task)
         show(service.snapshot())
-        closing = getattr(show, "close", None)
-        if closing is not None:
-            closing()
 
 
 def _log(mask: Mask, last: LastLines, *, live: bool, quiet: bool) -> None:
@@ -269,10 +257,132 @@ def _check_place(options: ServeOptions) -> None:
         )
 
 
-def _checked(workflow: Workflow) -> None:
-    """Check that the tracker and the agent of a workflow can be made."""
+@asynccontextmanager
+async def serving(app: Any, host: str, port: int) -> AsyncGenerator[int, None]:
+    """Serves while the block runs; yields the port."""
+    import uvicorn
+
+    listener = _listener(host, port)
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
+    # The service has its own way with signals, and a server that takes them over would hide the first one from it.
+    server.capture_signals = nullcontext  # pyright: ignore[reportAttributeAccessIssue]
+    task = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:
-        tracker_of(workflow, os.environ)
-    except TrackerError as exc:
-        raise WorkflowError(str(exc), kind=exc.kind, file=workflow.file, key="tracker") from exc
-    agent_of(workflow)
+        yield int(listener.getsockname()[1])
+    finally:
+        server.should_exit = True
+        await asyncio.wait({task}, timeout=5)
+        await cancel_and_wait(task)
+        listener.close()
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        # From here on a client can connect, also before the server has got to accept it.
+        listener.listen(128)
+    except (OSError, OverflowError) as exc:
+        listener.close()
+        why = getattr(exc, "strerror", None) or exc
+        raise UsageError(f"cannot listen on {host}:{port}: {why}") from exc
+    return listener
+
+
+def api(
+    state: Callable[[], dict[str, Any]],
+    issue: Callable[[str], dict[str, Any] | None],
+    refresh: Callable[[], dict[str, Any]],
+) -> Any:
+    """The service as an ASGI application: its state, one issue, and a poll on request."""
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse
+    from starlette.routing import Route
+
+    async def show_state(_request: Request) -> JSONResponse:
+        return JSONResponse(state())
+
+    async def show_issue(request: Request) -> JSONResponse:
+        name = request.path_params["identifier"]
+        if name == "refresh":
+            raise HTTPException(405)
+        found = issue(name)
+        if found is None:
+            return error(404, "issue_not_found", f"no issue {name!r} is running, waiting or blocked")
+        return JSONResponse(found)
+
+    async def look_now(_request: Request) -> JSONResponse:
+        return JSONResponse(refresh(), status_code=202)
+
+    async def failed(_request: Request, exc: Exception) -> JSONResponse:
+        if not isinstance(exc, HTTPException):
+            return error(500, "internal_error", "internal error")
+        said = exc.detail.lower()
+        return error(exc.status_code, said.replace(" ", "_"), said)
+
+    def error(status: int, code: str, message: str) -> JSONResponse:
+        return JSONResponse({"error": {"code": code, "message": message}}, status_code=status)
+
+    return Starlette(
+        routes=[
+            Route("/api/v1/state", show_state, methods=["GET"]),
+            Route("/api/v1/refresh", look_now, methods=["POST"]),
+            Route("/api/v1/{identifier:path}", show_issue, methods=["GET"]),
+        ],
+        exception_handlers={HTTPException: failed, 500: failed},
+    )
+
+
+class LastLines(logging.Handler):
+    """The last lines of the log, for the picture below the table."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        clock = time.strftime("%H:%M:%S", time.localtime(record.created))
+        self.lines = [*self.lines, f"{clock} {record.getMessage()}"][-_SHOWN:]
+
+
+@contextmanager
+def _picture(last: LastLines, file: str) -> Generator[Show]:
+    """Draws the state on a terminal, in place."""
+    from rich.console import Console
+    from rich.live import Live
+
+    with Live(console=Console(stderr=True), auto_refresh=False, transient=False) as live:
+        yield lambda state: live.update(_drawn(state, last.lines, file), refresh=True)
+
+
+def _drawn(state: dict[str, Any], lines: list[str], file: str) -> Any:
+    from rich.console import Group, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+    counts = state["counts"]
+    head = Text(
+        f"{file}: {counts['running']} running, {counts['retrying']} waiting, {counts['blocked']} blocked",
+        style="bold",
+    )
+    table = Table(box=None, pad_edge=False, expand=False)
+    for column in ("issue", "now", "what"):
+        table.add_column(column, overflow="ellipsis", no_wrap=True)
+    for each in state["running"]:
+        now = "stopping" if each["stopping"] else f"running, turn {each['turn_count'] + 1}"
+        table.add_row(each["issue_identifier"], now, each["last_message"] or "")
+    for each in state["blocked"]:
+        table.add_row(each["issue_identifier"], "blocked", each["error"] or "")
+    for each in state["retrying"]:
+        table.add_row(each["issue_identifier"], f"waits until {each['due_at'][11:19]}", each["error"] or "")
+    for each in state["finished"][-5:]:
+        table.add_row(each["issue_identifier"], each["outcome"], each["error"] or f"{each['seconds']:.1f} s")
+    parts: list[RenderableType] = [head, table]
+    if state["configuration_error"]:
+        parts.append(Text(str(state["configuration_error"]), style="red"))
+    parts += [Text(line, style="dim", overflow="ellipsis", no_wrap=True) for line in lines]
+    return Group(*parts)

@@ -11,26 +11,21 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
+from hookline.engine.plain import utc_text
 from hookline.errors import HooklineError
+from hookline.journal.masking import Mask
 from hookline.symphony import scheduler
-from hookline.symphony.agents import AgentEvent
-from hookline.symphony.attempt import Attempt, AttemptEnd, Halt
+from hookline.symphony.agents import AgentEvent, Tokens
+from hookline.symphony.attempt import Attempt, AttemptEnd, Halt, IssueWorker
 from hookline.symphony.hooks import fields
 from hookline.symphony.read import WatchedWorkflow, Workflow
+from hookline.symphony.scheduler import Action, AskTracker, RemoveWorkspace, StartAttempt, State, StopAttempt
 from hookline.symphony.settings import TrackerSettings
-from hookline.symphony.state import (
-    Action,
-    AskTracker,
-    RemoveWorkspace,
-    StartAttempt,
-    State,
-    StateView,
-    StopAttempt,
-)
 from hookline.symphony.trackers import Issue, Tracker, TrackerError
 from hookline.tasks import cancel_and_wait
 
@@ -40,28 +35,6 @@ REMOVALS = 4
 """Workspaces that are removed at once."""
 SOONEST = 1.0
 """Seconds from one look at a tracker to one for a place that has become free."""
-
-
-class IssueWorker(Protocol):
-    """Works on issues. An attempt that is cancelled runs its end hooks, and then raises."""
-
-    async def attempt(self, workflow: Workflow, attempt: Attempt) -> AttemptEnd: ...
-
-    async def remove(self, workflow: Workflow, issue: Issue) -> None:
-        """Remove the issue's workspace, if there is one, with its hook."""
-        ...
-
-    async def workspaces(self) -> frozenset[str]:
-        """The identifiers of the issues that have a workspace."""
-        ...
-
-    def path(self, identifier: str) -> str: ...
-
-    async def recover(self, workflow: Workflow, tracker: Tracker) -> None:
-        """Finish or take up the work that a service before us left."""
-        ...
-
-    async def close(self) -> None: ...
 
 
 class Service:
@@ -77,17 +50,17 @@ class Service:
         worker: IssueWorker,
         *,
         changed: Callable[[], None] = lambda: None,
-        mask: Callable[[str], str] = str,
+        mask: Mask | None = None,
     ) -> None:
         self._watched = watched
-        self._mask = mask
+        self._mask = mask or Mask()
         self._worker = worker
         self._changed = changed
         self.state = State()
         self._tracker_of = tracker_of
         self._trackers: list[tuple[TrackerSettings, Tracker]] = []
         self._attempts: dict[int, tuple[asyncio.Task[None], Halt]] = {}
-        self._others: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._removing = asyncio.Semaphore(REMOVALS)
         self._wake = asyncio.Event()
         self._look_now = asyncio.Event()
@@ -113,14 +86,15 @@ class Service:
         finally:
             await cancel_and_wait(*loops, stopped)
             self._tell(scheduler.stopped)
-            await self._drained()
+            while self._tasks:
+                await asyncio.wait(self._tasks)
             for _, tracker in self._trackers:
                 await tracker.close()
 
     def stop(self) -> None:
         """Stop: the first time with end hooks, the second time without."""
         if self._stopping.is_set():
-            for task in (*(task for task, _ in self._attempts.values()), *self._others):
+            for task in self._tasks:
                 task.cancel()
         self._stopping.set()
 
@@ -143,7 +117,8 @@ class Service:
         return self._view().issue(identifier)
 
     def _view(self) -> StateView:
-        return StateView(state=self.state, clock=_wall, workspace=self._worker.path)
+        started = time.time() - time.monotonic()
+        return StateView(state=self.state, clock=lambda at: started + at, workspace=self._worker.path)
 
     async def once(self) -> None:
         """Reconcile, then look for new work: one round of the poll."""
@@ -151,7 +126,10 @@ class Service:
         try:
             workflow = self._watched.workflow
             tracker = self._tracker(workflow)
-            await self._reconciled(tracker)
+            ids = (*self.state.running, *self.state.parked)
+            if ids:
+                known = {issue.id: issue for issue in await tracker.by_ids(ids)}
+                self._tell(partial(scheduler.refreshed, asked=ids, found=known))
             if self._watched.problem is not None:
                 return
             found = await tracker.by_states(workflow.tracker.active_states)
@@ -201,16 +179,8 @@ class Service:
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if due is None else max(due - time.monotonic(), 0.0)):
                     await self._wake.wait()
+            self._tell(scheduler.ticked)
             self._wake.clear()
-            self._tell(scheduler.ticked, wake=False)
-
-    async def _reconciled(self, tracker: Tracker) -> None:
-        ids = (*self.state.running, *self.state.parked)
-        if not ids:
-            return
-        found = await tracker.by_ids(ids)
-        by_id = {issue.id: issue for issue in found}
-        self._tell(partial(scheduler.refreshed, asked=ids, found=by_id))
 
     def _tracker(self, workflow: Workflow) -> Tracker:
         """The tracker of this configuration. Earlier ones stay open to the end: an attempt may still use them."""
@@ -221,13 +191,12 @@ class Service:
         self._trackers.append((workflow.tracker, made))
         return made
 
-    def _tell(self, step: scheduler.Step, *, wake: bool = True) -> None:
+    def _tell(self, step: scheduler.Step) -> None:
         state = replace(self.state, paused=self._watched.problem is not None)
         self.state, actions = step(state, self._watched.workflow, time.monotonic())
         for action in actions:
             self._do(action)
-        if wake:
-            self._wake.set()
+        self._wake.set()
         self._changed()
 
     def _do(self, action: Action) -> None:
@@ -243,7 +212,7 @@ class Service:
 
     def _start(self, action: StartAttempt) -> None:
         halt = Halt()
-        task = asyncio.ensure_future(self._attempted(action, halt))
+        task = self._aside(self._attempted(action, halt))
         self._attempts[action.generation] = (task, halt)
         task.add_done_callback(lambda _: self._attempts.pop(action.generation, None))
 
@@ -253,7 +222,7 @@ class Service:
         logger.info("%s an attempt begins", about)
 
         def tell(event: AgentEvent) -> None:
-            shown = replace(event, text=self._mask(event.text))
+            shown = replace(event, text=self._mask.text(event.text))
             self._tell(partial(scheduler.heard, id=issue.id, generation=action.generation, event=shown))
 
         ended = AttemptEnd(outcome="failed", error="it was cut short")
@@ -265,18 +234,12 @@ class Service:
             ended = AttemptEnd(outcome="cancelled")
         except Exception as exc:
             logger.exception("%s an attempt broke off", about)
-            ended = AttemptEnd(outcome="failed", error=self._mask(f"{type(exc).__name__}: {exc}"))
+            ended = AttemptEnd(outcome="failed", error=f"{type(exc).__name__}: {exc}")
         finally:
-            logger.info("%s %s an attempt ended", about, fields(outcome=ended.outcome, error=ended.error))
-            self._tell(
-                partial(
-                    scheduler.finished,
-                    id=issue.id,
-                    generation=action.generation,
-                    outcome=ended.outcome,
-                    error=ended.error,
-                )
-            )
+            error = ended.error and self._mask.text(ended.error, 2000)
+            logger.info("%s %s an attempt ended", about, fields(outcome=ended.outcome, error=error))
+            over = partial(scheduler.finished, id=issue.id, generation=action.generation)
+            self._tell(partial(over, outcome=ended.outcome, error=error))
             if self._left_waiting:
                 self._look_soon()
 
@@ -312,21 +275,117 @@ class Service:
         except asyncio.CancelledError:
             logger.warning("%s a workspace was not removed: the service is stopping", about)
         except HooklineError as exc:
-            logger.warning("%s a workspace was not removed: %s", about, self._mask(str(exc)))
+            logger.warning("%s a workspace was not removed: %s", about, self._mask.text(str(exc)))
         except Exception:
             logger.exception("%s a workspace was not removed", about)
         finally:
             self._tell(partial(scheduler.cleaned, id=action.issue.id))
 
-    def _aside(self, work: Coroutine[Any, Any, None]) -> None:
+    def _aside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
-        self._others.add(task)
-        task.add_done_callback(self._others.discard)
-
-    async def _drained(self) -> None:
-        while self._attempts or self._others:
-            await asyncio.wait([*(task for task, _ in self._attempts.values()), *self._others])
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
 
-def _wall(at: float) -> float:
-    return time.time() - time.monotonic() + at
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateView:
+    """A state as plain values. `clock` turns its time into seconds since 1970, `workspace` an identifier into a path."""
+
+    state: State
+    clock: Callable[[float], float]
+    workspace: Callable[[str], str]
+
+    def snapshot(self, now: float, problem: str | None) -> dict[str, Any]:
+        """Everything, for `GET /api/v1/state`."""
+        state, statuses = self.state, self._statuses()
+        running = sum(now - each.since for each in state.running.values())
+        return {
+            "generated_at": self.time(now),
+            "counts": {status: len(found) for status, (found, _) in statuses.items()},
+            **{
+                status: [shown(each) for each in found.values()]
+                for status, (found, shown) in statuses.items()
+            },
+            "finished": [self._finished(each) for each in state.finished],
+            "codex_totals": {**_tokens(state.tokens), "seconds_running": round(state.seconds + running, 3)},
+            "rate_limits": state.rate_limits,
+            "configuration_error": problem,
+        }
+
+    def issue(self, identifier: str) -> dict[str, Any] | None:
+        """One issue, for `GET /api/v1/ABC-123`; None if it is neither running, waiting nor blocked."""
+        for status, (found, shown) in self._statuses().items():
+            for each in found.values():
+                if each.issue.identifier == identifier:
+                    return self._issue(each.issue, status, shown(each))
+        return None
+
+    def time(self, at: float) -> str:
+        """A moment of the state as ISO 8601."""
+        return utc_text(datetime.fromtimestamp(self.clock(at), UTC))
+
+    def _statuses(self) -> dict[str, tuple[Mapping[str, Any], Callable[[Any], dict[str, Any]]]]:
+        state = self.state
+        return {
+            "running": (state.running, self._running),
+            "retrying": (state.retries, self._retry),
+            "blocked": (state.parked, self._parked),
+        }
+
+    def _issue(self, issue: Issue, status: str, shown: dict[str, Any]) -> dict[str, Any]:
+        attempt = shown.get("attempt") or 0
+        last = [each for each in self.state.finished if each.issue.id == issue.id]
+        errors = [shown.get("error"), *(each.error for each in reversed(last))]
+        return {
+            "issue_identifier": issue.identifier,
+            "issue_id": issue.id,
+            "status": status,
+            "workspace": {"path": self.workspace(issue.identifier)},
+            "attempts": {"restart_count": max(attempt - 1, 0), "current_retry_attempt": attempt},
+            "running": shown if status == "running" else None,
+            "retry": shown if status == "retrying" else None,
+            "blocked": shown if status == "blocked" else None,
+            "recent_events": [self._finished(each) for each in last[-10:]],
+            "last_error": next((error for error in errors if error), None),
+        }
+
+    def _running(self, each: scheduler.Running) -> dict[str, Any]:
+        return {
+            **self._about(each.issue),
+            "state": each.issue.state,
+            "attempt": each.attempt,
+            "session_id": each.session_id,
+            "turn_count": each.turns,
+            "last_message": each.said or None,
+            "started_at": self.time(each.since),
+            "last_event_at": self.time(each.heard),
+            "stopping": each.ending,
+            "tokens": _tokens(each.tokens),
+        }
+
+    def _retry(self, each: scheduler.Retry) -> dict[str, Any]:
+        due = self.time(each.due)
+        return {**self._about(each.issue), "attempt": each.attempt, "due_at": due, "error": each.error}
+
+    def _parked(self, each: scheduler.Parked) -> dict[str, Any]:
+        since = self.time(each.since)
+        return {**self._about(each.issue), "state": each.issue.state, "error": each.why, "blocked_at": since}
+
+    def _finished(self, each: scheduler.Finished) -> dict[str, Any]:
+        return {
+            "issue_id": each.issue.id,
+            "issue_identifier": each.issue.identifier,
+            "at": self.time(each.at),
+            "outcome": each.outcome,
+            "error": each.error,
+            "seconds": round(each.seconds, 3),
+        }
+
+    def _about(self, issue: Issue) -> dict[str, Any]:
+        path = self.workspace(issue.identifier)
+        return {"issue_id": issue.id, "issue_identifier": issue.identifier, "workspace_path": path}
+
+
+def _tokens(tokens: Tokens) -> dict[str, int]:
+    return {"input_tokens": tokens.input, "output_tokens": tokens.output, "total_tokens": tokens.total}

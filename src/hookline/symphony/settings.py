@@ -1,6 +1,4 @@
-"""The settings of WORKFLOW.md: a class for each section of its front matter, whose fields have their key, reader and
-default.
-"""
+"""The settings of WORKFLOW.md: a class for each section, whose fields have their key, reader and default."""
 
 from __future__ import annotations
 
@@ -89,9 +87,8 @@ def _stall(node: Node) -> float | None:
 
 
 def _script(node: Node) -> Script:
-    value = node.value
-    if not isinstance(value, str):
-        raise Wrong(f"is {_shown(value)}; give a shell script, as a block after `{node.trail[-1]}: |`")
+    _needs(node, str, f"give a shell script, as a block after `{node.trail[-1]}: |`")
+    value: str = node.value
     if "\0" in value:
         raise Wrong("has a NUL character in it, which no shell takes")
     return Script(text=value, line=node.location().line or 1) if value.strip() else UNSET
@@ -243,6 +240,11 @@ class TrackerSettings:
         """The environment variables that `provider` refers to."""
         return frozenset(_variables(self.provider))
 
+    @property
+    def secret_names(self) -> frozenset[str]:
+        """The variables that may hold its secrets, which neither hooks nor agents are given."""
+        return (self.variables | {TRACKERS[self.kind or "folder"].secret}) - {""}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollingSettings:
@@ -391,9 +393,8 @@ def reference(value: Any) -> str | None:
 
 
 def _variables(value: Any) -> list[str]:
-    if isinstance(value, Mapping):
-        return [name for item in cast("Mapping[str, Any]", value).values() for name in _variables(item)]
-    if isinstance(value, list):
-        return [name for item in cast("list[Any]", value) for name in _variables(item)]
+    items = list(cast("Mapping[str, Any]", value).values()) if isinstance(value, Mapping) else value
+    if isinstance(items, list):
+        return [name for item in cast("list[Any]", items) for name in _variables(item)]
     name = reference(value)
     return [name] if name else []

@@ -65,7 +65,6 @@ class Workspace:
     run_id: str = ""
     created: float = 0.0
     state: str = "ready"
-    created_now: bool = False
 
 
 def workspace_key(identifier: str | None) -> str:
@@ -169,7 +168,6 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
             run_id=run_id,
             created=time.time(),
             state="making",
-            created_now=True,
         )
         if known is not None and self.exists(known):
             return self._reused(known, made)
@@ -285,7 +283,7 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
                     kind="workspace_taken",
                 )
             return known
-        adopted = replace(wanted, created=known.created, state="ready", created_now=False)
+        adopted = replace(wanted, created=known.created, state="ready")
         with _as_unusable(f"the workspace {known.path} cannot be taken over"):
             self._write_note("ready", adopted)
         return adopted

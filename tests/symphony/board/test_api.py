@@ -9,7 +9,9 @@ from hookline.errors import UsageError
 from hookline.symphony import scheduler
 from hookline.symphony.agents import AgentEvent, Tokens
 from hookline.symphony.read import Workflow
-from hookline.symphony.state import State, StateView, api, serving
+from hookline.symphony.scheduler import State
+from hookline.symphony.serve import api, serving
+from hookline.symphony.service import StateView
 from tests.symphony.board.test_state import issue
 
 RULES = Workflow(file="WORKFLOW.md")

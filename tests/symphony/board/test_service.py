@@ -14,9 +14,9 @@ from hookline.journal.recovery import owner
 from hookline.runners.local import LocalRunner
 from hookline.symphony import read as reloading
 from hookline.symphony.agents import AgentEvent, TurnFailed
-from hookline.symphony.attempt import SiteWorker
 from hookline.symphony.hooks import AttemptSite
 from hookline.symphony.read import WatchedWorkflow
+from hookline.symphony.run import SiteWorker
 from hookline.symphony.service import Service
 from hookline.symphony.trackers import TrackerError
 from hookline.symphony.trackers.folder import FolderTracker
@@ -117,8 +117,8 @@ class Board:
         )
         self.agent = Obedient(self)
         worker = SiteWorker(self.site, lambda _: self.agent)
-        hide = Mask(["s3cr3t-of-ours"]).text
-        self.service = Service(self.watched, lambda _: self.tracker, worker, mask=hide)
+        mask = Mask(["s3cr3t-of-ours"])
+        self.service = Service(self.watched, lambda _: self.tracker, worker, mask=mask)
         self.running = asyncio.ensure_future(self.service.run())
         return self
 
@@ -338,7 +338,6 @@ async def test_a_wrong_file_begins_nothing_new_and_a_right_one_goes_on(tmp_path)
 class Down:
     """A tracker that answers only when it likes."""
 
-    secret_names = frozenset()
     omitted = ()
 
     def __init__(self, inner):

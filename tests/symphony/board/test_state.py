@@ -11,9 +11,19 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from hookline.symphony import scheduler
 from hookline.symphony.agents import AgentEvent, Tokens
 from hookline.symphony.read import Workflow
-from hookline.symphony.scheduler import backoff, eligible, free_slots, next_due, order
+from hookline.symphony.scheduler import (
+    AskTracker,
+    RemoveWorkspace,
+    StartAttempt,
+    State,
+    StopAttempt,
+    backoff,
+    eligible,
+    free_slots,
+    next_due,
+    order,
+)
 from hookline.symphony.settings import AgentSettings, CodexSettings, TrackerSettings
-from hookline.symphony.state import AskTracker, RemoveWorkspace, StartAttempt, State, StopAttempt
 from hookline.symphony.trackers import Issue
 
 TRACKER = TrackerSettings(active_states=("Todo", "In Progress"), terminal_states=("Done",))

@@ -9,8 +9,7 @@ from hookline.symphony.run import tracker_of
 from hookline.symphony.settings import TrackerSettings
 from hookline.symphony.trackers import TRACKERS, Blocker, TrackerError
 from hookline.symphony.trackers.client import Api, retry_seconds
-from hookline.symphony.trackers.github import GithubTracker
-from hookline.symphony.trackers.linear import LinearTracker
+from hookline.symphony.trackers.web import GithubTracker, LinearTracker
 from tests.fakes.trackers import FakeGithub, FakeLinear, Trouble, github_issue, linear_issue
 
 
@@ -220,8 +219,10 @@ async def test_a_key_may_be_a_variable_and_an_unset_one_falls_back_to_the_usual_
 
 @pytest.mark.rule("O24", "M73")
 def test_a_tracker_names_the_variables_that_must_not_be_handed_on():
-    made = LinearTracker({"project_slug": "p", "api_key": "$MINE"}, {"MINE": "k"})
+    made = TrackerSettings(kind="linear", provider={"project_slug": "p", "api_key": "$MINE"})
     assert made.secret_names == {"MINE", "LINEAR_API_KEY"}
+    assert TrackerSettings(kind="github").secret_names == {"GITHUB_TOKEN"}
+    assert TrackerSettings(kind="folder", provider={"path": "$HERE"}).secret_names == {"HERE"}
 
 
 @pytest.mark.rule("O3", "M32", "M33", "M36")

@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -105,8 +105,8 @@ class AgentSession(ABC):
         self._tokens = Tokens()
 
     @abstractmethod
-    async def turn(self, prompt: str) -> str:
-        """Take one turn, and return the agent's last message. A turn that did not end well is a TurnFailed."""
+    async def _run(self, prompt: str) -> str:
+        """The work of one turn, and its answer."""
 
     async def close(self) -> None:
         """Interrupt what is going on and end the agent, in order: interrupt, close its input, TERM, KILL."""
@@ -117,14 +117,14 @@ class AgentSession(ABC):
         """The agent gave a sign of life."""
         self._heard_at = asyncio.get_running_loop().time()
 
-    async def _taken(self, work: Coroutine[Any, Any, str]) -> str:
-        """The answer of a turn; past the limit of silence it is cancelled, waited for, and a TurnFailed.
+    async def turn(self, prompt: str) -> str:
+        """Take one turn, and return the agent's last message. A turn that did not end well is a TurnFailed.
 
-        Cancelled ourselves, we end it first as well.
+        Past the limit of silence it is cancelled and waited for; cancelled ourselves, we end it first as well.
         """
         loop = asyncio.get_running_loop()
         self._alive()
-        self._going = turn = loop.create_task(work)
+        self._going = turn = loop.create_task(self._run(prompt))
         try:
             while not turn.done():
                 left = self._heard_at + self._silence - loop.time()

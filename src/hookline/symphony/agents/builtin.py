@@ -60,9 +60,6 @@ class BuiltinSession(AgentSession):
             workspace=place.workspace,
         )
 
-    async def turn(self, prompt: str) -> str:
-        return await self._taken(self._run(prompt))
-
     async def close(self) -> None:
         await super().close()
         try:

@@ -46,13 +46,12 @@ class CodexAgent:
 
     async def open(self, place: AgentPlace) -> CodexSession:
         _check_folder(place.workspace)
-        env = {name: value for name, value in place.env.items() if name not in self.secret_names}
         stack = AsyncExitStack()
         try:
             order = Order(
                 argv=("bash", "-lc", without_secrets(self.settings.command, self.secret_names)),
                 cwd=place.workspace,
-                env=env,
+                env=place.env,
             )
             process = await stack.enter_async_context(piped(order))
             session = CodexSession(self, place, stack)
@@ -152,17 +151,11 @@ class CodexSession(AgentSession):
         except TurnFailed as exc:
             raise _unguarded(str(exc)) if exc.kind == "response_error" else exc from exc
 
-    async def turn(self, prompt: str) -> str:
-        loop = asyncio.get_running_loop()
-        self._done, self._wanted = loop.create_future(), loop.create_future()
+    async def _run(self, prompt: str) -> str:
+        loop, settings = asyncio.get_running_loop(), self._settings
+        self._done = done = loop.create_future()
+        self._wanted = wanted = loop.create_future()
         self._said = ""
-        try:
-            return await self._taken(self._run(prompt, self._done, self._wanted))
-        finally:
-            self._done = None
-
-    async def _run(self, prompt: str, done: asyncio.Future[Message], wanted: asyncio.Future[str]) -> str:
-        settings = self._settings
         given: Message = {
             "threadId": self._thread,
             "input": [{"type": "text", "text": prompt}],

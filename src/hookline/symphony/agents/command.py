@@ -66,17 +66,14 @@ class CommandSession(AgentSession):
         self._told_at = 0.0
         place.report("session_started", session_id=self.id)
 
-    async def turn(self, prompt: str) -> str:
-        whole = prompt if self._first is None else f"{self._first}\n\n{prompt}"
-        self._first = self._first or prompt
-        return await self._taken(self._run(whole))
-
     async def close(self) -> None:
         await super().close()
         await self._runner.close()
 
     async def _run(self, prompt: str) -> str:
-        argv, stdin = _filled(self._agent.argv, prompt)
+        whole = prompt if self._first is None else f"{self._first}\n\n{prompt}"
+        self._first = self._first or prompt
+        argv, stdin = _filled(self._agent.argv, whole)
         self._report = report = _TurnReport()
         self._told_at = asyncio.get_running_loop().time()
         ending = await self._runner.run(

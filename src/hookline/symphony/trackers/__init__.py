@@ -60,9 +60,11 @@ def issue_from(text: str) -> Issue:
 
 
 class TrackerKind(NamedTuple):
-    """A kind of tracker: the keys of its `provider`, and the states of its issues where the file does not say."""
+    """A kind of tracker: the keys of its `provider`, the variable that has its secret, and the states of its issues where
+    the file does not say."""
 
     settings: tuple[str, ...]
+    secret: str = ""
     active: tuple[str, ...] = ("Todo", "In Progress")
     terminal: tuple[str, ...] = ("Closed", "Cancelled", "Canceled", "Duplicate", "Done")
 
@@ -71,9 +73,12 @@ _FOLDER = TrackerKind(("path",))
 TRACKERS: Mapping[str, TrackerKind] = {
     "folder": _FOLDER,
     "memory": _FOLDER,
-    "linear": TrackerKind(("project_slug", "api_key", "endpoint", "assignee")),
+    "linear": TrackerKind(("project_slug", "api_key", "endpoint", "assignee"), "LINEAR_API_KEY"),
     "github": TrackerKind(
-        ("repository", "token", "endpoint", "assignee", "state_prefix"), ("open",), ("closed",)
+        ("repository", "token", "endpoint", "assignee", "state_prefix"),
+        "GITHUB_TOKEN",
+        ("open",),
+        ("closed",),
     ),
 }
 
@@ -94,11 +99,6 @@ class TrackerError(HooklineError):
 
 class Tracker(Protocol):
     """One tracker, with its settings fixed when it was made."""
-
-    @property
-    def secret_names(self) -> frozenset[str]:
-        """Environment variables that hold its secrets, which neither hooks nor agents are given."""
-        ...
 
     @property
     def omitted(self) -> Sequence[str]:

@@ -102,31 +102,29 @@ class Api:
         )
 
 
-def setting(
-    provider: Mapping[str, Any], key: str, env: Mapping[str, str], *, fallback: str = ""
-) -> tuple[str | None, frozenset[str]]:
-    """A text of the tracker's settings, with `$NAME` looked up, and the variables it may have come from."""
+def setting(provider: Mapping[str, Any], key: str, env: Mapping[str, str], fallback: str = "") -> str | None:
+    """A text of the tracker's settings, with `$NAME` looked up; `fallback` is the variable for one that is not there."""
     given = provider.get(key)
-    names = frozenset({fallback} if fallback else ())
     if given is None:
-        return (env.get(fallback) or None, names) if fallback else (None, names)
+        return env.get(fallback) or None
     if not isinstance(given, str):
         raise TrackerError(f"tracker.provider.{key} is {given!r}, not a text", kind="invalid_tracker_config")
     name = reference(given.strip())
     if name is None:
-        return given.strip() or None, names
-    return env.get(name, env.get(fallback)) or None, names | {name}
+        return given.strip() or None
+    return env.get(name, env.get(fallback)) or None
 
 
 def secret(
-    provider: Mapping[str, Any], key: str, env: Mapping[str, str], *, fallback: str, called: str
-) -> tuple[str, frozenset[str]]:
-    """The secret of a tracker and the variables it may have come from; a TrackerError if there is none."""
-    value, names = setting(provider, key, env, fallback=fallback)
+    provider: Mapping[str, Any], key: str, env: Mapping[str, str], fallback: str, *, called: str
+) -> str:
+    """The secret of a tracker; a TrackerError with the variables it may come from if there is none."""
+    value = setting(provider, key, env, fallback)
     if value is None:
+        names = {fallback, reference(str(provider.get(key)).strip()) or fallback}
         known = " or ".join(f"${name}" for name in sorted(names))
         raise TrackerError(f"there is no {called}; set {known}", kind="missing_tracker_secret")
-    return value, names
+    return value
 
 
 def retry_seconds(headers: Mapping[str, str]) -> float | None:

@@ -29,8 +29,6 @@ class FolderTracker:
     An issue waits while another in its `blocked_by` is in this folder and in none of the `terminal` states.
     """
 
-    secret_names: frozenset[str] = frozenset()
-
     def __init__(self, folder: str | Path, terminal: Iterable[str] = ()) -> None:
         self.folder = Path(folder)
         self._terminal = frozenset(state.strip().lower() for state in terminal)
