@@ -46,7 +46,8 @@ from hookline.symphony.settings import POINTS
 from hookline.symphony.trackers import TRACKERS, Issue, Tracker, TrackerError
 from hookline.symphony.trackers.client import setting
 from hookline.symphony.trackers.folder import FolderTracker
-from hookline.symphony.trackers.web import GithubTracker, LinearTracker
+from hookline.symphony.trackers.github import GithubTracker
+from hookline.symphony.trackers.linear import LinearTracker
 from hookline.symphony.workspace import WorkspaceRoot, workspace_key
 from hookline.terminal import interruptible, out, print_json, print_result, warn, watcher
 

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
 from hookline.engine.plain import parse_time
 from hookline.http_client import retry_after
 from hookline.symphony.settings import reference
-from hookline.symphony.trackers import TrackerError
+from hookline.symphony.trackers import Issue, TrackerError
 
 TIMEOUT = 30.0
 LARGEST = 32 * 1024 * 1024
 """Bytes of one answer."""
+MOST = 10_000
+"""Issues of one list."""
 
 
 class Answer(NamedTuple):
@@ -102,6 +104,40 @@ class Api:
         )
 
 
+class WebTracker:
+    """A tracker behind an HTTP API, which lists its issues in pages."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self.omitted: tuple[str, ...] = ()
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    async def listed(
+        self,
+        first: str,
+        size: int,
+        page: Callable[[str], Awaitable[tuple[Iterable[Any], str | None]]],
+        read: Callable[[Any], Issue],
+    ) -> list[Issue]:
+        """The issues of all pages, each of which leads to the next one; those that cannot be read are `omitted`."""
+        found: list[Issue] = []
+        omitted: list[str] = []
+        after: str | None = first
+        for _ in range(MOST // size):
+            nodes, after = await page(after)
+            for node in nodes:
+                try:
+                    found.append(read(node))
+                except TrackerError as exc:
+                    omitted.append(str(exc))
+            if after is None:
+                self.omitted = tuple(omitted)
+                return found
+        raise TrackerError(f"{self._api.name} has more than {MOST} issues", kind="tracker_pagination")
+
+
 def setting(provider: Mapping[str, Any], key: str, env: Mapping[str, str], fallback: str = "") -> str | None:
     """A text of the tracker's settings, with `$NAME` looked up; `fallback` is the variable for one that is not there."""
     given = provider.get(key)
@@ -149,6 +185,12 @@ def list_in(value: Any, *keys: str) -> list[Any]:
     """The list below these keys of an answer; empty if there is none."""
     found = inner(value, *keys)
     return cast("list[Any]", found) if isinstance(found, list) else []
+
+
+def labels_in(listed: Iterable[Any]) -> tuple[str, ...]:
+    """The names of labels, which are texts or have a `name`."""
+    names = (inner(label, "name") if isinstance(label, dict) else label for label in listed)
+    return tuple(name.strip().lower() for name in names if isinstance(name, str) and name.strip())
 
 
 def text_or_none(value: Any) -> str | None:
