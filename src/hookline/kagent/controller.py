@@ -28,9 +28,8 @@ from hookline.kagent.objects import (
 from hookline.kagent.read import KINDS
 from hookline.kagent.records import Listener
 from hookline.kube import objects
-from hookline.kube.cache import Watch
 from hookline.kube.client import Cluster
-from hookline.kube.controller import Controller, Key
+from hookline.kube.controller import Controller, Key, Watch
 from hookline.kube.objects import Fields, Kind, Object, is_owned, items, kind_of, mapping, within
 from hookline.kube.pod_state import trouble
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hookline.kube import objects
-from hookline.kube.cache import Caches, Watch
+from hookline.kube.controller import Caches, Watch
 from hookline.kube.logs import LogReader
 from hookline.kube.objects import AlreadyThere, ClusterError, Fields, Object, child
 from hookline.kube.pod_state import (
