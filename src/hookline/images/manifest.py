@@ -78,6 +78,70 @@ _MACHINES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """An image in a registry. `text` is the reference as written; `registry` includes the port."""
+
+    text: str
+    registry: str
+    repository: str
+    tag: str | None = None
+    digest: str | None = None
+
+    @classmethod
+    def read(cls, text: str) -> Reference:
+        """Parses a reference; one without a registry is on Docker Hub, as for docker itself."""
+        rest, digest = _digest(text.removeprefix("docker://"), text)
+        rest, tag = _tag(rest, text)
+        registry, repository = _registry(rest, text)
+        _check_repository(repository, text)
+        return cls(text=text, registry=registry, repository=repository, tag=tag, digest=digest)
+
+    @property
+    def wanted(self) -> str:
+        """The tag or digest to request; the digest wins over the tag."""
+        return self.digest or self.tag or "latest"
+
+    def pinned(self, digest: str) -> str:
+        """The same image as a reference by digest."""
+        return f"{self.registry}/{self.repository}@{digest}"
+
+
+def directory_name(ref: str) -> str:
+    """The folder name of an image: the last part of its reference, without tag and digest."""
+    path = next((ref.removeprefix(prefix) for prefix in LOCAL if ref.startswith(prefix)), ref)
+    path = path.rpartition("@")[0] if "@" in path else path
+    if path.rfind(":") > path.rfind("/"):
+        path = path.rpartition(":")[0]
+    name = path.rstrip("/").rpartition("/")[2]
+    if not _NAME.fullmatch(name) or name in (".", ".."):
+        raise UsageError(
+            f"{ref!r} gives no folder name for its hooks: its last word is {name!r},"
+            " and that must be made of letters, digits, '.', '_' and '-'"
+        )
+    return name
+
+
+def names(refs: Iterable[str]) -> dict[str, str]:
+    """The folder name of each distinct reference, in order of first appearance."""
+    found: dict[str, str] = {}
+    holders: dict[str, str] = {}
+    for ref in refs:
+        found[ref] = name = directory_name(ref)
+        other = holders.setdefault(name, ref)
+        if other != ref:
+            raise UsageError(
+                f"{other!r} and {ref!r} are different images that would both be the folder {name!r};"
+                " give them different names"
+            )
+    return found
+
+
+def is_local(text: str) -> bool:
+    """True if the text names an image on this machine, not in a registry."""
+    return text.startswith((*LOCAL, *_PATHS)) or text in (".", "..") or text.endswith(_ARCHIVES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
     """The platform an image is built for, in the terms of Go (GOOS, GOARCH)."""
 
@@ -252,123 +316,6 @@ def digest_of(content: bytes, like: str = "sha256:") -> str:
     return f"{algorithm}:{hashlib.new(algorithm, content).hexdigest()}"
 
 
-def _rank(made_for: Platform | None, platform: Platform) -> int | None:
-    """The rank of an image for a platform, 0 is best; None if it does not run there."""
-    if made_for is None or (made_for.os, made_for.architecture) != (platform.os, platform.architecture):
-        return None
-    usual = {"arm64": "v8", "arm": "v7"}.get(platform.architecture)
-    theirs, ours = made_for.variant or usual, platform.variant or usual
-    if theirs == ours:
-        return 0
-    # A newer ARM runs programs for an older one. Every amd64 machine runs v1.
-    if platform.architecture == "arm" and theirs and ours:
-        return None if theirs > ours else ord(ours[-1]) - ord(theirs[-1])
-    return 1 if platform.architecture == "amd64" and theirs == "v1" else None
-
-
-def _descriptors(value: Mapping[str, Any], key: str, what: str) -> tuple[Descriptor, ...]:
-    items: Any = value.get(key)
-    if not isinstance(items, list):
-        raise ImageError(f"{what}: {key} is not a list")
-    return tuple(
-        _descriptor(item, f"{what}: {key}[{number}]")
-        for number, item in enumerate(cast("Sequence[Any]", items))
-    )
-
-
-def _descriptor(value: Any, what: str) -> Descriptor:
-    if not isinstance(value, dict):
-        raise ImageError(f"{what} is not an object")
-    item = cast("dict[str, Any]", value)
-    kind, digest, size = (item.get(key) for key in ("mediaType", "digest", "size"))
-    if not isinstance(digest, str) or not is_digest(digest):
-        raise ImageError(f"{what} has no digest that can be checked (sha256 or sha512): {digest!r}")
-    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-        raise ImageError(f"{what} has no size: {size!r}")
-    annotations: Any = item.get("annotations")
-    named: Any = cast("dict[str, Any]", annotations).get(_NAME_KEY) if isinstance(annotations, dict) else None
-    return Descriptor(
-        media_type=kind if isinstance(kind, str) else "",
-        digest=digest,
-        size=size,
-        platform=_platform(item.get("platform")),
-        named=named if isinstance(named, str) else None,
-    )
-
-
-def _platform(value: Any) -> Platform | None:
-    match value:
-        case {"os": str(system), "architecture": str(architecture)} if system and architecture:
-            variant = value.get("variant")
-            known = variant if isinstance(variant, str) and variant else None
-            return Platform(os=system, architecture=architecture, variant=known)
-        case _:
-            return None
-
-
-def _mib(size: int) -> str:
-    return f"{size / (1024 * 1024):.1f} MiB"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
-    """An image in a registry. `text` is the reference as written; `registry` includes the port."""
-
-    text: str
-    registry: str
-    repository: str
-    tag: str | None = None
-    digest: str | None = None
-
-    @classmethod
-    def read(cls, text: str) -> Reference:
-        """Parses a reference; one without a registry is on Docker Hub, as for docker itself."""
-        rest, digest = _digest(text.removeprefix("docker://"), text)
-        rest, tag = _tag(rest, text)
-        registry, repository = _registry(rest, text)
-        _check_repository(repository, text)
-        return cls(text=text, registry=registry, repository=repository, tag=tag, digest=digest)
-
-    @property
-    def wanted(self) -> str:
-        """The tag or digest to request; the digest wins over the tag."""
-        return self.digest or self.tag or "latest"
-
-    def pinned(self, digest: str) -> str:
-        """The same image as a reference by digest."""
-        return f"{self.registry}/{self.repository}@{digest}"
-
-
-def directory_name(ref: str) -> str:
-    """The folder name of an image: the last part of its reference, without tag and digest."""
-    path = next((ref.removeprefix(prefix) for prefix in LOCAL if ref.startswith(prefix)), ref)
-    path = path.rpartition("@")[0] if "@" in path else path
-    if path.rfind(":") > path.rfind("/"):
-        path = path.rpartition(":")[0]
-    name = path.rstrip("/").rpartition("/")[2]
-    if not _NAME.fullmatch(name) or name in (".", ".."):
-        raise UsageError(
-            f"{ref!r} gives no folder name for its hooks: its last word is {name!r},"
-            " and that must be made of letters, digits, '.', '_' and '-'"
-        )
-    return name
-
-
-def names(refs: Iterable[str]) -> dict[str, str]:
-    """The folder name of each distinct reference, in order of first appearance."""
-    found: dict[str, str] = {}
-    holders: dict[str, str] = {}
-    for ref in refs:
-        found[ref] = name = directory_name(ref)
-        other = holders.setdefault(name, ref)
-        if other != ref:
-            raise UsageError(
-                f"{other!r} and {ref!r} are different images that would both be the folder {name!r};"
-                " give them different names"
-            )
-    return found
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchContext:
     """The settings for fetching one image. `told` gets warnings and, every `pause` seconds, progress.
@@ -471,11 +418,6 @@ class ManifestSource(ABC):
         return layer_digests(config, self.context.platform, self.label, count)
 
 
-def is_local(text: str) -> bool:
-    """True if the text names an image on this machine, not in a registry."""
-    return text.startswith((*LOCAL, *_PATHS)) or text in (".", "..") or text.endswith(_ARCHIVES)
-
-
 def _digest(rest: str, text: str) -> tuple[str, str | None]:
     if not rest or rest != rest.strip():
         raise UsageError(f"{text!r} is not an image reference; {_EXAMPLE}")
@@ -537,3 +479,61 @@ def _check_repository(repository: str, text: str) -> None:
     else:
         why = "its words are lower-case letters and digits, joined by '.', '_' or '-'"
     raise UsageError(f"{text!r} has a wrong image name {repository!r}: {why}; {_EXAMPLE}")
+
+
+def _rank(made_for: Platform | None, platform: Platform) -> int | None:
+    """The rank of an image for a platform, 0 is best; None if it does not run there."""
+    if made_for is None or (made_for.os, made_for.architecture) != (platform.os, platform.architecture):
+        return None
+    usual = {"arm64": "v8", "arm": "v7"}.get(platform.architecture)
+    theirs, ours = made_for.variant or usual, platform.variant or usual
+    if theirs == ours:
+        return 0
+    # A newer ARM runs programs for an older one. Every amd64 machine runs v1.
+    if platform.architecture == "arm" and theirs and ours:
+        return None if theirs > ours else ord(ours[-1]) - ord(theirs[-1])
+    return 1 if platform.architecture == "amd64" and theirs == "v1" else None
+
+
+def _descriptors(value: Mapping[str, Any], key: str, what: str) -> tuple[Descriptor, ...]:
+    items: Any = value.get(key)
+    if not isinstance(items, list):
+        raise ImageError(f"{what}: {key} is not a list")
+    return tuple(
+        _descriptor(item, f"{what}: {key}[{number}]")
+        for number, item in enumerate(cast("Sequence[Any]", items))
+    )
+
+
+def _descriptor(value: Any, what: str) -> Descriptor:
+    if not isinstance(value, dict):
+        raise ImageError(f"{what} is not an object")
+    item = cast("dict[str, Any]", value)
+    kind, digest, size = (item.get(key) for key in ("mediaType", "digest", "size"))
+    if not isinstance(digest, str) or not is_digest(digest):
+        raise ImageError(f"{what} has no digest that can be checked (sha256 or sha512): {digest!r}")
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise ImageError(f"{what} has no size: {size!r}")
+    annotations: Any = item.get("annotations")
+    named: Any = cast("dict[str, Any]", annotations).get(_NAME_KEY) if isinstance(annotations, dict) else None
+    return Descriptor(
+        media_type=kind if isinstance(kind, str) else "",
+        digest=digest,
+        size=size,
+        platform=_platform(item.get("platform")),
+        named=named if isinstance(named, str) else None,
+    )
+
+
+def _platform(value: Any) -> Platform | None:
+    match value:
+        case {"os": str(system), "architecture": str(architecture)} if system and architecture:
+            variant = value.get("variant")
+            known = variant if isinstance(variant, str) and variant else None
+            return Platform(os=system, architecture=architecture, variant=known)
+        case _:
+            return None
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1024 * 1024):.1f} MiB"

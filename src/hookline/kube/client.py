@@ -59,7 +59,7 @@ _QUIET_LOG: Final = 600.0
 
 Objects: TypeAlias = list[Object]
 Labels: TypeAlias = Mapping[str, str] | str | None
-SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+_SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _HOME_CONFIG: Final = "~/.kube/config"
 _ENTRIES: Final = {"clusters": "cluster", "contexts": "context", "users": "user"}
 _FILE_NAMES: Final = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
@@ -113,10 +113,10 @@ class Cluster:
         kubeconfig: str = "",
         context: str = "",
         *,
-        account: str = SERVICE_ACCOUNT,
+        account: str = _SERVICE_ACCOUNT,
         patience: Patience | None = None,
     ) -> None:
-        config = find_config(kubeconfig, context, account)
+        config = _find_config(kubeconfig, context, account)
         self.namespace = config.namespace.strip()
         self.server = config.cluster.server
         self.user = config.context.user or ""
@@ -278,7 +278,7 @@ class Cluster:
 
     async def _json(self, request: ApiRequest) -> Object:
         """The object of the answer."""
-        return object_of(await self._body(request), request)
+        return _object_of(await self._body(request), request)
 
     async def _body(self, request: ApiRequest, *, most_bytes: int | None = None) -> bytes:
         """The answer's body, or its last `most_bytes`."""
@@ -361,7 +361,7 @@ class Cluster:
             said = _said(await _read_body(answer, 2**16), answer.status_code)
         if answer.status_code in PASSING:
             raise _Overloaded(request, answer, said)
-        raise refusal(answer.status_code, said, request)
+        raise _refusal(answer.status_code, said, request)
 
     def _no_answer(self, request: ApiRequest, error: Exception) -> Unreachable:
         return Unreachable(f"{request.line} at {self.server}: {str(error) or type(error).__name__}")
@@ -400,10 +400,10 @@ def _namespace(obj: Object) -> str | None:
 
 
 def _event(line: bytes, request: ApiRequest) -> tuple[str, Object]:
-    match object_of(line, request):
+    match _object_of(line, request):
         case {"type": "ERROR", "object": {**status}}:
             code, said = status.get("code"), status.get("message") or "an error without a message"
-            raise refusal(code if isinstance(code, int) else 500, str(said), request)
+            raise _refusal(code if isinstance(code, int) else 500, str(said), request)
         case {"type": str(word), "object": {**obj}}:
             return word, obj
         case _:
@@ -418,7 +418,7 @@ def _selector(labels: Labels) -> dict[str, str]:
     return {"labelSelector": labels}
 
 
-def find_config(path: str, context: str, account: str) -> SingleConfig:
+def _find_config(path: str, context: str, account: str) -> SingleConfig:
     """The cluster of the file, of $KUBECONFIG, of ~/.kube/config, or the one that this runs in as `account`."""
     given = path or os.environ.get("KUBECONFIG") or ""
     names = given.split(os.pathsep) if given else [_HOME_CONFIG]
@@ -507,7 +507,7 @@ class _Overloaded(Unreachable):
         self.wait = retry_after(answer.headers.get) or 0.0
 
 
-def refusal(status: int, said: str, request: ApiRequest) -> ApiRefused | Unreachable:
+def _refusal(status: int, said: str, request: ApiRequest) -> ApiRefused | Unreachable:
     """The error for a status."""
     if status not in range(400, 500):
         return Unreachable(f"{request.line}: status {status}: {said}")
@@ -548,7 +548,7 @@ async def _read_body(answer: httpx2.Response, most_bytes: int | None) -> bytes:
     return b"".join(kept)[max(0, size - most_bytes) :].lstrip(_CONTINUATIONS)
 
 
-def object_of(body: bytes, request: ApiRequest) -> Object:
+def _object_of(body: bytes, request: ApiRequest) -> Object:
     """The object in an answer."""
     try:
         obj = json.loads(body)

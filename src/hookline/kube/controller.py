@@ -85,7 +85,7 @@ class Store:
                     self.synced.set()
                     await asyncio.sleep(MISSING_PAUSE)
                     continue
-                self._tell(error)
+                self._log_outage(error)
             self._failures += 1
             await asyncio.sleep(
                 backoff(self._failures, first=_FIRST_WATCH_PAUSE, longest=_LONGEST_WATCH_PAUSE, jitter=0.5)
@@ -130,10 +130,10 @@ class Store:
         watching = self.cluster.watch(self.kind, self.namespace, self.labels, self._version)
         async with aclosing(watching) as events:
             async for word, obj in events:
-                self._seen(word, obj)
+                self._apply(word, obj)
         self._failures = 0
 
-    def _seen(self, word: str, obj: Object) -> None:
+    def _apply(self, word: str, obj: Object) -> None:
         self._failures = 0
         self._version = _version(obj) or self._version
         if word in ("ADDED", "MODIFIED"):
@@ -150,15 +150,15 @@ class Store:
             return
         after = _lean(obj)
         self._objects[key] = after
-        self._own(key, before, after)
+        self._index_owners(key, before, after)
         self.on_change(before, after)
 
     def _drop(self, key: _Names) -> None:
         before = self._objects.pop(key)
-        self._own(key, before, None)
+        self._index_owners(key, before, None)
         self.on_change(before, None)
 
-    def _own(self, key: _Names, before: Object | None, after: Object | None) -> None:
+    def _index_owners(self, key: _Names, before: Object | None, after: Object | None) -> None:
         for uid in _owner_uids(before):
             self._owned[uid].discard(key)
             if not self._owned[uid]:
@@ -166,7 +166,7 @@ class Store:
         for uid in _owner_uids(after):
             self._owned[uid].add(key)
 
-    def _tell(self, error: ClusterError) -> None:
+    def _log_outage(self, error: ClusterError) -> None:
         """Logs an error once per outage."""
         if not self._out:
             self._out = True

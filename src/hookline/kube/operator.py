@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
@@ -350,23 +350,18 @@ def main(controllers: Controllers, *, port: int, journal: Path) -> int:
     """Serves until a signal, then returns 130. `journal` is the file that runs are recorded in."""
     from hookline.kube.client import Cluster
 
-    async def work(opened: Journal | None) -> int:
+    opened: Journal | None = None
+
+    async def work() -> int:
         async with Cluster() as cluster:
             await serve(cluster, controllers, port=port, journal=opened)
         return 0
 
-    with _opened(journal) as opened:
-        return run_interruptible(lambda: work(opened))
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Generator[Journal | None]:
-    """The journal; None if it cannot be opened: runs and their hooks work without it."""
-    try:
-        journal = SqliteJournal(path, keep_bytes=KEEP_BYTES_OPERATOR)
-    except JournalError as exc:
-        logger.warning("runs are not recorded: %s", exc)
-        yield None
-        return
-    with contextlib.closing(journal):
-        yield journal
+    with contextlib.ExitStack() as stack:
+        try:
+            sqlite = SqliteJournal(journal, keep_bytes=KEEP_BYTES_OPERATOR)
+            opened = stack.enter_context(contextlib.closing(sqlite))
+        except JournalError as exc:
+            # Runs and their hooks work without it.
+            logger.warning("runs are not recorded: %s", exc)
+        return run_interruptible(work)
