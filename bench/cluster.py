@@ -118,7 +118,7 @@ class Waiting:
     def __init__(
         self, cluster: Any, kind: Any, namespace: str, over: Callable[[dict[str, Any]], bool]
     ) -> None:
-        from hookline.kube.cache import Store
+        from hookline.kube.controller import Store
 
         self._over = over
         self._ends: dict[str, asyncio.Event] = {}
@@ -252,7 +252,7 @@ async def operating(kubeconfig: str, image: str, namespace: str) -> AsyncIterato
 async def operate(kubeconfig: str, image: str, namespace: str) -> None:
     """Be the operator until standard input ends."""
     from hookline.kube.client import Cluster
-    from hookline.kube.controller import serve
+    from hookline.kube.operator import serve
     from hookline.sympozium.cluster.controller import AgentRunController
     from hookline.sympozium.cluster.objects import OperatorSettings
 
@@ -288,8 +288,8 @@ async def namespace_in(cluster: Any) -> AsyncIterator[str]:
 
 async def define(cluster: Any) -> None:
     """Has the cluster know our kinds, and makes sure that nobody else does the work."""
-    from hookline.kube.install import crds
     from hookline.kube.objects import AGENT_RUN, DEPLOYMENT, AlreadyThere, ClusterError
+    from hookline.kube.operator import crds
 
     other = await cluster.get(DEPLOYMENT, "hookline-operator", "hookline-system")
     if other is not None and other["spec"].get("replicas"):

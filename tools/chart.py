@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hookline.cli.operator import yaml_of
-from hookline.kube.install import GRANTABLE_NAME, NAME, OPTIONS, Installation, all_objects, arguments, crds
+from hookline.kube.operator import GRANTABLE_NAME, NAME, OPTIONS, Installation, all_objects, arguments, crds
 
 CHART = Path(__file__).resolve().parents[1] / "deploy" / "chart" / "hookline"
 HEAD = "# Made by tools/chart.py; do not edit it.\n"

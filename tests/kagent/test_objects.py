@@ -15,8 +15,8 @@ from hookline.kagent.fetch import merged
 from hookline.kagent.keys import AGENT, MOST_HOOKS
 from hookline.kagent.objects import APPLIED, CONFIG_HASH, Compiled, Pods, compiled, has_hooks
 from hookline.kagent.system import load
-from hookline.kube.install import crds
 from hookline.kube.objects import KAGENT, MCP_SERVER, MODEL_CONFIG, REMOTE_MCP_SERVER, Kind
+from hookline.kube.operator import crds
 from tests.fakes.images import MadeImage
 from tests.fakes.registry import FakeRegistry
 

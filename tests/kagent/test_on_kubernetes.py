@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hookline.kube.install import crds
+from hookline.kube.operator import crds
 from tests.fakes.images import MadeImage
 from tests.fakes.registry import FakeRegistry
 from tests.kube.kubectl import Kubectl

@@ -8,7 +8,7 @@ from hookline.agent.spec import hook_declaration
 from hookline.engine.hook import HookDeclaration
 from hookline.engine.point import Point
 from hookline.errors import UsageError
-from hookline.images.sources import directory_name
+from hookline.images.manifest import directory_name
 from hookline.kagent.agent import (
     TIMEOUT,
     HookEntry,
@@ -625,8 +625,7 @@ def test_an_mcp_server_of_the_file_is_a_command_here():
         + SERVER
     )
     (server,) = plan.servers
-    given = server.manifest
-    assert (given.name, given.command, given.args, given.env) == (
+    assert (server.name, server.command, server.args, server.env) == (
         "tools",
         "python3",
         ("server.py",),
@@ -639,8 +638,7 @@ def test_an_mcp_server_of_the_file_is_a_command_here():
 def test_a_remote_mcp_server_of_the_file_is_an_address_with_its_headers():
     text = agent(declarative="tools: [{mcpServer: {kind: RemoteMCPServer, name: far}}]") + REMOTE
     (server,) = the_plan(text, {"TOKEN": "t"}).servers
-    given = server.manifest
-    assert (given.url, given.timeout, given.transport, server.tools) == ("http://h/mcp", 90.0, "http", ())
+    assert (server.url, server.timeout, server.transport, server.tools) == ("http://h/mcp", 90.0, "http", ())
     assert server.headers == {"X-A": "a", "X-B": "t"}
     without = the_plan(text)
     assert without.servers[0].headers == {"X-A": "a"}

@@ -12,8 +12,7 @@ from hookline import HookBroke, Scripted
 from hookline.engine.context import Facts, HookContext
 from hookline.engine.point import Point
 from hookline.kagent import load as kagent_load
-from hookline.kagent.fetch import program
-from hookline.kagent.load import live
+from hookline.kagent.load import live, program
 from hookline.kagent.system import load
 from hookline.runners.local import LocalRunner
 from tests.fakes import FakeProvider

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hookline.kube.install import crds
 from hookline.kube.objects import ACCOUNT, NAMESPACE
+from hookline.kube.operator import crds
 from tests.kube.kubectl import Kubectl
 
 ROOT = Path(__file__).parents[2]

@@ -6,10 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from hookline.kube.cache import Store
-from hookline.kube.client import Cluster
+from hookline.kube.client import Cluster, Patience
+from hookline.kube.controller import Store
 from hookline.kube.objects import CONFIG_MAP
-from hookline.kube.transport import Patience
 from tests.kube.scripted_server import SILENCE, answer, scripted, status, stream
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hookline.kube.install import Installation, all_objects, crds
+from hookline.kube.operator import Installation, all_objects, crds
 from tools.chart import CHART, stale, write
 
 ROOT = Path(__file__).parents[2]

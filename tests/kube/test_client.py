@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hookline.errors import FileError, UsageError
-from hookline.kube.client import Cluster
+from hookline.kube.client import Cluster, Patience
 from hookline.kube.objects import (
     AGENT_RUN,
     CONFIG_MAP,
@@ -19,7 +19,6 @@ from hookline.kube.objects import (
     NotThere,
     Unreachable,
 )
-from hookline.kube.transport import Patience
 from tests.kube.scripted_server import DRIBBLE, SILENCE, answer, chunked, scripted, status, stream
 
 QUICK = Patience(limit=60, tries=3, pause=0.001)

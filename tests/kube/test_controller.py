@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hookline.kube import cache, controller
-from hookline.kube.cache import Watch
-from hookline.kube.controller import Controller, Key, serve
+from hookline.kube import controller
+from hookline.kube.controller import Controller, Key, Watch
 from hookline.kube.objects import CONFIG_MAP, SANDBOX, SECRET, NotThere, Unreachable
+from hookline.kube.operator import serve
 from tests.kube.test_lease import Leases, until
 
 
@@ -101,7 +101,7 @@ async def test_only_the_named_namespaces_are_looked_at():
 
 
 async def test_a_kind_that_is_installed_later_is_seen_then(monkeypatch):
-    monkeypatch.setattr(cache, "MISSING_PAUSE", 0.01)
+    monkeypatch.setattr(controller, "MISSING_PAUSE", 0.01)
     cluster = Objects(obj("a"))
     async with running(Log(cluster)) as made:
         await until(lambda: made.done == ["a"])

@@ -162,12 +162,10 @@ async def test_who_ends_hands_over_at_once():
 
 async def test_who_cannot_renew_stops_and_begins_again_when_it_can():
     leases, body = Leases(), Body()
-    leading = lead(leases, "one", duration=2, patience=0.5)
-    held = asyncio.create_task(leading.hold(body))
-    await until(lambda: body.at_work and leading.leading)
+    held = asyncio.create_task(lead(leases, "one", duration=2, patience=0.5).hold(body))
+    await until(lambda: body.at_work)
     leases.away = True
     await until(lambda: not body.at_work)
-    await until(lambda: not leading.leading)
     leases.away = False
     await until(lambda: body.at_work)
     assert body.times > 1

@@ -45,7 +45,7 @@ def test_no_two_kinds_have_the_same_address():
 
 def test_only_the_cluster_module_loads_its_client():
     code = (
-        "import sys, hookline.kube, hookline.kube.objects, hookline.kube.cache, "
+        "import sys, hookline.kube, hookline.kube.objects, hookline.kube.controller, "
         "hookline.kube.lease; print('lightkube' in sys.modules, 'httpx2' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

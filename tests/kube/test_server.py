@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from hookline.kube.cache import Store
-from hookline.kube.client import Cluster
+from hookline.kube.client import Cluster, Patience
+from hookline.kube.controller import Store
 from hookline.kube.lease import Lease
 from hookline.kube.objects import (
     ACCOUNT,
@@ -24,7 +24,6 @@ from hookline.kube.objects import (
     NotThere,
     Unreachable,
 )
-from hookline.kube.transport import Patience
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 

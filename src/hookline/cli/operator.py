@@ -59,7 +59,7 @@ def start(options: StartOptions) -> int:
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     from hookline.kagent.controller import AgentController
     from hookline.kagent.objects import Pods
-    from hookline.kube.controller import main
+    from hookline.kube.operator import main
     from hookline.sympozium.cluster.controller import AgentRunController
     from hookline.sympozium.cluster.objects import OperatorSettings
 
@@ -108,7 +108,7 @@ class ManifestOptions(OperatorOptions):
 
 
 def manifest(options: ManifestOptions) -> int:
-    from hookline.kube.install import Installation, all_objects, crds
+    from hookline.kube.operator import Installation, all_objects, crds
 
     check(options)
     settings = Installation(**_shared(options, Installation))
@@ -123,7 +123,7 @@ class CrdsOptions:
 
 
 def print_crds(options: CrdsOptions) -> int:
-    from hookline.kube.install import crds
+    from hookline.kube.operator import crds
 
     print_objects(crds("kagent" if options.kagent else "sympozium"), as_json=options.json)
     return 0

@@ -16,21 +16,19 @@ from typing import IO, Any, NamedTuple, cast
 from hookline.errors import ImageError
 from hookline.images.layers import Unpacker, chunks, unpacked
 from hookline.images.manifest import (
+    LARGEST_TEXT,
+    LOCAL,
     Descriptor,
+    FetchContext,
     ImageManifest,
+    ImageSource,
     Landing,
+    ManifestSource,
     chosen,
     digest_of,
     json_object,
     layer_digests,
     manifest_or_index,
-)
-from hookline.images.sources import (
-    LARGEST_TEXT,
-    LOCAL,
-    FetchContext,
-    ImageSource,
-    ManifestSource,
 )
 
 OpenFile = Callable[[str], IO[bytes]]

@@ -168,11 +168,11 @@ class Unpacker:
     def _white_out(self, names: tuple[str, ...]) -> None:
         hidden = names[-1].removeprefix(_WHITEOUT)
         if names[-1] == _OPAQUE:
-            self._tree.white_out_all(names[:-1])
+            self._tree.white_out(names[:-1])
         elif hidden in ("", ".", ".."):
             raise ImageError("is a whiteout that names no file")
         else:
-            self._tree.white_out((*names[:-1], hidden))
+            self._tree.white_out(names[:-1], hidden)
 
     def _hard_link(self, names: tuple[str, ...], target: str) -> None:
         other = _names(_target(target))

@@ -1,4 +1,7 @@
-"""Manifests, indexes and platforms of images, read from the JSON of registries and layouts; blobs, checked as they come."""
+"""Images by their manifests: how one is named, what its JSON says, and the source that unpacks it, with every blob checked.
+
+An image is named by a path, by a path with one of skopeo's prefixes, or by a reference to a registry.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,19 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Any, cast
+from functools import cached_property
+from io import BytesIO
+from ipaddress import IPv6Address
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any, Protocol, cast
 
-from hookline.errors import ImageError
+from hookline.errors import ImageError, UsageError
+from hookline.images.layers import Limits, Unpacker
+from hookline.tasks import StopToken
 
 PAUSE = 3.0
 """Seconds before the first progress message of a download, and between two of them."""
@@ -33,8 +44,23 @@ _LAYERS = frozenset(
 )
 ACCEPTED = (*_INDEXES, *_MANIFESTS)
 
-_NAME = "org.opencontainers.image.ref.name"
+_NAME_KEY = "org.opencontainers.image.ref.name"
 _DIGEST = re.compile(r"(?:sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})")
+
+# Prefixes of images on this machine, as skopeo has them.
+LOCAL = ("oci:", "oci-archive:", "docker-archive:", "dir:")
+
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_REPOSITORY = re.compile(rf"{_PART}(?:/{_PART})*")
+_HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
+_TAG = re.compile(r"\w[\w.-]{0,127}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_LONGEST_REPOSITORY = 255
+_EXAMPLE = "write it as ghcr.io/org/hooks:v1 or ghcr.io/org/hooks@sha256:..."
+_ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
+_PATHS = ("/", "./", "../", "~/")
+LARGEST_TEXT = 4 * 1024 * 1024
+_DEEPEST_INDEX = 4
 
 _MACHINES = {
     "x86_64": ("amd64", None),
@@ -49,6 +75,70 @@ _MACHINES = {
     "riscv64": ("riscv64", None),
     "loongarch64": ("loong64", None),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """An image in a registry. `text` is the reference as written; `registry` includes the port."""
+
+    text: str
+    registry: str
+    repository: str
+    tag: str | None = None
+    digest: str | None = None
+
+    @classmethod
+    def read(cls, text: str) -> Reference:
+        """Parses a reference; one without a registry is on Docker Hub, as for docker itself."""
+        rest, digest = _digest(text.removeprefix("docker://"), text)
+        rest, tag = _tag(rest, text)
+        registry, repository = _registry(rest, text)
+        _check_repository(repository, text)
+        return cls(text=text, registry=registry, repository=repository, tag=tag, digest=digest)
+
+    @property
+    def wanted(self) -> str:
+        """The tag or digest to request; the digest wins over the tag."""
+        return self.digest or self.tag or "latest"
+
+    def pinned(self, digest: str) -> str:
+        """The same image as a reference by digest."""
+        return f"{self.registry}/{self.repository}@{digest}"
+
+
+def directory_name(ref: str) -> str:
+    """The folder name of an image: the last part of its reference, without tag and digest."""
+    path = next((ref.removeprefix(prefix) for prefix in LOCAL if ref.startswith(prefix)), ref)
+    path = path.rpartition("@")[0] if "@" in path else path
+    if path.rfind(":") > path.rfind("/"):
+        path = path.rpartition(":")[0]
+    name = path.rstrip("/").rpartition("/")[2]
+    if not _NAME.fullmatch(name) or name in (".", ".."):
+        raise UsageError(
+            f"{ref!r} gives no folder name for its hooks: its last word is {name!r},"
+            " and that must be made of letters, digits, '.', '_' and '-'"
+        )
+    return name
+
+
+def names(refs: Iterable[str]) -> dict[str, str]:
+    """The folder name of each distinct reference, in order of first appearance."""
+    found: dict[str, str] = {}
+    holders: dict[str, str] = {}
+    for ref in refs:
+        found[ref] = name = directory_name(ref)
+        other = holders.setdefault(name, ref)
+        if other != ref:
+            raise UsageError(
+                f"{other!r} and {ref!r} are different images that would both be the folder {name!r};"
+                " give them different names"
+            )
+    return found
+
+
+def is_local(text: str) -> bool:
+    """True if the text names an image on this machine, not in a registry."""
+    return text.startswith((*LOCAL, *_PATHS)) or text in (".", "..") or text.endswith(_ARCHIVES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +168,6 @@ class Descriptor:
 class ImageManifest:
     config: Descriptor
     layers: tuple[Descriptor, ...]
-
-    @property
-    def has_image_config(self) -> bool:
-        return self.config.media_type in _CONFIGS
 
 
 @dataclass(eq=False)
@@ -230,6 +316,171 @@ def digest_of(content: bytes, like: str = "sha256:") -> str:
     return f"{algorithm}:{hashlib.new(algorithm, content).hexdigest()}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchContext:
+    """The settings for fetching one image. `told` gets warnings and, every `pause` seconds, progress.
+
+    Relative paths start at `base`; `plain` are registries that may be used without TLS; `room` is a folder for files in
+    between.
+    """
+
+    environ: Mapping[str, str]
+    base: Path
+    room: Path
+    stop: StopToken
+    told: Callable[[str], None]
+    platform: Platform
+    plain: Collection[str]
+    limits: Limits
+    pause: float
+
+
+class ImageSource(Protocol):
+    """One image in a folder, an archive or a registry."""
+
+    def digest(self) -> str | None:
+        """The digest of the image, which may take a request; None if it is only known after unpacking."""
+        ...
+
+    def unpack(self, into: Unpacker) -> Mapping[str, Any]:
+        """Unpacks the image; returns its manifest and layers, for its record in the cache."""
+        ...
+
+
+class ManifestSource(ABC):
+    """An image whose manifest lists its layers by digest. `label` names it in messages."""
+
+    def __init__(self, label: str, context: FetchContext) -> None:
+        self.label = label
+        self.context = context
+
+    @abstractmethod
+    def read_top(self) -> tuple[Descriptor, bytes]:
+        """Reads the manifest or index of the image."""
+
+    @abstractmethod
+    def save(self, to: Landing) -> None:
+        """Writes the blob of a landing into it, perhaps only in part; the caller checks it."""
+
+    @cached_property
+    def top(self) -> tuple[Descriptor, bytes]:
+        return self.read_top()
+
+    def digest(self) -> str:
+        return self.top[0].digest
+
+    def unpack(self, into: Unpacker) -> Mapping[str, Any]:
+        digest, manifest = self._manifest()
+        expected = self._expected(manifest)
+        sizes = sum(layer.size for layer in manifest.layers)
+        if sizes > self.context.limits.size:
+            raise ImageError(
+                f"{self.label} has {sizes} bytes of layers; the limit is {self.context.limits.size}"
+            )
+        for layer, diff_id in zip(manifest.layers, expected, strict=True):
+            what = f"layer {layer.digest} of {self.label}"
+            with TemporaryFile(dir=self.context.room) as file:
+                self._land(Landing(file, layer, what, self.context.told, self.context.pause))
+                file.seek(0)
+                into.layer(file, what, diff_id)
+        layers = [{"digest": layer.digest, "size": layer.size} for layer in manifest.layers]
+        return {"manifest": digest, "layers": layers}
+
+    def text(self, descriptor: Descriptor, what: str) -> bytes:
+        """The content of a small blob."""
+        what = f"{what} of {self.label}"
+        if descriptor.size > LARGEST_TEXT:
+            raise ImageError(f"{what} has {descriptor.size} bytes; {LARGEST_TEXT} are the limit")
+        content = BytesIO()
+        self._land(Landing(content, descriptor, what))
+        return content.getvalue()
+
+    def _land(self, to: Landing) -> None:
+        self.save(to)
+        to.check()
+
+    def _manifest(self) -> tuple[str, ImageManifest]:
+        descriptor, content = self.top
+        for _ in range(_DEEPEST_INDEX):
+            read = manifest_or_index(content, f"manifest of {self.label}", descriptor.media_type)
+            if isinstance(read, ImageManifest):
+                return descriptor.digest, read
+            descriptor = chosen(read, self.context.platform, self.label)
+            content = self.text(descriptor, f"manifest {descriptor.digest}")
+        raise ImageError(f"{self.label} has indexes more than {_DEEPEST_INDEX} deep")
+
+    def _expected(self, manifest: ImageManifest) -> tuple[str | None, ...]:
+        """The digests of the unpacked layers; None for each if the configuration is not one of an image."""
+        count = len(manifest.layers)
+        if manifest.config.media_type not in _CONFIGS:
+            return (None,) * count
+        config = self.text(manifest.config, "configuration")
+        return layer_digests(config, self.context.platform, self.label, count)
+
+
+def _digest(rest: str, text: str) -> tuple[str, str | None]:
+    if not rest or rest != rest.strip():
+        raise UsageError(f"{text!r} is not an image reference; {_EXAMPLE}")
+    if "@" not in rest:
+        return rest, None
+    rest, _, digest = rest.partition("@")
+    if not is_digest(digest):
+        raise UsageError(
+            f"{text!r} has a wrong digest {digest!r}; it is sha256: and 64, or sha512: and 128, of 0-9 and a-f"
+        )
+    return rest, digest
+
+
+def _tag(rest: str, text: str) -> tuple[str, str | None]:
+    # A colon before the last slash belongs to a port.
+    if rest.rfind(":") <= rest.rfind("/"):
+        return rest, None
+    rest, _, tag = rest.rpartition(":")
+    if not _TAG.fullmatch(tag):
+        raise UsageError(
+            f"{text!r} has a wrong tag {tag!r}; a tag is at most 128 letters, digits, '.', '_' and '-'"
+        )
+    return rest, tag
+
+
+def _registry(rest: str, text: str) -> tuple[str, str]:
+    host, slash, path = rest.partition("/")
+    if not slash or not (set(host) & set(".:[") or host == "localhost" or host != host.lower()):
+        host, path = "docker.io", rest
+    if not _is_host(host):
+        raise UsageError(
+            f"{text!r} has a wrong registry {host!r}; that is a host and perhaps a port; {_EXAMPLE}"
+        )
+    host = "docker.io" if host == "index.docker.io" else host
+    if host == "docker.io" and "/" not in path:
+        path = f"library/{path}"
+    return host, path
+
+
+def _is_host(text: str) -> bool:
+    match = _HOST.fullmatch(text)
+    if match is None or not 0 < int(match[1] or 1) < 65536:
+        return False
+    try:
+        return not text.startswith("[") or bool(IPv6Address(text[1:].partition("]")[0]))
+    except ValueError:
+        return False
+
+
+def _check_repository(repository: str, text: str) -> None:
+    if _REPOSITORY.fullmatch(repository) and len(repository) <= _LONGEST_REPOSITORY:
+        return
+    if _REPOSITORY.fullmatch(repository.lower()):
+        why = (
+            "only lower-case letters are allowed"
+            if len(repository) <= _LONGEST_REPOSITORY
+            else f"at most {_LONGEST_REPOSITORY} characters are allowed"
+        )
+    else:
+        why = "its words are lower-case letters and digits, joined by '.', '_' or '-'"
+    raise UsageError(f"{text!r} has a wrong image name {repository!r}: {why}; {_EXAMPLE}")
+
+
 def _rank(made_for: Platform | None, platform: Platform) -> int | None:
     """The rank of an image for a platform, 0 is best; None if it does not run there."""
     if made_for is None or (made_for.os, made_for.architecture) != (platform.os, platform.architecture):
@@ -264,7 +515,7 @@ def _descriptor(value: Any, what: str) -> Descriptor:
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
         raise ImageError(f"{what} has no size: {size!r}")
     annotations: Any = item.get("annotations")
-    named: Any = cast("dict[str, Any]", annotations).get(_NAME) if isinstance(annotations, dict) else None
+    named: Any = cast("dict[str, Any]", annotations).get(_NAME_KEY) if isinstance(annotations, dict) else None
     return Descriptor(
         media_type=kind if isinstance(kind, str) else "",
         digest=digest,

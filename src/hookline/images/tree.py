@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -106,13 +106,14 @@ class ImageTree:
             with self._cleared(names, spare=(*source.names, other[-1])) as (place, name):
                 os.link(other[-1], name, src_dir_fd=source.fd, dst_dir_fd=place.fd, follow_symlinks=False)
 
-    def white_out(self, names: Names) -> None:
-        """Removes an entry of earlier layers."""
-        self._below(names[:-1], lambda fd: [names[-1]])
-
-    def white_out_all(self, names: Names) -> None:
-        """Removes all entries of earlier layers in a folder."""
-        self._below(names, os.listdir)
+    def white_out(self, names: Names, entry: str | None = None) -> None:
+        """Removes an entry of earlier layers in a folder, or all of them."""
+        try:
+            with self._place(names, make=False) as place:
+                for name in os.listdir(place.fd) if entry is None else [entry]:
+                    self._take_away(place, name)
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # nothing there, nothing to remove
 
     def finish(self) -> None:
         """Sets the modes of the folders and checks the targets of the links, once all entries are there."""
@@ -142,14 +143,6 @@ class ImageTree:
             raise ImageError(f"{shown!r} is a link to {target!r}, which leads out of the image") from None
         except OSError:
             pass  # The target is a file or missing; neither leads out.
-
-    def _below(self, names: Names, which: Callable[[int], Sequence[str]]) -> None:
-        try:
-            with self._place(names, make=False) as place:
-                for name in which(place.fd):
-                    self._take_away(place, name)
-        except (FileNotFoundError, NotADirectoryError):
-            pass  # nothing there, nothing to remove
 
     def _take_away(self, place: OpenFolder, name: str) -> bool:
         """Removes an entry of earlier layers; False if some of it stays, because this layer brought it."""

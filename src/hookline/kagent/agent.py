@@ -21,7 +21,9 @@ FORMAT = "kagent"
 TIMEOUT = 30.0
 """Seconds a hook may take; a manifest has no key for another limit."""
 FOLDER = "/hooks"
-"""The folder of hook images in a pod; `KAGENT_HOOKS_FOLDER` overrides it."""
+"""The folder of hook images in a pod."""
+FOLDER_VARIABLE = "KAGENT_HOOKS_FOLDER"
+"""The variable that names another folder."""
 TYPE = "claude-command"
 DEFAULT_MODEL_CONFIG = "default-model-config"
 EVENTS = cast("Mapping[str, Point]", CALLERS["kagent"])
@@ -117,7 +119,9 @@ class ModelManifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerManifest:
-    """An `MCPServer`, which is a command, or a `RemoteMCPServer`, which is a URL. `absent`: why it cannot be used here."""
+    """An `MCPServer`, which is a command, or a `RemoteMCPServer`, which is a URL. `absent`: why it cannot be used here.
+
+    In an agent's plan `headers` are those to send, and `tools` those that the agent has of it; none means all."""
 
     kind: str
     name: str
@@ -130,6 +134,8 @@ class ServerManifest:
     timeout: float | None = None
     transport: str = ""
     absent: str = ""
+    tools: tuple[str, ...] = ()
+    approval: tuple[str, ...] = ()
 
 
 class AgentManifests(NamedTuple):
@@ -149,16 +155,6 @@ class AgentManifests(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolServer:
-    """An MCP server that an agent has tools of, with the headers it is sent; no `tools` means all of them."""
-
-    manifest: ServerManifest
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    tools: tuple[str, ...] = ()
-    approval: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPlan:
     """One agent with everything it refers to. `no_model` is why it has no model, `missing` what else was not found.
 
@@ -169,7 +165,7 @@ class AgentPlan:
     model: ModelManifest | None = None
     key: str | None = field(default=None, repr=False)
     no_model: FileError | None = None
-    servers: tuple[ToolServer, ...] = ()
+    servers: tuple[ServerManifest, ...] = ()
     agents: tuple[AgentPlan, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     missing: tuple[FileError, ...] = ()
@@ -233,10 +229,9 @@ class _Planning:
     def plan(self, agent: AgentManifest, above: tuple[str, ...]) -> AgentPlan:
         missing: list[FileError] = []
         model, no_model = self._model(agent)
-        message = agent.system_message
         return AgentPlan(
             agent=agent,
-            system_prompt=self._value(message, missing) if isinstance(message, ValueFrom) else message,
+            system_prompt=self._value(agent.system_message, missing),
             model=model,
             key=self._found(model.key) if model and model.key else None,
             no_model=no_model,
@@ -260,7 +255,7 @@ class _Planning:
             return model, model.key.asked.problem(f"{said}, or --model provider/name")
         return model, None
 
-    def _servers(self, agent: AgentManifest, missing: list[FileError]) -> Iterator[ToolServer]:
+    def _servers(self, agent: AgentManifest, missing: list[FileError]) -> Iterator[ServerManifest]:
         for tool in agent.tools:
             if tool.type != "McpServer":
                 continue
@@ -269,7 +264,7 @@ class _Planning:
                 missing.append(tool.asked.problem(server))
                 continue
             headers = self._all({**server.headers, **tool.headers}, missing)
-            yield ToolServer(manifest=server, headers=headers, tools=tool.tools, approval=tool.approval)
+            yield replace(server, headers=headers, tools=tool.tools, approval=tool.approval)
 
     def _server(self, agent: AgentManifest, tool: ToolReference) -> ServerManifest | str:
         """The server that a tool is of, or why there is none here."""
@@ -305,13 +300,12 @@ class _Planning:
                 yield self.plan(other, above)
 
     def _all(self, values: Mapping[str, str | ValueFrom], missing: list[FileError]) -> dict[str, str]:
-        found = {
-            name: self._value(value, missing) if isinstance(value, ValueFrom) else value
-            for name, value in values.items()
-        }
+        found = {name: self._value(value, missing) for name, value in values.items()}
         return {name: value for name, value in found.items() if value is not None}
 
-    def _value(self, wanted: ValueFrom, missing: list[FileError]) -> str | None:
+    def _value(self, wanted: str | ValueFrom | None, missing: list[FileError]) -> str | None:
+        if not isinstance(wanted, ValueFrom):
+            return wanted
         value = self._found(wanted)
         if value is None:
             missing.append(wanted.asked.problem(_not_found(wanted)))
@@ -327,19 +321,18 @@ class _Planning:
         return value
 
 
-def _joined(servers: Iterable[ToolServer]) -> tuple[ToolServer, ...]:
+def _joined(servers: Iterable[ServerManifest]) -> tuple[ServerManifest, ...]:
     """Each server once, with the tools of all entries that name it."""
-    found: dict[str, ToolServer] = {}
+    found: dict[str, ServerManifest] = {}
     for each in servers:
-        first = found.get(each.manifest.name)
+        first = found.get(each.name)
         if first is None:
-            found[each.manifest.name] = each
+            found[each.name] = each
             continue
         tools = tuple(dict.fromkeys((*first.tools, *each.tools))) if first.tools and each.tools else ()
         approval = tuple(dict.fromkeys((*first.approval, *each.approval)))
-        found[each.manifest.name] = replace(
-            first, tools=tools, approval=approval, headers={**first.headers, **each.headers}
-        )
+        headers = {**first.headers, **each.headers}
+        found[each.name] = replace(first, tools=tools, approval=approval, headers=headers)
     return tuple(found.values())
 
 

@@ -28,11 +28,10 @@ from hookline.kagent.objects import (
 from hookline.kagent.read import KINDS
 from hookline.kagent.records import Listener
 from hookline.kube import objects
-from hookline.kube.cache import Watch
 from hookline.kube.client import Cluster
-from hookline.kube.controller import Controller, Key
+from hookline.kube.controller import Controller, Key, Watch
 from hookline.kube.objects import Fields, Kind, Object, is_owned, items, kind_of, mapping, within
-from hookline.kube.pod_state import trouble
+from hookline.kube.pod_state import statuses_of, trouble
 
 logger = logging.getLogger("hookline.kube")
 
@@ -126,21 +125,21 @@ class AgentController(Controller):
         if made.problems:
             running = " Its previous version still runs." if self._deployment(agent) else ""
             said = "; ".join(made.problems)
-            await self._tell(agent, Condition("Accepted", False, "NotValid", f"{said}.{running}"))
+            await self._write_status(agent, Condition("Accepted", False, "NotValid", f"{said}.{running}"))
             return
         try:
             taken = [each for obj in made.objects if (each := await self._put(agent, obj))]
         except (objects.Conflict, objects.NotThere):
             raise
         except objects.ApiRefused as exc:
-            await self._tell(agent, Condition("Accepted", False, "Refused", str(exc)))
+            await self._write_status(agent, Condition("Accepted", False, "Refused", str(exc)))
             raise
         if taken:
             said = f"{', '.join(taken)}: an object of this name exists that is not hookline's; it is left unchanged"
-            await self._tell(agent, Condition("Accepted", False, "NameTaken", said))
+            await self._write_status(agent, Condition("Accepted", False, "NameTaken", said))
             return
         notes = "; ".join(made.notes) or "the agent can be run"
-        await self._tell(agent, Condition("Accepted", True, "Accepted", notes))
+        await self._write_status(agent, Condition("Accepted", True, "Accepted", notes))
 
     async def _put(self, agent: Object, wanted: Object) -> str:
         """Creates or updates an object; returns its kind and name if it belongs to another owner."""
@@ -179,7 +178,7 @@ class AgentController(Controller):
                 await self.cluster.delete(kind, name, namespace, uid=have["metadata"]["uid"])
                 logger.info("%s %s/%s: removed its %s", *Key.of(agent), kind.kind)
 
-    async def _tell(self, agent: Object, accepted: Condition) -> None:
+    async def _write_status(self, agent: Object, accepted: Condition) -> None:
         _, namespace, name = Key.of(agent)
         pods = [each for each in self.caches.all(objects.POD) if _agent_key(each) == (namespace, name)]
         ready = condition_of(self._deployment(agent), pods)
@@ -235,16 +234,14 @@ def condition_of(deployment: Fields | None, pods: Sequence[Fields]) -> Condition
 
 
 def _failure_of(pod: Fields) -> tuple[str, str] | None:
-    status = within(pod, "status")
-    for key in ("initContainerStatuses", "containerStatuses"):
-        for each in items(status.get(key)):
-            ended = within(each, "state", "terminated") or within(each, "lastState", "terminated")
-            if not ended or not ended.get("exitCode") or within(each, "state", "running"):
-                continue
-            name = str(each.get("name"))
-            said = _readable(str(ended.get("message") or "")) or str(ended.get("reason") or "")
-            reason = "HooksNotFetched" if name == HOOKS_INIT else "Crashed"
-            return reason, f"{name} ended with {ended['exitCode']}: {said}"
+    for each in statuses_of(pod):
+        ended = within(each, "state", "terminated") or within(each, "lastState", "terminated")
+        if not ended or not ended.get("exitCode") or within(each, "state", "running"):
+            continue
+        name = str(each.get("name"))
+        said = _readable(str(ended.get("message") or "")) or str(ended.get("reason") or "")
+        reason = "HooksNotFetched" if name == HOOKS_INIT else "Crashed"
+        return reason, f"{name} ended with {ended['exitCode']}: {said}"
     found = trouble(pod)
     return (found.reason, f"{found.container}: {found.message}".removeprefix(": ")) if found else None
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +29,21 @@ from hookline.errors import FileError, HookBroke, UsageError
 from hookline.kagent.agent import (
     EVENTS,
     FOLDER,
+    FOLDER_VARIABLE,
     FORMAT,
     PROVIDERS,
     TIMEOUT,
     AgentPlan,
     HookEntry,
-    ToolServer,
+    ServerManifest,
     directory,
     planned,
     searched,
 )
-from hookline.kagent.fetch import VARIABLE, hooks_folder, mounts, program
 from hookline.kagent.read import chosen, read
 from hookline.matcher import matcher
-from hookline.runners import Runner
-from hookline.runners.child import missing_script
+from hookline.runners import Mount, Runner
+from hookline.runners.child import missing_script, script_of
 from hookline.runners.local import LocalRunner
 from hookline.runners.places import EnclosedRunner
 
@@ -121,7 +123,7 @@ class Manifest(Loaded):
         return found
 
     def attach_unfetched(self, runner: Runner, *, here: bool) -> list[str]:
-        folder = (os.environ.get(VARIABLE) if here else None) or FOLDER
+        folder = (os.environ.get(FOLDER_VARIABLE) if here else None) or FOLDER
         self.attach(runner, folder, os.environ)
         return [f"image {ref} is {folder}/{directory(ref)}" for ref in self.refs]
 
@@ -129,7 +131,7 @@ class Manifest(Loaded):
         """With the images present, a command that is not in its image is a mistake."""
         self.attach(LocalRunner(), FOLDER, os.environ)
         sources = image_sources(self, [each for each in images if each.partition("=")[0] in self.refs])
-        if not self.refs or not (sources or os.environ.get(VARIABLE)):
+        if not self.refs or not (sources or os.environ.get(FOLDER_VARIABLE)):
             unseen = [f"image {ref}: not checked; give --image {ref}=SOURCE" for ref in self.refs]
             return [], [*self.notes, *unseen]
         async with hooks_folder(self.refs, sources, os.environ, lambda _: None) as (folder, _):
@@ -156,11 +158,11 @@ def manifest(file: Path, name: str, environ: Mapping[str, str]) -> Manifest:
     """The agent of that name in a file, or its only one."""
     found = read(file)
     plan = planned(found, chosen(found, file, name), environ)
-    made: list[tuple[AgentPlan, Agent]] = []
     try:
-        agent = _agent(plan, file.resolve().parent, environ, made)
+        made = _agents(plan, file.resolve().parent, environ)
     except UsageError as exc:
         raise FileError(str(exc), file=file) from exc
+    agent = made[0][1]
     warnings = (*found.broken, *plan.all_missing)
     notes = (*found.notes, *_sessions_of_inner(made))
     agent.written = Declaration(format=FORMAT, source="", notes=(*notes, *map(str, warnings)))
@@ -179,12 +181,74 @@ def manifest(file: Path, name: str, environ: Mapping[str, str]) -> Manifest:
     )
 
 
-def _agent(
-    plan: AgentPlan, base: Path, environ: Mapping[str, str], made: list[tuple[AgentPlan, Agent]]
-) -> Agent:
+@asynccontextmanager
+async def hooks_folder(
+    refs: Sequence[str],
+    sources: Mapping[str, str],
+    environ: Mapping[str, str],
+    told: Callable[[str], None],
+) -> AsyncGenerator[tuple[str, list[str]]]:
+    """The folder with the content of the hooks' images, each under its name, and notes on them.
+
+    Images that are in `KAGENT_HOOKS_FOLDER` are taken from there; the others are fetched, each once.
+    """
+    ready = _materialised(refs, environ)
+    if len(ready) == len(refs) and not sources:
+        yield environ.get(FOLDER_VARIABLE) or FOLDER, []
+        return
+    from hookline.images.fetch import default_folder, fetch, shown
+
+    images = await fetch(
+        refs,
+        cache=default_folder(environ),
+        environ=environ,
+        base=Path(),
+        sources={**ready, **sources},
+        told=told,
+    )
+    taken = [f"image {each.ref} is {each.digest}" for each in images]
+    for text in taken:
+        told(text)
+    with (
+        tempfile.TemporaryDirectory(prefix="hookline-") as place,
+        shown(images, Path(place, "hooks")) as folder,
+    ):
+        more = [f"image {each.ref}: {note}" for each in images for note in each.notes]
+        yield str(folder), [*taken, *more]
+
+
+def program(
+    argv: Sequence[str], folder: str, path: str | None, *, here: str = "", own_programs: bool = False
+) -> list[str]:
+    """The argv of a command: a program of the image first, then one on PATH; a script only of the image.
+
+    The agent's working folder is never searched, since the agent may write there. `here` is the image's folder on this
+    machine, if it is not `folder`. With `own_programs` PATH is that of another system and is not searched.
+    """
+    first, *rest = argv
+    if not os.path.isabs(first):
+        there = os.path.exists(os.path.join(here or folder, first))
+        found = own_programs or shutil.which(first, path=path) is not None
+        if there or "/" in first or not found:
+            return [os.path.join(folder, first), *rest]
+    script = script_of([first, *rest])
+    if script is None or os.path.isabs(script):
+        return [first, *rest]
+    at = rest.index(script)
+    return [first, *rest[:at], os.path.join(folder, script), *rest[at + 1 :]]
+
+
+def mounts(refs: Iterable[str], folder: str) -> Iterable[Mount]:
+    """Each image below /hooks, read-only. The link in `folder` is resolved first, since it has no target inside."""
+    for name in map(directory, refs):
+        source = os.path.realpath(os.path.join(folder, name))
+        yield Mount(target=f"{FOLDER}/{name}", source=source, read_only=True)
+
+
+def _agents(plan: AgentPlan, base: Path, environ: Mapping[str, str]) -> list[tuple[AgentPlan, Agent]]:
+    """The agent of a plan, followed by those that are its tools."""
     model = plan.model
-    place = len(made)
-    inner = [_agent(each, base, environ, made) for each in plan.agents]
+    inner = [_agents(each, base, environ) for each in plan.agents]
     agent = Agent(
         id=plan.agent.name,
         description=plan.agent.description,
@@ -195,13 +259,12 @@ def _agent(
         temperature=model.temperature if model else None,
         top_p=model.top_p if model else None,
         max_output_tokens=model.max_tokens if model else None,
-        tools=[*(_server(each, base) for each in plan.servers), *inner],
+        tools=[*(_server(each, base) for each in plan.servers), *(first for (_, first), *_ in inner)],
     )
     if plan.key is not None:
         provider = COMPATIBLE.get(agent.provider)
         agent.environ = {**environ, provider.key if provider else "ANTHROPIC_API_KEY": plan.key}
-    made.insert(place, (plan, agent))
-    return agent
+    return [(plan, agent), *chain.from_iterable(inner)]
 
 
 def _sessions_of_inner(made: Sequence[tuple[AgentPlan, Agent]]) -> Iterable[str]:
@@ -215,19 +278,18 @@ def _sessions_of_inner(made: Sequence[tuple[AgentPlan, Agent]]) -> Iterable[str]
                 )
 
 
-def _server(server: ToolServer, base: Path) -> McpServer:
-    given = server.manifest
-    more: dict[str, Any] = {} if given.timeout is None else {"timeout": given.timeout}
-    if given.url:
-        more |= {"url": given.url, "headers": server.headers, "transport": given.transport}
+def _server(server: ServerManifest, base: Path) -> McpServer:
+    more: dict[str, Any] = {} if server.timeout is None else {"timeout": server.timeout}
+    if server.url:
+        more |= {"url": server.url, "headers": server.headers, "transport": server.transport}
     else:
-        more |= {"command": given.command, "args": given.args, "env": given.env, "cwd": str(base)}
-    return McpServer(name=given.name, tools=server.tools or None, kind=_kind(server), **more)
+        more |= {"command": server.command, "args": server.args, "env": server.env, "cwd": str(base)}
+    return McpServer(name=server.name, tools=server.tools or None, kind=_kind(server.tools), **more)
 
 
-def _kind(server: ToolServer) -> str:
-    """The kind of its tools, where they are all known by name, so that a guard for every shell holds for them too."""
-    kinds = {kind_of(name, FORMAT) for name in server.tools} or {"other"}
+def _kind(tools: Sequence[str]) -> str:
+    """The kind of a server's tools, where they are all known by name, so that a guard for every shell holds for them too."""
+    kinds = {kind_of(name, FORMAT) for name in tools} or {"other"}
     only = kinds.pop()
     return "mcp" if kinds or only == "other" else only
 
@@ -236,7 +298,11 @@ def _environment(plan: AgentPlan, folder: str, environ: Mapping[str, str]) -> di
     ours = {
         name: value for name, value in environ.items() if name.upper() in _HANDED_ON or name.startswith("LC_")
     }
-    theirs = {"KAGENT_NAME": plan.agent.name, "KAGENT_NAMESPACE": plan.agent.namespace, VARIABLE: folder}
+    theirs = {
+        "KAGENT_NAME": plan.agent.name,
+        "KAGENT_NAMESPACE": plan.agent.namespace,
+        FOLDER_VARIABLE: folder,
+    }
     return {**ours, **plan.env, **theirs}
 
 
@@ -307,7 +373,7 @@ def _approvals(plan: AgentPlan) -> Iterable[Hook]:
             continue
         names = frozenset(server.approval)
         yield Hook(
-            name=f"requireApproval: {server.manifest.name}",
+            name=f"requireApproval: {server.name}",
             points=frozenset({Point.TOOL_START}),
             handler=_asks,
             match=lambda facts, names=names: facts.current_tool in names,
@@ -318,3 +384,12 @@ def _approvals(plan: AgentPlan) -> Iterable[Hook]:
 
 async def _asks(_ctx: WorkflowContext | None, hook_context: HookContext, /) -> HookResult:
     return HookResult.ask(f"{hook_context.current_tool} needs approval")
+
+
+def _materialised(refs: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The images that are in the folder of hooks already, put there by an init container for example."""
+    folder = environ.get(FOLDER_VARIABLE)
+    if not folder:
+        return {}
+    places = {ref: os.path.realpath(os.path.join(folder, directory(ref))) for ref in refs}
+    return {ref: place for ref, place in places.items() if os.path.isdir(place)}

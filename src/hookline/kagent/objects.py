@@ -15,6 +15,7 @@ from typing import Any
 from hookline.errors import FileError
 from hookline.kagent.agent import (
     FOLDER,
+    FOLDER_VARIABLE,
     PROVIDERS,
     AgentManifest,
     AgentManifests,
@@ -99,14 +100,14 @@ def compiled(agent: Fields, find: Find, pods: Pods) -> Compiled:
         written, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, explicit_start=True
     )
     read = parse(text, _FILE)
-    problems = [*gathered.problems, *map(_told, read.problems)]
+    problems = [*gathered.problems, *map(_without_line, read.problems)]
     chosen = next((each for each in read.agents if each.name == agent["metadata"]["name"]), None)
     if chosen is not None:
         problems += _wrong(chosen, read)
     if problems or chosen is None:
         return Compiled(problems=tuple(problems), notes=tuple(gathered.notes))
     made = _Objects(agent, chosen, read, pods, text)
-    notes = [*gathered.notes, *map(_told, read.broken), *made.notes()]
+    notes = [*gathered.notes, *map(_without_line, read.broken), *made.notes()]
     return Compiled(objects=made.all(), notes=tuple(notes))
 
 
@@ -291,7 +292,7 @@ class _Objects:
             "PYTHONDONTWRITEBYTECODE": {"value": "1"},
             "KAGENT_NAMESPACE": {"valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
             "KAGENT_NAME": {"value": self.agent.name},
-            **({"KAGENT_HOOKS_FOLDER": {"value": FOLDER}} if hooks else {}),
+            **({FOLDER_VARIABLE: {"value": FOLDER}} if hooks else {}),
         }
         values = {each.variable: _reference(each) for each in _values(self.read)}
         asked = {
@@ -383,6 +384,6 @@ def _texts(value: Any) -> dict[str, str]:
     return {str(key): str(each) for key, each in mapping(value).items()}
 
 
-def _told(problem: FileError) -> str:
+def _without_line(problem: FileError) -> str:
     """The problem without its line: the user has never seen the file."""
     return f"{problem.key}: {problem.message}" if problem.key else problem.message

@@ -202,7 +202,7 @@ class _PodFollower:
         except Exception as exc:
             # The outermost loop: the failure of one pod must not affect the others.
             self._records.forget()
-            self._tell(exc)
+            self._log_outage(exc)
             self._tries += not running
         else:
             # A container that ran when we began may have printed more after the connection ended.
@@ -213,9 +213,9 @@ class _PodFollower:
             self._through, self._tries = id, 0
         return self._records.intake.taken > taken or clock() - began > self._pace.longest
 
-    def _tell(self, why: Exception) -> None:
+    def _log_outage(self, why: Exception) -> None:
         """Log a failure once per outage. A connection that brought lines and then ended is none: pods may be quiet."""
-        if isinstance(why, ClusterError) and self._log.heard:
+        if isinstance(why, ClusterError) and self._log.line_number:
             self._out = False
             logger.debug("pod %s: its log is read again: %s", self._name, why)
         elif not self._out and not self._gone.is_set():

@@ -1,39 +1,236 @@
-"""The loop of a controller, and the program that runs several of them.
+"""The loop of a controller, and the local copies of all objects of a kind that it decides by, without a request.
+
+A kind is listed once and then watched. Our own writes are put in at once; the watch brings them again later. Versions
+are compared as numbers, as every API server gives them, so that an old answer does not replace a newer one.
 
 A controller keeps copies of the kinds that it needs, and reconciles an object whenever a part of it has changed.
-Level-based: only the present state matters, not the event that woke it. Of several operators, the one that holds the
-lease acts.
+Level-based: only the present state matters, not the event that woke it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from hookline.engine.record import Journal
-from hookline.errors import JournalError
-from hookline.journal.sqlite import KEEP_BYTES_OPERATOR, SqliteJournal
-from hookline.kube.cache import Caches, Watch
-from hookline.kube.client import Cluster
-from hookline.kube.lease import Lease
-from hookline.kube.objects import ClusterError, Kind, Object
-from hookline.tasks import backoff, cancel_and_wait, run_interruptible
+from hookline.kube.objects import ClusterError, Gone, Kind, NotThere, Object, kind_of, owners
+from hookline.tasks import backoff, cancel_and_wait
+
+if TYPE_CHECKING:
+    from hookline.kube.client import Cluster
 
 logger = logging.getLogger("hookline.kube")
 
-LEASE = "hookline-operator"
 RESYNC = 120.0
 """Seconds between two reconciliations of everything, whether or not changes were seen."""
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
 _LOUD_PAUSE = 4.0
 """A failure is logged as a warning once its pause is longer than this; before, it may pass by itself."""
+_FIRST_WATCH_PAUSE = 0.2
+_LONGEST_WATCH_PAUSE = 10.0
+MISSING_PAUSE = 15.0
+"""Seconds before a kind that the cluster does not have is listed again."""
+
+_Names: TypeAlias = tuple[str, str]
+"""Namespace and name of an object."""
+OnChange: TypeAlias = Callable[[Object | None, Object | None], None]
+
+
+@dataclass(eq=False)
+class Store:
+    """A copy of one kind. Its objects are shared with all callers and must not be changed.
+
+    `on_change` is called with the object before and after; None if it was absent. A cluster may lack an `optional`
+    kind: the copy is empty until the kind is installed.
+    """
+
+    cluster: Cluster
+    kind: Kind
+    _: KW_ONLY
+    namespace: str | None = None
+    labels: Mapping[str, str] | str | None = None
+    optional: bool = False
+    on_change: OnChange = lambda before, after: None
+
+    def __post_init__(self) -> None:
+        self.synced = asyncio.Event()
+        self._objects: dict[_Names, Object] = {}
+        self._owned: defaultdict[str, set[_Names]] = defaultdict(set)
+        # The version of the last list or event; an object that is older and not here was deleted.
+        self._version = ""
+        self._out = False
+        self._failures = 0
+
+    async def run(self) -> None:
+        """Keeps the copy up to date until it is cancelled."""
+        while True:
+            try:
+                await self._list()
+                while True:
+                    await self._watch()
+                    # A server may end every watch at once.
+                    await asyncio.sleep(_FIRST_WATCH_PAUSE)
+            except Gone:
+                logger.debug("%s: too much has happened since version %s", self.kind.kind, self._version)
+            except ClusterError as error:
+                if self.optional and isinstance(error, NotThere):
+                    self.synced.set()
+                    await asyncio.sleep(MISSING_PAUSE)
+                    continue
+                self._log_outage(error)
+            self._failures += 1
+            await asyncio.sleep(
+                backoff(self._failures, first=_FIRST_WATCH_PAUSE, longest=_LONGEST_WATCH_PAUSE, jitter=0.5)
+            )
+
+    def get(self, namespace: str, name: str) -> Object | None:
+        return self._objects.get((namespace, name))
+
+    def all(self) -> list[Object]:
+        return list(self._objects.values())
+
+    def owned(self, uid: str) -> list[Object]:
+        """The objects with an owner reference to this uid."""
+        return [self._objects[key] for key in sorted(self._owned.get(uid, ()))]
+
+    def put(self, obj: Object) -> None:
+        """Takes in an object that we created or changed just now, unless something newer is known already."""
+        if _key(obj) not in self._objects and not _is_newer(_version(obj), self._version):
+            return
+        self._take(obj)
+
+    async def _list(self) -> None:
+        found, version = await self.cluster.list(self.kind, self.namespace, self.labels)
+        here = {_key(obj) for obj in found}
+        # An object that was put in during the request is newer than the list.
+        lost = [
+            key
+            for key, obj in self._objects.items()
+            if key not in here and not (version and _is_newer(_version(obj), version))
+        ]
+        self._version = version
+        for key in lost:
+            self._drop(key)
+        for obj in found:
+            self._take(obj)
+        self.synced.set()
+        if self._out:
+            self._out = False
+            logger.info("%s: the cluster answers again", self.kind.kind)
+
+    async def _watch(self) -> None:
+        watching = self.cluster.watch(self.kind, self.namespace, self.labels, self._version)
+        async with aclosing(watching) as events:
+            async for word, obj in events:
+                self._apply(word, obj)
+        self._failures = 0
+
+    def _apply(self, word: str, obj: Object) -> None:
+        self._failures = 0
+        self._version = _version(obj) or self._version
+        if word in ("ADDED", "MODIFIED"):
+            self._take(obj)
+        elif word == "DELETED":
+            known = self._objects.get(_key(obj))
+            if known is not None and not _is_newer(_version(known), _version(obj)):
+                self._drop(_key(obj))
+
+    def _take(self, obj: Object) -> None:
+        key = _key(obj)
+        before = self._objects.get(key)
+        if before is not None and not _is_newer(_version(obj), _version(before)):
+            return
+        after = _lean(obj)
+        self._objects[key] = after
+        self._index_owners(key, before, after)
+        self.on_change(before, after)
+
+    def _drop(self, key: _Names) -> None:
+        before = self._objects.pop(key)
+        self._index_owners(key, before, None)
+        self.on_change(before, None)
+
+    def _index_owners(self, key: _Names, before: Object | None, after: Object | None) -> None:
+        for uid in _owner_uids(before):
+            self._owned[uid].discard(key)
+            if not self._owned[uid]:
+                del self._owned[uid]
+        for uid in _owner_uids(after):
+            self._owned[uid].add(key)
+
+    def _log_outage(self, error: ClusterError) -> None:
+        """Logs an error once per outage."""
+        if not self._out:
+            self._out = True
+            logger.warning("%s: the copy is out of date; retrying: %s", self.kind.kind, error)
+
+
+class Watch(NamedTuple):
+    """A kind to keep a copy of: all objects, or those with the `labels`; see `Store` for `optional`."""
+
+    kind: Kind
+    labels: str | None = None
+    optional: bool = False
+
+
+class Caches:
+    """Copies of several kinds: of the whole cluster, or of each of the `namespaces`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        watches: Iterable[Watch],
+        namespaces: Sequence[str] = (),
+        on_change: Callable[[Kind, Object | None, Object | None], None] = lambda kind, before, after: None,
+    ) -> None:
+        self._stores = {
+            kind: [
+                Store(
+                    cluster,
+                    kind,
+                    namespace=namespace,
+                    labels=labels,
+                    optional=optional,
+                    on_change=partial(on_change, kind),
+                )
+                for namespace in (namespaces or (None,))
+            ]
+            for kind, labels, optional in watches
+        }
+
+    @property
+    def stores(self) -> list[Store]:
+        return [store for stores in self._stores.values() for store in stores]
+
+    async def synced(self) -> None:
+        """Waits until every copy has been complete."""
+        for store in self.stores:
+            await store.synced.wait()
+
+    def all(self, kind: Kind) -> list[Object]:
+        return [obj for store in self._stores[kind] for obj in store.all()]
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        found = (store.get(namespace, name) for store in self._stores[kind])
+        return next((obj for obj in found if obj is not None), None)
+
+    def owned(self, kind: Kind, uid: str) -> list[Object]:
+        """The objects with an owner reference to this uid."""
+        return [obj for store in self._stores[kind] for obj in store.owned(uid)]
+
+    def put(self, obj: Object) -> None:
+        """Takes in an object that we created or changed just now, if its kind is kept here."""
+        for store in self._stores.get(kind_of(obj), ()):
+            if store.namespace in (None, obj["metadata"].get("namespace")):
+                store.put(obj)
 
 
 class Key(NamedTuple):
@@ -165,94 +362,27 @@ class Controller(ABC):
             self.wake(key)
 
 
-Controllers = Callable[[Cluster, Journal | None], Sequence[Controller]]
-"""Makes the controllers of an operator, each time that it gets the lease."""
+def _key(obj: Object) -> _Names:
+    head = obj["metadata"]
+    return (head.get("namespace") or "", head["name"])
 
 
-async def serve(
-    cluster: Cluster,
-    controllers: Controllers,
-    *,
-    lease_namespace: str = "",
-    lease_seconds: int = 15,
-    port: int | None = None,
-    journal: Journal | None = None,
-) -> None:
-    """Waits for the lease and runs the controllers while it is held, until cancelled."""
-    lease = Lease(
-        cluster,
-        lease_namespace or cluster.namespace or "default",
-        LEASE,
-        duration=lease_seconds,
-        every=lease_seconds / 3,
-        patience=lease_seconds * 2 / 3,
-    )
-    acting: list[Controller] = []
-
-    async def act() -> None:
-        acting[:] = controllers(cluster, journal)
-        try:
-            async with asyncio.TaskGroup() as group:
-                for each in acting:
-                    group.create_task(each.run())
-        finally:
-            acting.clear()
-
-    def is_ready() -> bool:
-        # An operator that waits for the lease is ready to take over.
-        return all(each.ready.is_set() for each in acting)
-
-    async with _probes(port, is_ready):
-        await lease.hold(act)
+def _version(obj: Object) -> str:
+    return str(obj["metadata"].get("resourceVersion") or "")
 
 
-@contextlib.asynccontextmanager
-async def _probes(port: int | None, is_ready: Callable[[], bool]) -> AsyncGenerator[None]:
-    """Serves `/healthz` and `/readyz`, for the kubelet."""
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(5):
-                line = await reader.readline()
-            path = line.split(b" ")[1:2]
-            well = path == [b"/healthz"] or (path == [b"/readyz"] and is_ready())
-            known = path in ([b"/healthz"], [b"/readyz"])
-            word = b"200 OK" if well else b"503 Service Unavailable" if known else b"404 Not Found"
-            writer.write(b"HTTP/1.1 %b\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % word)
-            await writer.drain()
-        except (OSError, TimeoutError, ValueError):
-            pass
-        finally:
-            writer.close()
-
-    if port is None:
-        yield
-        return
-    server = await asyncio.start_server(answer, "0.0.0.0", port)
-    async with server:
-        yield
+def _is_newer(version: str, than: str) -> bool:
+    """Compares versions as numbers; others count as newer if they differ, since they arrived later."""
+    if version.isdecimal() and than.isdecimal():
+        return int(version) > int(than)
+    return version != than
 
 
-def main(controllers: Controllers, *, port: int, journal: Path) -> int:
-    """Serves until a signal, then returns 130. `journal` is the file that runs are recorded in."""
-
-    async def work(opened: Journal | None) -> int:
-        async with Cluster() as cluster:
-            await serve(cluster, controllers, port=port, journal=opened)
-        return 0
-
-    with _opened(journal) as opened:
-        return run_interruptible(lambda: work(opened))
+def _lean(obj: Object) -> Object:
+    """The object without managedFields, which are often half of it."""
+    head = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
+    return {**obj, "metadata": head}
 
 
-@contextlib.contextmanager
-def _opened(path: Path) -> Generator[Journal | None]:
-    """The journal; None if it cannot be opened: runs and their hooks work without it."""
-    try:
-        journal = SqliteJournal(path, keep_bytes=KEEP_BYTES_OPERATOR)
-    except JournalError as exc:
-        logger.warning("runs are not recorded: %s", exc)
-        yield None
-        return
-    with contextlib.closing(journal):
-        yield journal
+def _owner_uids(obj: Object | None) -> set[str]:
+    return {str(owner.get("uid", "")) for owner in owners(obj or {})}

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hookline.kube import objects
-from hookline.kube.cache import Caches, Watch
+from hookline.kube.controller import Caches, Watch
 from hookline.kube.logs import LogReader
 from hookline.kube.objects import AlreadyThere, ClusterError, Fields, Object, child
 from hookline.kube.pod_state import (
@@ -235,7 +235,7 @@ class JobFollower:
         )
         made = Workload(name=self._name, uid=metadata["uid"])
         self._state = WorkloadState(made=made, slots=(Slot(container=CONTAINER, seen=ContainerState()),))
-        self._told = ""
+        self._reported = ""
         self._reading: tuple[LogReader, asyncio.Task[str]] | None = None
 
     async def ended(self) -> JobEnd:
@@ -271,7 +271,7 @@ class JobFollower:
         if whole is not None and whole["metadata"]["uid"] != before.made.uid:
             whole = None
         pods = self._caches.all(objects.POD)
-        # A pod whose Job somebody deleted still has its end hooks to run, and is heard to its end.
+        # A pod whose Job somebody deleted still has its end hooks to run, and is followed to its end.
         orphan = whole is None and pod_of(before.made, pods) is not None
         made = replace(before.made, ended=before.made.ended or self.ending.is_set() or orphan)
         seen = follow(made, whole, pods, before.slots, now=datetime.now(UTC), before=before.waiting)
@@ -281,9 +281,9 @@ class JobFollower:
             log = LogReader(self.cluster, pod, self._namespace, CONTAINER, self.printed)
             self._reading = log, asyncio.ensure_future(log.read(self._has_ended))
         text = f"{seen.waiting.reason}: {seen.waiting.message}" if seen.waiting else ""
-        if text and text != self._told:
+        if text and text != self._reported:
             self.waits(text)
-        self._told = text
+        self._reported = text
 
     def _has_ended(self) -> bool:
         return self._state.made.over or self._state.seen[0].state is ContainerPhase.ENDED

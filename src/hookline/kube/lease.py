@@ -113,7 +113,6 @@ class Lease:
         if self.lock:
             mark = hashlib.sha256(os.path.realpath(self.lock.parent).encode()).hexdigest()[:8]
         self.identity = self.identity or f"{socket.gethostname()}_{mark}"
-        self.leading = False
         self._lease: Object | None = None
         self._changed = monotonic()
         self._renewed = monotonic()
@@ -142,11 +141,9 @@ class Lease:
         with self._locked():
             await (self._wait() if wait else self._take())
             renewal = asyncio.create_task(self._renew())
-            self.leading = True
             try:
                 yield renewal
             finally:
-                self.leading = False
                 await cancel_and_wait(renewal)
                 await self._release()
 

@@ -38,12 +38,12 @@ class LogReader:
         self._whole = False
         self.count = 0
         """Number of lines so far."""
-        self.heard = 0
+        self.line_number = 0
         """Number of lines over the last connection."""
 
     async def read_once(self) -> None:
         """Follow the log over one connection, until the server closes it."""
-        self.heard = 0
+        self.line_number = 0
         lost = False
         self.again()
         async with aclosing(self.cluster.follow_log(self.pod, self.namespace, self.container)) as lines:
@@ -80,11 +80,11 @@ class LogReader:
             await pause()
 
     async def _line(self, line: str) -> None:
-        self.heard += 1
-        if self.heard > self.count or MARK in line:
+        self.line_number += 1
+        if self.line_number > self.count or MARK in line:
             self._whole = False
             await self.take(line)
-        self.count = max(self.count, self.heard)
-        if self.heard % _AT_ONCE == 0:
+        self.count = max(self.count, self.line_number)
+        if self.line_number % _AT_ONCE == 0:
             # A long log arrives faster than it is handled: let other tasks run.
             await asyncio.sleep(0)

@@ -147,7 +147,13 @@ def container_state(pod: Fields, name: str) -> ContainerState:
 
 def status_of(pod: Fields, container: str) -> Fields:
     """The kubelet's status of a container; empty before there is one."""
-    return next((each for each in _statuses(pod) if each.get("name") == container), mapping(None))
+    return next((each for each in statuses_of(pod) if each.get("name") == container), mapping(None))
+
+
+def statuses_of(pod: Fields) -> list[Fields]:
+    """The kubelet's status of each container, init containers first."""
+    status = within(pod, "status")
+    return [*items(status.get("initContainerStatuses")), *items(status.get("containerStatuses"))]
 
 
 def trouble(pod: Fields) -> Trouble | None:
@@ -159,7 +165,7 @@ def trouble(pod: Fields) -> Trouble | None:
         # A claim that is just being bound is not reported.
         since = parse_time(at) if isinstance(at, str) else None
         return Trouble(reason, said, patience=_LONG, quiet=_SOON if since else 0.0, since=since)
-    for status in _statuses(pod):
+    for status in statuses_of(pod):
         waiting = within(status, "state", "waiting")
         reason, name = str(waiting.get("reason") or ""), str(status.get("name"))
         said = str(waiting.get("message") or "")
@@ -175,7 +181,7 @@ def trouble(pod: Fields) -> Trouble | None:
 def any_running(pod: Fields) -> bool:
     if has_ended(pod):
         return False
-    return any(within(status, "state").get("running") is not None for status in _statuses(pod))
+    return any(within(status, "state").get("running") is not None for status in statuses_of(pod))
 
 
 def has_ended(pod: Fields) -> bool:
@@ -376,7 +382,7 @@ def _end_state(pod: Fields, name: str, ended: Fields) -> ContainerState:
 
 def _passed(pod: Fields, name: str) -> bool:
     """True if a later container has begun, so that this one ended by itself."""
-    statuses = _statuses(pod)
+    statuses = statuses_of(pod)
     later = statuses[statuses.index(status_of(pod, name)) + 1 :]
     return any(within(each, "state").keys() & {"running", "terminated"} for each in later)
 
@@ -386,11 +392,6 @@ def _condition(obj: Fields, type: str, status: str) -> Fields:
     conditions = items(within(obj, "status").get("conditions"))
     found = (each for each in conditions if (each.get("type"), each.get("status")) == (type, status))
     return next(found, mapping(None))
-
-
-def _statuses(pod: Fields) -> list[Fields]:
-    status = within(pod, "status")
-    return [*items(status.get("initContainerStatuses")), *items(status.get("containerStatuses"))]
 
 
 def _image(pod: Fields, name: str) -> str:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from hookline.kube.install import crds
 from hookline.kube.objects import LABEL
+from hookline.kube.operator import crds
 from hookline.sympozium.lifecycle import VARIABLE
 from hookline.sympozium.types import GROUP
 

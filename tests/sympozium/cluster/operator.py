@@ -8,7 +8,7 @@ import logging
 import sys
 
 from hookline.kube.client import Cluster
-from hookline.kube.controller import serve
+from hookline.kube.operator import serve
 from hookline.sympozium.cluster.controller import AgentRunController
 from hookline.sympozium.cluster.objects import OperatorSettings
 

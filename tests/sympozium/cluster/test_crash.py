@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from hookline.kube.controller import LEASE
-from hookline.kube.install import crds
+from hookline.kube.operator import NAME, crds
 from hookline.sympozium.cluster.objects import RUN_LABEL, SHARED_ACCOUNT
 from hookline.sympozium.cluster.observation import FINALIZER
 from tests.kube.fixtures import BUSYBOX, ROOT
@@ -475,4 +474,4 @@ def test_an_operator_whose_lease_is_given_to_another_stops_acting_until_it_has_i
 
 def _give_lease(field: Field, holder: str, seconds: int) -> None:
     change = f'{{"spec": {{"holderIdentity": "{holder}", "leaseDurationSeconds": {seconds}}}}}'
-    field.kubectl.well("patch", "lease", LEASE, "--type=merge", "-p", change)
+    field.kubectl.well("patch", "lease", NAME, "--type=merge", "-p", change)

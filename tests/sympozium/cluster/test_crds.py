@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 import yaml
 
-from hookline.kube.install import crds
 from hookline.kube.objects import KINDS
+from hookline.kube.operator import crds
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium import read as reading
 from hookline.sympozium.lifecycle import ContainerHook, Lifecycle

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hookline.kube.install import GRANTABLE, GRANTABLE_NAME, RULES
+from hookline.kube.operator import GRANTABLE, GRANTABLE_NAME, RULES
 from hookline.sympozium.cluster.apply import beyond
 from tests.sympozium.cluster.world import NAMESPACE, Scene, agent_run, hook
 

@@ -25,7 +25,6 @@ from hookline.engine.plain import utc_text
 from hookline.journal.masking import Mask
 from hookline.journal.stream import split_text
 from hookline.kube.client import MOST_LOG_BYTES, Cluster
-from hookline.kube.install import GRANTABLE, GRANTABLE_NAME
 from hookline.kube.objects import (
     AGENT_RUN,
     CLUSTER_ROLE,
@@ -46,6 +45,7 @@ from hookline.kube.objects import (
     owners,
     within,
 )
+from hookline.kube.operator import GRANTABLE, GRANTABLE_NAME
 from hookline.secret_names import secrets_in
 from hookline.sympozium.cluster.objects import AGENT, MANAGER, names
 from hookline.sympozium.cluster.observation import (

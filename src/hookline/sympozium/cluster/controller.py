@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
 from hookline.engine.record import Journal
-from hookline.kube.cache import Watch
 from hookline.kube.client import Cluster
-from hookline.kube.controller import Controller, Key
+from hookline.kube.controller import Controller, Key, Watch
 from hookline.kube.objects import (
     AGENT,
     AGENT_RUN,

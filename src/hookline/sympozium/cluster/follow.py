@@ -20,7 +20,7 @@ from hookline.errors import HooklineError, JournalError
 from hookline.journal.masking import Mask
 from hookline.journal.stream import split_line
 from hookline.journal.view import Line
-from hookline.kube.cache import Store
+from hookline.kube.controller import Store
 from hookline.kube.logs import GONE, LogReader
 from hookline.kube.objects import (
     AGENT_RUN,

@@ -1,4 +1,6 @@
-"""The objects that an installation of the operator needs: its account, the least rights, and the Deployment.
+"""The operator: the objects that its installation needs, and the program that runs several controllers.
+
+The objects are its account, the least rights, and the Deployment. Of several operators, the one that holds the lease acts.
 
 `hookline operator manifest` prints them. tools/chart.py makes the Helm chart of the same objects; only its values are
 written by hand.
@@ -9,17 +11,30 @@ role for this purpose alone; the API server lets nobody grant rights that they d
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
-from hookline.errors import UsageError
+from hookline.engine.record import Journal
+from hookline.errors import JournalError, UsageError
+from hookline.journal.sqlite import KEEP_BYTES_OPERATOR, SqliteJournal
 from hookline.kube import objects
+from hookline.kube.lease import Lease
 from hookline.kube.objects import LABEL, LONGEST_NAME, SAFE, Kind, Object
 from hookline.options import option_name
 from hookline.source import read, without_lines
+from hookline.tasks import run_interruptible
+
+if TYPE_CHECKING:
+    from hookline.kube.client import Cluster
+    from hookline.kube.controller import Controller
+
+logger = logging.getLogger("hookline.kube")
 
 NAME = "hookline-operator"
 GRANTABLE_NAME = "hookline-grantable"
@@ -261,3 +276,92 @@ def _probe(path: str) -> Object:
 def _named(kind: Kind, name: str, namespace: str = "") -> Object:
     within = {"namespace": namespace} if namespace else {}
     return {**kind.head, "metadata": {"name": name, "labels": dict(LABELS), **within}}
+
+
+Controllers: TypeAlias = "Callable[[Cluster, Journal | None], Sequence[Controller]]"
+"""Makes the controllers of an operator, each time that it gets the lease."""
+
+
+async def serve(
+    cluster: Cluster,
+    controllers: Controllers,
+    *,
+    lease_namespace: str = "",
+    lease_seconds: int = 15,
+    port: int | None = None,
+    journal: Journal | None = None,
+) -> None:
+    """Waits for the lease and runs the controllers while it is held, until cancelled."""
+    lease = Lease(
+        cluster,
+        lease_namespace or cluster.namespace or "default",
+        NAME,
+        duration=lease_seconds,
+        every=lease_seconds / 3,
+        patience=lease_seconds * 2 / 3,
+    )
+    acting: list[Controller] = []
+
+    async def act() -> None:
+        acting[:] = controllers(cluster, journal)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for each in acting:
+                    group.create_task(each.run())
+        finally:
+            acting.clear()
+
+    def is_ready() -> bool:
+        # An operator that waits for the lease is ready to take over.
+        return all(each.ready.is_set() for each in acting)
+
+    async with _probes(port, is_ready):
+        await lease.hold(act)
+
+
+@contextlib.asynccontextmanager
+async def _probes(port: int | None, is_ready: Callable[[], bool]) -> AsyncGenerator[None]:
+    """Serves `/healthz` and `/readyz`, for the kubelet."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(5):
+                line = await reader.readline()
+            path = line.split(b" ")[1:2]
+            well = path == [b"/healthz"] or (path == [b"/readyz"] and is_ready())
+            known = path in ([b"/healthz"], [b"/readyz"])
+            word = b"200 OK" if well else b"503 Service Unavailable" if known else b"404 Not Found"
+            writer.write(b"HTTP/1.1 %b\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % word)
+            await writer.drain()
+        except (OSError, TimeoutError, ValueError):
+            pass
+        finally:
+            writer.close()
+
+    if port is None:
+        yield
+        return
+    server = await asyncio.start_server(answer, "0.0.0.0", port)
+    async with server:
+        yield
+
+
+def main(controllers: Controllers, *, port: int, journal: Path) -> int:
+    """Serves until a signal, then returns 130. `journal` is the file that runs are recorded in."""
+    from hookline.kube.client import Cluster
+
+    opened: Journal | None = None
+
+    async def work() -> int:
+        async with Cluster() as cluster:
+            await serve(cluster, controllers, port=port, journal=opened)
+        return 0
+
+    with contextlib.ExitStack() as stack:
+        try:
+            sqlite = SqliteJournal(journal, keep_bytes=KEEP_BYTES_OPERATOR)
+            opened = stack.enter_context(contextlib.closing(sqlite))
+        except JournalError as exc:
+            # Runs and their hooks work without it.
+            logger.warning("runs are not recorded: %s", exc)
+        return run_interruptible(work)

@@ -17,7 +17,7 @@ import yaml
 from hookline.cli.operator import StartOptions
 from hookline.cli.parser import parse
 from hookline.errors import UsageError
-from hookline.kube.install import (
+from hookline.kube.operator import (
     GRANTABLE,
     KAGENT_RULES,
     RULES,
