@@ -643,7 +643,7 @@ def test_an_ending_says_what_happened():
 
 async def test_what_a_process_prints_is_passed_on_as_it_comes_and_still_kept():
     parts: list[tuple[bytes, bool]] = []
-    runner = LocalRunner(heard=lambda part, is_stdout: parts.append((part, is_stdout)))
+    runner = LocalRunner(on_output=lambda part, is_stdout: parts.append((part, is_stdout)))
     try:
         ending = await runner.run(sh("echo one; read -r _; echo two >&2", stdin=b"go\n"))
     finally:

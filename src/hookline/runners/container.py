@@ -32,7 +32,6 @@ from hookline.runners import (
 from hookline.runners.child import Child, PopenChild, StandardFiles, Start, Watcher, encoded, open_content
 from hookline.runners.local import LocalRunner
 
-CAPABILITIES = Capabilities(name="container", isolates=True, uses_image=True, keeps_background=False)
 ENGINES = ("podman", "docker")
 Pull = Literal["missing", "always", "never"]
 PULL_LIMIT = 600.0
@@ -59,7 +58,7 @@ _threads = Threads()
 class ContainerRunner:
     """Runs processes in containers, with the slots, limits and watcher of a LocalRunner, which it closes."""
 
-    capabilities = CAPABILITIES
+    capabilities = Capabilities(name="container", isolates=True, uses_image=True, keeps_background=False)
 
     def __init__(
         self,
@@ -187,7 +186,7 @@ class ContainerRunner:
 class NoContainers:
     """The runner for images if there is no engine: nothing starts, and the ending says why."""
 
-    capabilities = CAPABILITIES
+    capabilities = ContainerRunner.capabilities
 
     def __init__(self, reason: str) -> None:
         self._reason = reason

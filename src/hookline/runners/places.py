@@ -17,19 +17,16 @@ from hookline.errors import UsageError
 from hookline.journal import default_path
 from hookline.options import KUBERNETES
 from hookline.runners import Capabilities, Ending, Mount, Order, Runner, beneath
-from hookline.runners.container import CAPABILITIES as IN_CONTAINERS
 from hookline.runners.container import ContainerRunner
 from hookline.runners.local import LocalRunner
-from hookline.runners.process import CAPABILITIES as ON_THIS_MACHINE
-from hookline.runners.sandbox import CAPABILITIES as IN_SANDBOXES
 from hookline.runners.sandbox import SandboxRunner, bubblewrap
 from hookline.source import SUFFIXES
 from hookline.table import meant
 
 PLACES: Mapping[str, Capabilities] = {
-    "local": ON_THIS_MACHINE,
-    "sandbox": IN_SANDBOXES,
-    "container": IN_CONTAINERS,
+    "local": LocalRunner.capabilities,
+    "sandbox": SandboxRunner.capabilities,
+    "container": ContainerRunner.capabilities,
 }
 _ENCLOSED: Mapping[str, Callable[[], Runner]] = {"sandbox": SandboxRunner, "container": ContainerRunner}
 _PROCESSES = ("command", "shell")

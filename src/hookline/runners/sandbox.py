@@ -43,12 +43,11 @@ from hookline.runners.child import (
     StandardFiles,
     encoded,
     open_content,
+    unrunnable,
 )
 from hookline.runners.local import LocalRunner
-from hookline.runners.process import unrunnable
 from hookline.runners.tags import VARIABLE, send_if
 
-CAPABILITIES = Capabilities(name="sandbox", isolates=True, uses_image=False, keeps_background=True)
 _USER = "1000"
 _OLDEST = (0, 8)
 _INSTALL = "install it (apt-get install bubblewrap, dnf install bubblewrap, apk add bubblewrap)"
@@ -92,7 +91,7 @@ _REFUSED = re.compile(r"uid map|user namespace|[Cc]reating new namespace")
 class SandboxRunner:
     """Runs processes in bubblewrap, with the slots, limits and watcher of a LocalRunner, which it closes."""
 
-    capabilities = CAPABILITIES
+    capabilities = Capabilities(name="sandbox", isolates=True, uses_image=False, keeps_background=True)
 
     def __init__(self, local: LocalRunner | None = None) -> None:
         self._program = bubblewrap()
@@ -271,8 +270,7 @@ def _space(pid: int) -> int | None:
 
 def _judged(order: Order, ending: Ending, told: Mapping[str, Any]) -> Ending:
     """The ending; `not_started` if bubblewrap never ran the command."""
-    never_ran = ending.exit_code is not None and "exit-code" not in told
-    if ending.not_started is not None or ending.passed_limit or ending.stopped or not never_ran:
+    if not ending.exited or "exit-code" in told:
         return ending
     said = ending.last_lines(1)
     return Ending(not_started=_why(order, said.removeprefix("bwrap: ")), seconds=ending.seconds)
