@@ -18,6 +18,7 @@ from hookline.engine.hook import hook
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.guards.commands import (
     HOLE,
+    OPEN,
     SHELLS,
     ShellCommand,
     StepBudget,
@@ -469,27 +470,19 @@ def _danger(word: Word) -> str | None:
     text, start = word.text, word.start
     if start != text:
         fixed = start.startswith("--") and "=" in start
-        if word.may_split or not start or (start[0] in "-+:" and not fixed):
+        if OPEN in word.kinds or not start or (start[0] in "-+:" and not fixed):
             return "unknown"
     if text.startswith("--"):
         option = text.partition("=")[0]
-        # git accepts abbreviations of long options.
-        return next(
-            (told for name, told in _DANGERS.items() if len(option) > 2 and _fits(name, option)), None
-        )
+        # git accepts abbreviations of long options; `--force` itself is no abbreviation of the longer ones.
+        meant = [option] if option in _DANGERS else [name for name in _DANGERS if name.startswith(option)]
+        return _DANGERS[meant[0]] if meant and option != "--" else None
     if text.startswith("-"):
         letters = text[1:].partition("o")[0]
         return "force" if "f" in letters else "delete" if "d" in letters else None
     if text.startswith("+"):
         return "force"
     return "delete" if text.startswith(":") and text != ":" else None
-
-
-def _fits(name: str, option: str) -> bool:
-    if option == name:
-        return True
-    # `--force` itself is no abbreviation of the longer ones.
-    return name.startswith(option) and option not in _DANGERS
 
 
 def _git_aliases(commands: Iterable[ShellCommand]) -> dict[str, str]:
