@@ -458,7 +458,7 @@ async def test_closing_ends_what_runs_and_refuses_what_comes():
 async def test_a_watcher_that_died_is_replaced(runner):
     await runner.run(sh("true"))
     watcher = runner._watcher
-    os.kill(watcher.pid, signal.SIGKILL)
+    os.kill(watcher._child.pid, signal.SIGKILL)
     await until(lambda: not watcher.alive)
     await runner.run(sh("true"))
     assert runner._watcher is not watcher

@@ -47,7 +47,7 @@ _INTERPRETERS = {
     "perl": _Interpreter("eE", frozenset({"-I"})),
 }
 # Python ignores these signals, and its children would inherit that.
-_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 # Characters that make a text more than one plain command. `$NAME` and `${NAME}` are understood, other uses of $ are not.
 _NOT_PLAIN = re.compile(r"[|&;<>()`*?\[\]~#!\n\\]|\$(?!\w|\{\w+\})|\$\d")
 _NAME = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
@@ -117,10 +117,7 @@ class PopenChild(Child):
 
 
 def spawned(order: Order, files: StandardFiles) -> Child:
-    """A child of ours as Popen would start it, without the time that loading Popen takes.
-
-    Our own folder is its folder for a moment, so nothing else may start a process meanwhile.
-    """
+    """A child of ours as Popen would start it, without the time that loading Popen takes."""
     try:
         return _SpawnChild(order, files)
     except NotImplementedError:
@@ -153,24 +150,15 @@ def _spawned_pid(argv: tuple[str, ...], env: Mapping[str, str], files: StandardF
         (os.POSIX_SPAWN_DUP2, theirs, fd) for fd, theirs in enumerate(files)
     ]
     actions += [(os.POSIX_SPAWN_CLOSE, fd) for fd in _inherited()]
-    trouble = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
-    refused: OSError | None = None
+    trouble: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
     for path in _places(argv[0], env):
         try:
-            return os.posix_spawn(
-                path,
-                argv,
-                env,
-                file_actions=actions,
-                setsid=True,
-                setsigdef=_IGNORED_BY_PYTHON,
-            )
+            return os.posix_spawn(path, argv, env, file_actions=actions, setsid=True, setsigdef=_IGNORED)
         except OSError as exc:
             # As a shell does: a file that exists and cannot run is reported, if no later one can run.
-            if exc.errno not in (errno.ENOENT, errno.ENOTDIR):
-                refused = refused or exc
-            trouble = exc
-    raise refused or trouble
+            if trouble.errno in (errno.ENOENT, errno.ENOTDIR):
+                trouble = exc
+    raise trouble
 
 
 def _places(program: str, env: Mapping[str, str]) -> Iterator[str]:
@@ -234,10 +222,6 @@ class Watcher:
                 raise
             finally:
                 os.close(theirs)
-
-    @property
-    def pid(self) -> int:
-        return self._child.pid
 
     @property
     def alive(self) -> bool:

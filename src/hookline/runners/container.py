@@ -12,6 +12,7 @@ import os
 import re
 import resource
 import shutil
+from collections import defaultdict
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -70,7 +71,8 @@ class ContainerRunner:
         self._engine = tuple(engine) if engine is not None else find_engine()
         self._local = local or LocalRunner()
         self._pull: Pull = pull
-        self._there: dict[str, asyncio.Lock | None] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._present: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._swept = False
         self.label = f"{tags.MARK}={self._local.mark.strip(':.')}"
@@ -136,15 +138,10 @@ class ContainerRunner:
 
     async def lacking(self, image: str) -> str | None:
         """The reason why nothing can run in that image, or None. Each image is looked up, and pulled, once."""
-        lock = self._there.setdefault(image, asyncio.Lock())
-        if lock is None:
-            return None
-        async with lock:
-            if self._there[image] is None:
-                return None
-            trouble = await self._fetched(image)
+        async with self._locks[image]:
+            trouble = None if image in self._present else await self._fetched(image)
             if trouble is None:
-                self._there[image] = None
+                self._present.add(image)
             return trouble
 
     async def _fetched(self, image: str) -> str | None:

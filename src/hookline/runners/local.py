@@ -51,7 +51,7 @@ class LocalRunner(ProcessRunner):
     ) -> None:
         super().__init__(grace=grace)
         self._on_output = on_output
-        self._places = asyncio.Semaphore(cap or max(8, 2 * (os.cpu_count() or 1)))
+        self._slots = asyncio.Semaphore(cap or max(8, 2 * (os.cpu_count() or 1)))
         self._running: dict[str, Process] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._enders: dict[str, asyncio.Task[None]] = {}
@@ -78,7 +78,7 @@ class LocalRunner(ProcessRunner):
         wrong = unrunnable(order)
         if wrong is not None:
             return Ending(not_started=wrong)
-        async with self._places:
+        async with self._slots:
             if self._closed:
                 raise UsageError("this runner is closed")
             process = self._started(order, start)
