@@ -203,6 +203,9 @@ class _WarmInterpreter:
         try:
             self._send(request, files)
             message, fds = _received(self._calls)
+            pid = int(message)
+            if pid < 0:
+                raise OSError(-pid, os.strerror(-pid))
         except (BrokenPipeError, ConnectionResetError):
             # It died without reading the request, so nothing runs yet.
             logger.warning("the warm interpreter is gone; this call is started cold")
@@ -212,9 +215,6 @@ class _WarmInterpreter:
             self.close()
             tags.end_carriers(f"{self._local.mark}{number}:".encode())
             raise OSError("its warm interpreter did not answer") from exc
-        pid = int(message)
-        if pid < 0:
-            raise OSError(-pid, os.strerror(-pid))
         return _Forked(self, pid, fds[0], number)
 
     def status(self, number: str) -> ExitStatus:
