@@ -10,7 +10,7 @@ from hookline.engine.pipeline import Pipeline
 from hookline.hookfile.attach import attached
 from hookline.runners import Ending, Order
 from hookline.runners.local import LocalRunner
-from hookline.runners.sandbox import CAPABILITIES
+from hookline.runners.sandbox import SandboxRunner
 
 WARM = """
 hooks:
@@ -27,7 +27,7 @@ hooks:
 class Elsewhere:
     """A runner that is not the local one, as a sandbox would be."""
 
-    capabilities = CAPABILITIES
+    capabilities = SandboxRunner.capabilities
 
     def __init__(self) -> None:
         self.inner = LocalRunner()

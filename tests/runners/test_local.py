@@ -458,7 +458,7 @@ async def test_closing_ends_what_runs_and_refuses_what_comes():
 async def test_a_watcher_that_died_is_replaced(runner):
     await runner.run(sh("true"))
     watcher = runner._watcher
-    os.kill(watcher.pid, signal.SIGKILL)
+    os.kill(watcher._child.pid, signal.SIGKILL)
     await until(lambda: not watcher.alive)
     await runner.run(sh("true"))
     assert runner._watcher is not watcher
@@ -643,7 +643,7 @@ def test_an_ending_says_what_happened():
 
 async def test_what_a_process_prints_is_passed_on_as_it_comes_and_still_kept():
     parts: list[tuple[bytes, bool]] = []
-    runner = LocalRunner(heard=lambda part, is_stdout: parts.append((part, is_stdout)))
+    runner = LocalRunner(on_output=lambda part, is_stdout: parts.append((part, is_stdout)))
     try:
         ending = await runner.run(sh("echo one; read -r _; echo two >&2", stdin=b"go\n"))
     finally:

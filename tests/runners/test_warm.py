@@ -432,6 +432,22 @@ async def test_a_server_that_was_killed_is_started_again(warm, caplog):
     assert last == f"{servers(warm)[0]}\n"
 
 
+async def test_a_call_that_only_a_fork_without_its_server_could_take_is_started_cold(caplog):
+    runner = WarmRunner(LocalRunner(cap=2))
+
+    def python(code: str) -> Order:
+        return Order(argv=(sys.executable, "-c", code), env=ENV)
+
+    assert (await runner.run(python("pass"))).exit_code == 0
+    killing = python("import os, time; time.sleep(.2); os.kill(os.getppid(), 9); time.sleep(1.2)")
+    # The third has found the server ready, and waits for a free slot while the server dies.
+    orders = (killing, Order(argv=("sleep", ".7"), env=ENV), python("print('ok')"))
+    endings = await asyncio.gather(*map(runner.run, orders))
+    assert endings[2].stdout.text == "ok\n"
+    assert "the warm interpreter is gone; this call is started cold" in caplog.text
+    await runner.close()
+
+
 async def test_a_call_cancelled_while_the_server_loads_leaves_it_for_the_next(warm):
     task = asyncio.create_task(warm.code("pass"))
     await asyncio.sleep(0)

@@ -282,9 +282,9 @@ def _done(coroutine: Coroutine[Any, Any, T]) -> T:
 def _runner(rows: Sequence[Json]) -> Runner | None:
     if all(row["kind"] == "python" for row in rows):
         return None
-    from hookline.runners.sync import SyncRunner  # slow to load, and not for guards
+    from hookline.runners.process import ProcessRunner  # slow to load, and not for guards
 
-    return SyncRunner()
+    return ProcessRunner()
 
 
 def _live(row: Json, fits: bool, asked: bool, point: str, runner: Runner | None) -> Hook:

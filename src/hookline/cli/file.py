@@ -47,12 +47,12 @@ def _more_hooks(files: tuple[str, ...], found: list[str]) -> list[Hook]:
     if not files:
         return []
     from hookline.hookfile.attach import load_hooks
-    from hookline.runners.sync import SyncRunner  # nothing is run, and it starts faster
+    from hookline.runners.process import ProcessRunner  # nothing is run, and it starts faster
 
     more: list[Hook] = []
     for each in files:
         try:
-            attached = load_hooks(each, SyncRunner())
+            attached = load_hooks(each, ProcessRunner())
         except HooklineError as exc:
             found.append(str(exc))
             continue
@@ -97,11 +97,11 @@ def _explain_for_adk(options: ExplainOptions) -> Explained:
 
 def _hooks(files: list[str]) -> list[Hook]:
     from hookline.hookfile.attach import load_hooks
-    from hookline.runners.sync import SyncRunner
+    from hookline.runners.process import ProcessRunner
 
     found: list[Hook] = []
     for file in files:
-        attached = load_hooks(file, SyncRunner())
+        attached = load_hooks(file, ProcessRunner())
         if attached.problems:
             raise attached.problems[0]
         found += [hook for hook in attached.hooks if hook.mode is not Mode.OFF]

@@ -21,13 +21,9 @@ __all__ = [
 
 # A module is loaded on first use: an answer needs one guard, and must start quickly.
 _WHERE = {
-    "mask_secrets": "hookline.guards.redact",
-    "no_force_push": "hookline.guards.pushes",
-    "no_force_push_unless": "hookline.guards.pushes",
-    "no_writes_outside": "hookline.guards.writes",
-    "no_writes_outside_of": "hookline.guards.writes",
-    "redact_emails": "hookline.guards.redact",
-    "redact_phones": "hookline.guards.redact",
+    **dict.fromkeys(("no_force_push", "no_force_push_unless"), "hookline.guards.pushes"),
+    **dict.fromkeys(("no_writes_outside", "no_writes_outside_of"), "hookline.guards.writes"),
+    **dict.fromkeys(("mask_secrets", "redact_emails", "redact_phones"), "hookline.guards.redact"),
 }
 
 

@@ -62,10 +62,6 @@ class Word:
         return program_name(self.text)
 
     @cached_property
-    def may_split(self) -> bool:
-        return OPEN in self.kinds
-
-    @cached_property
     def unquoted(self) -> bool:
         return self.kinds.strip(BARE) == ""
 
@@ -295,14 +291,11 @@ def split_words(draft: WordDraft, work: StepBudget) -> list[Word]:
         return [Word("", "", inner)] if draft.pieces or inner else []
     words: list[Word] = []
     start = 0
-    for end in (
-        [*(at for at, kind in enumerate(kinds) if kind == SPLIT), len(text)]
-        if SPLIT in kinds
-        else [len(text)]
-    ):
-        if end > start:
+    for part in kinds.split(SPLIT):
+        end = start + len(part)
+        if part:
             work.spend()
-            words += _unbraced(Word(text[start:end], kinds[start:end], inner), work)
+            words += _unbraced(Word(text[start:end], part, inner), work)
         start = end + 1
     return words
 

@@ -16,9 +16,9 @@ from hookline.engine.classes import dataclass, field, replace
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import hook
 from hookline.engine.result import CONTINUE, HookResult
-from hookline.guards import git
 from hookline.guards.commands import (
     HOLE,
+    OPEN,
     SHELLS,
     ShellCommand,
     StepBudget,
@@ -97,12 +97,43 @@ class _PushRules:
         return replace(self, depth=self.depth + 1)
 
 
+_GITS = frozenset({"git", "hub"})
+_PUSHES = frozenset({"push", "send-pack", "http-push"})
+_DASHED = frozenset(f"git-{name}" for name in _PUSHES)
+_PUSH_IN_CODE = lazy_pattern(r"\b(?:push|send-pack)\b")
+_GIT_IN_CODE = lazy_pattern(r"\bgit\b")
+_FORCE_IN_CODE = lazy_pattern(r"--force|--mirror|--delete|--prune|[\"'\s]-\w{0,4}[fd]|[\"'\s]\+")
+# Distance in characters from the word push within which git must precede and a force option must follow.
+_NEAR = 80
+_GIT_RUNS = names("submodule bisect rebase for-each-repo filter-branch")
+_TAKES_VALUE = names(
+    "-C -c --git-dir --work-tree --namespace --exec-path --super-prefix --config-env --attr-source"
+)
+_MIRROR_SETTING = lazy_pattern(r"remote\..*\.(?:push|mirror)", re.DOTALL)
+
+_DANGERS = {
+    "--force-with-lease": "lease",
+    "--force-if-includes": "lease",
+    "--force": "force",
+    "--mirror": "mirror",
+    "--prune": "prune",
+    "--delete": "delete",
+}
+_REASONS = {
+    "force": "git push {word} overwrites commits on the remote",
+    "lease": "git push {word} overwrites commits on the remote",
+    "mirror": "git push {word} overwrites and removes branches on the remote",
+    "prune": "git push {word} removes branches from the remote",
+    "delete": "git push {word} removes a branch or a tag from the remote",
+    "unknown": "git push is given {word}, which is only known when it runs; write the branch and the options out",
+}
+
 DEEPEST = 8
 MOST_PROGRAMS = 20
 PASSES = 3
 
 RUNS_FILE = SHELLS | {"source", "."}
-_RUNNERS = git.GITS | git.DASHED.keys() | SHELLS | {"eval"}
+_RUNNERS = _GITS | _DASHED | SHELLS | {"eval"}
 # Programs that only print or compare their arguments.
 TEXTS = names(
     "echo printf grep egrep fgrep rg ag ack cat man which whereis type help test [ [[ : true false "
@@ -152,7 +183,7 @@ def _check_commands(commands: Sequence[ShellCommand], rules: _PushRules) -> str 
     rules = replace(
         rules,
         named=rules.named or any(map(_names_push, commands)),
-        git_aliases={**rules.git_aliases, **git.git_aliases(commands)},
+        git_aliases={**rules.git_aliases, **_git_aliases(commands)},
         shell_aliases={**rules.shell_aliases, **shell_aliases(commands)},
     )
     for command in commands:
@@ -170,7 +201,7 @@ def _size(rules: _PushRules) -> int:
 def _check_command(command: ShellCommand, rules: _PushRules) -> str | None:
     for name, value in command.assigned:
         if name.startswith("GIT_CONFIG") and (
-            "alias." in value.bare or git.names_mirror_setting(value.bare.lower())
+            "alias." in value.bare or _names_mirror_setting(value.bare.lower())
         ):
             return f"{name} changes what git push does"
     words, name = command.words, command.program
@@ -199,9 +230,9 @@ def _check_command(command: ShellCommand, rules: _PushRules) -> str | None:
 
 def _check_program(words: Sequence[Word], rules: _PushRules, command: ShellCommand) -> str | None:
     name = words[0].program
-    if name in git.DASHED:
-        return git.push_objection(words[1:], rules.allowed)
-    if name in git.GITS:
+    if name in _DASHED:
+        return _check_push(words[1:], rules)
+    if name in _GITS:
         return _check_git(words[1:], rules)
     if name == "eval":
         text = " ".join(word.text for word in words[1:])
@@ -218,8 +249,8 @@ def _check_wrapped(words: Sequence[Word], rules: _PushRules, command: ShellComma
         rules.work.spend(1 + len(words) // 4)
         reason = _check_program(words[at:], rules, command)
         adds = any(word.program in ("xargs", "parallel") for word in words[:at])
-        if reason is None and words[at].program in git.GITS and adds:
-            reason = git.added_objection(words[at + 1 :])
+        if reason is None and words[at].program in _GITS and adds:
+            reason = _check_added(words[at + 1 :])
         if reason is not None:
             return reason
     return None
@@ -227,11 +258,11 @@ def _check_wrapped(words: Sequence[Word], rules: _PushRules, command: ShellComma
 
 def _check_unknown(words: Sequence[Word], rules: _PushRules) -> str | None:
     """A command whose program is only known at run time."""
-    if program_name(words[0].bare) in git.GITS:
+    if program_name(words[0].bare) in _GITS:
         return _check_git(words[1:], rules)
-    at = next((at for at, word in enumerate(words) if at and word.bare in git.PUSHES), None)
+    at = next((at for at, word in enumerate(words) if at and word.bare in _PUSHES), None)
     if at is not None:
-        return git.push_objection(words[at + 1 :], rules.allowed)
+        return _check_push(words[at + 1 :], rules)
     if rules.named:
         return "a program that is only known when it runs may be a git push; write it out"
     return _check_inner(words, rules)
@@ -260,7 +291,7 @@ def _check_shell(words: Sequence[Word], rules: _PushRules, command: ShellCommand
 
 def _check_code(words: Sequence[Word], command: ShellCommand) -> str | None:
     texts = [word.text for word in words[1:]]
-    if any(map(git.forces_in_code, [*texts, *command.bodies])):
+    if any(map(_forces_in_code, [*texts, *command.bodies])):
         return f"the code that {words[0].text} is given would force a git push"
     return None
 
@@ -307,14 +338,14 @@ def _check_git(words: Sequence[Word], rules: _PushRules) -> str | None:
     at = 0
     while at < len(words) and words[at].start.startswith("-"):
         option = words[at].text
-        takes = option in git.TAKES_VALUE
+        takes = option in _TAKES_VALUE
         value = words[at + 1].text if takes and at + 1 < len(words) else option.partition("=")[2]
         if option == "-c" or option.startswith("--config-env"):
             name, _, setting = value.partition("=")
             reason = _check_setting(name, setting, rules)
             if reason is not None:
                 return reason
-            aliases.update(git.alias_in(name, setting))
+            aliases.update(_alias_in(name, setting))
         at += 2 if takes else 1
     if at >= len(words):
         return None
@@ -323,23 +354,23 @@ def _check_git(words: Sequence[Word], rules: _PushRules) -> str | None:
         return "git is given a subcommand that is only known when it runs; write it out"
     if subcommand.text in aliases and rules.depth < DEEPEST:
         return _check_alias(aliases.pop(subcommand.text), rest, replace(rules.deeper(), git_aliases=aliases))
-    if subcommand.text in git.PUSHES:
-        return git.push_objection(rest, rules.allowed)
+    if subcommand.text in _PUSHES:
+        return _check_push(rest, rules)
     if subcommand.text == "config":
         return _check_config(rest, rules)
     if subcommand.text == "remote" and any(
         word.text.startswith("--mirror") and word.text != "--mirror=fetch" for word in rest
     ):
         return "a mirror remote makes every git push overwrite and remove branches"
-    if subcommand.text in git.GIT_RUNS:
+    if subcommand.text in _GIT_RUNS:
         return _check_run_by_git(rest, rules)
     return None
 
 
 def _check_run_by_git(words: Sequence[Word], rules: _PushRules) -> str | None:
-    at = next((at for at, word in enumerate(words) if word.text in git.PUSHES), None)
+    at = next((at for at, word in enumerate(words) if word.text in _PUSHES), None)
     if at is not None:
-        return git.push_objection(words[at + 1 :], rules.allowed)
+        return _check_push(words[at + 1 :], rules)
     texts = [word.text.partition("=")[2] if word.text.startswith("--") else word.text for word in words]
     return _check_texts([text for text in texts if " " in text], rules)
 
@@ -351,7 +382,7 @@ def _check_alias(value: str, rest: Sequence[Word], rules: _PushRules) -> str | N
 
 def _check_setting(name: str, value: str, rules: _PushRules) -> str | None:
     low = name.lower()
-    if git.MIRROR_SETTING.fullmatch(low) and (low.endswith("mirror") or value.startswith(("+", ":", HOLE))):
+    if _MIRROR_SETTING.fullmatch(low) and (low.endswith("mirror") or value.startswith(("+", ":", HOLE))):
         return f"the setting {name} makes git push overwrite or remove commits on the remote"
     if low.startswith("alias.") and value:
         return _check_alias(value, (), rules.deeper())
@@ -392,3 +423,77 @@ def _check_texts(texts: Iterable[str], rules: _PushRules) -> str | None:
     """The objection to the first of some nested shell texts that has one."""
     inner = rules.deeper()
     return next((reason for text in texts if (reason := _check_text(text, inner)) is not None), None)
+
+
+def _names_mirror_setting(text: str) -> bool:
+    """True if the text contains a _MIRROR_SETTING; searching that pattern would take quadratic time."""
+    at = text.find("remote.")
+    return at >= 0 and any(text.find(end, at + 7) >= 0 for end in (".push", ".mirror"))
+
+
+def _forces_in_code(text: str) -> bool:
+    """True if git, push and a force option are near each other in one line of code.
+
+    Each push is examined by itself, so that the time is proportional to their number.
+    """
+    for push in _PUSH_IN_CODE.finditer(text):
+        start, end = push.span()
+        before = text[max(0, start - _NEAR - 4) : start].rpartition("\n")[2]
+        # A little longer, because the force option may begin at the last position.
+        after = text[end : end + _NEAR + 10]
+        forces = _FORCE_IN_CODE.search(after)
+        near = forces is not None and forces.start() <= _NEAR and "\n" not in after[: forces.start()]
+        if near and _GIT_IN_CODE.search(before):
+            return True
+    return False
+
+
+def _check_push(words: Iterable[Word], rules: _PushRules) -> str | None:
+    """The arguments of git push."""
+    for word in words:
+        danger = _danger(word)
+        if danger is not None and danger not in rules.allowed:
+            return _REASONS[danger].format(word=repr(word.text.replace(HOLE, "$...")))
+    return None
+
+
+def _check_added(words: Iterable[Word]) -> str | None:
+    """The same for git under xargs, which adds arguments that are not known yet."""
+    subcommand = next((word.text for word in words if not word.text.startswith("-")), None)
+    if subcommand is None or subcommand in _PUSHES or "{" in subcommand:
+        return "git push is given arguments by xargs, which are only known when it runs"
+    return None
+
+
+def _danger(word: Word) -> str | None:
+    """The key of _REASONS for one argument of git push, or None."""
+    text, start = word.text, word.start
+    if start != text:
+        fixed = start.startswith("--") and "=" in start
+        if OPEN in word.kinds or not start or (start[0] in "-+:" and not fixed):
+            return "unknown"
+    if text.startswith("--"):
+        option = text.partition("=")[0]
+        # git accepts abbreviations of long options; `--force` itself is no abbreviation of the longer ones.
+        meant = [option] if option in _DANGERS else [name for name in _DANGERS if name.startswith(option)]
+        return _DANGERS[meant[0]] if meant and option != "--" else None
+    if text.startswith("-"):
+        letters = text[1:].partition("o")[0]
+        return "force" if "f" in letters else "delete" if "d" in letters else None
+    if text.startswith("+"):
+        return "force"
+    return "delete" if text.startswith(":") and text != ":" else None
+
+
+def _git_aliases(commands: Iterable[ShellCommand]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for command in commands:
+        texts = [word.text for word in command.words]
+        if "config" in texts:
+            for name, value in itertools.pairwise(texts):
+                found.update(_alias_in(name, value))
+    return found
+
+
+def _alias_in(name: str, value: str) -> dict[str, str]:
+    return {name[6:]: value} if name.lower().startswith("alias.") and value else {}

@@ -132,10 +132,7 @@ def _local(path: str) -> str:
 _ALL = names("tee touch mkdir rm rmdir truncate unlink shred mv")
 _LAST = names("cp install ln rsync scp")
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "cp": ("-t", "--target-directory"),
-    "mv": ("-t", "--target-directory"),
-    "install": ("-t", "--target-directory"),
-    "ln": ("-t", "--target-directory"),
+    **dict.fromkeys(("cp", "mv", "install", "ln"), ("-t", "--target-directory")),
     "curl": ("-o", "--output", "--output-dir"),
     "wget": ("-O", "--output-document", "-P", "--directory-prefix"),
     "sort": ("-o", "--output"),

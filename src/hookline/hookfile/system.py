@@ -32,9 +32,9 @@ def load(target: str) -> NoReturn:
 
 def problems(target: str, _options: CheckOptions, _hooks: Sequence[Hook]) -> Problems:
     from hookline.hookfile.attach import load_hooks
-    from hookline.runners.sync import SyncRunner  # nothing is run, and it starts faster
+    from hookline.runners.process import ProcessRunner  # nothing is run, and it starts faster
 
-    attached = load_hooks(target, SyncRunner())
+    attached = load_hooks(target, ProcessRunner())
     return Problems(attached.all_problems(), _unapproved(Path(target)))
 
 

@@ -38,7 +38,7 @@ class Encoding:
 
     def record(self, record: Record) -> str:
         if not self.payloads:
-            record = _without_payloads(record)
+            record = record._replace(**dict.fromkeys(_PAYLOADS & set(record._fields)))
         text = self._quiet_call(record) if isinstance(record, Called) else None
         return text or self._whole(record)
 
@@ -132,10 +132,6 @@ _TREATED: Mapping[str, Callable[[Encoding, Any], str]] = {
     "declaration": Encoding._declaration,  # pyright: ignore[reportPrivateUsage]
     "reasons": Encoding._reasons,  # pyright: ignore[reportPrivateUsage]
 }
-
-
-def _without_payloads(record: Record) -> Record:
-    return record._replace(**dict.fromkeys(_PAYLOADS & set(record._fields)))
 
 
 def decoded(run_id: str, fields: list[Any]) -> Record:

@@ -23,8 +23,6 @@ AGAIN = f"{LOST}; its end hooks had begun, and were run again"
 _ELSEWHERE = frozenset({"symphony", "sympozium"})
 """Formats whose own programs recover their runs."""
 
-IsMine = Callable[[RunRow, Sequence[Record]], bool]
-
 
 def owner() -> Owner:
     """This process as the owner of a run."""
@@ -71,7 +69,7 @@ def is_abandoned(row: RunRow) -> bool:
 
 
 def claim_abandoned(
-    journal: Journal, me: Owner | None, is_mine: IsMine
+    journal: Journal, me: Owner | None, is_mine: Callable[[RunRow, Sequence[Record]], bool]
 ) -> Iterator[tuple[RunRow, Sequence[Record]]]:
     """Claim the runs of dead owners that `is_mine` accepts, one by one, so that nobody else ends them."""
     for row in journal.unfinished():

@@ -114,9 +114,8 @@ class SqliteJournal:
 
     def questions(self, run_id: str | None = None, *, pending: bool = True) -> list[Question]:
         where = "(?1 IS NULL OR run_id = ?1) AND (?2 = 0 OR verdict IS NULL)"
-        return [
-            _question(row) for row in self._all(f"{_QUESTIONS} WHERE {where} ORDER BY asked", run_id, pending)
-        ]
+        found = self._all(f"{_QUESTIONS} WHERE {where} ORDER BY asked", run_id, pending)
+        return [_question(row) for row in found]
 
     def runs(self, *, limit: int = 50) -> list[RunRow]:
         return [_run(row) for row in self._all(f"{_RUNS} ORDER BY began DESC LIMIT ?", limit)]
@@ -223,27 +222,20 @@ class SqliteJournal:
 
     def _commit(self) -> None:
         """Commit everything pending in one transaction; it stays pending if that fails."""
-        db = self._db
-        rows = [row for row, _ in self._batch if row is not None]
-        statements = [each for _, several in self._batch if several for each in several]
-        if not statements:
-            if not rows:
-                return
-            if len(rows) == 1 or all(row[0] == rows[0][0] for row in rows):
-                db.execute(_RECORD, _joined(rows))
-                self._done()
-                return
-        with transaction(db):
-            by_run: dict[str, list[_Row]] = {}
-            for row in rows:
+        if not self._batch:
+            return
+        by_run: dict[str, list[_Row]] = {}
+        for row, _ in self._batch:
+            if row is not None:
                 by_run.setdefault(row[0], []).append(row)
-            for of_run in by_run.values():
-                db.execute(_RECORD, _joined(of_run))
-            for statement, values in statements:
-                db.execute(statement, values)
-        self._done()
-
-    def _done(self) -> None:
+        statements: list[_Statement] = [(_RECORD, _joined(rows)) for rows in by_run.values()]
+        statements += [each for _, several in self._batch for each in several]
+        if len(statements) == 1:
+            self._db.execute(*statements[0])
+        else:
+            with transaction(self._db):
+                for each in statements:
+                    self._db.execute(*each)
         self._batch = []
         self._failing = False
 
@@ -349,9 +341,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _joined(rows: list[_Row]) -> _Row:
-    run_id, at, calls, text = rows[-1]
-    if len(rows) == 1:
-        return run_id, at, calls, f"[{text}]"
+    run_id, at, _, _ = rows[-1]
     return run_id, at, sum([row[2] for row in rows]), f"[{','.join([row[3] for row in rows])}]"
 
 

@@ -358,10 +358,7 @@ class InnerScopes:
 
 def is_sound(record: Record) -> bool:
     """True if every field has the right type: the record is shown together with the runs of others."""
-    given = record._asdict()
-    return all(isinstance(given[name], _TYPES[name]) for name in given.keys() & _TYPES.keys()) and all(
-        _CHECKS[name](given[name]) for name in given.keys() & _CHECKS.keys()
-    )
+    return all(_CHECKS[name](value) for name, value in record._asdict().items() if name in _CHECKS)
 
 
 def is_moment(value: Any) -> bool:
@@ -382,13 +379,13 @@ def _is_reasons(value: Any) -> bool:
     return all(isinstance(each[0], str) and isinstance(each[2], str | None) for each in value)
 
 
-_TYPES: Mapping[str, Any] = {
-    "about": dict,
-    "last": bool,
-    **dict.fromkeys(("name", "point", "hook", "mode"), str),
-    **dict.fromkeys(("reason", "error_kind", "error", "note", "tell_model", "tell_user"), str | None),
-}
+_TEXTS = ("name", "point", "hook", "mode")
+_TEXTS_OR_NONE = ("reason", "error_kind", "error", "note", "tell_model", "tell_user")
 _CHECKS: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(_TEXTS, lambda value: isinstance(value, str)),
+    **dict.fromkeys(_TEXTS_OR_NONE, lambda value: isinstance(value, str | None)),
+    "about": lambda value: isinstance(value, dict),
+    "last": lambda value: isinstance(value, bool),
     "scope_id": _is_id,
     "parent_id": lambda value: value is None or _is_id(value),
     "at": is_moment,

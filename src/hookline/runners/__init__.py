@@ -17,6 +17,8 @@ from hookline.errors import UsageError
 
 OUTPUT_CAP = 1024 * 1024
 """Bytes kept of each output by default."""
+CHUNK = 65536
+"""Bytes read of an output at a time."""
 OWN_SIZE = 256 * 1024 * 1024
 """Bytes that /tmp, or another folder of the process's own, may hold by default."""
 _PLACE = re.compile(r"/[^\0]+")
@@ -100,6 +102,36 @@ class Output:
         text = self.content[-8192:].decode("utf-8", "replace")
         lines = [line.rstrip()[:width] for line in text.splitlines() if line.strip()]
         return "\n".join(lines[-count:])
+
+
+class Capture:
+    """The beginning and the end of an output; the part in between is only counted."""
+
+    __slots__ = ("_head", "_room_at_end", "_room_at_start", "_tail", "_total")
+
+    def __init__(self, cap: int) -> None:
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._room_at_end = cap // 2
+        self._room_at_start = cap - self._room_at_end
+        self._total = 0
+
+    def add(self, part: bytes) -> None:
+        self._total += len(part)
+        free = self._room_at_start - len(self._head)
+        if free > 0:
+            self._head += part[:free]
+            part = part[free:]
+        self._tail += part
+        if len(self._tail) > 2 * self._room_at_end + CHUNK:
+            self._cut()
+
+    def output(self) -> Output:
+        self._cut()
+        return Output(head=bytes(self._head), tail=bytes(self._tail), total=self._total)
+
+    def _cut(self) -> None:
+        del self._tail[: max(0, len(self._tail) - self._room_at_end)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

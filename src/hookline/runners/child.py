@@ -1,4 +1,4 @@
-"""A child process: started in a session of its own, signalled and reaped; why one cannot start; the watcher.
+"""A child process: started in a session of its own, by Popen or without loading it; why one cannot start; the watcher.
 
 `python3 missing.py` and `bash missing.sh` start, and then exit with 2 or 127; in the protocol of command hooks 2 is a
 refusal. So the script of a known interpreter is looked up first.
@@ -11,7 +11,7 @@ import os
 import re
 import select
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -41,17 +41,13 @@ _NODE = _Interpreter(
 _INTERPRETERS = {
     "python": _Interpreter("cm", frozenset({"-W", "-X", "--check-hash-based-pycs"})),
     "pypy": _Interpreter("cm", frozenset({"-W", "-X"})),
-    "sh": _SHELL,
-    "bash": _SHELL,
-    "dash": _SHELL,
-    "ash": _SHELL,
-    "ksh": _SHELL,
-    "zsh": _SHELL,
-    "node": _NODE,
-    "nodejs": _NODE,
+    **dict.fromkeys(("sh", "bash", "dash", "ash", "ksh", "zsh"), _SHELL),
+    **dict.fromkeys(("node", "nodejs"), _NODE),
     "ruby": _Interpreter("e", frozenset({"-I", "-r", "-C", "-E"})),
     "perl": _Interpreter("eE", frozenset({"-I"})),
 }
+# Python ignores these signals, and its children would inherit that.
+_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 # Characters that make a text more than one plain command. `$NAME` and `${NAME}` are understood, other uses of $ are not.
 _NOT_PLAIN = re.compile(r"[|&;<>()`*?\[\]~#!\n\\]|\$(?!\w|\{\w+\})|\$\d")
 _NAME = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
@@ -93,7 +89,7 @@ class PopenChild(Child):
     __slots__ = ("_popen",)
 
     def __init__(self, order: Order, files: StandardFiles, more_fds: Sequence[int] = ()) -> None:
-        import subprocess  # slow to load, and not for `sync`
+        import subprocess  # slow to load, and not for `spawned`
 
         self._popen = subprocess.Popen(
             order.argv,
@@ -118,6 +114,73 @@ class PopenChild(Child):
         code, number = super().reap()
         self._popen.returncode = code if code is not None else number or 0
         return code, number
+
+
+def spawned(order: Order, files: StandardFiles) -> Child:
+    """A child of ours as Popen would start it, without the time that loading Popen takes."""
+    try:
+        return _SpawnChild(order, files)
+    except NotImplementedError:
+        return PopenChild(order, files)  # a Python that was built for an old system cannot
+
+
+class _SpawnChild(Child):
+    __slots__ = ()
+
+    def __init__(self, order: Order, files: StandardFiles) -> None:
+        before = os.open(".", os.O_PATH | os.O_CLOEXEC)
+        try:
+            # A child starts in our folder. Most should, and a hook in a thread may read our folder meanwhile.
+            if order.cwd is not None and order.cwd != os.getcwd():
+                os.chdir(order.cwd)
+            self.pid = _spawned_pid(order.argv, order.env, files)
+        finally:
+            os.fchdir(before)
+            os.close(before)
+        try:
+            self.pidfd = os.pidfd_open(self.pid)
+        except OSError:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            raise
+
+
+def _spawned_pid(argv: tuple[str, ...], env: Mapping[str, str], files: StandardFiles) -> int:
+    actions: list[tuple[int, int, int] | tuple[int, int]] = [
+        (os.POSIX_SPAWN_DUP2, theirs, fd) for fd, theirs in enumerate(files)
+    ]
+    actions += [(os.POSIX_SPAWN_CLOSE, fd) for fd in _inherited()]
+    trouble: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
+    for path in _places(argv[0], env):
+        try:
+            return os.posix_spawn(path, argv, env, file_actions=actions, setsid=True, setsigdef=_IGNORED)
+        except OSError as exc:
+            # As a shell does: a file that exists and cannot run is reported, if no later one can run.
+            if trouble.errno in (errno.ENOENT, errno.ENOTDIR):
+                trouble = exc
+    raise trouble
+
+
+def _places(program: str, env: Mapping[str, str]) -> Iterator[str]:
+    if "/" in program:
+        yield program
+        return
+    for folder in os.get_exec_path(env):
+        path = os.path.join(folder, program)
+        if os.path.exists(path):
+            yield path
+
+
+def _inherited() -> list[int]:
+    """The inheritable files that our own parent left open; a hook must not get them."""
+    found: list[int] = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if int(name) > 2 and os.get_inheritable(int(name)):
+                found.append(int(name))
+        except OSError:
+            pass  # the list itself
+    return found
 
 
 def signal_group(pid: int, number: int) -> None:
@@ -159,10 +222,6 @@ class Watcher:
                 raise
             finally:
                 os.close(theirs)
-
-    @property
-    def pid(self) -> int:
-        return self._child.pid
 
     @property
     def alive(self) -> bool:
@@ -211,6 +270,13 @@ def limit_file_size(pid: int, size: int) -> None:
                 pass  # gone by now, or another user's by its set-user-id bit
 
 
+def unrunnable(order: Order, exists: Callable[[str], bool] = os.path.exists) -> str | None:
+    """The reason why an order cannot run without its image; `exists` tests for a file as the process sees it."""
+    if order.own_program:
+        return f"image {order.image!r} is not used here, so its own program is not known; name a command"
+    return missing_script(order.argv, order.cwd, order.env, exists) if order.argv else "it names no program"
+
+
 def missing_script(
     argv: Sequence[str],
     cwd: str | None,
@@ -222,9 +288,7 @@ def missing_script(
         argv = _inside(argv[2], env)
     while argv and os.path.basename(argv[0]) == "env":
         argv = _behind_env(argv)
-    if len(argv) < 2:
-        return None
-    name = os.path.basename(argv[0])
+    name = os.path.basename(argv[0]) if argv else ""
     interpreter = _interpreter(name)
     script = script_of(argv)
     if interpreter is None or script is None:
@@ -249,7 +313,21 @@ def missing_program(argv: Sequence[str], cwd: str | None, env: Mapping[str, str]
 def script_of(argv: Sequence[str]) -> str | None:
     """The script that a known interpreter is given to run; None if there is none, or that is unclear."""
     interpreter = _interpreter(os.path.basename(argv[0])) if argv else None
-    return _script(interpreter, argv) if interpreter else None
+    if interpreter is None:
+        return None
+    words = iter(argv[1:])
+    for word in words:
+        if word == "--":
+            return next(words, None)
+        if not word.startswith(("-", "+")):
+            return word
+        if word in _NO_SCRIPT or _ends_options(interpreter, word):
+            return None
+        if word in interpreter.takes or (interpreter is _SHELL and word[-1] in "oO"):
+            next(words, None)
+        elif word.startswith("--") and "=" not in word and interpreter is _NODE:
+            return None  # it may or may not take the next word
+    return None
 
 
 def why_not_started(argv: Sequence[str], cwd: str | None, exc: Exception) -> str:
@@ -292,7 +370,7 @@ def _seen_from(path: str, cwd: str | None) -> str:
 
 def _inside(text: str, env: Mapping[str, str]) -> list[str]:
     """The words of the command that a shell would run, if the text is one plain command; else none."""
-    words = [_filled(word, env) for word in _words(text)]
+    words = [_NAME.sub(lambda match: env.get(match[1] or match[2], ""), word) for word in _words(text)]
     if "$" in text and '"' not in text and any(not word or " " in word for word in words):
         return []  # the shell would split it further
     while words and (words[0] == "exec" or _ASSIGNMENT.match(words[0])):
@@ -314,32 +392,12 @@ def _words(text: str) -> tuple[str, ...]:
         return ()
 
 
-def _filled(word: str, env: Mapping[str, str]) -> str:
-    return _NAME.sub(lambda match: env.get(match[1] or match[2], ""), word)
-
-
 def _behind_env(argv: Sequence[str]) -> Sequence[str]:
     """The command that `env` would run; empty if `env` has options."""
     rest = list(argv[1:])
     while rest and _ASSIGNMENT.match(rest[0]):
         rest.pop(0)
     return [] if rest and rest[0].startswith("-") else rest
-
-
-def _script(interpreter: _Interpreter, argv: Sequence[str]) -> str | None:
-    words = iter(argv[1:])
-    for word in words:
-        if word == "--":
-            return next(words, None)
-        if not word.startswith(("-", "+")):
-            return word
-        if word in _NO_SCRIPT or _ends_options(interpreter, word):
-            return None
-        if word in interpreter.takes or (interpreter is _SHELL and word[-1] in "oO"):
-            next(words, None)
-        elif word.startswith("--") and "=" not in word and interpreter is _NODE:
-            return None  # it may or may not take the next word
-    return None
 
 
 def _ends_options(interpreter: _Interpreter, word: str) -> bool:

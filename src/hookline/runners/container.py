@@ -12,6 +12,7 @@ import os
 import re
 import resource
 import shutil
+from collections import defaultdict
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -32,7 +33,6 @@ from hookline.runners import (
 from hookline.runners.child import Child, PopenChild, StandardFiles, Start, Watcher, encoded, open_content
 from hookline.runners.local import LocalRunner
 
-CAPABILITIES = Capabilities(name="container", isolates=True, uses_image=True, keeps_background=False)
 ENGINES = ("podman", "docker")
 Pull = Literal["missing", "always", "never"]
 PULL_LIMIT = 600.0
@@ -59,7 +59,7 @@ _threads = Threads()
 class ContainerRunner:
     """Runs processes in containers, with the slots, limits and watcher of a LocalRunner, which it closes."""
 
-    capabilities = CAPABILITIES
+    capabilities = Capabilities(name="container", isolates=True, uses_image=True, keeps_background=False)
 
     def __init__(
         self,
@@ -71,7 +71,8 @@ class ContainerRunner:
         self._engine = tuple(engine) if engine is not None else find_engine()
         self._local = local or LocalRunner()
         self._pull: Pull = pull
-        self._there: dict[str, asyncio.Lock | None] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._present: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._swept = False
         self.label = f"{tags.MARK}={self._local.mark.strip(':.')}"
@@ -137,15 +138,10 @@ class ContainerRunner:
 
     async def lacking(self, image: str) -> str | None:
         """The reason why nothing can run in that image, or None. Each image is looked up, and pulled, once."""
-        lock = self._there.setdefault(image, asyncio.Lock())
-        if lock is None:
-            return None
-        async with lock:
-            if self._there[image] is None:
-                return None
-            trouble = await self._fetched(image)
+        async with self._locks[image]:
+            trouble = None if image in self._present else await self._fetched(image)
             if trouble is None:
-                self._there[image] = None
+                self._present.add(image)
             return trouble
 
     async def _fetched(self, image: str) -> str | None:
@@ -187,7 +183,7 @@ class ContainerRunner:
 class NoContainers:
     """The runner for images if there is no engine: nothing starts, and the ending says why."""
 
-    capabilities = CAPABILITIES
+    capabilities = ContainerRunner.capabilities
 
     def __init__(self, reason: str) -> None:
         self._reason = reason

@@ -11,23 +11,14 @@ import os
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, cast
 
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, UsageError
-from hookline.runners import Ending, Order, on_this_machine, tags
-from hookline.runners.child import Child, PopenChild, StandardFiles, Start
-from hookline.runners.process import (
-    CAPABILITIES,
-    CHUNK,
-    GRACE,
-    Capture,
-    Pipes,
-    Process,
-    ProcessRunner,
-    unrunnable,
-)
+from hookline.runners import CHUNK, Ending, Order, on_this_machine, tags
+from hookline.runners.child import Child, PopenChild, StandardFiles, Start, Watcher, unrunnable
+from hookline.runners.process import GRACE, Pipes, Process, ProcessRunner
 
 PATIENCE = 2.0
 """Seconds that a process with open pipes has to exit by itself once its input is closed."""
@@ -44,21 +35,23 @@ _Belonging = TypeVar("_Belonging", bound=Closes)
 T = TypeVar("T")
 
 
-Heard = Callable[[bytes, bool], None]
+OnOutput = Callable[[bytes, bool], None]
 """Gets a part of the output of a process, and True if that is its stdout."""
 
 
 class LocalRunner(ProcessRunner):
     """Runs processes of this machine, at most `cap` at once; it belongs to one event loop.
 
-    `heard` is called with all they print, as it comes."""
+    `on_output` is called with all they print, as it comes."""
 
-    capabilities = CAPABILITIES
+    capabilities = replace(ProcessRunner.capabilities, keeps_background=True)
 
-    def __init__(self, *, cap: int | None = None, grace: float = GRACE, heard: Heard | None = None) -> None:
+    def __init__(
+        self, *, cap: int | None = None, grace: float = GRACE, on_output: OnOutput | None = None
+    ) -> None:
         super().__init__(grace=grace)
-        self._heard = heard
-        self._places = asyncio.Semaphore(cap or max(8, 2 * (os.cpu_count() or 1)))
+        self._on_output = on_output
+        self._slots = asyncio.Semaphore(cap or max(8, 2 * (os.cpu_count() or 1)))
         self._running: dict[str, Process] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._enders: dict[str, asyncio.Task[None]] = {}
@@ -85,7 +78,7 @@ class LocalRunner(ProcessRunner):
         wrong = unrunnable(order)
         if wrong is not None:
             return Ending(not_started=wrong)
-        async with self._places:
+        async with self._slots:
             if self._closed:
                 raise UsageError("this runner is closed")
             process = self._started(order, start)
@@ -131,10 +124,10 @@ class LocalRunner(ProcessRunner):
             self._enders.pop(process.number, None)
 
     def _process(self, order: Order, number: str, start: Start) -> Process:
-        process = _LoopProcess(order, number, start)
-        if self._heard is not None:
-            process.pass_on(self._heard)
-        return process
+        return _LoopProcess(order, number, start, self._on_output)
+
+    def _new_watcher(self) -> Watcher:
+        return Watcher(tags.watcher_of(self.mark))
 
     async def _end(self, process: Process, grace: float) -> None:
         await asyncio.wait({self._ender(process, grace)})
@@ -149,10 +142,16 @@ class LocalRunner(ProcessRunner):
 
     async def _ended_or_abandoned(self, process: Process, grace: float) -> None:
         try:
-            await self._ended(process, grace)
+            await super()._end(process, grace)
         except BaseException:
             self._abandon(process)  # the loop is being ended, and we with it
             raise
+
+    def _abandon(self, process: Process) -> None:
+        """End a process at once, for when nothing can be awaited any more."""
+        process.kill_group()
+        tags.end_carriers(f"{self.mark}{process.number}:".encode())
+        process.finish()
 
     async def _pause(self, seconds: float, process: Process | None) -> None:
         await asyncio.sleep(seconds)
@@ -220,8 +219,9 @@ class LocalRunner(ProcessRunner):
 class _LoopProcess(Process):
     """One process whose files are watched by the loop."""
 
-    def __init__(self, order: Order, number: str, start: Start) -> None:
+    def __init__(self, order: Order, number: str, start: Start, on_output: OnOutput | None) -> None:
         self._loop = asyncio.get_running_loop()
+        self._on_output = on_output
         self._waiters: set[asyncio.Future[None]] = set()
         super().__init__(order, number, start)
 
@@ -233,10 +233,10 @@ class _LoopProcess(Process):
             self._loop.add_reader(fd, self.read, fd)
         self._loop.add_reader(self._child.pidfd, self.exited)
 
-    def pass_on(self, heard: Heard) -> None:
-        """Call this with each part of the output."""
-        for fd in self._captures:
-            self._captures[fd] = _HeardCapture(self.order.output_cap, heard, fd == self._pipes.stdout)
+    def _take(self, fd: int, part: bytes) -> None:
+        super()._take(fd, part)
+        if self._on_output is not None:
+            self._on_output(part, fd == self._pipes.stdout)
 
     def exited(self) -> None:
         super().exited()
@@ -269,18 +269,6 @@ class _LoopProcess(Process):
         super()._close(fd)
         if self.gone and not self.open:
             self._wake()
-
-
-class _HeardCapture(Capture):
-    __slots__ = ("_heard", "_is_stdout")
-
-    def __init__(self, cap: int, heard: Heard, is_stdout: bool) -> None:
-        super().__init__(cap)
-        self._heard, self._is_stdout = heard, is_stdout
-
-    def add(self, part: bytes) -> None:
-        super().add(part)
-        self._heard(part, self._is_stdout)
 
 
 def _settle(waiter: asyncio.Future[None]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
@@ -17,19 +17,16 @@ from hookline.errors import UsageError
 from hookline.journal import default_path
 from hookline.options import KUBERNETES
 from hookline.runners import Capabilities, Ending, Mount, Order, Runner, beneath
-from hookline.runners.container import CAPABILITIES as IN_CONTAINERS
 from hookline.runners.container import ContainerRunner
 from hookline.runners.local import LocalRunner
-from hookline.runners.process import CAPABILITIES as ON_THIS_MACHINE
-from hookline.runners.sandbox import CAPABILITIES as IN_SANDBOXES
 from hookline.runners.sandbox import SandboxRunner, bubblewrap
 from hookline.source import SUFFIXES
 from hookline.table import meant
 
 PLACES: Mapping[str, Capabilities] = {
-    "local": ON_THIS_MACHINE,
-    "sandbox": IN_SANDBOXES,
-    "container": IN_CONTAINERS,
+    "local": LocalRunner.capabilities,
+    "sandbox": SandboxRunner.capabilities,
+    "container": ContainerRunner.capabilities,
 }
 _ENCLOSED: Mapping[str, Callable[[], Runner]] = {"sandbox": SandboxRunner, "container": ContainerRunner}
 _PROCESSES = ("command", "shell")
@@ -173,9 +170,10 @@ class EnclosedRunner:
         cwd = os.path.abspath(order.cwd) if order.cwd else None
         if order.cwd and self.each_of:
             # It may be given as /proc/self/fd/N, which does not exist inside.
-            real = os.path.realpath(order.cwd)
-            for own in _own_folder(real, self.each_of):
+            real, above = os.path.realpath(order.cwd), os.path.realpath(self.each_of)
+            if real != above and beneath(real, above):
                 cwd = real
+                own = os.path.join(above, os.path.relpath(real, above).split(os.sep)[0])
                 seen[own] = Mount(target=own, source=own)
         for mount in _covers(seen.values(), self.hidden):
             seen[mount.target] = mount
@@ -264,13 +262,6 @@ def _folder(file: str) -> str | None:
 
 def _is_seen(folder: str, mounts: Iterable[Mount]) -> bool:
     return any(each.target == each.source and beneath(folder, each.target) for each in mounts)
-
-
-def _own_folder(place: str, each_of: str) -> Iterator[str]:
-    """The folder directly in `each_of` that contains a path, if there is one."""
-    above = os.path.realpath(each_of)
-    if place != above and beneath(place, above):
-        yield os.path.join(above, os.path.relpath(place, above).split(os.sep)[0])
 
 
 def _covers(mounts: Iterable[Mount], hidden: str | None) -> list[Mount]:

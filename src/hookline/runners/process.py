@@ -1,7 +1,8 @@
 """The core of the process runners: start, feed, drain, limit and end a process of this machine.
 
-By itself it polls the files of a process and waits for it, as `sync` does; `local` overrides how files are watched and
-how to wait, for an event loop. The coroutines await only what `local` overrides, so without a loop they never suspend.
+By itself it polls the files of a process and waits for it, for `hookline answer`, which has nothing else to do and no time
+to load a loop; `local` overrides how files are watched and how to wait, for an event loop. The coroutines await only what
+`local` overrides, so without a loop they never suspend.
 
 A well-behaved process is as fast as with `subprocess.run`: its pipes and its pidfd are watched, and when it is gone
 its group is killed and its exit code read. A child that left the group is found by the tag in its environment. A child
@@ -18,15 +19,17 @@ import time
 from collections.abc import Callable
 
 from hookline.engine.classes import replace
-from hookline.runners import Capabilities, Ending, Order, Output, tags
+from hookline.errors import UsageError
+from hookline.runners import CHUNK, Capabilities, Capture, Ending, Order, Output, tags
 from hookline.runners.child import (
     StandardFiles,
     Start,
     Watcher,
     is_readable,
     limit_file_size,
-    missing_script,
     signal_group,
+    spawned,
+    unrunnable,
     why_not_started,
 )
 
@@ -38,15 +41,8 @@ LAST_WAIT = 2.0
 """Seconds to wait for a process to disappear once it is killed."""
 POLL = 0.02
 """Seconds between two looks for processes that are still there."""
-CHUNK = 65536
-CAPABILITIES = Capabilities(name="local", isolates=False, uses_image=False, keeps_background=True)
-
-
-def unrunnable(order: Order, exists: Callable[[str], bool] = os.path.exists) -> str | None:
-    """The reason why an order cannot run without its image; `exists` tests for a file as the process sees it."""
-    if order.own_program:
-        return f"image {order.image!r} is not used here, so its own program is not known; name a command"
-    return missing_script(order.argv, order.cwd, order.env, exists) if order.argv else "it names no program"
+# At the end of the pipe the rest of the line is run. The shell must neither hold our folder nor end before us.
+_SLEEPING_WATCHER = "trap '' INT TERM HUP QUIT; cd /; read -r word || exec \"$@\""
 
 
 class Pipes:
@@ -78,36 +74,6 @@ class Pipes:
         ends = os.pipe()
         self.open.update(ends)
         return ends
-
-
-class Capture:
-    """The beginning and the end of an output; the part in between is only counted."""
-
-    __slots__ = ("_head", "_room_at_end", "_room_at_start", "_tail", "_total")
-
-    def __init__(self, cap: int) -> None:
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._room_at_end = cap // 2
-        self._room_at_start = cap - self._room_at_end
-        self._total = 0
-
-    def add(self, part: bytes) -> None:
-        self._total += len(part)
-        free = self._room_at_start - len(self._head)
-        if free > 0:
-            self._head += part[:free]
-            part = part[free:]
-        self._tail += part
-        if len(self._tail) > 2 * self._room_at_end + CHUNK:
-            self._cut()
-
-    def output(self) -> Output:
-        self._cut()
-        return Output(head=bytes(self._head), tail=bytes(self._tail), total=self._total)
-
-    def _cut(self) -> None:
-        del self._tail[: max(0, len(self._tail) - self._room_at_end)]
 
 
 class Process:
@@ -155,9 +121,6 @@ class Process:
         """Stop watching a file."""
         self._poll.unregister(fd)
 
-    async def gone_by(self, deadline: float | None) -> None:
-        await self.until(lambda: self.gone, deadline)
-
     @property
     def open(self) -> bool:
         """True if some process still holds an output open."""
@@ -197,10 +160,13 @@ class Process:
         except OSError:
             part = b""
         if part:
-            self._captures[fd].add(part)
+            self._take(fd, part)
             return True
         self._close(fd)
         return False
+
+    def _take(self, fd: int, part: bytes) -> None:
+        self._captures[fd].add(part)
 
     def exited(self) -> None:
         """Note that the process itself is gone; its children may still print."""
@@ -259,10 +225,13 @@ class Process:
 
 
 class ProcessRunner:
-    """The numbers and tags of the processes of a runner, its watcher, and the order in which they are killed.
+    """Runs processes of this machine one after another, and waits without a loop; `local` overrides how it waits.
 
-    It runs one process after another and waits without a loop; the runner on a loop overrides how it waits.
+    If hookline is killed, nothing is left behind: a shell, started before the first process, waits for our end of a pipe
+    to close and then becomes the watcher. Starting that one at once would cost more than a hook.
     """
+
+    capabilities = Capabilities(name="local", isolates=False, uses_image=False, keeps_background=False)
 
     def __init__(self, *, grace: float = GRACE) -> None:
         self._grace = grace
@@ -270,6 +239,33 @@ class ProcessRunner:
         """The part of the tag that every process from here has in its environment."""
         self._numbers = itertools.count(1)
         self._watcher: Watcher | None = None
+
+    async def run(self, order: Order) -> Ending:
+        if order.mounts or order.background_keep or order.file_size is not None:
+            raise UsageError(
+                "mounts, a background that is kept and a limit on files are for the other runners, not for this one"
+            )
+        wrong = unrunnable(order)
+        if wrong is not None:
+            return Ending(not_started=wrong)
+        process = self._started(order, spawned)
+        if isinstance(process, Ending):
+            return process
+        try:
+            return await self._completed(process)
+        except BaseException:
+            await self._end(process, self._grace)
+            raise
+
+    async def close(self) -> None:
+        """End the processes left outside their groups."""
+        if self._watcher is None:
+            return
+        try:
+            await self._clear(b"", time.monotonic() + self._grace)
+        finally:
+            tags.end_carriers(self.mark.encode())
+            self._dismiss_watcher()
 
     def tag(self, number: str) -> str:
         """The `HOOKLINE_TAG` of one process: that of our own process, if any, and the one of this run."""
@@ -279,10 +275,9 @@ class ProcessRunner:
         return Process(order, number, start)
 
     def _new_watcher(self) -> Watcher:
-        return Watcher(tags.watcher_of(self.mark))
-
-    async def _end(self, process: Process, grace: float) -> None:
-        await self._ended(process, grace)
+        _fill_standard_files()
+        argv = ("/bin/sh", "-c", _SLEEPING_WATCHER, "sh", *tags.watcher_of(self.mark))
+        return Watcher(argv, spawned, cwd=None)
 
     async def _carriers(self) -> dict[int, bytes]:
         """The live processes from here with the number of their run."""
@@ -317,7 +312,7 @@ class ProcessRunner:
         """Wait for a process within its limit, and end the processes that it leaves behind."""
         timeout = process.order.timeout
         process.listen()
-        await process.gone_by(None if timeout is None else time.monotonic() + timeout)
+        await process.until(lambda: process.gone, None if timeout is None else time.monotonic() + timeout)
         if not process.gone:
             process.passed_limit = not process.ending
             await self._end(process, self._grace)
@@ -333,14 +328,14 @@ class ProcessRunner:
                 self._sweep_later(process)
         return process.finish()
 
-    async def _ended(self, process: Process, grace: float) -> None:
+    async def _end(self, process: Process, grace: float) -> None:
         """Send SIGTERM to the group, wait for the grace period, then SIGKILL the group and all processes with the tag."""
         deadline = time.monotonic() + grace
         if grace:
             process.terminate()
-            await process.gone_by(deadline)
+            await process.until(lambda: process.gone, deadline)
         await self._clear(process.number.encode(), deadline, process)
-        await process.gone_by(time.monotonic() + LAST_WAIT)
+        await process.until(lambda: process.gone, time.monotonic() + LAST_WAIT)
         process.finish()
 
     async def _clear(self, number: bytes, deadline: float, process: Process | None = None) -> None:
@@ -385,12 +380,6 @@ class ProcessRunner:
                 found[pid] = started
         return tagged | {pid for pid, started in found.items() if tags.start_time(pid) == started}
 
-    def _abandon(self, process: Process) -> None:
-        """End a process at once, for when nothing can be awaited any more."""
-        process.kill_group()
-        tags.end_carriers(f"{self.mark}{process.number}:".encode())
-        process.finish()
-
     def _watch(self) -> None:
         """Start the watcher that ends everything if we are killed, unless it runs already."""
         if self._watcher is not None and not self._watcher.alive:
@@ -402,3 +391,10 @@ class ProcessRunner:
         if self._watcher is not None:
             self._watcher.dismiss()
             self._watcher = None
+
+
+def _fill_standard_files() -> None:
+    """Open the first three files if our parent closed some, so that no pipe of ours takes their numbers."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) < 3:
+        pass
+    os.close(fd)

@@ -43,12 +43,11 @@ from hookline.runners.child import (
     StandardFiles,
     encoded,
     open_content,
+    unrunnable,
 )
 from hookline.runners.local import LocalRunner
-from hookline.runners.process import unrunnable
 from hookline.runners.tags import VARIABLE, send_if
 
-CAPABILITIES = Capabilities(name="sandbox", isolates=True, uses_image=False, keeps_background=True)
 _USER = "1000"
 _OLDEST = (0, 8)
 _INSTALL = "install it (apt-get install bubblewrap, dnf install bubblewrap, apk add bubblewrap)"
@@ -92,7 +91,7 @@ _REFUSED = re.compile(r"uid map|user namespace|[Cc]reating new namespace")
 class SandboxRunner:
     """Runs processes in bubblewrap, with the slots, limits and watcher of a LocalRunner, which it closes."""
 
-    capabilities = CAPABILITIES
+    capabilities = Capabilities(name="sandbox", isolates=True, uses_image=False, keeps_background=True)
 
     def __init__(self, local: LocalRunner | None = None) -> None:
         self._program = bubblewrap()
@@ -113,7 +112,7 @@ class SandboxRunner:
 
         outer = replace(order, argv=(self._program,), cwd="/", env={}, mounts=())
         ending = await self.local.run(outer, start)
-        return _judged(order, ending, begun[0].told if begun else {})
+        return _judged(order, ending, begun[0].status if begun else {})
 
     async def close(self) -> None:
         """End every process, including those kept in the background."""
@@ -203,10 +202,10 @@ def _may_exist(order: Order, path: str) -> bool:
 class _Sandboxed(PopenChild):
     """bubblewrap, which is our child, and inside it a process that is not."""
 
-    __slots__ = ("_status", "told")
+    __slots__ = ("_status_file", "status")
 
     def __init__(self, order: Order, outer: Order, files: StandardFiles) -> None:
-        self.told: dict[str, Any] = {}
+        self.status: dict[str, Any] = {}
         fds: list[int] = []
         try:
             made = {**_MADE, **({} if order.network else _MADE_ALONE)}
@@ -214,20 +213,20 @@ class _Sandboxed(PopenChild):
             words = encoded((*arguments(order, shown), *order.argv))
             # By file: everybody who can list processes could read the values of variables on a command line. They are
             # not in the environment of bubblewrap itself either, which runs outside.
-            told = _handed(b"".join(word + b"\0" for word in words[: len(words) - len(order.argv)]), fds)
-            self._status = _handed(b"", fds)
-            status = ("--json-status-fd", f"{self._status}")
-            argv = (*outer.argv, "--args", f"{told}", *status, "--", *order.argv)
+            given = _handed(b"".join(word + b"\0" for word in words[: len(words) - len(order.argv)]), fds)
+            self._status_file = _handed(b"", fds)
+            status = ("--json-status-fd", f"{self._status_file}")
+            argv = (*outer.argv, "--args", f"{given}", *status, "--", *order.argv)
             super().__init__(replace(outer, argv=argv), files, fds)
-            fds.remove(self._status)
+            fds.remove(self._status_file)
         finally:
             for fd in fds:
                 os.close(fd)
 
     def terminate(self) -> None:
         """Send SIGTERM to all processes inside: bubblewrap itself would die of it, and kill them at once."""
-        told = _status(self._status) if not self.told else self.told
-        first, space = told.get("child-pid"), told.get("pid-namespace", 0)
+        status = _status(self._status_file)
+        first, space = status.get("child-pid"), status.get("pid-namespace", 0)
         inside = [pid for pid in _inhabitants(space) if pid != first] if space else []
         for pid in inside:
             send_if(lambda pid=pid: _space(pid) == space, pid, signal.SIGTERM)
@@ -235,8 +234,8 @@ class _Sandboxed(PopenChild):
             super().terminate()
 
     def reap(self) -> ExitStatus:
-        self.told = _status(self._status)
-        os.close(self._status)
+        self.status = _status(self._status_file)
+        os.close(self._status_file)
         return super().reap()
 
 
@@ -269,10 +268,9 @@ def _space(pid: int) -> int | None:
         return None
 
 
-def _judged(order: Order, ending: Ending, told: Mapping[str, Any]) -> Ending:
+def _judged(order: Order, ending: Ending, status: Mapping[str, Any]) -> Ending:
     """The ending; `not_started` if bubblewrap never ran the command."""
-    never_ran = ending.exit_code is not None and "exit-code" not in told
-    if ending.not_started is not None or ending.passed_limit or ending.stopped or not never_ran:
+    if not ending.exited or "exit-code" in status:
         return ending
     said = ending.last_lines(1)
     return Ending(not_started=_why(order, said.removeprefix("bwrap: ")), seconds=ending.seconds)

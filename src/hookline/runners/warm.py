@@ -2,8 +2,11 @@
 
 A server for each interpreter and its preloaded modules belongs to a LocalRunner and ends with it. The fork has the
 arguments, folder, environment and pipes of the call, and a session of its own; limit, cancellation, output and leftover
-processes are handled by the LocalRunner, as with any other process. The server keeps an ended fork until it is asked
-for its exit status.
+processes are handled by the LocalRunner, as with any other process.
+
+The server has two sockets. On one a call comes as a file, with the files of the process; a fork answers with its pid and
+pidfd, or an errno below 0. On the other the server says `ready` or why not, and then is asked for the exit status of each
+call, by its number: it keeps an ended fork until then.
 
 A command that cannot be warm is started cold, and the log says why.
 """
@@ -33,8 +36,6 @@ _READY = 30.0
 """Seconds that a server has to load its modules."""
 _ANSWER = 5.0
 """Seconds that a server has to fork. It does nothing else, so one that needs longer is broken."""
-_INLINE = 32768
-"""Bytes of a request that fit into one message of the socket; a longer one is sent as a file."""
 _ROOM = 24
 _PYTHON = re.compile(r"python(\d(\.\d+)?)?")
 _SAME_OPTIONS = frozenset({"-u", "-B", "-E", "-s"})
@@ -201,9 +202,10 @@ class _WarmInterpreter:
         request = _request(order, command, number)
         try:
             self._send(request, files)
-            word, rest, fds = _received(self._calls)
-            if word == b"failed":
-                raise OSError(int(rest), os.strerror(int(rest)))
+            message, fds = _received(self._calls)
+            pid = int(message)
+            if pid < 0:
+                raise OSError(-pid, os.strerror(-pid))
         except (BrokenPipeError, ConnectionResetError):
             # It died without reading the request, so nothing runs yet.
             logger.warning("the warm interpreter is gone; this call is started cold")
@@ -213,20 +215,21 @@ class _WarmInterpreter:
             self.close()
             tags.end_carriers(f"{self._local.mark}{number}:".encode())
             raise OSError("its warm interpreter did not answer") from exc
-        return _Forked(self, int(rest), fds[0], number)
+        return _Forked(self, pid, fds[0], number)
 
     def status(self, number: str) -> ExitStatus:
         try:
             if self._words is None or not self._is_ready:
                 return None, None
             self._words.send(number.encode())
-            word, rest, _ = _received(self._words)
+            message, _ = _received(self._words)
         except OSError:
             self.close()
             return None, None
-        if word == b"exit":
-            return int(rest), None
-        return None, int(rest) if word == b"signal" else None
+        if message == b"lost":
+            return None, None
+        code = int(message)
+        return (code, None) if code >= 0 else (None, -code)
 
     def close(self) -> None:
         self._is_ready = False
@@ -291,8 +294,7 @@ class _WarmInterpreter:
             self._drain()
             last = self._last_noise.decode("utf-8", "replace").strip().splitlines()[-1:]
             return ": ".join(["its warm interpreter ended at once", *last])
-        word, _, rest = message.partition(b"\0")
-        return None if word == b"ready" else rest.decode("utf-8", "replace")
+        return None if message == b"ready" else message.decode("utf-8", "replace")
 
     def _drain(self) -> None:
         try:
@@ -306,12 +308,9 @@ class _WarmInterpreter:
     def _send(self, request: bytes, files: StandardFiles) -> None:
         if self._calls is None:
             raise BrokenPipeError
-        if len(request) <= _INLINE:
-            socket.send_fds(self._calls, [b"fork\0" + request], list(files))
-            return
         fd = open_content(request)
         try:
-            socket.send_fds(self._calls, [b"large\0"], [*files, fd])
+            socket.send_fds(self._calls, [b"fork"], [*files, fd])
         finally:
             os.close(fd)
 
@@ -346,9 +345,8 @@ def _pair() -> tuple[socket.socket, socket.socket]:
     return ours, theirs
 
 
-def _received(sock: socket.socket | None) -> tuple[bytes, bytes, list[int]]:
+def _received(sock: socket.socket | None) -> tuple[bytes, list[int]]:
     message, fds, _, _ = socket.recv_fds(sock, 4096, 1) if sock is not None else (b"", [], 0, None)
     if not message:
         raise BrokenPipeError("it has ended")
-    word, _, rest = message.partition(b"\0")
-    return word, rest, fds
+    return message, fds

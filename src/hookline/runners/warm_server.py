@@ -93,10 +93,10 @@ def _next(calls: _socket.socket, words: _socket.socket, taken: int, spare: int) 
 
 
 def _refused(calls: _socket.socket, code: int) -> None:
-    _, ancillary, _, _ = calls.recvmsg(65536, 4096)
+    _, ancillary, _, _ = calls.recvmsg(64, 4096)
     for fd in _fds(ancillary):
         os.close(fd)
-    calls.send(b"failed\0%d" % code)
+    calls.send(b"-%d" % code)
 
 
 def _reaped(words: _socket.socket, children: dict[bytes, int]) -> None:
@@ -109,12 +109,7 @@ def _reaped(words: _socket.socket, children: dict[bytes, int]) -> None:
             found, status = os.waitpid(children.pop(number), os.WNOHANG)
     except ChildProcessError:
         pass
-    if not found:
-        words.send(b"lost")
-    elif os.WIFSIGNALED(status):
-        words.send(b"signal\0%d" % os.WTERMSIG(status))
-    else:
-        words.send(b"exit\0%d" % os.WEXITSTATUS(status))
+    words.send(b"%d" % os.waitstatus_to_exitcode(status) if found else b"lost")
 
 
 def _called(calls: _socket.socket, take: int, place: tuple[int, int]) -> tuple[str, str, list[str]]:
@@ -122,16 +117,12 @@ def _called(calls: _socket.socket, take: int, place: tuple[int, int]) -> tuple[s
     os.setsid()
     handle = os.pidfd_open(os.getpid())
     _rehearse(calls)
-    message, ancillary, _, _ = calls.recvmsg(65536, 4096)
+    message, ancillary, _, _ = calls.recvmsg(64, 4096)
     if not message:
         os._exit(0)
-    word, _, request = message.partition(b"\0")
-    fds = _fds(ancillary)
-    if word == b"large":
-        with open(fds.pop(), "rb") as file:
-            file.seek(0)
-            request = file.read()
-    number, way, cwd, tag, argc, *words = request.split(b"\0")
+    *fds, request = _fds(ancillary)
+    with open(request, "rb") as file:
+        number, way, cwd, tag, argc, *words = file.read().split(b"\0")
     try:
         _show(number, place)
         os.write(take, number.ljust(64))
@@ -142,10 +133,10 @@ def _called(calls: _socket.socket, take: int, place: tuple[int, int]) -> tuple[s
         for fd in (*fds, take):
             os.close(fd)
     except OSError as exc:
-        calls.send(b"failed\0%d" % (exc.errno or 0))
+        calls.send(b"-%d" % (exc.errno or 1))
         os._exit(127)
     rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", [handle]))]
-    calls.sendmsg([b"started\0%d" % os.getpid()], rights)
+    calls.sendmsg([b"%d" % os.getpid()], rights)
     os.close(handle)
     calls.close()
     argv = [os.fsdecode(word) for word in words[: int(argc)]]
@@ -237,7 +228,7 @@ def _first_on_path(folder: str) -> None:
         sys.path.insert(0, folder)
 
 
-def told(exc: BaseException) -> int:
+def report(exc: BaseException) -> int:
     """Print an uncaught exception without our own frames, as the interpreter does; its exit code."""
     if isinstance(exc, SystemExit):
         return _exit_code(exc.code)
@@ -332,7 +323,7 @@ def ready(sock: _socket.socket, names: list[str]) -> None:
         trouble = "what is preloaded starts threads, and a fork has none of them"
     sys.stdout.flush()
     sys.stderr.flush()
-    sock.send(b"ready" if not trouble else b"failed\0" + trouble.encode("utf-8", "replace")[:2000])
+    sock.send(trouble.encode("utf-8", "replace")[:2000] or b"ready")
     if trouble:
         os._exit(1)
 
@@ -350,7 +341,7 @@ def _main() -> None:
     try:
         run(way, target, rest, interpreter)
     except BaseException as exc:
-        code = told(exc)
+        code = report(exc)
     leave(code, before)
 
 

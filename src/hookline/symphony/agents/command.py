@@ -60,7 +60,7 @@ class CommandSession(AgentSession):
     def __init__(self, agent: CommandAgent, place: AgentPlace) -> None:
         super().__init__(place, agent.silence)
         self._agent = agent
-        self._runner = LocalRunner(cap=1, heard=self._heard)
+        self._runner = LocalRunner(cap=1, on_output=self._heard)
         self._first: str | None = None
         self._report = _TurnReport()
         self._told_at = 0.0

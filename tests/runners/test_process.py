@@ -14,7 +14,7 @@ from hookline.errors import UsageError
 from hookline.runners import Mount, Order
 from hookline.runners import tags as tagged
 from hookline.runners.local import LocalRunner
-from hookline.runners.sync import SyncRunner
+from hookline.runners.process import ProcessRunner
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -33,7 +33,7 @@ def sh(script, **more):
 
 @pytest.fixture
 def runner():
-    runner = SyncRunner(grace=0.3)
+    runner = ProcessRunner(grace=0.3)
     yield runner
     done(runner.close())
     assert tagged.carriers(runner.mark.encode()) == {}
@@ -151,9 +151,9 @@ def test_orders_for_other_runners_are_refused(runner):
 HOST = """
 import os, sys
 from hookline.runners import Order
-from hookline.runners.sync import SyncRunner
+from hookline.runners.process import ProcessRunner
 
-runner = SyncRunner()
+runner = ProcessRunner()
 print(runner.mark, flush=True)
 script = "setsid sh -c 'echo > up2; sleep 300; :' & echo > up1; sleep 300; :"
 if sys.argv[1] == "between":
