@@ -2,10 +2,10 @@
 
 events    the 33 events of Claude Code, those of Codex, Gemini CLI and kagent, and the tools of each
 payload   HookContext to and from the JSON on stdin
-wire      host side: exit code and output of a hook to a HookResult; wire_json reads the JSON
+wire      host side: exit code and output of a hook to a HookResult
 answer    hook side: an outcome in the format of the client that asked
 matchers  the matchers of those settings, and permission rules
 settings  the hooks of `.claude/settings.json`, as declarations (loads patterns; not needed to answer)
-settings_text  that file as text: its lines, and how to edit it
+settings_file  that file as text: its lines, and how `hookline install` edits it
 host      runs command and shell hooks the way Claude Code does
 """

@@ -81,7 +81,7 @@ def _either(one: Any, other: Any) -> str | None:
 
 def _settings(text: str, file: str, findings: Findings) -> Node | None:
     """The settings as a whole; None where they cannot be read."""
-    from hookline.claude.settings_text import load_json  # most hook files are YAML
+    from hookline.claude.settings_file import load_json  # most hook files are YAML
 
     try:
         document, twice = load_json(text, file)

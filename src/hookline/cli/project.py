@@ -151,14 +151,14 @@ class InstallOptions:
 
 
 def install(options: InstallOptions) -> int:
-    from hookline.cli.client_settings import EVENTS, add_entries, command_for, read_settings, settings_file
+    from hookline.claude.settings_file import INSTALLED, add_entries, command_for, read_settings
 
     folder = _project(options)
     report = Report(options.json)
-    place = settings_file(folder, local=options.local)
-    settings = read_settings(place)
-    commands = {event: command_for(event) for event in EVENTS}
-    missing = [event for event in EVENTS if not settings.has(event)]
+    settings = read_settings(folder, local=options.local)
+    place = settings.file
+    commands = {event: command_for(event) for event in INSTALLED}
+    missing = [event for event in INSTALLED if not settings.has(event)]
     if missing:
         add_entries(settings, {event: commands[event] for event in missing})
         report(f"wrote {place}")
@@ -180,13 +180,12 @@ def install(options: InstallOptions) -> int:
 
 
 def uninstall(options: InstallOptions) -> int:
-    from hookline.cli.client_settings import EVENTS, read_settings, settings_file, take_entries_out
+    from hookline.claude.settings_file import INSTALLED, read_settings, take_entries_out
 
-    folder = _project(options)
+    settings = read_settings(_project(options), local=options.local)
     report = Report(options.json)
-    place = settings_file(folder, local=options.local)
-    settings = read_settings(place)
-    gone = [event for event in EVENTS if settings.has(event)]
+    place = settings.file
+    gone = [event for event in INSTALLED if settings.has(event)]
     if gone:
         left = take_entries_out(settings)
         report(f"{place}: removed {', '.join(gone)}" if left else f"removed {place}, which held nothing else")

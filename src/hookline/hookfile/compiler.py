@@ -34,7 +34,7 @@ _MADE_BY = (
     "hookfile/compiler.py",
     "claude/matchers.py",
     "claude/settings.py",
-    "claude/settings_text.py",
+    "claude/settings_file.py",
     "hookfile/condition.py",
     "hookfile/keys.py",
     "hookfile/read.py",
