@@ -91,7 +91,7 @@ hooks:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class InitOptions:
-    file: Path = argument("the file to write", Path(FILE), kind="path")
+    file: Path = argument("the file to write", Path(FILE))
     json: bool = flag("print JSON")
 
 
@@ -116,7 +116,7 @@ def init(options: InitOptions) -> int:
 @dataclass(kw_only=True, eq=False, repr=False)
 class TrustOptions:
     file: Path | None = argument(
-        f"the hook file [default: the nearest {FILE}, here or in a folder above]", None, kind="path"
+        f"the hook file [default: the nearest {FILE}, here or in a folder above]", None
     )
     json: bool = flag("print JSON")
 
@@ -145,7 +145,7 @@ AGENTS = ("claude-code",)
 @dataclass(kw_only=True, eq=False, repr=False)
 class InstallOptions:
     agent: str = argument(f"the agent: {', '.join(AGENTS)}", required=True)
-    project: Path | None = option("the project's folder [default: the current one]", None, kind="path")
+    project: Path | None = option("the project's folder [default: the current one]", None)
     local: bool = flag("use settings.local.json, which is not shared")
     json: bool = flag("print JSON")
 
