@@ -128,18 +128,14 @@ def attached(file: Path, runner: Runner) -> Attached:
         except FileError as exc:
             problems.append(exc)
         doubts += [f"{each.source}: hook {each.name}: {doubt}" for doubt in _doubts(each)]
-        notes += _cold(each, runner)
+        if each.params.get("warm") == "fork" and runner.capabilities.isolates:
+            notes.append(
+                f"{each.source}: hook {each.name}: warm: fork is for processes of this machine;"
+                f" in the {runner.capabilities.name} each call starts cold"
+            )
     if background is not None:
         hooks.append(_end_of_async(file, background))
     return Attached(hooks, problems, notes, doubts, found.hooks)
-
-
-def _cold(declared: HookDeclaration, runner: Runner) -> Iterator[str]:
-    if declared.params.get("warm") == "fork" and runner.capabilities.isolates:
-        yield (
-            f"{declared.source}: hook {declared.name}: warm: fork is for processes of this machine;"
-            f" in the {runner.capabilities.name} each call starts cold"
-        )
 
 
 def _doubts(declared: HookDeclaration) -> Iterator[str]:
