@@ -13,7 +13,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn, TypedDict, TypeVar, Unpack
 
@@ -306,19 +306,15 @@ Options = TypeVar("Options")
 
 def parse(kind: type[Options], words: Sequence[str], command: str, about: str) -> Options | None:
     """The parsed options; None if help was printed instead."""
-    own, rest = _split(words)
+    # The words after `--` are never options.
+    at = words.index("--") if "--" in words else len(words)
+    own, rest = words[:at], words[at + 1 :]
     if "--help" in own:
         sys.stdout.write(_parser(kind, command, about, for_help=True).format_help())
         return None
     parser = _parser(kind, command, about, for_help=False)
     found = vars(parser.parse_intermixed_args(own))
     return kind(**_positionals(kind, [*found.pop(_WORDS), *rest], command), **_values(kind, found))
-
-
-def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words before `--`, and those after it, which are never options."""
-    at = list(words).index("--") if "--" in words else len(words)
-    return list(words[:at]), list(words[at + 1 :])
 
 
 class _Parser(argparse.ArgumentParser):
@@ -387,7 +383,7 @@ def _help(each: Field[Any]) -> str:
     text = str(each.metadata["help"]).replace("%", "%%")
     if each.metadata.get("hidden"):
         return argparse.SUPPRESS
-    shown = each.default if each.default is not MISSING else None
+    shown = each.default
     if isinstance(shown, str | int | float) and not isinstance(shown, bool) and shown != "":
         return f"{text} [default: {shown}]"
     return text
