@@ -29,7 +29,7 @@ class Row(NamedTuple):
 ROWS = (
     Row("__main__ cli/"),
     Row("systems"),
-    Row("pyagent/ kagent/ symphony/ sympozium/ answer/ adapters/", siblings_apart=True),
+    Row("pyagent/ kagent/ symphony/ sympozium/ answer adapters/", siblings_apart=True),
     Row("hookfile/ claude/ agent/ kube/"),
     Row("terminal"),
     Row("handlers/ images/"),
@@ -88,8 +88,8 @@ WRONG = {
         "hookline.kagent.load imports hookline.pyagent.run, a sibling it must not know",
     ),
     "an adapter": (
-        {"answer/full.py": "import hookline.adapters.adk"},
-        "hookline.answer.full imports hookline.adapters.adk, a sibling",
+        {"answer.py": "import hookline.adapters.adk"},
+        "hookline.answer imports hookline.adapters.adk, a sibling",
     ),
     "a library in the engine": (
         {"engine/context.py": "import pydantic"},
@@ -138,7 +138,7 @@ def test_right_imports_are_not_told(tmp_path):
         "source.py": "",
         "pyagent/run.py": "from hookline.agent.loop import loop",
         "systems.py": "from hookline.pyagent import run",
-        "cli/main.py": "import rich, hookline\nfrom hookline import kube, systems",
+        "cli/app.py": "import rich, hookline\nfrom hookline import kube, systems",
     }
     assert wrong_imports(tree(tmp_path, files)) == []
 

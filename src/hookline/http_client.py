@@ -11,7 +11,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urljoin, urlsplit
@@ -158,10 +158,8 @@ def _path(url: SplitResult, proxy: SplitResult | None) -> str:
 
 
 def _shut(sock: socket.socket) -> None:
-    try:
+    with suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass
 
 
 @cache

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import UsageError
 
 if TYPE_CHECKING:
-    from hookline.engine.context import Facts
     from hookline.engine.hook import Matcher
 
 TOOL_KINDS = ("shell", "read", "write", "search", "web", "mcp", "agent", "other")
 REGEX_SECONDS = 0.05
 
 
-def matcher(text: str) -> Matcher:
-    """`bash|shell_.*` fits whole tool names; `kind:shell` fits every tool of that kind."""
-    if text.startswith("kind:"):
-        kinds = _kinds(text)
+def matcher(wanted: str | Iterable[str]) -> Matcher:
+    """`bash|shell_.*` fits whole tool names, `kind:shell` every tool of that kind; of several texts one must fit."""
+    if not isinstance(wanted, str):
+        each = [matcher(text) for text in wanted]
+        return lambda facts: any(fits(facts) for fits in each)
+    if wanted.startswith("kind:"):
+        kinds = _kinds(wanted)
         return lambda facts: facts.tool_kind in kinds
-    fits = pattern(text)
-    known: dict[str, bool] = {}
-
-    def match(facts: Facts) -> bool:
-        name = facts.current_tool or ""
-        found = known.get(name)
-        if found is None:
-            found = known[name] = fits(name)
-        return found
-
-    return match
+    fits_name = pattern(wanted)
+    return lambda facts: fits_name(facts.current_tool or "")
 
 
 def pattern(text: str) -> Callable[[str], bool]:
@@ -38,7 +32,8 @@ def pattern(text: str) -> Callable[[str], bool]:
     names = text.split("|")
     if all(each.isidentifier() for each in names):
         return frozenset(names).__contains__
-    return _asking(text, "fullmatch", "match ")
+    # Names return, with every call of a tool.
+    return cache(_asking(text, "fullmatch", "match "))
 
 
 def search(text: str) -> Callable[[str], bool]:

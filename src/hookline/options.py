@@ -1,17 +1,21 @@
-"""The command line's options as values: one class a command, each option declared once with its help.
+"""The command line's options as values: one class a command, each option declared once with its help; and their parser.
 
 `systems` names the systems for which an option means something; given for another one it is refused, because an
 option that is silently ignored may be a guard that the user counts on.
 
-The classes are neither frozen nor comparable: generating those methods would slow the start of every command.
+The classes are neither frozen nor comparable: generating those methods would slow the start of every command. The
+parser is argparse, which loads faster than its peers.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
-from dataclasses import dataclass, field, fields
+import sys
+from collections.abc import Sequence
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, NoReturn, TypedDict, TypeVar, Unpack
 
 from hookline.errors import FileError, UsageError
 
@@ -41,28 +45,26 @@ class OptionDetails(TypedDict, total=False):
     positional: bool
 
 
-def option(help: str, default: Any = "", *, kind: str = "text", **details: Unpack[OptionDetails]) -> Any:
-    """A named option. Kinds: text, texts (may be given again), flag, int, float and path."""
-    if kind == "texts" and default == "":
-        default = ()
-    return field(default=default, metadata={"help": help, "kind": kind, **details})
+def option(help: str, default: Any = "", **details: Unpack[OptionDetails]) -> Any:
+    """A named option, of the type that the field has: a text, a number, a path, a flag, or texts, given one by one."""
+    return field(default=default, metadata={"help": help, **details})
 
 
-def argument(help: str, default: Any = "", *, kind: str = "text", required: bool = False) -> Any:
-    """A positional argument; one of the kind `texts` takes all that are left."""
-    return option(help, default, kind=kind, required=required, positional=True)
+def argument(help: str, default: Any = "", *, required: bool = False) -> Any:
+    """A positional argument; one of several texts takes all that are left."""
+    return option(help, default, required=required, positional=True)
 
 
 def flag(help: str, **details: Unpack[OptionDetails]) -> Any:
-    return option(help, False, kind="flag", **details)
+    return option(help, False, **details)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class EnvOptions:
     """Variables that are set before a file is loaded."""
 
-    env: tuple[str, ...] = option("NAME=VALUE, set before the file is loaded", kind="texts")
-    env_file: Path | None = option("a file of NAME=VALUE lines", None, kind="path")
+    env: tuple[str, ...] = option("NAME=VALUE, set before the file is loaded", ())
+    env_file: Path | None = option("a file of NAME=VALUE lines", None)
 
     def set_environment(self) -> None:
         """Set these variables in this process."""
@@ -111,16 +113,16 @@ class Target:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CheckOptions(EnvOptions):
-    files: tuple[str, ...] = argument(FILE, kind="texts", required=True)
-    hooks: tuple[str, ...] = option("a file with more hooks", kind="texts")
-    image: tuple[str, ...] = option(_SOURCE, kind="texts")
+    files: tuple[str, ...] = argument(FILE, (), required=True)
+    hooks: tuple[str, ...] = option("a file with more hooks", ())
+    image: tuple[str, ...] = option(_SOURCE, ())
     json: bool = flag("print JSON")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ExplainOptions(EnvOptions):
     file: str = argument(FILE, required=True)
-    hooks: tuple[str, ...] = option("a file with more hooks", kind="texts")
+    hooks: tuple[str, ...] = option("a file with more hooks", ())
     framework: str = option("show what this agent framework lets hooks cover: adk", name="--for")
     persona: str = option("the member of a pack")
     on: str = option("where hooks would run: local, sandbox, container or kubernetes")
@@ -136,8 +138,8 @@ class TryOptions:
     output: str = option("the output, as JSON or text, for end points")
     status: str = option("the status, for end points", "ok")
     past_run: str = option("replay the events of this past run", name="--from")
-    hooks: tuple[str, ...] = option("a file with more hooks", kind="texts")
-    image: tuple[str, ...] = option(_SOURCE, kind="texts")
+    hooks: tuple[str, ...] = option("a file with more hooks", ())
+    image: tuple[str, ...] = option(_SOURCE, ())
     json: bool = flag("print JSON")
 
 
@@ -145,18 +147,18 @@ class TryOptions:
 class RunOptions(EnvOptions):
     file: str = argument(f"{FILE}; a WORKFLOW.md; an AgentRun manifest")
     input: str = argument("the agent's input; - reads it from standard input")
-    hooks: tuple[str, ...] = option("a file with more hooks, for every agent of the run", kind="texts")
+    hooks: tuple[str, ...] = option("a file with more hooks, for every agent of the run", ())
     model: str = option("use another model: provider/name, or scripted/FILE", systems=(AGENTRUN, AGENT))
     image: tuple[str, ...] = option(
         f"{_SOURCE}; NAME: the image of hooks with --on container, of pods with --on kubernetes",
-        kind="texts",
+        (),
         systems=(AGENT, WORKFLOW),
     )
-    tools: tuple[str, ...] = option(_READY_TOOL, kind="texts", systems=(AGENT,))
+    tools: tuple[str, ...] = option(_READY_TOOL, (), systems=(AGENT,))
     workspace: Path | None = option(
-        "the folder that ready tools work in [default: the current one]", None, kind="path", systems=(AGENT,)
+        "the folder that ready tools work in [default: the current one]", None, systems=(AGENT,)
     )
-    timeout: float | None = option("limit of the whole run in seconds", None, kind="float", systems=(AGENT,))
+    timeout: float | None = option("limit of the whole run in seconds", None, systems=(AGENT,))
     issue: str = option("the issue to work on, for a WORKFLOW.md", systems=(WORKFLOW,))
     strict: bool = flag("treat warnings as errors", systems=(WORKFLOW,))
     persona: str = option("the member of a pack", systems=(AGENTRUN,))
@@ -164,17 +166,13 @@ class RunOptions(EnvOptions):
         "where hooks run: local, sandbox or container [default: sandbox for an AgentRun, else local];"
         " kubernetes runs all of an AgentRun or of a Python agent on a cluster"
     )
-    secrets: Path | None = option(
-        "a file with the values for secretKeyRef", None, kind="path", systems=(AGENTRUN,)
-    )
+    secrets: Path | None = option("a file with the values for secretKeyRef", None, systems=(AGENTRUN,))
     agent_command: str = option(
         "the command of an AgentRun's agent [default: the built-in agent]", systems=(AGENTRUN,)
     )
     agent_image: str = option("the image that --agent-command runs in", systems=(AGENTRUN,))
     network: bool = flag("allow network access in a sandbox or a container")
-    mount: tuple[str, ...] = option(
-        "DIR[:TARGET[:rw]]: mount a folder into a sandbox or a container", kind="texts"
-    )
+    mount: tuple[str, ...] = option("DIR[:TARGET[:rw]]: mount a folder into a sandbox or a container", ())
     workspace_size: str = option(
         "size limit of an AgentRun's /workspace, such as 2Gi [default: 1Gi]", systems=(AGENTRUN,)
     )
@@ -185,7 +183,7 @@ class RunOptions(EnvOptions):
     resume: str = option("finish this AgentRun, which was broken off")
     secret: tuple[str, ...] = option(
         "with --on kubernetes: a Secret whose keys become environment variables of a Python agent",
-        kind="texts",
+        (),
         systems=(AGENT,),
     )
     records: bool = flag("print the records for the program that started this pod", hidden=True)
@@ -201,22 +199,21 @@ class RunOptions(EnvOptions):
 @dataclass(kw_only=True, eq=False, repr=False)
 class ServeOptions:
     file: str = argument(f"WORKFLOW.md [default: the one in this folder]; or {FILE}")
-    hooks: tuple[str, ...] = option("a file with more hooks, for every attempt or message", kind="texts")
+    hooks: tuple[str, ...] = option("a file with more hooks, for every attempt or message", ())
     port: int | None = option(
         "the HTTP port of the state or of the agent; 0 picks a free one [default for an agent: 8080]",
         None,
-        kind="int",
     )
     host: str = option("the address to listen on, for an agent [default: 127.0.0.1]", systems=(AGENT,))
     url: str = option("the public URL of this server, for its agent card", systems=(AGENT,))
     model: str = option("use another model: provider/name, or scripted/FILE", systems=(AGENT,))
     image: tuple[str, ...] = option(
         f"{_SOURCE}; NAME: the image of the pods, with --on kubernetes",
-        kind="texts",
+        (),
     )
-    tools: tuple[str, ...] = option(_READY_TOOL, kind="texts", systems=(AGENT,))
+    tools: tuple[str, ...] = option(_READY_TOOL, (), systems=(AGENT,))
     session_idle: float | None = option(
-        "seconds after which an idle session ends [default: 1800]", None, kind="float", systems=(AGENT,)
+        "seconds after which an idle session ends [default: 1800]", None, systems=(AGENT,)
     )
     on: str = option("kubernetes: run each attempt at an issue as a Job", systems=(WORKFLOW,))
     namespace: str = option(
@@ -225,7 +222,7 @@ class ServeOptions:
     context: str = option(_CONTEXT, systems=(WORKFLOW,))
     kubeconfig: str = option(_KUBECONFIG, systems=(WORKFLOW,))
     secret: tuple[str, ...] = option(
-        "a Secret whose keys become environment variables of the pods", kind="texts", systems=(WORKFLOW,)
+        "a Secret whose keys become environment variables of the pods", (), systems=(WORKFLOW,)
     )
     storage_size: str = option("size of each workspace's volume [default: 1Gi]", systems=(WORKFLOW,))
     storage_class: str = option(
@@ -296,3 +293,139 @@ def _variables(file: Path) -> dict[str, str]:
             raise FileError(f"{line!r} is not NAME=VALUE", file=file, line=number)
         found[name.strip()] = value.strip().strip("\"'")
     return found
+
+
+_TEXTS = "tuple[str, ...]"
+_TYPES: dict[str, type[Any]] = {"str": str, _TEXTS: str, "int": int, "float": float, "Path": Path}
+"""The type of an option's value, or of each where there are several, by the annotation of its field."""
+_METAVARS = {str: "TEXT", int: "N", float: "N", Path: "PATH"}
+_WORDS = "words"
+
+Options = TypeVar("Options")
+
+
+def parse(kind: type[Options], words: Sequence[str], command: str, about: str) -> Options | None:
+    """The parsed options; None if help was printed instead."""
+    # The words after `--` are never options.
+    at = words.index("--") if "--" in words else len(words)
+    own, rest = words[:at], words[at + 1 :]
+    if "--help" in own:
+        sys.stdout.write(_parser(kind, command, about, for_help=True).format_help())
+        return None
+    parser = _parser(kind, command, about, for_help=False)
+    found = vars(parser.parse_intermixed_args(own))
+    return kind(**_positionals(kind, [*found.pop(_WORDS), *rest], command), **_values(kind, found))
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises UsageError, which names the option that was probably meant."""
+
+    def error(self, message: str) -> NoReturn:
+        unknown = message.removeprefix("unrecognized arguments: ")
+        if unknown != message:
+            from difflib import get_close_matches
+
+            word = unknown.split(" ")[0].partition("=")[0]
+            near = get_close_matches(
+                word, [each for each in self._option_string_actions if each[:2] == "--"], 1
+            )
+            hint = f"; did you mean {near[0]}?" if near else ""
+            message = f"there is no option {word}{hint}"
+        raise UsageError(f"{message} ({self.prog} --help)")
+
+
+def _parser(kind: type[Any], command: str, about: str, *, for_help: bool) -> _Parser:
+    listed = [each for each in fields(kind) if each.metadata.get("positional")]
+    usage = " ".join([f"hookline {command} [OPTIONS]", *(_positional_word(each) for each in listed)])
+    parser = _Parser(
+        prog=f"hookline {command}",
+        usage=usage,
+        description=about,
+        add_help=False,
+        allow_abbrev=False,
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=30),
+    )
+    # Arguments may stand before, between and after options; argparse fills several optional ones wrongly then.
+    positionals = parser.add_argument_group("arguments")
+    for each in listed if for_help else ():
+        positionals.add_argument(each.name.upper(), help=_help(each))
+    if not for_help:
+        positionals.add_argument(_WORDS, nargs="*")
+    options = parser.add_argument_group("options")
+    for each in fields(kind):
+        if not each.metadata.get("positional"):
+            _add_option(options, each)
+    options.add_argument(
+        "--help", action="store_true", default=argparse.SUPPRESS, help="show this help and exit"
+    )
+    return parser
+
+
+def _add_option(options: Any, each: Field[Any]) -> None:
+    about = each.metadata
+    names = [option_name(each.name, about), *([about["short"]] if about.get("short") else [])]
+    more: dict[str, Any] = {"dest": each.name, "default": argparse.SUPPRESS, "help": _help(each)}
+    if each.type == "bool":
+        more["action"] = "store_true"
+    else:
+        more["type"] = _type(each)
+        more["metavar"] = _METAVARS[more["type"]]
+        if each.type == _TEXTS:
+            more["action"] = "append"
+    options.add_argument(*names, **more)
+
+
+def _type(each: Field[Any]) -> type[Any]:
+    return _TYPES[str(each.type).removesuffix(" | None")]
+
+
+def _help(each: Field[Any]) -> str:
+    text = str(each.metadata["help"]).replace("%", "%%")
+    if each.metadata.get("hidden"):
+        return argparse.SUPPRESS
+    shown = each.default
+    if isinstance(shown, str | int | float) and not isinstance(shown, bool) and shown != "":
+        return f"{text} [default: {shown}]"
+    return text
+
+
+def _positional_word(each: Field[Any]) -> str:
+    word = each.name.upper() + ("..." if each.type == _TEXTS else "")
+    return word if each.metadata["required"] else f"[{word}]"
+
+
+def _positionals(kind: type[Any], words: list[str], command: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    left = list(words)
+    for each in fields(kind):
+        about = each.metadata
+        if not about.get("positional"):
+            continue
+        if each.type == _TEXTS:
+            given, left = tuple(left), []
+        else:
+            given, left = (_type(each)(left[0]) if left else None), left[1:]
+        if given:
+            found[each.name] = given
+        elif about["required"]:
+            raise UsageError(f"{each.name.upper()} is missing (hookline {command} --help)")
+    if left:
+        raise UsageError(f"unexpected argument {left[0]!r} (hookline {command} --help)")
+    return found
+
+
+def _values(kind: type[Any], found: dict[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for each in fields(kind):
+        about = each.metadata
+        if each.name not in found:
+            if about.get("required") and not about.get("positional"):
+                raise UsageError(f"{option_name(each.name, about)} is missing")
+            continue
+        value = found[each.name]
+        least, most = about.get("least"), about.get("most")
+        if (least is not None and value < least) or (most is not None and value > most):
+            wanted = f"{least} or more" if most is None else f"{least} to {most}"
+            raise UsageError(f"{option_name(each.name, about)} is {value}; it must be {wanted}")
+        values[each.name] = tuple(value) if each.type == _TEXTS else value
+    return values

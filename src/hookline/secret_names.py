@@ -80,13 +80,11 @@ def secrets_in(*environments: Mapping[str, object]) -> list[str]:
 
 def is_secret(name: str) -> bool:
     """True if a field of this name holds a secret; False for one that only describes a secret (`token_type`)."""
-    return len(name) <= _LONGEST and bool(secret_words(name)) and not _is_about(name)
+    if len(name) > _LONGEST or not secret_words(name):
+        return False
+    return _ABOUT.search(_BETWEEN_WORDS.sub("", name.lower())) is None
 
 
 def is_secret_to_agent(name: str) -> bool:
     """True if a field of this name holds a secret, and does not merely say where one is kept (`token_file`)."""
     return is_secret(name) and _POINTERS.search(name.strip().lower()) is None
-
-
-def _is_about(name: str) -> bool:
-    return _ABOUT.search(_BETWEEN_WORDS.sub("", name.lower())) is not None

@@ -168,19 +168,11 @@ def line_of(document: Document, trail: Trail = ()) -> int:
     """The line of what the trail leads to, or of the last thing on it that is there."""
     line, value = document.line, document.value
     for part in trail:
-        found = _found(value, part)
-        if found is None:
+        try:
+            line, value = value.lines[part], value[part]
+        except (AttributeError, LookupError, TypeError):
             break
-        line, value = found
     return line
-
-
-def _found(value: Any, part: str | int) -> tuple[int, Any] | None:
-    if isinstance(value, LinedDict) and isinstance(part, str):
-        return (value.lines[part], value[part]) if part in value else None
-    if isinstance(value, LinedList) and isinstance(part, int):
-        return (value.lines[part], value[part]) if part < len(value) else None
-    return None
 
 
 def key_of(trail: Trail) -> str:
@@ -225,7 +217,10 @@ class _Reader:
         if event.anchor:
             self._anchors.pop(event.anchor, None)
             self._open.add(event.anchor)
-        value = _READERS[kind](self, event)
+        if kind == "ScalarEvent":
+            value = self._scalar(event)
+        else:
+            value = self._sequence(event) if kind == "SequenceStartEvent" else self._mapping(event)
         if event.anchor:
             self._open.discard(event.anchor)
             self._anchors[event.anchor] = value, self._count - before + 1
@@ -331,12 +326,6 @@ class _Reader:
         return FileError(message, file=self._file, line=_line(event), key=key_of(tuple(self._trail)) or None)
 
 
-_READERS: dict[str, Any] = {
-    "ScalarEvent": _Reader._scalar,  # pyright: ignore[reportPrivateUsage]
-    "SequenceStartEvent": _Reader._sequence,  # pyright: ignore[reportPrivateUsage]
-    "MappingStartEvent": _Reader._mapping,  # pyright: ignore[reportPrivateUsage]
-}
-
 _PREFIX = "tag:yaml.org,2002:"
 _STR, _SEQ, _MAP = (f"{_PREFIX}{word}" for word in ("str", "seq", "map"))
 _NULL, _BOOL, _INT, _FLOAT = (f"{_PREFIX}{word}" for word in ("null", "bool", "int", "float"))
@@ -424,13 +413,11 @@ def _not_yaml(exc: Any, text: str, file: str) -> FileError:
 
 
 _NEWLINE = re.compile(r"\r\n?")
-_BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
 def _decoded(content: bytes, file: str | PathLike[str]) -> str:
-    known = _BOMS.get(content[:2])
-    if known:
-        raise FileError(f"this is {known}; save it as UTF-8", file=file)
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise FileError("this is UTF-16; save it as UTF-8", file=file)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as exc:

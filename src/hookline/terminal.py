@@ -95,21 +95,20 @@ def print_line(text: str) -> None:
     sys.stdout.flush()
 
 
-def print_table(names: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[str] = ()) -> None:
-    """Rows below their names, as wide as they need; the columns named in `right` are set to the right."""
-    listed = [tuple(names), *map(tuple, rows)]
-    widths = [max(len(row[index]) for row in listed) for index in range(len(names))]
-    to_the_right = set(right)
-    for number, row in enumerate(listed):
-        cells = [
-            cell.rjust(width) if name in to_the_right else cell.ljust(width)
-            for name, cell, width in zip(names, row, widths, strict=True)
-        ]
-        out.print("  ".join(cells).rstrip(), style="bold" if number == 0 else "")
+_OF_RUNS = ("run", "agent", "began", "took", "hooks", "status")
+_TO_THE_RIGHT = ("took", "hooks")
 
 
 def print_runs(rows: Iterable[Sequence[str]]) -> None:
-    print_table(("run", "agent", "began", "took", "hooks", "status"), rows, right=("took", "hooks"))
+    """Runs below the names of their columns, as wide as they need."""
+    listed = [_OF_RUNS, *map(tuple, rows)]
+    widths = [max(len(row[index]) for row in listed) for index in range(len(_OF_RUNS))]
+    for number, row in enumerate(listed):
+        cells = [
+            cell.rjust(width) if name in _TO_THE_RIGHT else cell.ljust(width)
+            for name, cell, width in zip(_OF_RUNS, row, widths, strict=True)
+        ]
+        out.print("  ".join(cells).rstrip(), style="bold" if number == 0 else "")
 
 
 class Explained(NamedTuple):
@@ -171,16 +170,12 @@ def found_run(journal: Journal, prefix: str) -> str:
     return prefix if prefix in found else found[0]
 
 
-def record_json(record: Record, mask: Mask) -> str:
-    """A record as one line of JSON, masked."""
-    kind = type(record).__name__.lower()
-    return mask.json({"record": kind, **record._asdict()})
-
-
 def watcher(mask: Mask, *, json: bool, quiet: bool) -> Callable[[Record], None] | None:
     """Shows each record of a run as it comes: as JSON on standard output, or as lines of the tree."""
     if json:
-        return lambda record: print_line(record_json(record, mask))
+        return lambda record: print_line(
+            mask.json({"record": type(record).__name__.lower(), **record._asdict()})
+        )
     if quiet:
         return None
     tree = Tree(mask, width=max(err.width, 60))
@@ -210,9 +205,9 @@ def approver_of(word: str, journal: Journal, mask: Mask) -> Approver | None:
     """The approver that `--ask` names; None refuses every question."""
     word = word or ("terminal" if sys.stdin.isatty() else "refuse")
     if word == "terminal":
-        return TerminalApprover(journal, err, mask)
+        return TerminalApprover(journal, mask)
     if word == "journal":
-        return JournalApprover(journal, err)
+        return JournalApprover(journal)
     if word == "refuse":
         return None
     raise UsageError(f"--ask is {word!r}; known: terminal, journal, refuse")
@@ -221,16 +216,13 @@ def approver_of(word: str, journal: Journal, mask: Mask) -> Approver | None:
 class JournalApprover:
     """Waits for an answer from another terminal: `hookline approve`, `reject` or `rewrite`."""
 
-    def __init__(self, journal: Journal, console: Console) -> None:
+    def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._console = console
 
     async def __call__(self, question: Question) -> Verdict:
-        self._console.print(f"waiting for a person: {_why(question)}", style="yellow")
-        self._console.print(
-            f"  in another terminal: hookline approve {question.run_id}   (or reject, rewrite)",
-            style="yellow",
-        )
+        reasons = "; ".join(f"{reason.text} [{reason.hook}]" for reason in question.reasons)
+        warn(f"waiting for a person: {reasons or question.point}")
+        warn(f"  in another terminal: hookline approve {question.run_id}   (or reject, rewrite)")
         return await self.answered(question)
 
     async def answered(self, question: Question) -> Verdict:
@@ -246,19 +238,18 @@ class JournalApprover:
 class TerminalApprover:
     """Asks at the terminal; an answer from another terminal counts as well, whichever comes first."""
 
-    def __init__(self, journal: Journal, console: Console, mask: Mask) -> None:
-        self._elsewhere = JournalApprover(journal, console)
-        self._console = console
+    def __init__(self, journal: Journal, mask: Mask) -> None:
+        self._elsewhere = JournalApprover(journal)
         self._mask = mask
 
     async def __call__(self, question: Question) -> Verdict:
         import asyncio
 
         tool = f" ({question.tool})" if question.tool else ""
-        self._console.print(f"\n{question.point}{tool} needs your approval", style="bold yellow")
+        err.print(f"\n{question.point}{tool} needs your approval", style="bold yellow")
         for reason in question.reasons:
-            self._console.print(f"  {reason.hook}: {reason.text}")
-        self._console.print(f"  {self._mask.json(question.value)}")
+            err.print(f"  {reason.hook}: {reason.text}")
+        err.print(f"  {self._mask.json(question.value)}")
         loop = asyncio.get_running_loop()
         typed: asyncio.Future[Verdict] = loop.create_future()
         threading.Thread(target=self._prompt, args=(loop, typed), daemon=True).start()
@@ -296,11 +287,11 @@ class TerminalApprover:
         if word in ("w", "rewrite"):
             text = self._line("the new value, as JSON or plain text: ")
             return Verdict(VerdictKind.REWRITE, value=value_of(text), by=by)
-        self._console.print("a, r or w", style="yellow")
+        warn("a, r or w")
         return None
 
     def _line(self, prompt: str) -> str:
-        self._console.print(prompt, end="")
+        err.print(prompt, end="")
         line = sys.stdin.readline()
         if not line:
             raise EOFError
@@ -320,7 +311,3 @@ def value_of(text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError:
         return text
-
-
-def _why(question: Question) -> str:
-    return "; ".join(f"{reason.text} [{reason.hook}]" for reason in question.reasons) or str(question.point)

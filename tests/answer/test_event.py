@@ -266,7 +266,7 @@ def test_what_hooks_say_is_answered_and_kept_alike(ways, changes):
     long = ways.asked(stdin=event, HOOKLINE_ANSWER_LONG="1", **more)
     assert without_places(short) == without_places(long)
     assert short[1], "every call is on record"
-    assert "hookline.answer.full" not in loaded, "else it went the long way, and this shows nothing"
+    assert "hookline.hookfile.attach" not in loaded, "else it went the long way, and this shows nothing"
     assert b"Traceback" not in short[0][2]
 
 
@@ -286,7 +286,7 @@ def test_a_file_of_claude_code_is_answered_and_kept_alike(ways, name):
     assert short == ways.asked(
         "--file", "settings.json", stdin=ways.event(**tool(name)), HOOKLINE_ANSWER_LONG="1"
     )
-    assert "hookline.answer.full" not in loaded
+    assert "hookline.hookfile.attach" not in loaded
 
 
 def test_a_hook_reads_the_same_on_each_way(ways):
@@ -348,7 +348,7 @@ def test_any_other_hook_at_the_point_sends_the_call_the_long_way_before_anything
     ways.command("answer", "--file", "odd.yaml", stdin=ways.event())
     counted.unlink()
     short, loaded = ways.loaded("--file", "odd.yaml", stdin=ways.event())
-    assert "hookline.answer.full" in loaded
+    assert "hookline.hookfile.attach" in loaded
     assert counted.read_text() == "\n", "it ran once"
     assert short == ways.asked("--file", "odd.yaml", stdin=ways.event(), HOOKLINE_ANSWER_LONG="1")
 

@@ -219,8 +219,8 @@ def test_a_call_that_concerns_no_hook_loads_nothing_slow(ways, words, changes):
     done = ways.command("answer", *words, home=ways.home(), stdin=event, options=("-X", "importtime"))
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.decode().splitlines()}
     assert (done.returncode, done.stdout) == (0, b"")
-    assert "hookline.answer.quick" in loaded
-    assert "hookline.answer.full" not in loaded
+    assert "hookline.answer" in loaded
+    assert "hookline.hookfile.attach" not in loaded
     assert loaded & HEAVY == set()
 
 

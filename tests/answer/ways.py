@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 
-from hookline.answer.quick import LONG
+from hookline.answer import LONG
 from hookline.journal.encoding import decoded
 
 _IMPORT = "import time:"

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hookline.claude.host import command_of
+from hookline.claude.payload import command_of
 from hookline.claude.settings import declared
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import Hook, OnError
@@ -61,7 +61,7 @@ async def test_a_command_without_a_shell_finds_its_project_in_its_arguments(runn
     entry = {"type": "command", "command": "sh", "args": ["${CLAUDE_PROJECT_DIR}/a b.sh"]}
     settings = {"hooks": {"PreToolUse": [{"hooks": [entry]}]}}
     [found] = declared(json.dumps(settings), "settings.json").hooks
-    answer = await command_of(found.params, 20.0, runner)(None, CONTEXT)
+    answer = await command_of(found, runner)(None, CONTEXT)
     assert (answer.action, answer.reason) == (HookAction.BLOCK, "from the project")
 
 

@@ -1,11 +1,10 @@
 """The claude-command protocol, both ways: JSON on stdin, JSON or an exit code as the answer.
 
 events    the 33 events of Claude Code, those of Codex, Gemini CLI and kagent, and the tools of each
-payload   HookContext to and from the JSON on stdin
-wire      host side: exit code and output of a hook to a HookResult; wire_json reads the JSON
+payload   HookContext to and from the JSON on stdin; command and shell hooks, run the way Claude Code does
+wire      host side: exit code and output of a hook to a HookResult
 answer    hook side: an outcome in the format of the client that asked
 matchers  the matchers of those settings, and permission rules
 settings  the hooks of `.claude/settings.json`, as declarations (loads patterns; not needed to answer)
-settings_text  that file as text: its lines, and how to edit it
-host      runs command and shell hooks the way Claude Code does
+settings_file  that file as text: its lines, and how `hookline install` edits it
 """

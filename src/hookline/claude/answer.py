@@ -40,52 +40,44 @@ class AnswerForm(NamedTuple):
     user: bool = True
 
 
-_CLAUDE: Mapping[str, AnswerForm] = {
-    "PreToolUse": AnswerForm("permission", "updatedInput", ask=True, allow=True, context=True),
-    "PostToolUse": AnswerForm("decision", "updatedToolOutput", context=True),
-    "PostToolUseFailure": AnswerForm("context", context=True),
-    "PostToolBatch": AnswerForm("stop", context=True),
-    "PermissionRequest": AnswerForm("behavior", "updatedInput", allow=True),
-    "UserPromptSubmit": AnswerForm("decision", context=True),
-    "UserPromptExpansion": AnswerForm("decision", context=True),
-    "MessageDisplay": AnswerForm(None, "displayContent"),
-    "SessionStart": AnswerForm("stop", context=True),
-    "SessionEnd": AnswerForm(stop=False, user=False),
-    "Setup": AnswerForm("stop", context=True),
-    "Stop": AnswerForm("decision"),
-    "StopFailure": AnswerForm(stop=False, user=False),
-    "SubagentStart": AnswerForm("stop", context=True),
-    "SubagentStop": AnswerForm("decision"),
-    "PreCompact": AnswerForm("exit"),
-    "PreModelSwitch": AnswerForm("permission", ask=True, allow=True),
-    "PostModelSwitch": AnswerForm(context=True),
-    "Notification": AnswerForm(context=True),
-    "Elicitation": AnswerForm("action"),
-    "ElicitationResult": AnswerForm("action"),
-    "TaskCreated": AnswerForm("exit"),
-    "TaskCompleted": AnswerForm("exit"),
-    "TeammateIdle": AnswerForm("exit"),
-    "ConfigChange": AnswerForm("exit"),
-    "InstructionsLoaded": AnswerForm(stop=False, user=False),
-    "DirectoryAdded": AnswerForm(stop=False, user=False),
-    "WorktreeCreate": AnswerForm("exit"),
-}
-
 FORMS: Mapping[str, Mapping[str, AnswerForm]] = {
-    "claude": _CLAUDE,
+    "claude": {
+        "PreToolUse": AnswerForm("permission", "updatedInput", ask=True, allow=True, context=True),
+        "PostToolUse": AnswerForm("decision", "updatedToolOutput", context=True),
+        "PostToolUseFailure": AnswerForm("context", context=True),
+        "PostToolBatch": AnswerForm("stop", context=True),
+        "PermissionRequest": AnswerForm("behavior", "updatedInput", allow=True),
+        "UserPromptSubmit": AnswerForm("decision", context=True),
+        "UserPromptExpansion": AnswerForm("decision", context=True),
+        "MessageDisplay": AnswerForm(None, "displayContent"),
+        "SessionStart": AnswerForm("stop", context=True),
+        "Setup": AnswerForm("stop", context=True),
+        "Stop": AnswerForm("decision"),
+        "SubagentStart": AnswerForm("stop", context=True),
+        "SubagentStop": AnswerForm("decision"),
+        "PreCompact": AnswerForm("exit"),
+        "PreModelSwitch": AnswerForm("permission", ask=True, allow=True),
+        "PostModelSwitch": AnswerForm(context=True),
+        "Notification": AnswerForm(context=True),
+        "Elicitation": AnswerForm("action"),
+        "ElicitationResult": AnswerForm("action"),
+        "TaskCreated": AnswerForm("exit"),
+        "TaskCompleted": AnswerForm("exit"),
+        "TeammateIdle": AnswerForm("exit"),
+        "ConfigChange": AnswerForm("exit"),
+        "WorktreeCreate": AnswerForm("exit"),
+    },
     "codex": {
         "PreToolUse": AnswerForm("permission", "updatedInput", stop=False, context=True),
         "PostToolUse": AnswerForm("decision", "reason", context=True),
         "PermissionRequest": AnswerForm("behavior", stop=False, allow=True),
         "UserPromptSubmit": AnswerForm("decision", context=True),
         "SessionStart": AnswerForm("stop", context=True),
-        "SessionEnd": AnswerForm(stop=False, user=False),
         "Stop": AnswerForm("decision"),
         "SubagentStart": AnswerForm("stop", context=True),
         "SubagentStop": AnswerForm("decision"),
         "PreCompact": AnswerForm("stop"),
         "PostCompact": AnswerForm("stop"),
-        "Interrupt": AnswerForm(stop=False, user=False),
     },
     "gemini": {
         "BeforeTool": AnswerForm("deny", "tool_input", ask=True, context=True),
@@ -102,12 +94,10 @@ FORMS: Mapping[str, Mapping[str, AnswerForm]] = {
     },
     "kagent": {
         "PreToolUse": AnswerForm("decision", allow=True, stop=False, user=False),
-        "PostToolUse": AnswerForm(stop=False, user=False),
-        "SessionStart": AnswerForm(stop=False, user=False),
-        "SessionEnd": AnswerForm(stop=False, user=False),
     },
 }
-"""The answers each caller accepts at each event."""
+"""The answers each caller accepts at each event; at any other event it reads none."""
+_NO_ANSWER = AnswerForm(stop=False, user=False)
 
 DEGRADED: Mapping[str, str] = {
     "ask": "this caller cannot ask a person, so it was refused",
@@ -136,7 +126,7 @@ _REFUSALS = frozenset({HookAction.BLOCK, HookAction.FAIL, HookAction.SKIP, HookA
 def answer(outcome: Outcome, event: str, as_: str = "claude", *, given: Any = None) -> CallerAnswer:
     """The outcome in the caller's format. `given` is the caller's payload, against which a change is checked."""
     known_caller(as_)
-    form = FORMS[as_].get(event, AnswerForm(stop=False, user=False))
+    form = FORMS[as_].get(event, _NO_ANSWER)
     native = cast("Json", given) if isinstance(given, dict) else {}
     return _AnswerWriter(outcome, event, as_, form, native).whole()
 
@@ -145,7 +135,7 @@ def trouble(message: str, event: str, as_: str = "claude") -> CallerAnswer:
     """The answer to an error of our own (a missing or broken file): a refusal at a start, else exit code 1."""
     point = point_of(event, as_)
     starts = (isinstance(point, Point) and point.is_start) or event == "PermissionRequest"
-    if not starts or FORMS[as_].get(event, AnswerForm()).refuse is None:
+    if not starts or FORMS[as_].get(event, _NO_ANSWER).refuse is None:
         return CallerAnswer(1, "", f"hookline: {message}\n")
     told = Reason("hookline", HookAction.BLOCK, f"hookline: {message}")
     return answer(Outcome(HookAction.BLOCK, reasons=(told,)), event, as_)
@@ -188,15 +178,12 @@ class _AnswerWriter:
                 if self._answered():
                     return
                 reason = f"A hook answered in its place: {as_text(outcome.output)}"
-            self._refuse_as(action, reason or f"refused by a hook ({action})")
-
-    def _refuse_as(self, action: HookAction, reason: str) -> None:
-        stops = action is HookAction.FAIL and self.form.stop
-        if stops:
-            self._stop(reason)
-        elif action is not HookAction.BLOCK and self.form.refuse is not None:
-            self.lose(str(action))
-        self._refuse(reason)
+            reason = reason or f"refused by a hook ({action})"
+            if action is HookAction.FAIL and form.stop:
+                self._stop(reason)
+            elif action is not HookAction.BLOCK and form.refuse is not None:
+                self.lose(str(action))
+            self._refuse(reason)
 
     def _answered(self) -> bool:
         """Answers in place of the thing itself; False if the caller does not accept that here."""
@@ -285,10 +272,11 @@ class _AnswerWriter:
 
     def _change_input(self, payload: Any) -> None:
         key = self.form.change
-        if key is None:
+        by_behavior = self.form.refuse == "behavior"
+        if key is None or (by_behavior and "decision" not in self.specific):
             self._cannot_change("input")
-        elif self.form.refuse == "behavior":
-            self._change_by_behavior(payload)
+        elif by_behavior:
+            self.specific["decision"][key] = payload
         elif self.as_ == "gemini" and _keys_gone(self.native.get(key), payload):
             self._cannot_change("input keys")
         else:
@@ -298,13 +286,6 @@ class _AnswerWriter:
                 self._permission("allow", self.outcome.reason)
                 self.lose("input allow")
                 self.lost = [each for each in self.lost if not each.startswith("allow:")]
-
-    def _change_by_behavior(self, payload: Any) -> None:
-        decision = self.specific.get("decision")
-        if decision is None:
-            self._cannot_change("input")
-        else:
-            decision["updatedInput"] = payload
 
     def _cannot_change(self, thing: str) -> None:
         if self.form.refuse not in _GATES:
@@ -329,18 +310,15 @@ class _AnswerWriter:
             if self.outcome.action is HookAction.BLOCK and self.outcome.reason:
                 shown.append(self.outcome.reason)
             self.top |= {"decision": word, "reason": "\n".join(shown)}
-        elif key == "updatedToolOutput":
-            self._change_result(output)
-        else:
+        elif key != "updatedToolOutput":
             self.specific[key] = output
-
-    def _change_result(self, output: Any) -> None:
-        fits, fitted = _fitted(self.native.get("tool_response"), output)
-        if fits:
-            self.specific["updatedToolOutput"] = fitted
         else:
-            self.lose("output shape")
-            self._stop("A hook changed a tool's result into a shape that cannot be passed on.")
+            fits, fitted = _fitted(self.native.get("tool_response"), output)
+            if fits:
+                self.specific[key] = fitted
+            else:
+                self.lose("output shape")
+                self._stop("A hook changed a tool's result into a shape that cannot be passed on.")
 
     def _texts(self) -> None:
         outcome = self.outcome

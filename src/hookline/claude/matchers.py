@@ -37,18 +37,9 @@ def selector(hook: HookDeclaration) -> Matcher:
     """The matcher of a hook of a settings file, by the event and the subject of its pattern."""
     event = hook.params["event"]
     fits = pattern(hook.match) if isinstance(hook.match, str) else None
-    known: dict[str, bool] = {}
 
     def match(facts: Facts) -> bool:
-        if _event_in(facts) != event:
-            return False
-        if fits is None:
-            return True
-        name = subject_of(facts, event)
-        found = known.get(name)
-        if found is None:
-            found = known[name] = fits(name)
-        return found
+        return _event_in(facts) == event and (fits is None or fits(subject_of(facts, event)))
 
     return match
 

@@ -1,18 +1,36 @@
-"""The JSON on stdin: read into a HookContext (hook side), and written from one (host side)."""
+"""The JSON on stdin: read into a HookContext (hook side), and written from one (host side).
+
+The handlers that write it are here too: `command:` and `shell:` hooks in the protocol of Claude Code. `hookline answer`
+loads this for every event, so what only a process needs is imported where one is started.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from hookline.claude.events import CALLERS, EVENTS, event_of, kind_of, known_caller, meant, point_of
+from hookline.claude.events import (
+    CALLERS,
+    EVENTS,
+    FAILED,
+    NAMES,
+    event_of,
+    kind_of,
+    known_caller,
+    meant,
+    point_of,
+)
+from hookline.engine.context import Facts, HookContext, WorkflowContext
+from hookline.engine.hook import Handler, HookDeclaration
 from hookline.engine.plain import as_text, finite, plain
 from hookline.engine.point import Point, Status
+from hookline.engine.result import CONTINUE, HookResult
 from hookline.errors import UsageError
 
 if TYPE_CHECKING:
-    from hookline.engine.context import Facts, HookContext
+    from hookline.runners import Ending, Runner
 
 MAIN_AGENT = {"claude": "claude-code", "codex": "codex", "gemini": "gemini-cli", "kagent": "kagent"}
 """The main agent's name in a context, if the payload does not name it."""
@@ -36,8 +54,6 @@ def read(stdin: bytes) -> Json:
 
 def context_of(payload: Json, *, as_: str = "claude") -> HookContext:
     """The context of a client's event; `native` keeps the payload unchanged."""
-    from hookline.engine.context import HookContext, WorkflowContext  # slow to load; most events need none
-
     event = _event_in(payload, as_)
     point = point_of(event, as_)
     tool = _text(payload.get("tool_name"))
@@ -99,6 +115,98 @@ def variables(event: str, project: str, *, env_file: str | None = None) -> dict[
 def filled(argv: Iterable[str], project: str) -> tuple[str, ...]:
     """The arguments of a command without a shell, with the project's folder filled in."""
     return tuple(item.replace("${CLAUDE_PROJECT_DIR}", project) for item in argv)
+
+
+def command_of(declared: HookDeclaration, runner: Runner) -> Handler:
+    """The handler of an entry's `command:`."""
+    return command_handler(
+        argv_of(declared.params),
+        runner,
+        env=_environment(declared.params),
+        cwd=declared.params.get("cwd"),
+        timeout=declared.timeout,
+        background_keep=declared.params.get("background") == "keep",
+    )
+
+
+def argv_of(params: Mapping[str, Any]) -> Sequence[str]:
+    """The arguments of a `command:`; with the project's folder where Claude Code, and no shell, fills it in."""
+    argv = params.get("argv", ())
+    return filled(argv, os.getcwd()) if "event" in params and "command" not in params else argv
+
+
+def command_handler(
+    argv: Sequence[str],
+    runner: Runner,
+    *,
+    env: Mapping[str, str],
+    timeout: float | None,
+    event: str | None = None,
+    cwd: str | None = None,
+    background_keep: bool = False,
+) -> Handler:
+    """The handler of a command in this protocol. `event` is the only event it knows, if it knows just one."""
+    from hookline.handlers.process import process_handler
+
+    return process_handler(
+        argv,
+        runner,
+        encode=lambda context: stdin_of(context, event=event),
+        decode=lambda ending, context: result_of(ending, context, event=event),
+        env=env,
+        cwd=cwd,
+        timeout=timeout,
+        background_keep=background_keep,
+    )
+
+
+def shell_of(declared: HookDeclaration, runner: Runner) -> Handler:
+    """The handler of an entry's `shell:`; only its exit code counts."""
+    from hookline.handlers.process import process_handler
+
+    return process_handler(
+        ("sh", "-c", declared.params["script"]),
+        runner,
+        env=_environment(declared.params),
+        cwd=declared.params.get("cwd"),
+        timeout=declared.timeout,
+        background_keep=declared.params.get("background") == "keep",
+    )
+
+
+def asked_when(conditions: Sequence[Callable[[HookContext], bool]], handler: Handler) -> Handler:
+    """The handler, called only if every condition is met, so that no process starts needlessly."""
+    if not conditions:
+        return handler
+
+    def concerned(ctx: WorkflowContext | None, hook_context: HookContext, /) -> Any:
+        return handler(ctx, hook_context) if all(met(hook_context) for met in conditions) else CONTINUE
+
+    return concerned
+
+
+def stdin_of(context: HookContext, *, event: str | None = None) -> bytes:
+    """The input as Claude Code would write it; at points that Claude Code does not have, the context itself."""
+    facts, payload, output = context.given
+    if event == "PostToolUse" and facts.status in FAILED:
+        # One event for every end of a call: a failed call has its error as the response.
+        context = HookContext.of(facts.at(Point.TOOL_END, Status.OK), payload, output)
+    if facts.point in NAMES or "." not in str(facts.point):
+        return encode(context, cwd=os.getcwd())
+    from hookline.handlers.process import context_json
+
+    return context_json(context)
+
+
+def result_of(
+    ending: Ending, context: HookContext, *, reads_text: bool = True, event: str | None = None
+) -> HookResult:
+    """The result of an ended process, by the rules of its event."""
+    from hookline.claude.wire import decode  # slow to load, and not for a script
+
+    code = ending.exit_code if ending.exit_code is not None else 1
+    name = event or _event_at(context)
+    return decode(name, code, ending.stdout.content, ending.stderr.content, reads_text=reads_text)
 
 
 _WITH_ENV_FILE = ("SessionStart", "Setup", "CwdChanged", "FileChanged")
@@ -238,3 +346,16 @@ def _text(value: Any) -> str | None:
 def _kind(value: Any) -> str:
     kinds = {"list": "array", "str": "string", "bool": "boolean", "int": "number", "float": "number"}
     return kinds.get(value.__class__.__name__, "null")
+
+
+def _event_at(context: HookContext) -> str:
+    point = context.facts.point
+    if isinstance(point, Point) and point not in NAMES:
+        # If Claude Code has no event, a start is read as one before a tool, an end as one after it.
+        return "PreToolUse" if point.is_start else "PostToolUse"
+    return event_of(context.facts)
+
+
+def _environment(params: Mapping[str, Any]) -> dict[str, str]:
+    theirs = variables(params["event"], os.getcwd()) if "event" in params else {}
+    return {**os.environ, **theirs, **params.get("env", {})}

@@ -14,13 +14,13 @@ from typing import Any, cast
 
 from hookline.claude.events import EVENTS, meant, point_of
 from hookline.claude.matchers import exact_names, meant_tool, rule_parts, whole_pattern
+from hookline.claude.settings_file import load_json
 from hookline.engine.hook import HookDeclaration, OnError
 from hookline.errors import FileError, UsageError
 from hookline.hookfile.read import HookFile
 from hookline.source import Wrong, key_of, without_lines
 from hookline.table import Findings, Key, Node, Reader, Table, unread
 
-FORMAT = "claude"
 MILLISECONDS_FROM = 1000
 LONGEST_SESSION_END = 60.0
 
@@ -81,8 +81,6 @@ def _either(one: Any, other: Any) -> str | None:
 
 def _settings(text: str, file: str, findings: Findings) -> Node | None:
     """The settings as a whole; None where they cannot be read."""
-    from hookline.claude.settings_text import load_json  # most hook files are YAML
-
     try:
         document, twice = load_json(text, file)
     except FileError as exc:
@@ -159,7 +157,7 @@ def _hook(event: str, match: str | None, node: Node) -> HookDeclaration | None:
     conditions = _conditions(event, node, values)
     if not node.is_sound:
         return None
-    params = {"dialect": FORMAT, "event": event, **_params(kind, node, values), **conditions}
+    params = {"event": event, **_params(kind, node, values), **conditions}
     if not node.is_sound:
         return None
     return HookDeclaration(

@@ -1,29 +1,23 @@
-"""Host side: reads a hook's exit code, stdout and stderr into a result."""
+"""Host side: reads a hook's exit code, stdout and stderr into a result.
+
+The JSON that a hook prints is read strictly: one object, known keys, right types. Anything else is HookBroke.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from hookline.claude.events import EVENTS, ClaudeEvent, meant
-from hookline.claude.wire_json import (
-    BEHAVIOR_KEYS,
-    TOP_KEYS,
-    Json,
-    action_of,
-    bad_answer,
-    check_keys,
-    check_types,
-    decoded,
-    object_in,
-    shown,
-    specific_part,
-)
 from hookline.engine.classes import replace
 from hookline.engine.result import CONTINUE, HookAction, HookResult
 from hookline.errors import HookBroke, UsageError
 from hookline.journal.encoding import CAP
+
+Json = dict[str, Any]
 
 TEXT_LIMIT = 10_000
 """Characters of one hook's text that reach the model whole."""
@@ -62,6 +56,63 @@ _BESIDE: Mapping[str, tuple[str, ...]] = {
 _ASKS_FOR_PERMISSION = ("PreToolUse", "PermissionRequest", "PreModelSwitch")
 _STRICTEST_FIRST = (HookAction.FAIL, HookAction.BLOCK, HookAction.ASK, HookAction.ALLOW)
 
+_DEEPEST = 100
+
+_TOP_KEYS: Mapping[str, type] = {
+    "continue": bool,
+    "stopReason": str,
+    "suppressOutput": bool,
+    "systemMessage": str,
+    "terminalSequence": str,
+    "decision": str,
+    "reason": str,
+    "async": bool,
+    "asyncTimeout": float,
+    "hookSpecificOutput": dict,
+}
+_SPECIFIC_KEYS: Mapping[str, type | None] = {
+    "hookEventName": str,
+    "permissionDecision": str,
+    "permissionDecisionReason": str,
+    "updatedInput": dict,
+    "additionalContext": str,
+    "updatedToolOutput": None,
+    "updatedMCPToolOutput": None,
+    "classifierContext": str,
+    "decision": dict,
+    "retry": bool,
+    "sessionTitle": str,
+    "suppressOriginalPrompt": bool,
+    "displayContent": str,
+    "initialUserMessage": str,
+    "watchPaths": list,
+    "reloadSkills": bool,
+    "action": str,
+    "content": dict,
+    "worktreePath": str,
+}
+_BEHAVIOR_KEYS: Mapping[str, type] = {
+    "behavior": str,
+    "message": str,
+    "interrupt": bool,
+    "updatedInput": dict,
+    "updatedPermissions": list,
+}
+_KINDS: Mapping[Any, str] = {
+    bool: "true or false",
+    str: "a string",
+    dict: "an object",
+    list: "an array",
+    float: "a number",
+    int: "a number",
+    type(None): "null",
+}
+_FOREIGN_VERDICTS = frozenset({"permission", "cancel", "block", "blocked", "deny", "denied", "behavior"})
+_ANSWER_KEY = re.compile(
+    r'"(?:continue|stopReason|suppressOutput|systemMessage|decision|hookSpecificOutput|hookEventName|'
+    r'permissionDecision|permissionDecisionReason|updatedInput|updatedToolOutput|additionalContext)"\s*:'
+)
+
 
 def decode(
     name: str, exit_code: int, stdout: bytes, stderr: bytes = b"", *, reads_text: bool = True
@@ -79,14 +130,14 @@ def decode(
         return _refusal(at, _reason_beside_two(name, stdout) or said or _STOCK_REASON)
     if exit_code != 0:
         return _after_failure(name, exit_code, stdout, said)
-    text = decoded(stdout)
+    text = _decoded(stdout)
     if _goes_async(text):
         return HookResult.continue_with(tell_user=_TOO_LATE)
-    answer = object_in(text)
+    answer = _object_in(text)
     if answer is not None:
         return _meaning(name, answer)
     if text and not reads_text:
-        raise bad_answer(f"answered plain text, {shown(text)}; only a JSON object is an answer here")
+        raise _bad_answer(f"answered plain text, {_shown(text)}; only a JSON object is an answer here")
     return _plain(at, text)
 
 
@@ -112,14 +163,14 @@ def _after_failure(name: str, exit_code: int, stdout: bytes, stderr: str) -> Hoo
     if result.action in (HookAction.BLOCK, HookAction.FAIL, HookAction.ASK):
         return result
     ended = f"was ended by signal {-exit_code}" if exit_code < 0 else f"exited with {exit_code}"
-    told = f": {shown(stderr)}" if stderr else ""
+    told = f": {_shown(stderr)}" if stderr else ""
     raise HookBroke(f"{ended}{told}; exit with 0 to have the answer read, with 2 to refuse", kind="exit")
 
 
 def _json_result(name: str, stdout: bytes) -> HookResult:
     """The result of a JSON object on stdout; CONTINUE if there is none, or a broken one."""
     try:
-        answer = object_in(decoded(stdout))
+        answer = _object_in(_decoded(stdout))
         return _meaning(name, answer) if answer is not None else CONTINUE
     except HookBroke:
         return CONTINUE
@@ -129,7 +180,7 @@ def _plain(at: ClaudeEvent, text: str) -> HookResult:
     if at.text == "path":
         lines = text.splitlines()
         if not lines:
-            raise bad_answer("printed no path; the last line of stdout must be the worktree's folder")
+            raise _bad_answer("printed no path; the last line of stdout must be the worktree's folder")
         return HookResult.answer(lines[-1].strip())
     if at.text == "context" and text:
         return _whole_on_record(HookResult.continue_with(tell_model=_capped(text)), text)
@@ -156,9 +207,9 @@ def _goes_async(text: str) -> bool:
 
 def _meaning(name: str, answer: Json) -> HookResult:
     """The result of a JSON object at an event."""
-    check_types(answer, TOP_KEYS, "")
-    specific = specific_part(name, answer)
-    check_keys(name, answer)
+    _check_types(answer, _TOP_KEYS, "")
+    specific = _specific_part(name, answer)
+    _check_keys(name, answer)
     result = _verdict(name, answer, specific)
     result = _whole_on_record(result, specific.get("additionalContext") or "")
     idle = _without_effect(answer, specific)
@@ -248,11 +299,11 @@ def _decided(name: str, answer: Json, specific: Json) -> tuple[HookAction, str |
     """The strictest decision in one answer, with its reason."""
     said: list[tuple[HookAction, str | None]] = []
     if "decision" in answer:
-        said.append((action_of(_DECISIONS, "decision", answer["decision"]), answer.get("reason")))
+        said.append((_action_of(_DECISIONS, "decision", answer["decision"]), answer.get("reason")))
     if "permissionDecision" in specific:
-        word = action_of(_PERMISSIONS, "permissionDecision", specific["permissionDecision"])
+        word = _action_of(_PERMISSIONS, "permissionDecision", specific["permissionDecision"])
         if name == "PreModelSwitch" and specific["permissionDecision"] == "defer":
-            raise bad_answer("permissionDecision is 'defer'; PreModelSwitch knows allow, deny, ask")
+            raise _bad_answer("permissionDecision is 'defer'; PreModelSwitch knows allow, deny, ask")
         said.append((word, specific.get("permissionDecisionReason") or answer.get("reason")))
     if name == "PermissionRequest" and "decision" in specific:
         said.append(_behaved(specific))
@@ -265,8 +316,8 @@ def _decided(name: str, answer: Json, specific: Json) -> tuple[HookAction, str |
 
 def _behaved(specific: Json) -> tuple[HookAction, str | None]:
     decision = cast("Json", specific["decision"])
-    check_types(decision, BEHAVIOR_KEYS, "hookSpecificOutput.decision.")
-    action = action_of(
+    _check_types(decision, _BEHAVIOR_KEYS, "hookSpecificOutput.decision.")
+    action = _action_of(
         {"allow": HookAction.ALLOW, "deny": HookAction.BLOCK}, "decision.behavior", decision.get("behavior")
     )
     if action is HookAction.ALLOW and "updatedInput" in decision:
@@ -279,7 +330,7 @@ def _behaved(specific: Json) -> tuple[HookAction, str | None]:
 def _elicited(specific: Json) -> Json:
     words = ("accept", "decline", "cancel")
     if specific["action"] not in words:
-        raise bad_answer(f"action is {specific['action']!r}; known: {', '.join(words)}")
+        raise _bad_answer(f"action is {specific['action']!r}; known: {', '.join(words)}")
     return {key: specific[key] for key in ("action", "content") if key in specific}
 
 
@@ -294,3 +345,177 @@ def _capped(text: str, kept: str = "; the rest is not kept") -> str:
 
 def _joined(*parts: str | None) -> str | None:
     return "\n".join(part for part in parts if part) or None
+
+
+def _object_in(text: str) -> Json | None:
+    """The JSON object in the text; None for plain text; HookBroke for anything in between."""
+    if not text.startswith("{"):
+        _check_plain(text)
+        return None
+    try:
+        value: Any = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once_each)
+    except RecursionError:
+        raise _bad_answer(f"its JSON is nested deeper than {_DEEPEST} levels") from None
+    except ValueError as exc:
+        raise _bad_answer(
+            f"its answer starts with '{{' but is not JSON ({exc}): {_shown(text)};"
+            " print one JSON object and nothing before or after it"
+        ) from None
+    _check_values(value)
+    return cast("Json", value)
+
+
+def _check_plain(text: str) -> None:
+    found = _ANSWER_KEY.search(text)
+    if found is not None:
+        raise _bad_answer(
+            f"printed an answer with something before it, or a part of one ({found.group()} in {_shown(text)});"
+            " print one JSON object and nothing before or after it"
+        )
+    if not text.startswith(("[", '"', "true", "false", "null", "NaN", "Infinity", "-Infinity")):
+        return
+    try:
+        value: Any = json.loads(text)
+    except RecursionError:
+        raise _bad_answer(
+            f"printed a JSON array nested deeper than {_DEEPEST} levels; print one JSON object"
+        ) from None
+    except ValueError:
+        return
+    raise _bad_answer(f"answered {_kind(value)} ({_shown(text)}); print one JSON object")
+
+
+def _check_values(value: Any) -> None:
+    """Raises for valid JSON that later code cannot carry: deep nesting, infinite numbers, lone surrogates."""
+    waiting: list[tuple[Any, int]] = [(value, 1)]
+    while waiting:
+        item, depth = waiting.pop()
+        if depth > _DEEPEST:
+            raise _bad_answer(f"its JSON is nested deeper than {_DEEPEST} levels")
+        if isinstance(item, dict):
+            members = cast("Json", item)
+            waiting += [(inner, depth + 1) for pair in members.items() for inner in pair]
+        elif isinstance(item, list):
+            waiting += [(inner, depth + 1) for inner in cast("list[Any]", item)]
+        elif isinstance(item, float) and not math.isfinite(item):
+            raise _bad_answer("its JSON has a number too large to hold")
+        elif isinstance(item, str) and not item.isascii():
+            try:
+                item.encode()
+            except UnicodeEncodeError:
+                raise _bad_answer("its JSON has half of a surrogate pair, which is not a character") from None
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> Json:
+    whole: Json = {}
+    for key, value in pairs:
+        if key in whole:
+            raise ValueError(f"the key {key!r} is there twice")
+        whole[key] = value
+    return whole
+
+
+def _specific_part(name: str, answer: Json) -> Json:
+    """The checked `hookSpecificOutput` of the answer; empty if there is none."""
+    specific = cast("Json", answer.get("hookSpecificOutput", {}))
+    if "hookSpecificOutput" not in answer:
+        return {}
+    if "hookEventName" not in specific:
+        raise _bad_answer(f'hookSpecificOutput has no hookEventName; add "hookEventName": "{name}"')
+    if specific["hookEventName"] != name:
+        raise _bad_answer(
+            f"hookSpecificOutput is for {specific['hookEventName']!r}, but this is {name};"
+            f' write "hookEventName": "{name}"'
+        )
+    _check_types(specific, _SPECIFIC_KEYS, "hookSpecificOutput.")
+    reads = EVENTS[name].reads
+    for key in specific:
+        if key not in _SPECIFIC_KEYS:
+            _check_spelling(key, _SPECIFIC_KEYS)
+        elif key != "hookEventName" and key not in reads:
+            known = ", ".join(reads) or "nothing"
+            raise HookBroke(
+                f"hookSpecificOutput.{key} means nothing at {name}, which reads: {known}", kind="wrong_point"
+            )
+    return dict(specific)
+
+
+def _check_keys(name: str, answer: Json) -> None:
+    """Ignores unknown keys, but raises for a decision under a wrong name, which must not be lost."""
+    for key in answer:
+        if key in _TOP_KEYS:
+            continue
+        if key in _SPECIFIC_KEYS:
+            raise _bad_answer(
+                f"{key!r} at the top level has no effect; it belongs in"
+                f' "hookSpecificOutput": {{"hookEventName": "{name}", "{key}": ...}}'
+            )
+        if key in _FOREIGN_VERDICTS:
+            raise _bad_answer(
+                f'{key!r} has no effect here; to refuse, write "decision": "block" or exit with 2'
+            )
+        _check_spelling(key, _TOP_KEYS)
+
+
+def _check_spelling(key: str, known: Iterable[str]) -> None:
+    lower = {word.lower(): word for word in known}
+    plain = key.lower().replace("_", "").replace("-", "")
+    near = _near(plain, lower, 0.85)
+    near = near or [word for word in lower if sorted(word) == sorted(plain)]
+    if near:
+        raise _bad_answer(f"unknown key {key!r}; did you mean {lower[near[0]]!r}?")
+
+
+def _check_types(value: Json, types: Mapping[str, type | None], where: str) -> None:
+    for key, wanted in types.items():
+        if key not in value:
+            continue
+        got = value[key]
+        right = got is not None if wanted is None else _is(got, wanted)
+        if not right:
+            must = _KINDS[wanted] if wanted else "a value other than null"
+            raise _bad_answer(f"{where}{key} is {_kind(got)}; it must be {must}")
+
+
+def _is(value: Any, wanted: type) -> bool:
+    if wanted is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, wanted)
+
+
+def _action_of(words: Mapping[str, HookAction], key: str, value: Any) -> HookAction:
+    if isinstance(value, str) and value in words:
+        return words[value]
+    near = _near(str(value).lower(), words, 0.6)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise _bad_answer(f"{key} is {value!r}; {hint}known: {', '.join(words)}")
+
+
+def _near(word: str, known: Iterable[str], cutoff: float) -> list[str]:
+    from difflib import get_close_matches  # only for a message; most answers need none
+
+    return get_close_matches(word, list(known), n=1, cutoff=cutoff)
+
+
+def _decoded(output: bytes) -> str:
+    try:
+        text = output.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        raise _bad_answer(f"its output is not UTF-8 ({exc.reason} at byte {exc.start})") from None
+    return text.strip().removeprefix("\ufeff").strip()
+
+
+def _kind(value: Any) -> str:
+    return _KINDS[value.__class__]
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 200 else f"{text[:120]} ... {text[-60:]}")
+
+
+def _bad_answer(message: str) -> HookBroke:
+    return HookBroke(message, kind="_bad_answer")

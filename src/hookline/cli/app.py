@@ -21,8 +21,6 @@ class Command(NamedTuple):
 
     module: str
     about: str
-    within: str = ""
-    """The group that it belongs to: `manifest` within `operator`."""
 
 
 COMMANDS = {
@@ -48,15 +46,14 @@ COMMANDS = {
         "Run the Kubernetes operator for AgentRuns, agents and packs of Sympozium, until stopped.",
     ),
     "operator manifest": Command(
-        "cli.operator", "Print the manifests of an installation, for `kubectl apply -f -`.", "operator"
+        "cli.operator", "Print the manifests of an installation, for `kubectl apply -f -`."
     ),
     "crds": Command("cli.operator", "Print the CustomResourceDefinitions, for `kubectl apply -f -`."),
     "workspace list": Command(
         "cli.workspace",
         "List the workspaces of a WORKFLOW.md, with their issues and creation times.",
-        "workspace",
     ),
-    "workspace rm": Command("cli.workspace", "Run `before_remove` and delete a workspace.", "workspace"),
+    "workspace rm": Command("cli.workspace", "Run `before_remove` and delete a workspace."),
     "runs": Command("cli.runs", "List the runs in the journal or on a cluster, or show one as a tree."),
     "logs": Command("cli.runs", "Show the input and the result of every hook call of a run."),
     "approve": Command("cli.runs", "Approve what a run is waiting for."),
@@ -83,7 +80,7 @@ def call(words: Sequence[str]) -> int:
     if not name:
         _print_help(*words[:1])
         return 0 if "--help" in words else WRONG
-    from hookline.cli.parser import parse
+    from hookline.options import parse
 
     command = COMMANDS[name]
     module = importlib.import_module(f"hookline.{command.module}")
@@ -102,7 +99,7 @@ def _named(words: Sequence[str]) -> tuple[str, Sequence[str]]:
     first = words[0]
     if first in COMMANDS:
         return first, words[1:]
-    group = [each for each in COMMANDS if COMMANDS[each].within == first]
+    group = _group(first)
     if group and words[1:2] in ([], ["--help"]):
         return "", ()
     if group:
@@ -118,21 +115,24 @@ def _named(words: Sequence[str]) -> tuple[str, Sequence[str]]:
     raise UsageError(f"there is no command {first!r}{hint} (hookline --help)")
 
 
+def _group(first: str) -> list[str]:
+    """The commands of two words that begin with this one: `operator manifest`."""
+    return [name for name in COMMANDS if name.startswith(f"{first} ")]
+
+
 def _print_help(group: str = "") -> None:
     """The commands with a line each; those of one group where it is named."""
     import shutil
     import textwrap
 
-    listed = {
-        name: each.about for name, each in COMMANDS.items() if group in ("", "--help") or each.within == group
-    }
+    names = list(COMMANDS) if group in ("", "--help") else _group(group)
     inner = "" if group in ("", "--help") else f"{group} "
-    room = max(map(len, listed)) + 4
+    room = max(map(len, names)) + 4
     width = max(shutil.get_terminal_size().columns, 40)
     lines = [f"usage: hookline {inner}COMMAND [OPTIONS] [ARGUMENTS]", ""]
     lines += [*([] if inner else [*textwrap.wrap(ABOUT, width), ""]), "commands:"]
-    for name, about in listed.items():
-        head, *more = textwrap.wrap(about, width - room)
+    for name in names:
+        head, *more = textwrap.wrap(COMMANDS[name].about, width - room)
         lines += [f"  {name}".ljust(room) + head, *(" " * room + each for each in more)]
     lines += ["", f"hookline {inner}COMMAND --help shows the help of a command."]
     sys.stdout.write("\n".join(lines) + "\n")

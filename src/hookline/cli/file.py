@@ -53,11 +53,10 @@ def _more_hooks(files: tuple[str, ...], found: list[str]) -> list[Hook]:
     for each in files:
         try:
             attached = load_hooks(each, ProcessRunner())
+            more += attached.hooks
+            found += attached.all_problems()
         except HooklineError as exc:
             found.append(str(exc))
-            continue
-        more += attached.hooks
-        found += attached.all_problems()
     return more
 
 

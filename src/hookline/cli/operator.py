@@ -28,7 +28,7 @@ class OperatorOptions:
     image: str = option("hookline's own image, built from deploy/Containerfile (required)")
     agent_image: str = option("the image agents run in [default: hookline's own]")
     shared_account: bool = flag("bind lifecycle.rbac to the account sympozium-agent instead of one per run")
-    max_run_history: int = option("how many finished runs of an agent to keep", 50, kind="int", least=0)
+    max_run_history: int = option("how many finished runs of an agent to keep", 50, least=0)
     agent_command: str = option("the command that agents run [default: the built-in agent]")
     workspace_size: str = option("size of the volume that a run's hooks share", "1Gi")
     storage_class: str = option("storage class of that volume [default: the cluster's]")
@@ -37,19 +37,13 @@ class OperatorOptions:
     )
     kagent: bool = flag("reconcile kagent Agents too: those that have hooks, or those selected")
     kagent_selector: str = option("LABEL=VALUE: reconcile only the Agents with this label")
-    plain_registry: tuple[str, ...] = option(
-        "HOST:PORT that hook images may be fetched from without TLS", kind="texts"
-    )
+    plain_registry: tuple[str, ...] = option("HOST:PORT that hook images may be fetched from without TLS", ())
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class StartOptions(OperatorOptions):
-    namespace: tuple[str, ...] = option(
-        "watch only this namespace; may be repeated [default: all]", kind="texts"
-    )
-    port: int = option(
-        "port of /healthz and /readyz; 0 picks a free one", 8080, kind="int", least=0, most=65535
-    )
+    namespace: tuple[str, ...] = option("watch only this namespace; may be repeated [default: all]", ())
+    port: int = option("port of /healthz and /readyz; 0 picks a free one", 8080, least=0, most=65535)
 
 
 def start(options: StartOptions) -> int:
@@ -101,8 +95,8 @@ def _shared(options: OperatorOptions, settings: type[Any]) -> dict[str, Any]:
 @dataclass(kw_only=True, eq=False, repr=False)
 class ManifestOptions(OperatorOptions):
     namespace: str = option("the namespace of the operator itself", "hookline-system")
-    watch: tuple[str, ...] = option("watch only this namespace; may be repeated [default: all]", kind="texts")
-    replicas: int = option("number of replicas, of which one is the leader", 2, kind="int", least=1)
+    watch: tuple[str, ...] = option("watch only this namespace; may be repeated [default: all]", ())
+    replicas: int = option("number of replicas, of which one is the leader", 2, least=1)
     without_crds: bool = flag("leave out the CustomResourceDefinitions")
     json: bool = flag("print one List as JSON")
 

@@ -91,7 +91,7 @@ hooks:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class InitOptions:
-    file: Path = argument("the file to write", Path(FILE), kind="path")
+    file: Path = argument("the file to write", Path(FILE))
     json: bool = flag("print JSON")
 
 
@@ -116,7 +116,7 @@ def init(options: InitOptions) -> int:
 @dataclass(kw_only=True, eq=False, repr=False)
 class TrustOptions:
     file: Path | None = argument(
-        f"the hook file [default: the nearest {FILE}, here or in a folder above]", None, kind="path"
+        f"the hook file [default: the nearest {FILE}, here or in a folder above]", None
     )
     json: bool = flag("print JSON")
 
@@ -145,20 +145,20 @@ AGENTS = ("claude-code",)
 @dataclass(kw_only=True, eq=False, repr=False)
 class InstallOptions:
     agent: str = argument(f"the agent: {', '.join(AGENTS)}", required=True)
-    project: Path | None = option("the project's folder [default: the current one]", None, kind="path")
+    project: Path | None = option("the project's folder [default: the current one]", None)
     local: bool = flag("use settings.local.json, which is not shared")
     json: bool = flag("print JSON")
 
 
 def install(options: InstallOptions) -> int:
-    from hookline.cli.client_settings import EVENTS, add_entries, command_for, read_settings, settings_file
+    from hookline.claude.settings_file import INSTALLED, add_entries, command_for, read_settings
 
     folder = _project(options)
     report = Report(options.json)
-    place = settings_file(folder, local=options.local)
-    settings = read_settings(place)
-    commands = {event: command_for(event) for event in EVENTS}
-    missing = [event for event in EVENTS if not settings.has(event)]
+    settings = read_settings(folder, local=options.local)
+    place = settings.file
+    commands = {event: command_for(event) for event in INSTALLED}
+    missing = [event for event in INSTALLED if not settings.has(event)]
     if missing:
         add_entries(settings, {event: commands[event] for event in missing})
         report(f"wrote {place}")
@@ -180,13 +180,12 @@ def install(options: InstallOptions) -> int:
 
 
 def uninstall(options: InstallOptions) -> int:
-    from hookline.cli.client_settings import EVENTS, read_settings, settings_file, take_entries_out
+    from hookline.claude.settings_file import INSTALLED, read_settings, take_entries_out
 
-    folder = _project(options)
+    settings = read_settings(_project(options), local=options.local)
     report = Report(options.json)
-    place = settings_file(folder, local=options.local)
-    settings = read_settings(place)
-    gone = [event for event in EVENTS if settings.has(event)]
+    place = settings.file
+    gone = [event for event in INSTALLED if settings.has(event)]
     if gone:
         left = take_entries_out(settings)
         report(f"{place}: removed {', '.join(gone)}" if left else f"removed {place}, which held nothing else")

@@ -26,7 +26,7 @@ from hookline.terminal import found_run, out, print_json, print_runs, show, valu
 @dataclass(kw_only=True, eq=False, repr=False)
 class RunsOptions(ClusterOptions):
     run: str = argument("show this run as a tree; without it, list all runs")
-    limit: int = option("how many runs to list", 20, kind="int")
+    limit: int = option("how many runs to list", 20)
     json: bool = flag("print JSON")
 
 
@@ -222,10 +222,8 @@ _MEGABYTE = 1048576
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PruneOptions:
-    days: float = option("keep runs that are younger than this many days", KEEP_DAYS, kind="float")
-    megabytes: float = option(
-        "keep the journal below this many megabytes", KEEP_BYTES / _MEGABYTE, kind="float"
-    )
+    days: float = option("keep runs that are younger than this many days", KEEP_DAYS)
+    megabytes: float = option("keep the journal below this many megabytes", KEEP_BYTES / _MEGABYTE)
     json: bool = flag("print JSON")
 
 

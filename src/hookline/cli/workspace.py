@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import Any
 
 from hookline.errors import UsageError
 from hookline.journal.masking import Mask
@@ -30,6 +29,9 @@ class RemoveOptions:
     file: str = option("WORKFLOW.md [default: the one in this folder]")
 
 
+_SHOWN = ("key", "identifier", "issue_id", "path", "created", "state")
+
+
 def list_workspaces(options: ListOptions) -> int:
     workflow = read_workflow(options.file).checked()
     if not os.path.isdir(workflow.root):
@@ -38,7 +40,7 @@ def list_workspaces(options: ListOptions) -> int:
         with WorkspaceRoot(workflow.root, lock=False) as root:
             found = root.listed()
     if options.json:
-        print_json([_row(each) for each in found])
+        print_json([{name: getattr(each, name) for name in _SHOWN} for each in found])
         return 0
     for each in found:
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.created)) if each.created else "?"
@@ -73,17 +75,6 @@ async def _removed(site: AttemptSite, found: Workspace) -> int:
     finally:
         await site.runner.close()
     return 0
-
-
-def _row(each: Workspace) -> dict[str, Any]:
-    return {
-        "key": each.key,
-        "identifier": each.identifier,
-        "issue_id": each.issue_id,
-        "path": each.path,
-        "created": each.created,
-        "state": each.state,
-    }
 
 
 COMMANDS = {

@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from hookline.claude.host import argv_of, asked_when, command_of, read, shell_of, written
 from hookline.claude.matchers import applies, selector
+from hookline.claude.payload import argv_of, asked_when, command_of, result_of, shell_of, stdin_of
 from hookline.engine.context import HookContext
-from hookline.engine.hook import Handler, Hook, HookDeclaration, Matcher, Mode, OnError, options_of
+from hookline.engine.hook import Handler, Hook, HookDeclaration, Mode, OnError, options_of
 from hookline.engine.point import Point
 from hookline.errors import FileError, UsageError
 from hookline.handlers.process import container_handler
@@ -114,7 +114,11 @@ def attached(file: Path, runner: Runner) -> Attached:
     hooks: list[Hook] = []
     doubts: list[str] = []
     problems, notes = list(found.problems), list(found.notes)
-    background = _background(runner) if any(each.params.get("async") for each in found.hooks) else None
+    background = None
+    if any(each.params.get("async") for each in found.hooks):
+        from hookline.handlers.background import Background
+
+        background = Background(runner)
     for each in found.hooks:
         try:
             made = _live(each, runner)
@@ -124,18 +128,14 @@ def attached(file: Path, runner: Runner) -> Attached:
         except FileError as exc:
             problems.append(exc)
         doubts += [f"{each.source}: hook {each.name}: {doubt}" for doubt in _doubts(each)]
-        notes += _cold(each, runner)
+        if each.params.get("warm") == "fork" and runner.capabilities.isolates:
+            notes.append(
+                f"{each.source}: hook {each.name}: warm: fork is for processes of this machine;"
+                f" in the {runner.capabilities.name} each call starts cold"
+            )
     if background is not None:
         hooks.append(_end_of_async(file, background))
     return Attached(hooks, problems, notes, doubts, found.hooks)
-
-
-def _cold(declared: HookDeclaration, runner: Runner) -> Iterator[str]:
-    if declared.params.get("warm") == "fork" and runner.capabilities.isolates:
-        yield (
-            f"{declared.source}: hook {declared.name}: warm: fork is for processes of this machine;"
-            f" in the {runner.capabilities.name} each call starts cold"
-        )
 
 
 def _doubts(declared: HookDeclaration) -> Iterator[str]:
@@ -175,11 +175,16 @@ def _live(declared: HookDeclaration, runner: Runner) -> Hook:
             mode=declared.mode,
             limits_itself=True,
         )
+    if foreign:
+        match = selector(declared)
+    else:
+        match = made.match if declared.match is None else matcher(declared.match)
+    text = ", ".join(declared.match) if isinstance(declared.match, tuple) else declared.match
     return replace(
         made,
         handler=asked_when(_conditions(declared), made.handler),
-        match=selector(declared) if foreign else _match(declared.match) or made.match,
-        match_text=_match_text(declared.match) or made.match_text,
+        match=match,
+        match_text=text or made.match_text,
         on_error=declared.on_error,
         source=declared.source,
         defaults=_CLAUDE_DEFAULTS if foreign else native.DEFAULTS,
@@ -193,12 +198,6 @@ def _async(made: Hook, declared: HookDeclaration, runner: Runner, background: Ba
     limited = _HANDLERS[declared.kind](declared, runner)
     handler = background.handler(declared.name, unlimited, limited)
     return replace(made, handler=asked_when(conditions, handler), timeout=None, mode=Mode.OBSERVE)
-
-
-def _background(runner: Runner) -> Background:
-    from hookline.handlers.background import Background
-
-    return Background(runner)
 
 
 def _end_of_async(file: Path, background: Background) -> Hook:
@@ -221,11 +220,7 @@ def _command(declared: HookDeclaration, runner: Runner) -> Handler:
 
         if isinstance(runner, LocalRunner):
             runner = WarmRunner(runner, preload=params.get("preload", ()))
-    return command_of(params, declared.timeout, runner)
-
-
-def _shell(declared: HookDeclaration, runner: Runner) -> Handler:
-    return shell_of(declared.params, declared.timeout, runner)
+    return command_of(declared, runner)
 
 
 def _http(declared: HookDeclaration, _runner: Runner) -> Handler:
@@ -234,10 +229,10 @@ def _http(declared: HookDeclaration, _runner: Runner) -> Handler:
     params = declared.params
     return http_handler(
         params["url"],
-        encode=written,
-        decode=lambda ending, context: read(ending, context, reads_text=False),
-        headers=params.get("headers"),
-        variables=params.get("variables") or params.get("allowedEnvVars") or (),
+        encode=stdin_of,
+        decode=lambda ending, context: result_of(ending, context, reads_text=False),
+        headers=params["headers"],
+        variables=params["variables"],
         timeout=declared.timeout,
     )
 
@@ -279,23 +274,12 @@ def _containers(runner: Runner) -> Runner:
 
 _HANDLERS: Mapping[str, Callable[[HookDeclaration, Runner], Handler]] = {
     "command": _command,
-    "shell": _shell,
+    "shell": shell_of,
     "http": _http,
     "image": _image,
 }
 _CLAUDE_DEFAULTS: Mapping[Point, OnError] = dict.fromkeys(Point, OnError.CONTINUE)
 """Their protocol's own rule: what breaks lets things go on. It is on record, and shown."""
-
-
-def _match(wanted: str | tuple[str, ...] | None) -> Matcher | None:
-    if wanted is None:
-        return None
-    fits = [matcher(each) for each in ([wanted] if isinstance(wanted, str) else wanted)]
-    return lambda facts: any(each(facts) for each in fits)
-
-
-def _match_text(wanted: str | tuple[str, ...] | None) -> str | None:
-    return wanted if wanted is None or isinstance(wanted, str) else ", ".join(wanted)
 
 
 def _conditions(declared: HookDeclaration) -> list[Callable[[HookContext], bool]]:

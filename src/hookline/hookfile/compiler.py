@@ -34,7 +34,7 @@ _MADE_BY = (
     "hookfile/compiler.py",
     "claude/matchers.py",
     "claude/settings.py",
-    "claude/settings_text.py",
+    "claude/settings_file.py",
     "hookfile/condition.py",
     "hookfile/keys.py",
     "hookfile/read.py",
@@ -108,17 +108,15 @@ def _row(declared: HookDeclaration, hook: Hook) -> Json:
     from hookline.engine.hook import settled_on_error  # only to write
 
     plain = _is_plain(declared, hook)
-    match = hook.match_text if declared.match is None else declared.match
     return {
         "name": hook.name,
         "points": [str(point) for point in hook.points],
         "mode": str(hook.mode),
-        "match": [match] if isinstance(match, str) else match,
+        "match": hook.match_text if declared.match is None else declared.match,
         "when": declared.when,
-        "event": declared.params.get("event"),
         "kind": declared.kind,
         "plain": plain,
-        "params": dict(declared.params) if plain else {},
+        "params": {key: value for key, value in declared.params.items() if plain or key == "event"},
         "timeout": declared.timeout,
         "inline": not hook.limits_itself,
         "source": declared.source,

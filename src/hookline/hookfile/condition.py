@@ -45,7 +45,7 @@ _MISSING = object()
 def condition(data: Mapping[str, Any]) -> Condition:
     """The predicate that the data describes. It never raises; a value of another type does not fit."""
     try:
-        holds = _all_of(data, ())
+        holds = check_condition(data, ())
     except Wrong as exc:
         raise UsageError(f"{key_of(('when', *exc.trail))}: {exc.message}") from None
 
@@ -59,43 +59,57 @@ def condition(data: Mapping[str, Any]) -> Condition:
     return met
 
 
-def check_condition(data: Any, points: Iterable[Point | str]) -> None:
-    """Raise Wrong where the condition is not one, or asks for what none of these points has."""
-    _all_of(data, ())
+def check_condition(data: Any, points: Iterable[Point | str]) -> Condition:
+    """The condition as a predicate; Wrong where it is not one, or asks for what one of these points does not have."""
     known = [point for point in points if isinstance(point, Point)]
-    for trail, field in _fields(data, ()):
-        why, there = _ONLY_AT.get(field, ("", lambda _: True))
+
+    def all_of(data: Any, trail: Trail) -> Condition:
+        if not isinstance(data, Mapping) or not data:
+            raise Wrong("give conditions on fields, as in {input.command: {contains: push}}", trail)
+        given = cast("Mapping[str, Any]", data).items()
+        return _all([_combined(key, value, (*trail, key), all_of, field) for key, value in given])
+
+    def field(key: str, value: Any, trail: Trail) -> Condition:
+        root, *rest = key.split(".")
+        _check_field(key, root, rest, trail)
+        test, take = _test(value, trail), FIELDS[root]
+        if root in _VOCABULARY:
+            _check_words(value, _VOCABULARY[root], trail)
+        why, there = _ONLY_AT.get(root, ("", lambda _: True))
         lacking = [point for point in known if not there(point)]
         if lacking:
             raise Wrong(f"this cannot be met at {', '.join(lacking)}: {why}", trail)
+        return lambda context: test(_inside(take(context), rest))
+
+    return all_of(data, ())
 
 
 class _Undecided(Exception):
     """A pattern took too long over a text."""
 
 
-def _all_of(data: Any, trail: Trail) -> Condition:
-    if not isinstance(data, Mapping) or not data:
-        raise Wrong("give conditions on fields, as in {input.command: {contains: push}}", trail)
-    parts = [_part(key, value, trail) for key, value in cast("Mapping[str, Any]", data).items()]
-    return parts[0] if len(parts) == 1 else lambda context: all(part(context) for part in parts)
+def _all(tests: list[Test]) -> Test:
+    return tests[0] if len(tests) == 1 else lambda found: all(test(found) for test in tests)
 
 
-def _part(key: str, value: Any, trail: Trail) -> Condition:
-    trail = (*trail, key)
-    if key == "not":
-        inner = _all_of(value, trail)
-        return lambda context: not inner(context)
-    if key in ("any", "all"):
-        each = [_all_of(item, (*trail, index)) for index, item in enumerate(_listed(key, value, trail))]
-        fold = any if key == "any" else all
-        return lambda context: fold(part(context) for part in each)
-    root, *rest = key.split(".")
-    _check_field(key, root, rest, trail)
-    test, take = _test(value, trail), FIELDS[root]
-    if root in _VOCABULARY:
-        _check_words(value, _VOCABULARY[root], trail)
-    return lambda context: test(_inside(take(context), rest))
+def _combined(
+    word: str,
+    value: Any,
+    trail: Trail,
+    inner: Callable[[Any, Trail], Test],
+    other: Callable[[str, Any, Trail], Test],
+) -> Test:
+    """`not`, `any` and `all` of what `inner` reads, be it conditions or tests of a field; `other` reads other words."""
+    if word == "not":
+        test = inner(value, trail)
+        return lambda found: not test(found)
+    if word not in ("any", "all"):
+        return other(word, value, trail)
+    if not isinstance(value, list) or not value:
+        raise Wrong(f"{word} needs a list with at least one item", trail)
+    items = cast("list[Any]", value)
+    tests = [inner(item, (*trail, index)) for index, item in enumerate(items)]
+    return _all(tests) if word == "all" else lambda found: any(test(found) for test in tests)
 
 
 def _check_field(key: str, root: str, rest: list[str], trail: Trail) -> None:
@@ -126,35 +140,22 @@ def _check_words(value: Any, known: tuple[str, ...], trail: Trail) -> None:
                 _check_words(item, known, (*trail, key))
 
 
-def _fields(data: Mapping[str, Any], trail: Trail) -> Iterable[tuple[Trail, str]]:
-    """Every field that a right condition asks for, and where it stands."""
-    for key, value in data.items():
-        if key == "not":
-            yield from _fields(value, (*trail, key))
-        elif key in ("any", "all"):
-            for index, item in enumerate(value):
-                yield from _fields(item, (*trail, key, index))
-        else:
-            yield (*trail, key), key.partition(".")[0]
-
-
 def _test(value: Any, trail: Trail) -> Test:
     """A test of one field: a value to equal, a list of which one must hold, or a mapping that must hold whole."""
     if isinstance(value, list):
-        return _any_test(cast("list[Any]", value), trail)
+        return _combined("any", value, trail, _test, _named_test)
     if not isinstance(value, Mapping):
         return _equals(value, trail)
     given = cast("Mapping[str, Any]", value)
     if not given:
-        raise Wrong(f"give a test: {', '.join(_TESTS)}", trail)
-    tests = [_named_test(word, wanted, (*trail, word)) for word, wanted in given.items()]
-    return tests[0] if len(tests) == 1 else lambda found: all(test(found) for test in tests)
+        raise Wrong(f"give a test: {', '.join(_WORDS)}", trail)
+    return _all([_combined(word, item, (*trail, word), _test, _named_test) for word, item in given.items()])
 
 
 def _named_test(word: str, wanted: Any, trail: Trail) -> Test:
     make = _TESTS.get(word)
     if make is None:
-        raise Wrong(f"unknown test {word!r}{meant(word, _TESTS)}", trail)
+        raise Wrong(f"unknown test {word!r}{meant(word, _WORDS)}", trail)
     return make(wanted, trail)
 
 
@@ -190,30 +191,13 @@ def _exists(wanted: Any, trail: Trail) -> Test:
     return lambda found: (found is not _MISSING and found is not None) is wanted
 
 
-def _not_test(wanted: Any, trail: Trail) -> Test:
-    test = _test(wanted, trail)
-    return lambda found: not test(found)
-
-
-def _any_test(wanted: Any, trail: Trail) -> Test:
-    tests = [_test(item, (*trail, index)) for index, item in enumerate(_listed("any", wanted, trail))]
-    return lambda found: any(test(found) for test in tests)
-
-
-def _all_test(wanted: Any, trail: Trail) -> Test:
-    tests = [_test(item, (*trail, index)) for index, item in enumerate(_listed("all", wanted, trail))]
-    return lambda found: all(test(found) for test in tests)
-
-
 _TESTS: Mapping[str, Callable[[Any, Trail], Test]] = {
     "equals": _equals,
     "contains": _contains,
     "matches": _matches,
     "exists": _exists,
-    "not": _not_test,
-    "any": _any_test,
-    "all": _all_test,
 }
+_WORDS = (*_TESTS, "not", "any", "all")
 
 
 def _inside(value: Any, path: list[str]) -> Any:
@@ -292,12 +276,6 @@ def _text(wanted: Any, word: str, trail: Trail) -> str:
     if not isinstance(wanted, str) or not wanted:
         raise Wrong(f"{word} is {wanted!r}; give a text", trail)
     return wanted
-
-
-def _listed(word: str, value: Any, trail: Trail) -> list[Any]:
-    if not isinstance(value, list) or not value:
-        raise Wrong(f"{word} needs a list with at least one item", trail)
-    return cast("list[Any]", value)
 
 
 _TEST_REF, CONDITION_REF = {"$ref": "#/$defs/test"}, {"$ref": "#/$defs/condition"}

@@ -30,14 +30,6 @@ def nearest(start: Path) -> Path | None:
     return next((each / FILE for each in (folder, *folder.parents) if (each / FILE).is_file()), None)
 
 
-def found_from(start: Path) -> Path:
-    """The nearest file, which is there, although nobody may have approved it."""
-    file = nearest(start)
-    if file is None:
-        raise UsageError(f"there is no {FILE} in {start} or above it; write one, or name it with --file")
-    return file
-
-
 def approve(file: Path, hooks: tuple[HookDeclaration, ...], environ: Mapping[str, str]) -> list[str]:
     """From now on this content is the user's own word; returns the names of the other files that it covers."""
     full = file.resolve()
@@ -48,8 +40,12 @@ def approve(file: Path, hooks: tuple[HookDeclaration, ...], environ: Mapping[str
     return [name for name in names[1:] if content[name]]
 
 
-def trusted(file: Path, environ: Mapping[str, str]) -> Path:
-    """The file, if what was found may run; FileError says what to do where not."""
+def trusted(start: Path, environ: Mapping[str, str]) -> Path:
+    """The nearest file, if it may run; the error says what to do where it may not, or is not there."""
+    file = nearest(start)
+    if file is None:
+        folder = start.absolute()
+        raise UsageError(f"there is no {FILE} in {folder} or above it; write one, or name it with --file")
     why = distrusted(file, environ)
     if why:
         import shlex  # only for a message

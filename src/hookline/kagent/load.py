@@ -19,8 +19,7 @@ from hookline.agent.models import COMPATIBLE
 from hookline.agent.sdk import Agent
 from hookline.agent.tools import ready_tool
 from hookline.claude.events import kind_of
-from hookline.claude.host import command_handler
-from hookline.claude.payload import variables
+from hookline.claude.payload import command_handler, variables
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import Declaration, Handler, Hook, OnError
 from hookline.engine.point import Point, Scope

@@ -62,13 +62,13 @@ logger = logging.getLogger(__name__)
 class AttemptOptions:
     file: str = option("the WORKFLOW.md, as it was when the attempt began", required=True)
     issue: str = option("a file with the issue, as JSON", required=True)
-    number: int = option("the number of the retry; 0 for the first attempt", 0, kind="int")
+    number: int = option("the number of the retry; 0 for the first attempt", 0)
     root: str = option("the folder with the workspace", "/workspaces")
-    hooks: tuple[str, ...] = option("a file with more hooks", kind="texts")
+    hooks: tuple[str, ...] = option("a file with more hooks", ())
     source: str = option("the name of the WORKFLOW.md in the journal")
     mark: str = option("an id of this attempt; an attempt with the same id is not started twice")
-    since: float | None = option("send all records since this Unix time", None, kind="float")
-    patience: float = option("seconds to wait for an earlier attempt to end", 120.0, kind="float")
+    since: float | None = option("send all records since this Unix time", None)
+    patience: float = option("seconds to wait for an earlier attempt to end", 120.0)
     remove: bool = flag("remove the workspace instead")
 
 

@@ -306,7 +306,7 @@ def test_a_gate_is_told_with_what_to_do_and_with_what_it_came_to():
 
 def hookline(*words, tmp_path, before="", **env):
     """The command in a process of its own; `before` is run in it first."""
-    code = f"import sys\n{before}\nfrom hookline.cli.main import main\nsys.exit(main())"
+    code = f"import sys\n{before}\nfrom hookline.__main__ import main\nsys.exit(main())"
     return subprocess.run(
         [sys.executable, "-c", code, *words],
         stdin=subprocess.DEVNULL,

@@ -1,0 +1,397 @@
+"""`hookline answer`: hookline as the hook of another agent. JSON on stdin, that agent's words on stdout.
+
+To its caller exit code 2 means "refused", so its own trouble (no file, a broken one) is a refusal in the caller's
+words where something is about to start, and exit code 1 with a message elsewhere. It is never a yes.
+
+It runs before and after every tool call, so nothing slow is imported here (no asyncio, dataclasses, yaml or pydantic).
+On the short way the hooks of an approved file are made of its compiled copy and asked by the same pipeline as ever,
+without an event loop: a script, a command or a sync function is waited for, so that no coroutine ever waits and each
+is done at its first step. Whatever is not plain (another kind of hook, no copy, no approval, anything wrong) goes the
+long way before anything is started; that decides alone.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+from hookline.claude.answer import CallerAnswer, answer, trouble
+from hookline.claude.events import CALLERS, meant, point_of
+from hookline.claude.payload import asked_when, command_of, context_of, read, shell_of
+from hookline.engine.context import Facts, HookContext
+from hookline.engine.hook import Handler, Hook, Mode, OnError
+from hookline.engine.pipeline import Pipeline, Recorder
+from hookline.engine.point import Point, Scope, Status
+from hookline.engine.record import Begun, Decided, Ended, Journal
+from hookline.engine.result import CONTINUE, HookAction, Reason
+from hookline.errors import HooklineError, JournalError
+from hookline.hookfile.compiler import OWN_GUARDS, copy_of, keep_copy
+from hookline.hookfile.importer import function_of
+from hookline.hookfile.trust import FILE, trusted
+from hookline.journal import open_journal, opened_journal
+from hookline.journal.masking import storable
+
+if TYPE_CHECKING:
+    from hookline.engine.context import WorkflowContext
+    from hookline.engine.result import HookResult
+    from hookline.runners import Runner
+
+LONG = "HOOKLINE_ANSWER_LONG"
+"""The variable that has every call take the long way; for tests, which compare the two."""
+_LONGEST = 4_000_000
+_COPIED = (".yaml", ".yml", ".json")
+
+Json = dict[str, Any]
+Row = Any
+"""A hook of a compiled copy: what its declaration says, by the same names, and what was found out about it."""
+T = TypeVar("T")
+
+
+class _Asked(NamedTuple):
+    event: str
+    caller: str
+    file: str | None
+
+
+class ForeignEvent(NamedTuple):
+    """An event, the agent that tells of it, its JSON, and the same as hooks see it."""
+
+    name: str
+    caller: str
+    payload: Json
+    context: HookContext
+
+
+def main(words: list[str]) -> int:
+    """Answer one event; the exit code, unless the short way has ended the process."""
+    usual = None if os.environ.get(LONG) else _usual_options(words)
+    asked = usual or _options(words)
+    stdin = sys.stdin.buffer.read() if sys.stdin is not None else b""  # pyright: ignore[reportUnnecessaryComparison]
+    try:
+        answer_and_exit = _short_way(asked, stdin) if usual else None
+    except Exception:
+        # Nothing was decided or kept yet; what this is about is for the long way to say, and it will.
+        answer_and_exit = None
+    if answer_and_exit is not None:
+        answer_and_exit()
+    gc.enable()
+    return _tell(_long_way(asked, stdin))
+
+
+def _usual_options(words: list[str]) -> _Asked | None:
+    """The options in the words, where they are of the usual kind; any other is for the real parser."""
+    found: dict[str, str] = {}
+    rest = iter(words)
+    for word in rest:
+        key, value = (word, next(rest, "")) if word in ("--as", "--file") else ("event", word)
+        if not value or value.startswith("-") or key in found:
+            return None
+        found[key] = value
+    caller = found.get("--as", "claude")
+    return _Asked(found.get("event", ""), caller, found.get("--file")) if caller in CALLERS else None
+
+
+def _options(words: list[str]) -> _Asked:
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="hookline answer",
+        description="Act as a hook of another agent: its event as JSON on stdin, the answer on stdout.",
+    )
+    parser.add_argument("event", nargs="?", default="", help="the event, if the JSON does not name it")
+    parser.add_argument(
+        "--as", dest="caller", choices=sorted(CALLERS), default="claude", help="the agent that calls"
+    )
+    parser.add_argument(
+        "--file", help=f"the hook file [default: the nearest {FILE}, here or in a folder above]"
+    )
+    return _Asked(**vars(parser.parse_args(words)))
+
+
+def _event(payload: Json, name: str, caller: str) -> ForeignEvent:
+    return ForeignEvent(name, caller, payload, context_of({**payload, "hook_event_name": name}, as_=caller))
+
+
+def _file(asked: _Asked, payload: Json) -> Path:
+    """The file that was named, or the one found from the folder of the event, if the user has approved it."""
+    if asked.file is not None:
+        return Path(asked.file)
+    return trusted(Path(str(payload.get("cwd") or os.getcwd())), os.environ)
+
+
+def _long_way(asked: _Asked, stdin: bytes) -> CallerAnswer:
+    import asyncio
+
+    name = asked.event
+    facts: Facts | None = None
+    try:
+        payload = read(stdin)
+        name = str(payload.get("hook_event_name") or name)
+        event = _event(payload, name, asked.caller)
+        facts = event.context.facts
+        return asyncio.run(_answered(asked, event))
+    except Exception as exc:
+        return _troubled(exc, name, asked.caller, facts)
+
+
+async def _answered(asked: _Asked, event: ForeignEvent) -> CallerAnswer:
+    from hookline.runners.local import LocalRunner
+
+    runner = LocalRunner()
+    try:
+        hooks = _loaded(_file(asked, event.payload), runner)
+        with open_journal() as journal:
+            return await _recorded(journal, hooks, event)
+    finally:
+        await runner.close()
+
+
+def _loaded(file: Path, runner: Runner) -> list[Hook]:
+    """The hooks of a file, and a copy of it for the next call."""
+    from hookline.hookfile.attach import load_hooks
+
+    try:
+        content = file.read_bytes() if file.suffix in _COPIED else None
+    except OSError:
+        content = None  # reading it as a hook file says why
+    found = load_hooks(str(file), runner)
+    if found.problems:
+        raise found.problems[0]
+    if content is not None and copy_of(file, content, os.environ) is None:
+        keep_copy(file, content, found, os.environ)
+    return found.hooks
+
+
+def _short_way(asked: _Asked, stdin: bytes) -> Callable[[], None] | None:
+    """Asks the hooks of a compiled copy, answers and ends the process, once it is called; until then nothing has
+    happened. None where only the long way can: there is no copy, or a hook is concerned and not all that fit are plain."""
+    payload = read(stdin)
+    name = str(payload.get("hook_event_name") or asked.event)
+    if name not in CALLERS[asked.caller]:
+        return None
+    rows = _rows(_file(asked, payload))
+    if rows is None:
+        return None
+    event = _event(payload, name, asked.caller)
+    point = event.context.facts.point
+    standing = [row for row in rows if point in row.points and row.mode != "off"]
+    fitting = [row for row in standing if _fits(row, event.context.facts)]
+    met = any(all(test(event.context) for test in _conditions(row)) for row in fitting)
+    concerned = fitting if met else []
+    if not all(row.plain for row in concerned):
+        return None
+    runner = _runner(concerned)
+    hooks = [_live(row, row in fitting, row in concerned, point, runner) for row in standing]
+
+    def answer_and_exit() -> None:
+        code = _tell(_said(hooks, runner, event))
+        if any(row.kind == "python" and not _is_own(row) for row in concerned):
+            # Somebody else's code may want to hear of the end.
+            sys.exit(code)
+        sys.stderr.flush()
+        # Nothing is open any more that would have to be closed, and to take the interpreter down takes its time.
+        os._exit(code)
+
+    return answer_and_exit
+
+
+def _rows(file: Path) -> list[Row] | None:
+    if file.suffix not in _COPIED or not file.is_file():
+        return None
+    with open(file, "rb") as opened:
+        content = opened.read(_LONGEST)
+    rows = copy_of(file, content, os.environ)
+    return None if rows is None else [SimpleNamespace(**row) for row in rows]
+
+
+async def _recorded(journal: Journal, hooks: list[Hook], event: ForeignEvent) -> CallerAnswer:
+    """The hooks' answer in the caller's words."""
+    name, caller, payload, context = event
+    facts = context.facts
+    start = _begun(facts, name, caller, context.given.payload)
+    ids = start.run_id, start.scope_id
+    facts.run_id, facts.scope_id = ids
+    await journal.write(start)
+    pipeline = Pipeline(hooks, Recorder(journal))
+    outcome = await pipeline.fire(context)
+    said = answer(outcome, name, caller, given=payload)
+    notes = [f"lost: {lost}" for lost in said.lost]
+    if name not in CALLERS[caller] and not pipeline.at(facts.point):
+        unknown = f"{name!r} is not a known event of {caller}, and no hook stands at {facts.point}"
+        notes.append(f"{unknown}; {meant(name, caller)}")
+        said = said._replace(stderr=f"{said.stderr}hookline: {notes[-1]}\n")
+    for note in notes:
+        journal.note(Decided(*ids, facts.point, time.time(), outcome.action, note=note))
+    refused = outcome.action in (HookAction.BLOCK, HookAction.FAIL)
+    status = Status.BLOCKED if refused else Status.OK
+    await journal.write(Ended(*ids, start.scope, time.time(), status, outcome.output, outcome.reason or None))
+    return said
+
+
+def _begun(facts: Facts, event: str, caller: str, payload: Any) -> Begun:
+    """The record of an event's beginning; it also names the run and the scope."""
+    # An id may hold half a surrogate pair, and is then no key for a journal.
+    run_id = storable(f"{caller}-{facts.session_id or os.getpid()}")
+    scope_id = storable(f"{facts.call_id or event}-{time.time_ns():x}")
+    scope = facts.point.scope if isinstance(facts.point, Point) else Scope.SESSION
+    about = {"event": event, "tool": facts.current_tool, "agent": facts.agent}
+    return Begun(run_id, scope_id, None, scope, facts.current_tool or event, time.time(), payload, about)
+
+
+def _tell(said: CallerAnswer) -> int:
+    """Write it where the caller reads; the exit code that goes with it."""
+    # Half a surrogate pair, which an event may carry and UTF-8 may not, becomes the escape that JSON has for it.
+    sys.stdout.buffer.write(said.stdout.encode("utf-8", "backslashreplace"))
+    sys.stdout.buffer.flush()
+    sys.stderr.write(said.stderr)
+    return said.exit_code
+
+
+def _troubled(exc: Exception, event: str, caller: str, facts: Facts | None) -> CallerAnswer:
+    """The answer after an error of our own; to the caller a crash would be a yes."""
+    if isinstance(exc, JournalError):
+        return trouble(str(exc), event, caller)
+    if isinstance(exc, HooklineError):
+        return _kept_trouble(str(exc), event, caller, facts)
+    import traceback
+
+    traceback.print_exception(exc)
+    message = f"a bug in hookline: {type(exc).__name__}: {exc}"
+    return _kept_trouble(message, event, caller, facts)
+
+
+def _kept_trouble(message: str, event: str, caller: str, facts: Facts | None) -> CallerAnswer:
+    """The answer where no hook could be asked; on record, as every answer is."""
+    said = trouble(message, event, caller)
+    facts = facts or Facts(caller, point_of(event, caller))
+    refused = said.exit_code != 1
+    action, status = (HookAction.BLOCK, Status.BLOCKED) if refused else (HookAction.CONTINUE, Status.FAILED)
+    start = _begun(facts, event, caller, None)
+    reasons = (Reason("hookline", action, message),) if refused else ()
+    ids = start.run_id, start.scope_id
+    decided = Decided(*ids, facts.point, time.time(), action, reasons, note=f"no hook was called: {message}")
+    try:
+        with open_journal() as journal:
+            _done(journal.write(start))
+            journal.note(decided)
+            _done(journal.write(Ended(*ids, start.scope, time.time(), status, None, message)))
+    except Exception as exc:
+        # The answer is owed, whatever becomes of its record.
+        return said._replace(stderr=f"{said.stderr}hookline: not recorded: {exc}\n")
+    return said
+
+
+def _fits(row: Row, facts: Facts) -> bool:
+    """True if the hook is for this event and tool."""
+    if "event" in row.params:
+        from hookline.claude.matchers import selector
+
+        return selector(row)(facts)
+    if row.match is None:
+        return True
+    from hookline.matcher import matcher
+
+    return matcher(row.match)(facts)
+
+
+def _conditions(row: Row) -> list[Callable[[HookContext], bool]]:
+    if row.when is None:
+        return []
+    from hookline.hookfile.condition import condition
+
+    return [condition(row.when)]
+
+
+def _is_own(row: Row) -> bool:
+    return row.params.get("module", "").startswith(OWN_GUARDS)
+
+
+def _said(hooks: list[Hook], runner: Runner | None, event: ForeignEvent) -> CallerAnswer:
+    try:
+        try:
+            # Not closed: what is in it is with the system, and to close it would write it to the disk.
+            return _done(_recorded(opened_journal(), hooks, event))
+        finally:
+            if runner is not None:
+                _done(runner.close())
+    except Exception as exc:
+        # Something may have run by now, so it is not asked again the long way; what follows is the same.
+        return _troubled(exc, event.name, event.caller, event.context.facts)
+
+
+def _done(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never waits."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+    coroutine.close()
+    raise RuntimeError("a hook waits, and there is no event loop")
+
+
+def _runner(rows: Sequence[Row]) -> Runner | None:
+    if all(row.kind == "python" for row in rows):
+        return None
+    from hookline.runners.process import ProcessRunner  # slow to load, and not for guards
+
+    return ProcessRunner()
+
+
+def _live(row: Row, fits: bool, asked: bool, point: str, runner: Runner | None) -> Hook:
+    handler: Handler = _not_concerned
+    if asked:
+        handler = asked_when(_conditions(row), _HANDLERS[row.kind](row, cast("Runner", runner)))
+    return Hook(
+        name=row.name,
+        points=frozenset(row.points),
+        handler=handler,
+        kind=row.kind,
+        match=None if row.match is None and "event" not in row.params else lambda _: fits,
+        timeout=row.timeout,
+        on_error=OnError(row.follows[point]),
+        mode=Mode(row.mode),
+        limits_itself=not row.inline,
+    )
+
+
+def _not_concerned(_ctx: WorkflowContext | None, _context: HookContext, /) -> HookResult:
+    """The handler of a hook that stands at the point, and whose `match` or `when` keeps it from being asked."""
+    return CONTINUE
+
+
+def _function(row: Row, _runner: Runner) -> Handler:
+    if not _is_own(row):
+        gc.enable()
+    function = function_of(row)
+    return cast("Handler", function) if row.inline else _in_thread(function, row.timeout)
+
+
+def _in_thread(function: Callable[..., Any], timeout: float | None) -> Handler:
+    """As `python_hook` has it called, and with the same words where it breaks."""
+    from hookline.engine.threads import call_and_wait  # few are called in a thread
+
+    def handler(ctx: WorkflowContext | None, hook_context: HookContext, /) -> HookResult:
+        answer = call_and_wait(function, ctx, hook_context, timeout=timeout)
+        if not hasattr(answer.__class__, "__await__"):
+            return answer
+        # Few give something to await that do not look like it; those get a loop after all.
+        import asyncio
+
+        from hookline.handlers.python import in_time
+
+        return asyncio.run(in_time(answer, timeout))
+
+    return handler
+
+
+_HANDLERS: Mapping[str, Callable[[Row, Runner], Handler]] = {
+    "command": command_of,
+    "shell": shell_of,
+    "python": _function,
+}

@@ -1,0 +1,395 @@
+"""`.claude/settings.json` as a file: read with line numbers, and edited without a change to any other byte.
+
+`hookline install` adds entries that ask `hookline answer`, and `hookline uninstall` takes them out again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from bisect import bisect_right
+from collections.abc import Iterable
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from hookline.errors import FileError
+from hookline.hookfile.trust import digest, remember, remembered, written
+from hookline.journal import default_path
+from hookline.source import Document, LinedDict, LinedList, Trail
+
+INSTALLED = ("PreToolUse", "PostToolUse", "UserPromptSubmit", "Stop", "SessionStart", "SessionEnd")
+"""The events of which `hookline answer` is asked."""
+_BOM = "\ufeff"
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+
+
+class JsonNode:
+    """A value of the text: where it begins and ends, how it opens (`{` or `[`), and its members."""
+
+    __slots__ = ("end", "members", "opening", "start")
+
+    def __init__(self, start: int, end: int = 0, opening: str = "") -> None:
+        self.start = start
+        self.end = end
+        self.opening = opening
+        self.members: list[Member] = []
+
+    def at(self, key: str) -> JsonNode | None:
+        """The value of a key; the last one of a key that is there twice, as readers of JSON have it."""
+        return next((each.value for each in reversed(self.members) if each.key == key), None)
+
+
+class Member(NamedTuple):
+    """An element of a list, or a key with its value; `start` is where the key begins."""
+
+    key: str | None
+    start: int
+    value: JsonNode
+
+    @property
+    def end(self) -> int:
+        return self.value.end
+
+
+class Insertion(NamedTuple):
+    """New text, and the place in the old text before which it goes."""
+
+    at: int
+    text: str
+
+
+def command_for(event: str) -> str:
+    # -P: what lies in the agent's folder must not be imported in place of hookline or the standard library.
+    program = "hookline" if shutil.which("hookline") else f"{shlex.quote(sys.executable)} -P -m hookline"
+    return f"{program} answer {event}"
+
+
+class Settings(NamedTuple):
+    """A settings file as text; `text` is None if there is no file."""
+
+    file: Path
+    text: str | None
+
+    def has(self, event: str) -> bool:
+        """True if hookline is asked about this event."""
+        text = self.text or "{}"
+        hooks = nodes(text).at("hooks")
+        groups = hooks.at(event) if hooks is not None else None
+        return groups is not None and any(_ours(text, each.value, event) for each in groups.members)
+
+
+def read_settings(folder: Path, *, local: bool) -> Settings:
+    """The settings of the project in a folder: those that are shared, or those that are not."""
+    file = folder / ".claude" / ("settings.local.json" if local else "settings.json")
+    try:
+        text = file.read_bytes().decode()
+    except FileNotFoundError:
+        return Settings(file, None)
+    except UnicodeDecodeError as exc:
+        line = exc.object.count(b"\n", 0, exc.start) + 1
+        raise FileError("is not UTF-8; it was not changed", file=file, line=line) from exc
+    except OSError as exc:
+        raise FileError(f"cannot be read: {exc.strerror}", file=file) from exc
+    try:
+        document, _ = load_json(text, file)
+    except FileError as exc:
+        raise FileError(f"{exc.message}; it was not changed", file=file, line=exc.line) from exc
+    _check(document)
+    return Settings(file, text)
+
+
+def _check(document: Document) -> None:
+    """Raise where hooks cannot be added to the settings."""
+    value: Any = document.value
+    if not isinstance(value, dict):
+        raise document.problem("must be an object; it was not changed")
+    hooks = cast("dict[str, Any]", value).get("hooks", {})
+    if not isinstance(hooks, dict):
+        raise document.problem("must be an object of events; it was not changed", ("hooks",))
+    for event in INSTALLED:
+        if not isinstance(cast("dict[str, Any]", hooks).get(event, []), list):
+            raise document.problem("must be a list of groups; it was not changed", ("hooks", event))
+
+
+def add_entries(settings: Settings, commands: dict[str, str]) -> None:
+    """Write the settings with the commands in them, and remember what was put where."""
+    folder = settings.file.parent
+    made_folder = not folder.exists()
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as exc:
+        raise FileError(f"cannot be made: {exc.strerror}", file=folder) from exc
+    before = "{}\n" if settings.text is None else settings.text
+    insertions = _insertions(before, commands)
+    after = inserted(before, insertions)
+    written(settings.file, after.encode())
+    store = _store()
+    note = {
+        "after": digest([after.encode()]),
+        "insertions": insertions,
+        "made_file": settings.text is None,
+        "made_folder": made_folder,
+    }
+    remember(store, {**remembered(store), str(settings.file.resolve()): note})
+
+
+def _insertions(text: str, commands: dict[str, str]) -> list[Insertion]:
+    root = nodes(text)
+    groups = {
+        event: {"hooks": [{"type": "command", "command": command}]} for event, command in commands.items()
+    }
+    hooks = root.at("hooks")
+    if hooks is None:
+        new = {event: [group] for event, group in groups.items()}
+        return [insertion(text, root, [("hooks", new)])]
+    known = {event: hooks.at(event) for event in groups}
+    found = [insertion(text, node, [(None, groups[event])]) for event, node in known.items() if node]
+    absent: list[tuple[str | None, Any]] = [
+        (event, [groups[event]]) for event, node in known.items() if node is None
+    ]
+    return found + ([insertion(text, hooks, absent)] if absent else [])
+
+
+def take_entries_out(settings: Settings) -> bool:
+    """Write the settings without what `install` added; False if the file is gone with it."""
+    store, key = _store(), str(settings.file.resolve())
+    notes = remembered(store)
+    note = notes.pop(key, {})
+    text = settings.text or ""
+    if note.get("after") == digest([text.encode()]):
+        text = undone(text, [Insertion(at, new) for at, new in note["insertions"]])
+    # Entries that are left were added by an earlier install, or the file was changed since.
+    text = _without_ours(text)
+    left = not (note.get("made_file") and json.loads(text.removeprefix(_BOM)) == {})
+    if left:
+        written(settings.file, text.encode())
+    else:
+        settings.file.unlink()
+        if note.get("made_folder") and not any(settings.file.parent.iterdir()):
+            settings.file.parent.rmdir()
+    if note:
+        remember(store, notes)
+    return left
+
+
+def _without_ours(text: str) -> str:
+    """The text without our handlers, and without what is empty then: the group, the event, `hooks`."""
+    root = nodes(text)
+    hooks = root.at("hooks")
+    if hooks is None:
+        return text
+    stretches: list[tuple[int, int]] = []
+    empty: set[int] = set()
+    for index, member in enumerate(hooks.members):
+        if member.key in INSTALLED and member.value is hooks.at(member.key):
+            cut, whole = _cut(text, member.key, member.value)
+            stretches += [] if whole else cut
+            empty |= {index} if whole else set()
+    if empty and len(empty) == len(hooks.members):
+        stretches = removals(root, {index for index, each in enumerate(root.members) if each.value is hooks})
+    elif empty:
+        stretches += removals(hooks, empty)
+    return removed(text, stretches)
+
+
+def _cut(text: str, event: str, listed: JsonNode) -> tuple[list[tuple[int, int]], bool]:
+    """The stretches to take out of an event's list, and True if nothing is left of it."""
+    stretches: list[tuple[int, int]] = []
+    empty: set[int] = set()
+    for index, group in enumerate(listed.members):
+        ours = _ours(text, group.value, event)
+        handlers = group.value.at("hooks")
+        if not ours or handlers is None:
+            continue
+        if len(ours) == len(handlers.members):
+            empty.add(index)
+        else:
+            stretches += removals(handlers, ours)
+    if empty and len(empty) == len(listed.members):
+        return [], True
+    return stretches + (removals(listed, empty) if empty else []), False
+
+
+def _ours(text: str, group: JsonNode, event: str) -> set[int]:
+    """The positions of those handlers of a group that `install` writes."""
+    handlers = group.at("hooks")
+    listed = handlers.members if handlers is not None and handlers.opening == "[" else []
+    return {index for index, each in enumerate(listed) if _is_ours(text, each.value, event)}
+
+
+def _is_ours(text: str, handler: JsonNode, event: str) -> bool:
+    node = handler.at("command")
+    command: Any = json.loads(text[node.start : node.end]) if node is not None else None
+    return isinstance(command, str) and bool(
+        re.fullmatch(rf"(?:hookline|.*\S (?:-P )?-m hookline) answer {event}", command)
+    )
+
+
+def _store() -> Path:
+    return default_path(os.environ).with_name("installed.json")
+
+
+def load_json(text: str, file: str | PathLike[str]) -> tuple[Document, list[tuple[Trail, int]]]:
+    """A JSON document with line numbers, and the keys that come twice, of which the last one counts.
+
+    Not read as YAML: that refuses some JSON (a colon on the next line, half a surrogate pair), and a key that comes
+    twice anywhere. The agent whose file this is reads it, so its guards must not be lost here.
+    """
+    known = text.removeprefix(_BOM)
+    try:
+        json.loads(known)
+    except json.JSONDecodeError as exc:
+        hint = "; the file is empty" if not known.strip() else ""
+        told = f"not JSON: {exc.msg} at column {exc.colno}{hint}"
+        raise FileError(told, file=file, line=exc.lineno) from None
+    except (ValueError, RecursionError) as exc:
+        raise FileError(f"not JSON that can be read: {exc}", file=file) from None
+    value, line, twice = _with_lines(known)
+    return Document(value, str(file), line), twice
+
+
+def _with_lines(text: str) -> tuple[Any, int, list[tuple[Trail, int]]]:
+    """The value of a text, its line, and the keys that come twice; without recursion, however deep it is nested."""
+    breaks = [found.end() for found in re.finditer("\n", text)]
+
+    def line_at(place: int) -> int:
+        return bisect_right(breaks, place) + 1
+
+    root = nodes(text)
+    top = LinedList()
+    twice: list[tuple[int, Trail]] = []
+    waiting: list[tuple[LinedDict | LinedList, list[Member], Trail]]
+    waiting = [(top, [Member(None, root.start, root)], ())]
+    while waiting:
+        within, members, trail = waiting.pop()
+        for member in members:
+            node, line = member.value, line_at(member.start)
+            if node.opening:
+                value = (LinedDict if node.opening == "{" else LinedList)(line_at(node.start))
+            else:
+                value = json.loads(text[node.start : node.end])
+            if isinstance(within, LinedDict):
+                key = member.key or ""
+                if key in within:
+                    twice.append((member.start, (*trail[1:], key)))
+                within[key] = value
+                within.lines[key] = line
+            else:
+                key = len(within)
+                within.append(value)
+                within.lines.append(line)
+            if isinstance(value, LinedDict | LinedList):
+                waiting.append((value, node.members, (*trail, key)))
+    return top[0], top.lines[0], [(trail, line_at(place)) for place, trail in sorted(twice)]
+
+
+def nodes(text: str) -> JsonNode:
+    """The outermost value of a text that is known to be JSON."""
+    root = JsonNode(0)
+    open_: list[JsonNode] = [root]
+    key: tuple[str, int] | None = None
+    tokens = [
+        (found.group(), found.start(), found.end()) for found in _TOKEN.finditer(text, text.startswith(_BOM))
+    ]
+    for index, (token, start, end) in enumerate(tokens):
+        if token in ",:":
+            continue
+        if token in "}]":
+            open_.pop().end = end
+            continue
+        if open_[-1].opening == "{" and key is None and tokens[index + 1][0] == ":":
+            key = json.loads(token), start
+            continue
+        made = JsonNode(start, end, token if token in "{[" else "")
+        open_[-1].members.append(Member(key[0] if key else None, key[1] if key else start, made))
+        key = None
+        if made.opening:
+            open_.append(made)
+    return root.members[0].value
+
+
+def insertion(text: str, into: JsonNode, entries: list[tuple[str | None, Any]]) -> Insertion:
+    """The entries at the end of an object or a list, in the manner in which the text is written."""
+    newline = "\r\n" if "\r\n" in text else "\n"
+    if into.members:
+        last = into.members[-1]
+        margin = _margin(text, last.start)
+        if margin is None:
+            return Insertion(last.end, "".join(f", {_line(text, *each)}" for each in entries))
+        unit = _unit(text)
+        shown = [_block(each, unit, newline + margin) for each in entries]
+        return Insertion(last.end, "".join(f",{newline}{margin}{each}" for each in shown))
+    if "\n" not in text.strip() and text.removeprefix(_BOM).strip() != "{}":
+        return Insertion(into.start + 1, ", ".join(_line(text, *each) for each in entries))
+    outer = _indent(text, into.start)
+    margin = outer + _unit(text)
+    body = ",".join(f"{newline}{margin}{_block(each, _unit(text), newline + margin)}" for each in entries)
+    closed = "\n" in text[into.start : into.end]
+    return Insertion(into.start + 1, body if closed else body + newline + outer)
+
+
+def inserted(text: str, insertions: Iterable[Insertion]) -> str:
+    for at, new in sorted(insertions, reverse=True):
+        text = text[:at] + new + text[at:]
+    return text
+
+
+def undone(text: str, insertions: Iterable[Insertion]) -> str:
+    """The text as it was before `inserted`."""
+    for at, new in sorted(insertions):  # each is back at its old place once those before it are gone
+        assert text.startswith(new, at)
+        text = text[:at] + text[at + len(new) :]
+    return text
+
+
+def removals(within: JsonNode, gone: set[int]) -> list[tuple[int, int]]:
+    """The stretches of text that members take with them, their commas and line breaks included."""
+    members = within.members
+    if len(gone) == len(members):
+        return [(within.start + 1, within.end - 1)]
+    first = min(set(range(len(members))) - gone)
+    return [
+        (members[index].start, members[index + 1].start)
+        if index < first
+        else (members[index - 1].end, members[index].end)
+        for index in gone
+    ]
+
+
+def removed(text: str, stretches: Iterable[tuple[int, int]]) -> str:
+    for start, end in sorted(stretches, reverse=True):
+        text = text[:start] + text[end:]
+    return text
+
+
+def _block(entry: tuple[str | None, Any], unit: str, newline: str) -> str:
+    key, value = entry
+    shown = json.dumps(value, indent=unit, ensure_ascii=False).replace("\n", newline)
+    return shown if key is None else f"{json.dumps(key)}: {shown}"
+
+
+def _line(text: str, key: str | None, value: Any) -> str:
+    tight = re.search(r'":\S', text) is not None
+    shown = json.dumps(value, separators=(",", ":") if tight else None, ensure_ascii=False)
+    return shown if key is None else f"{json.dumps(key)}:{'' if tight else ' '}{shown}"
+
+
+def _margin(text: str, at: int) -> str | None:
+    """The white space before what begins its line; None where something else begins it."""
+    before = text[text.rfind("\n", 0, at) + 1 : at]
+    return before if "\n" in text[:at] and not before.strip() else None
+
+
+def _indent(text: str, at: int) -> str:
+    line = text[text.rfind("\n", 0, at) + 1 : at]
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _unit(text: str) -> str:
+    found = re.search(r"\n([ \t]+)\S", text)
+    return found[1] if found else "  "
