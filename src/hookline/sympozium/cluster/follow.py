@@ -41,13 +41,13 @@ from hookline.sympozium.cluster.records import (
     agent_has_begun,
     agent_is_over,
     inside_note,
+    print_end,
     run_id_of,
     would_tell,
 )
 from hookline.sympozium.cluster.runs import RunView
 from hookline.sympozium.phases import Phase
 from hookline.sympozium.run.folders import RECORDS
-from hookline.sympozium.run.state import print_end
 from hookline.tasks import cancel_and_wait, on_signals
 from hookline.terminal import err, show
 

@@ -32,12 +32,12 @@ from hookline.sympozium.cluster.records import (
     RUN_SCOPE,
     is_agents_end,
     is_runs_end,
+    lines_of_status,
     records_of,
     run_id_of,
 )
 from hookline.sympozium.phases import digest as digest_of
 from hookline.sympozium.phases import verdict, verdict_of
-from hookline.sympozium.run.state import lines_of_status
 from hookline.terminal import err, out, print_json, print_runs, show
 
 if TYPE_CHECKING:

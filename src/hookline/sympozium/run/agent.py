@@ -78,7 +78,7 @@ async def run_agent(ground: Ground, task: str | None, variables: Mapping[str, st
     `task` is another one than the manifest's; `variables` are more of them for the built-in agent.
     """
     began = datetime.now(UTC)
-    ground.state.change(agent=AgentSeen(state=ContainerPhase.RUNNING, started=began))
+    ground.change(agent=AgentSeen(state=ContainerPhase.RUNNING, started=began))
     seen = AgentSeen(state=ContainerPhase.ENDED, reason=EndReason.KILLED, error=CANCELLED)
     try:
         held = await ground.quota.run(ground.site.agent_runner, _order(ground, task, variables))
@@ -87,7 +87,7 @@ async def run_agent(ground: Ground, task: str | None, variables: Mapping[str, st
         seen = ended(None, Result(error=str(exc)), reason=EndReason.NOT_STARTED)
     finally:
         seen = replace(seen, started=began, seconds=seconds_since(began))
-        ground.state.change(agent=seen)
+        ground.change(agent=seen)
     return seen
 
 

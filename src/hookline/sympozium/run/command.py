@@ -25,12 +25,12 @@ from hookline.runners.sandbox import SandboxRunner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.sympozium.check import notes_before
+from hookline.sympozium.cluster.records import print_end
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import REQUEST, RunRequest, secret_values, spec_of
 from hookline.sympozium.run.folders import WORKSPACE_SIZE, Home, in_bytes
 from hookline.sympozium.run.hooks import LocalSite
 from hookline.sympozium.run.local import Ran, recovered, resumed, run
-from hookline.sympozium.run.state import print_end
 from hookline.sympozium.types import RunSpec
 from hookline.terminal import (
     approver_of,

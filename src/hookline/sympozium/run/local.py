@@ -30,7 +30,7 @@ from hookline.engine.record import (
 from hookline.engine.result import Outcome
 from hookline.errors import AgentFailed, HooklineError, RunEnded, RunTimedOut, Skipped, UsageError
 from hookline.journal.recovery import LOST, alive, claim_abandoned, format_of, lost_end, lost_ends
-from hookline.kube.pod_state import ContainerPhase, EndReason
+from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium.environment import task_input
 from hookline.sympozium.phases import AgentSeen, Phase, outcome
 from hookline.sympozium.resolve import (
@@ -45,8 +45,7 @@ from hookline.sympozium.resolve import (
 )
 from hookline.sympozium.run.agent import inner_points, relayed, run_agent
 from hookline.sympozium.run.folders import RELAYED, Folder, FolderError, apart
-from hookline.sympozium.run.hooks import CANCELLED, Ground, LocalSite, container_hooks
-from hookline.sympozium.run.state import last_seen
+from hookline.sympozium.run.hooks import CANCELLED, Ground, LocalSite, container_hooks, kept_seen, skip_marker
 from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
 
 AGAIN = f"{LOST}; its postRun hooks had begun; unfinished ones were run again"
@@ -123,7 +122,7 @@ async def resumed(site: LocalSite, folder: Folder) -> Ran | None:
         folder.let_go()
         return Ran(run_id=folder.run_id, phase=Phase.FAILED, status={}, problem=str(exc))
     try:
-        return await _LocalRun(site, asked, spec, folder, last_seen(folder)).broken_off(journal)
+        return await _LocalRun(site, asked, spec, folder, kept_seen(folder)).broken_off(journal)
     finally:
         folder.let_go()
 
@@ -161,34 +160,55 @@ class _LocalRun(Ground):
         except GeneratorExit:
             raise
         except BaseException as exc:
-            if outcome(self.spec.hooks, self.state.seen) is None:
+            if outcome(self.spec.hooks, self.seen) is None:
                 cancelled = isinstance(exc, asyncio.CancelledError)
-                self.state.change(stopped=CANCELLED if cancelled else str(exc) or type(exc).__name__)
-            await scope.left_after(exc, output=self.state.shown)
+                self.change(stopped=CANCELLED if cancelled else str(exc) or type(exc).__name__)
+            await scope.left_after(exc, output=self.shown)
             if not isinstance(exc, RunEnded):
                 raise
         else:
-            await scope.left(self.state.shown, Status.OK)
+            await scope.left(self.shown, Status.OK)
 
     async def broken_off(self, journal: Journal) -> Ran:
         """End a run that a killed process left: postRun hooks that had not ended, the record, the folders."""
         records = journal.records(self.run.id)
         left = owed(records)
         again = any(each.again for each in left if each.begun.scope is Scope.RUN)
-        self.state.settle(LOST)
+        self.change(**self._settled(LOST))
         for each in left:
             if each.begun.scope is not Scope.RUN:
                 await self.recorder.write(lost_end(each.begun, LOST))
         why = AGAIN if again else LOST
-        self.state.tell_besides(note=why)
-        status = _STATUS.get(outcome(self.spec.hooks, self.state.seen), Status.LOST)
+        self.show(note=why)
+        status = _STATUS.get(outcome(self.spec.hooks, self.seen), Status.LOST)
         try:
-            await self._scope().left(self.state.shown, status)
+            await self._scope().left(self.shown, status)
         except BaseException:
             # Ended by the user meanwhile; the rest is done when the folder is recovered.
             self.folder.let_go()
             raise
         return await self._over()
+
+    def _settled(self, why: str) -> dict[str, Any]:
+        """The state after the process was killed: all that was running has ended, and the rest never began."""
+        seen = self.seen
+        killed = {"state": ContainerPhase.ENDED, "reason": EndReason.KILLED}
+        before = tuple(
+            replace(each, **killed, detail=why) if each.state is ContainerPhase.RUNNING else each
+            for each in seen.pre_run
+        )
+        # A postRun hook that was running is due again: it may not have got far.
+        after = tuple(
+            ContainerState() if each.state is ContainerPhase.RUNNING else each for each in seen.post_run
+        )
+        changes: dict[str, Any] = {"pre_run": before, "post_run": after}
+        if seen.agent.state is ContainerPhase.RUNNING:
+            changes["agent"] = replace(seen.agent, **killed, error=why)
+        elif seen.agent.state is ContainerPhase.WAITING and seen.skip is None:
+            through = len(before) == len(self.spec.hooks.pre_run) and all(each.succeeded for each in before)
+            skip = skip_marker(self.folder) if through else None
+            changes |= {"stopped": why} if skip is None else {"skip": skip}
+        return changes
 
     @property
     def _task(self) -> Any:
@@ -225,11 +245,11 @@ class _LocalRun(Ground):
 
         try:
             ended = await scope.around({"input": self._task}, body)
-            if self.state.seen.agent.state is ContainerPhase.WAITING:
+            if self.seen.agent.state is ContainerPhase.WAITING:
                 self._not_run(ended, answered=scope.outcome is not None and scope.outcome.answered)
         except RunEnded as exc:
-            if self.state.seen.agent.state is ContainerPhase.WAITING:
-                self.state.change(
+            if self.seen.agent.state is ContainerPhase.WAITING:
+                self.change(
                     agent=AgentSeen(state=ContainerPhase.ENDED, reason=EndReason.NOT_STARTED, error=str(exc))
                 )
             raise
@@ -238,20 +258,19 @@ class _LocalRun(Ground):
         """A hook of the command line answered in the agent's place, or refused its task."""
         if not answered:
             raise AgentFailed(outcome.reason or "a hook refused the task")
-        self.state.change(
+        self.change(
             agent=AgentSeen(state=ContainerPhase.ENDED, exit_code=0, result=as_text(plain(outcome.output)))
         )
 
     async def _over(self) -> Ran:
         """Put the folders away."""
-        self.state.tell_due()
+        self.tell_phase()
         kept = None
         if self.spec.cleanup == "keep":
             kept = await apart(self.folder.keep)
-            self.state.about |= {"workspace": str(kept)}
         problem = "" if kept else await _removed(self.folder)
-        shown = {**self.state.shown, **self.state.about}
-        return Ran(run_id=self.run.id, phase=self.state.phase, status=shown, kept=kept, problem=problem)
+        shown = {**self.shown, "workspace": str(kept)} if kept else self.shown
+        return Ran(run_id=self.run.id, phase=self.phase, status=shown, kept=kept, problem=problem)
 
     def _facts(self, scope_id: str) -> Facts:
         spec, run_id = self.spec, self.run.id
