@@ -8,11 +8,10 @@ from hookline.engine.hook import OnError
 from hookline.engine.point import Point
 from hookline.errors import FileError
 from hookline.sympozium.check import doubts, doubts_of_file, not_here
-from hookline.sympozium.lifecycle import ContainerHook, Lifecycle, RbacRule, SecretRef
 from hookline.sympozium.read import is_sympozium, parse
 from hookline.sympozium.resolve import RunRequest, declaration, run_of
 from hookline.sympozium.system import load
-from hookline.sympozium.types import ModelSpec, TaskSpec
+from hookline.sympozium.types import ContainerHook, Lifecycle, ModelSpec, RbacRule, SecretRef, TaskSpec
 
 SEED = Path(__file__).parents[1] / "fixtures" / "sympozium"
 

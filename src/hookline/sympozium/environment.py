@@ -17,9 +17,8 @@ from pathlib import Path, PurePosixPath
 from hookline.errors import FileError
 from hookline.kube.objects import mapping
 from hookline.source import Document, load_all, text_of
-from hookline.sympozium.lifecycle import RESERVED, ContainerHook, SecretRef, Value
 from hookline.sympozium.phases import Seen, exit_code, result_for_hooks
-from hookline.sympozium.types import ModelSpec, RunSpec, TaskSpec
+from hookline.sympozium.types import RESERVED, ContainerHook, ModelSpec, RunSpec, SecretRef, TaskSpec, Value
 
 MOST_RESULT = 32 * 1024
 """Bytes of an answer that a postRun hook is given."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 from hookline.engine.plain import utc_text
 from hookline.engine.record import Verdict, VerdictKind
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
-from hookline.sympozium.lifecycle import ContainerHook, Lifecycle
+from hookline.sympozium.types import ContainerHook, Lifecycle
 
 NO_VERDICT = "Response blocked: gate hook did not return a verdict"
 REJECTED = "Response blocked by policy"

@@ -18,11 +18,10 @@ from hookline.runners import Capabilities, Mount, Runner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.sympozium.environment import Secrets, read_secrets, variable
-from hookline.sympozium.lifecycle import ContainerHook, SecretRef
 from hookline.sympozium.phases import Stage
-from hookline.sympozium.read import parse
+from hookline.sympozium.read import NO_TASK, Pack, Persona, RunManifests, parse
 from hookline.sympozium.run.folders import WORKSPACE_SIZE, Folder, FolderError
-from hookline.sympozium.types import NO_TASK, Instance, ModelSpec, Pack, Persona, RunManifests, RunSpec
+from hookline.sympozium.types import ContainerHook, Instance, ModelSpec, RunSpec, SecretRef
 from hookline.table import meant
 
 FORMAT = "sympozium"

@@ -13,10 +13,18 @@ import pytest
 from hookline.sympozium.check import unheeded
 from hookline.sympozium.cluster import submit as submitting
 from hookline.sympozium.cluster.runs import RunView
-from hookline.sympozium.lifecycle import ContainerHook, RbacRule, SecretRef
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import RunRequest, run_of, spec_of
-from hookline.sympozium.types import Lifecycle, ModelSpec, RunSpec, Sandbox, TaskSpec
+from hookline.sympozium.types import (
+    ContainerHook,
+    Lifecycle,
+    ModelSpec,
+    RbacRule,
+    RunSpec,
+    Sandbox,
+    SecretRef,
+    TaskSpec,
+)
 from tests.kube.scripted_server import answer, scripted, status, stream
 from tests.sympozium.cluster.manifests import full
 from tests.sympozium.cluster.test_crds import refusals

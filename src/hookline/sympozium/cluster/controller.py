@@ -40,8 +40,8 @@ from hookline.sympozium.cluster.ledger import JournalWriter
 from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, OperatorSettings
 from hookline.sympozium.cluster.observation import Record, World, agent_name, has_ended, is_held, problem_text
 from hookline.sympozium.phases import Phase
-from hookline.sympozium.read import parse
-from hookline.sympozium.types import GROUP, Pack
+from hookline.sympozium.read import Pack, parse
+from hookline.sympozium.types import GROUP
 
 AT_ONCE = 16
 """Runs that are worked on side by side."""

@@ -44,7 +44,6 @@ from hookline.sympozium.cluster.observation import (
     problem_text,
     spec_of,
 )
-from hookline.sympozium.lifecycle import ContainerHook
 from hookline.sympozium.phases import (
     Phase,
     Seen,
@@ -61,7 +60,7 @@ from hookline.sympozium.phases import (
     post_run,
     status,
 )
-from hookline.sympozium.types import RunSpec
+from hookline.sympozium.types import ContainerHook, RunSpec
 
 _NO_INSTANCE = 60.0
 """Seconds that a run waits for its agent to be there."""

@@ -38,10 +38,9 @@ from hookline.source import load_all, without_lines
 from hookline.sympozium.check import doubts, unheeded
 from hookline.sympozium.cluster.follow import FOLLOWED, RunFollower
 from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, RunOwner, value_object
-from hookline.sympozium.lifecycle import ContainerHook, SecretRef, Value
-from hookline.sympozium.read import parse
+from hookline.sympozium.read import RUN, RunManifests, parse
 from hookline.sympozium.resolve import RunRequest, named, secret_values
-from hookline.sympozium.types import GROUP, RUN, Instance, RunManifests, RunSpec
+from hookline.sympozium.types import GROUP, ContainerHook, Instance, RunSpec, SecretRef, Value
 from hookline.table import Table, unread
 from hookline.terminal import err
 

@@ -25,7 +25,6 @@ from hookline.journal.masking import Mask
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.runners import Ending, Mount, Order, Runner
 from hookline.sympozium.environment import Environment, command_of, for_hook
-from hookline.sympozium.lifecycle import ContainerHook
 from hookline.sympozium.phases import (
     NO_REASON,
     GateVerdict,
@@ -45,7 +44,7 @@ from hookline.sympozium.phases import (
 )
 from hookline.sympozium.resolve import ON_ERROR, POINTS, RunRequest, secret_values
 from hookline.sympozium.run.folders import CONTROL, SKIP, Folder, Held, Home, Quota
-from hookline.sympozium.types import RunSpec
+from hookline.sympozium.types import ContainerHook, RunSpec
 from hookline.tasks import cancel_and_wait
 
 logger = logging.getLogger(__name__)
