@@ -34,7 +34,7 @@ from hookline.kube.objects import (
     within,
 )
 from hookline.kube.pod_state import ContainerPhase, container_state
-from hookline.sympozium.cluster.ledger import InnerRecords, Ledger
+from hookline.sympozium.cluster.ledger import InnerRecords, Ledger, RunView
 from hookline.sympozium.cluster.objects import AGENT, RUN_LABEL, names
 from hookline.sympozium.cluster.observation import has_ended
 from hookline.sympozium.cluster.records import (
@@ -45,7 +45,6 @@ from hookline.sympozium.cluster.records import (
     run_id_of,
     would_tell,
 )
-from hookline.sympozium.cluster.runs import RunView
 from hookline.sympozium.phases import Phase
 from hookline.sympozium.run.folders import RECORDS
 from hookline.tasks import cancel_and_wait, on_signals

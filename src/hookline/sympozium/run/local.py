@@ -105,7 +105,7 @@ def run_agentrun(options: RunOptions) -> int:
     )
     spec = _sound(asked, quiet=options.quiet)
     if target is not None:
-        from hookline.sympozium.cluster.submit import submit
+        from hookline.sympozium.cluster.command import submit
 
         return submit(asked, spec, target, json=options.json, quiet=options.quiet)
     values = secret_values(asked, spec, os.environ)
