@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -326,8 +327,12 @@ def is_sympozium(text: str, file: str | PathLike[str]) -> bool:
     return holds_objects(text, file, _DOMAIN, _is_fragment)
 
 
+@lru_cache(maxsize=16)
 def parse(content: str | bytes, file: str | PathLike[str]) -> RunManifests:
-    """Every object of the text that is read here, and every mistake in them."""
+    """Every object of the text that is read here, and every mistake in them.
+
+    Cached: it is needed more than once in a run, and reading takes as long as starting a process.
+    """
     try:
         documents = load_all(content, file)
     except FileError as exc:
@@ -335,6 +340,7 @@ def parse(content: str | bytes, file: str | PathLike[str]) -> RunManifests:
     findings = Findings()
     made: list[RunSpec | Instance | Pack | None] = []
     secrets: dict[str, Mapping[str, str]] = {}
+    fragments = 0
     found = named_objects(
         documents, findings, kinds=KINDS, is_apart=_is_apart, is_read=_is_read, names=_names
     )
@@ -344,8 +350,8 @@ def parse(content: str | bytes, file: str | PathLike[str]) -> RunManifests:
             spec = spec_of(node, parts)
             made += [read(node, spec, name, namespace)] if spec is not None else []
         elif _is_fragment(node.value):
-            before = sum(isinstance(each, RunSpec) and each.fragment for each in made)
-            made.append(_fragment(node, file, before))
+            made.append(_fragment(node, file, fragments))
+            fragments += made[-1] is not None
         else:
             metadata = node.mapping("metadata")
             secrets[metadata.get("name", text) if metadata else ""] = secret_values(node)
@@ -366,7 +372,7 @@ def _fragment(node: Node, file: str | PathLike[str], number: int) -> RunSpec | N
     name = name if not number else f"{name}-{number + 1}"
     node.note(f"has no apiVersion and kind; it is read as the AgentRun {name!r}")
     spec = node.mapping("spec")
-    return replace(_run(node, spec, name, "default"), fragment=True) if spec is not None else None
+    return _run(node, spec, name, "default") if spec is not None else None
 
 
 def _instance(_node: Node, spec: Node, name: str, namespace: str) -> Instance | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -76,7 +75,7 @@ class RunRequest:
         return not self.agent_command
 
     def known_secrets(self, environ: Mapping[str, str]) -> Secrets:
-        known: dict[str, Mapping[str, str]] = dict(_read(self.text, self.file).secrets)
+        known: dict[str, Mapping[str, str]] = dict(parse(self.text, self.file).secrets)
         if self.secrets:
             known |= read_secrets(self.secrets)
         return Secrets(known=known, environ=environ, file=self.secrets)
@@ -84,7 +83,7 @@ class RunRequest:
 
 def spec_of(asked: RunRequest) -> RunSpec:
     """The requested run. A file with a mistake in it is not run: the hook that is missing may be a guard."""
-    manifests = _read(asked.text, asked.file)
+    manifests = parse(asked.text, asked.file)
     if manifests.problems:
         raise manifests.problems[0]
     return _with_model(run_of(manifests, asked), asked.model)
@@ -254,12 +253,6 @@ def _with_model(spec: RunSpec, given: str) -> RunSpec:
     if model.provider == SCRIPTED:
         model = replace(model, model=os.path.abspath(model.model))
     return with_provider(replace(spec, model=model))
-
-
-@lru_cache(maxsize=16)
-def _read(text: str, file: str) -> RunManifests:
-    """Cached: it is needed more than once in a run, and reading takes as long as starting a process."""
-    return parse(text, file)
 
 
 def _taken(run: RunSpec, instance: Instance) -> RunSpec:

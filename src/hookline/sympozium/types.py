@@ -167,7 +167,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec(Instance):
-    """One run, with all that it took from an instance or a pack. A `fragment` was written without its head."""
+    """One run, with all that it took from an instance or a pack."""
 
     instance: str = ""
     agent_id: str = "default"
@@ -179,7 +179,6 @@ class RunSpec(Instance):
     dry_run: bool = False
     canary: bool = False
     use_context: bool = True
-    fragment: bool = False
 
 
 def label(what: str = "a name", longest: int = LONGEST_NAME) -> Reader:

@@ -79,7 +79,7 @@ def asked(text, **given):
 
 def submitted_same(run):
     # What only a pack and a file without a head tell of a run is in no AgentRun.
-    return replace(run, ensemble="", fragment=False)
+    return replace(run, ensemble="")
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -18,7 +18,6 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline.engine.lifecycle import new_run_id
-from hookline.engine.plain import parse_time
 from hookline.engine.record import Journal, Record, Verdict, VerdictKind
 from hookline.errors import JournalError, UsageError
 from hookline.journal import open_journal
@@ -49,7 +48,7 @@ from hookline.sympozium.cluster.follow import FOLLOWED, RunFollower
 from hookline.sympozium.cluster.ledger import Ledger
 from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, RunOwner, names, value_object
 from hookline.sympozium.cluster.observation import VERDICT, agent_name, read_secret
-from hookline.sympozium.cluster.records import lines_of_status, records_of, run_id_of
+from hookline.sympozium.cluster.records import lines_of_status, moment_of, records_of, run_id_of
 from hookline.sympozium.phases import digest as digest_of
 from hookline.sympozium.phases import verdict, verdict_of
 from hookline.sympozium.read import RUN, RunManifests, parse
@@ -409,13 +408,13 @@ def _table(found: Iterable[Object]) -> None:
     rows: list[tuple[str, ...]] = []
     for each in found:
         status = within(each, "status")
-        began, ended = status.get("startedAt"), status.get("completedAt")
-        took = duration(_at(ended) - _at(began)) if began and ended else ""
+        began, ended = moment_of(status.get("startedAt")), moment_of(status.get("completedAt"))
+        took = duration(ended - began) if began and ended else ""
         rows.append(
             (
                 each["metadata"]["name"],
                 agent_name(each),
-                moment(_at(began or _created(each))),
+                moment(began or moment_of(_created(each)) or 0.0),
                 took,
                 str(sum(hook.get("state") in ("succeeded", "failed") for hook in items(status.get("hooks")))),
                 "waiting" if status.get("gateDigest") else phase_of(each) or "no status",
@@ -426,10 +425,6 @@ def _table(found: Iterable[Object]) -> None:
 
 def _created(run: Object) -> str:
     return str(run["metadata"].get("creationTimestamp") or "")
-
-
-def _at(text: Any) -> float:
-    return parse_time(text).timestamp()
 
 
 def _held(run: Object) -> str:

@@ -77,7 +77,9 @@ class AgentRunController(Controller):
         self._records: dict[str, Record] = {}
         # The uids whose record and mask are kept, since a run that is gone has none to look up.
         self._uids: dict[Key, str] = {}
-        self._applier = Applier(cluster, self.caches.put, *([self._writing.heard] if self._writing else []))
+        self._applier = Applier(
+            cluster, self.caches.put, *([self._writing.keep_lines] if self._writing else [])
+        )
 
     def background(self) -> Iterable[Coroutine[Any, Any, None]]:
         return () if self._writing is None else (self._writing.run(self.caches.all(AGENT_RUN)),)

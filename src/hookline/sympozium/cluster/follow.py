@@ -22,26 +22,15 @@ from hookline.journal.stream import split_line
 from hookline.journal.view import Line
 from hookline.kube.cache import Store
 from hookline.kube.logs import GONE, LogReader
-from hookline.kube.objects import (
-    AGENT_RUN,
-    POD,
-    ApiRefused,
-    ClusterError,
-    Object,
-    items,
-    owners,
-    phase_of,
-    within,
-)
+from hookline.kube.objects import AGENT_RUN, POD, ApiRefused, ClusterError, Object, items, phase_of, within
 from hookline.kube.pod_state import ContainerPhase, container_state
-from hookline.sympozium.cluster.ledger import InnerRecords, Ledger, RunView
-from hookline.sympozium.cluster.objects import AGENT, RUN_LABEL, names
+from hookline.sympozium.cluster.ledger import InnerRecords, Ledger, RunView, print_end
+from hookline.sympozium.cluster.objects import AGENT, RUN_LABEL
 from hookline.sympozium.cluster.observation import has_ended
 from hookline.sympozium.cluster.records import (
     agent_has_begun,
     agent_is_over,
     inside_note,
-    print_end,
     run_id_of,
     would_tell,
 )
@@ -100,7 +89,7 @@ class RunFollower:
     async def ended(self) -> int:
         """Follow the run; returns the exit code of the command."""
         await self._written(lambda ledger: ledger.take(self._run))
-        async with self._heard():
+        async with self._watching():
             while True:
                 event = await self._events.get()
                 code = await event()
@@ -112,7 +101,7 @@ class RunFollower:
         self._events.put_nowait(partial(heed, *about))
 
     @asynccontextmanager
-    async def _heard(self) -> AsyncGenerator[None]:
+    async def _watching(self) -> AsyncGenerator[None]:
         """Watch the run, its agent's log, the clock and signals; all that happens goes into one queue."""
         loop = asyncio.get_running_loop()
         store = Store(
@@ -138,8 +127,8 @@ class RunFollower:
             await cancel_and_wait(*tasks)
 
     async def _listen(self) -> None:
-        log = AgentLog(self._cluster, self._run, lambda line: self._put(self._heard_line, line))
-        self._put(self._heard_all, await log.read())
+        log = AgentLog(self._cluster, self._run, lambda line: self._put(self._take_line, line))
+        self._put(self._log_ended, await log.read())
 
     async def _silent(self) -> None:
         """Warn that the run has no operator."""
@@ -155,7 +144,7 @@ class RunFollower:
         """The run has changed, or is gone. Changes after the agent's end are held back until its log has come, or has had
         its time."""
         if run is None and self._held:
-            code = await self._heard_all("the run is gone")
+            code = await self._log_ended("the run is gone")
             return await self._changed(run) if code is None else code
         if run is None or self._inside.over or not would_tell(run):
             return await self._changed(run)
@@ -165,11 +154,11 @@ class RunFollower:
             return code
         if not self._held:
             why = f"its log did not end within {LAST_LINES:g} s"
-            asyncio.get_running_loop().call_later(LAST_LINES, self._put, self._heard_all, why)
+            asyncio.get_running_loop().call_later(LAST_LINES, self._put, self._log_ended, why)
         self._held.append(run)
         return None
 
-    async def _heard_line(self, line: str | None) -> None:
+    async def _take_line(self, line: str | None) -> None:
         """A line of the agent's log has come; None before all of them come again."""
         # A line that comes too late has no place any more.
         if not self._inside.over:
@@ -182,7 +171,7 @@ class RunFollower:
             await self._written(lambda ledger: ledger.add(self._run, new))
             self._show(self._view.inside(new))
 
-    async def _heard_all(self, why: str) -> int | None:
+    async def _log_ended(self, why: str) -> int | None:
         """The log has ended; `why` some of it is missing, if any is."""
         if self._inside.over:
             return None
@@ -291,8 +280,6 @@ class AgentLog:
         metadata = run["metadata"]
         self._cluster, self._took = cluster, took
         self._namespace = str(metadata["namespace"])
-        made = names(metadata["name"])
-        self._owners = (made.agent, made.sandbox)
         self._labels = {RUN_LABEL: str(metadata["name"]), "sympozium.ai/component": "agent-run"}
         self._changed = asyncio.Event()
         self._first = ""
@@ -338,12 +325,7 @@ class AgentLog:
             await self._changed.wait()
 
     def _pod(self) -> Object | None:
-        own = [
-            pod
-            for pod in self._pods.all()
-            if any(owner.get("name") in self._owners for owner in owners(pod))
-            and self._first in ("", pod["metadata"]["uid"])
-        ]
+        own = [pod for pod in self._pods.all() if self._first in ("", pod["metadata"]["uid"])]
         found = min(own, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), default=None)
         self._first = found["metadata"]["uid"] if found is not None else self._first
         return found

@@ -39,10 +39,11 @@ from hookline.sympozium.cluster.records import (
     run_id_of,
     would_tell,
 )
-from hookline.sympozium.phases import Stage
+from hookline.sympozium.phases import WITHHELD, Phase, Stage
 from hookline.sympozium.resolve import FORMAT
 from hookline.sympozium.run.hooks import PHASE
 from hookline.tasks import backoff
+from hookline.terminal import err, out, print_json
 
 logger = logging.getLogger("hookline.kube")
 
@@ -211,6 +212,21 @@ class RunView:
         return new
 
 
+def print_end(run_id: str, end: Phase, status: Mapping[str, Any], *, json: bool, where: str = "") -> int:
+    """Print how a run ended; returns the exit code. `where` are the words that find a run on a cluster."""
+    if json:
+        print_json({"record": "result", "run_id": run_id, "status": status})
+    elif end is Phase.SKIPPED:
+        out.print(f"skipped: {status.get('result', '')}")
+    elif end is Phase.SUCCEEDED:
+        out.print(str(status.get("result") or ""))
+    else:
+        err.print(f"error: {status.get('error') or end} (hookline runs {run_id}{where})", style="red")
+    # A run that succeeded and whose answer is held back must not be taken for one whose answer is out.
+    well = end in (Phase.SUCCEEDED, Phase.SKIPPED) and status.get("gateVerdict") not in WITHHELD
+    return 0 if well else 1
+
+
 class _DueRun(NamedTuple):
     """A run of which there is something to write; as it was last seen, where it is gone."""
 
@@ -234,7 +250,7 @@ class JournalWriter:
     def __init__(self, journal: Journal, *, built_in: bool) -> None:
         self._journal = journal
         self._built_in = built_in
-        self._heard: dict[str, _AgentLines] = {}
+        self._kept: dict[str, _AgentLines] = {}
         self._ledger = Ledger(journal, alone=True)
         self._due: dict[str, _DueRun] = {}
         self._any = asyncio.Event()
@@ -249,12 +265,12 @@ class JournalWriter:
         self._due[run_id_of(run)] = _DueRun(run, after is None)
         self._any.set()
 
-    def heard(self, run: Mapping[str, Any], lines: list[str], mask: Mask) -> None:
+    def keep_lines(self, run: Mapping[str, Any], lines: list[str], mask: Mask) -> None:
         """Keep the lines of an agent that has ended; its status comes after this."""
         size, run_id = sum(map(len, lines)), run_id_of(run)
-        self._heard.pop(run_id, None)
-        if self._built_in and sum(each.size for each in self._heard.values()) + size <= _HELD_BYTES:
-            self._heard[run_id] = _AgentLines(lines, mask, size)
+        self._kept.pop(run_id, None)
+        if self._built_in and sum(each.size for each in self._kept.values()) + size <= _HELD_BYTES:
+            self._kept[run_id] = _AgentLines(lines, mask, size)
 
     async def run(self, runs: Sequence[Fields]) -> None:
         """Writes until it is cancelled. `runs` are those that are there: others that are open went unseen."""
@@ -283,7 +299,7 @@ class JournalWriter:
                 await self._ledger.lost(run_id)
                 self._ledger.forget(run_id)
             if now.gone or any(map(is_agents_end, new)):
-                self._heard.pop(run_id, None)
+                self._kept.pop(run_id, None)
         except JournalError:
             self._due.setdefault(run_id, now)
             raise
@@ -294,7 +310,7 @@ class JournalWriter:
 
     async def _inside(self, run: Fields) -> list[Record]:
         """The inner records that the agent printed; a note that they are missing, where its log was not read here."""
-        heard = self._heard.get(run_id_of(run))
+        heard = self._kept.get(run_id_of(run))
         if heard is None:
             return [inside_note(run, _UNREAD)] if self._built_in and would_tell(run) else []
         inside = InnerRecords(run, heard.mask)

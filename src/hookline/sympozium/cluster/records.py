@@ -21,15 +21,14 @@ from hookline.journal.view import Line, duration
 from hookline.kube.objects import Fields, items, mapping, phase_of, within
 from hookline.options import KUBERNETES
 from hookline.sympozium.cluster.observation import agent_name, frozen_of, has_ended, spec_of
-from hookline.sympozium.phases import WITHHELD, Phase, Stage
+from hookline.sympozium.phases import Phase, Stage
 from hookline.sympozium.resolve import FORMAT
 from hookline.sympozium.run.hooks import PHASE
 from hookline.sympozium.types import RUN_TIMEOUT
-from hookline.terminal import err, out, print_json
 
 RUN_SCOPE, AGENT_SCOPE = "1", "2"
 _MARK = 8
-_KINDS = {"timed_out": "timed_out", "not_started": "not_started"}
+_KINDS = ("timed_out", "not_started")
 _LINES = 5
 _STYLE = {"Failed": "red", "Succeeded": "green"}
 _TIMED_OUT = "timeout"
@@ -78,7 +77,7 @@ def would_tell(run: Fields) -> bool:
 
 def inner_scopes_of(run: Fields, mask: Mask | None = None) -> InnerScopes:
     """Admits the inner records of the run's agent."""
-    made = _moment(within(run, "metadata").get("creationTimestamp"))
+    made = moment_of(within(run, "metadata").get("creationTimestamp"))
     return InnerScopes(run_id_of(run), AGENT_SCOPE, mask, since=made)
 
 
@@ -118,7 +117,7 @@ class HookStatus(NamedTuple):
 
     @property
     def started(self) -> float | None:
-        return _moment(self.told.get("startedAt"))
+        return moment_of(self.told.get("startedAt"))
 
     @property
     def seconds(self) -> float:
@@ -155,7 +154,7 @@ class _StatusReader:
         self.before = self._hooks(Stage.PRE_RUN)
         self.after = self._in_order(self._hooks(Stage.POST_RUN))
         self.ends_with_hooks = bool(self.after) and self.phase != Phase.SKIPPED
-        self.at = _moment(self.metadata.get("creationTimestamp")) or 0.0
+        self.at = moment_of(self.metadata.get("creationTimestamp")) or 0.0
 
     def records(self) -> Iterator[Record]:
         yield self._begun()
@@ -186,7 +185,7 @@ class _StatusReader:
         return bool(made) and self._through and self.phase not in ("", Phase.PENDING)
 
     def _agent(self) -> Iterator[Record]:
-        began = _moment(self.status.get("startedAt"))
+        began = moment_of(self.status.get("startedAt"))
         if began is None and not self.over:
             raise _NotYet
         self._pass(began)
@@ -223,14 +222,14 @@ class _StatusReader:
             return min(began)
         if not self.ended:
             raise _NotYet
-        return _moment(self.status.get("completedAt")) or self.at
+        return moment_of(self.status.get("completedAt")) or self.at
 
     def _end(self) -> Iterator[Record]:
         if not self.ended:
             raise _NotYet
         if self.ends_with_hooks:
             yield self._phase(Phase(self.phase))
-        self._pass(_moment(self.status.get("completedAt")))
+        self._pass(moment_of(self.status.get("completedAt")))
         broke = self._broke
         error = f"{broke.error} [hook {broke.name} at {Point.RUN_START}]" if broke else self._error
         output = {key: value for key, value in self.status.items() if key != "observedGeneration"}
@@ -299,7 +298,8 @@ class _StatusReader:
         self._pass(hook.started and hook.started + hook.seconds)
         fails = hook.failed and point is Point.RUN_START
         error = hook.error if hook.failed else None
-        kind = _KINDS.get(str(hook.told.get("reason")), "exit") if hook.failed else None
+        reason = str(hook.told.get("reason"))
+        kind = (reason if reason in _KINDS else "exit") if hook.failed else None
         return Called(
             self.id,
             RUN_SCOPE,
@@ -351,26 +351,12 @@ def _limit_passed(run: Fields) -> str:
     return f"the agent passed its limit{f' of {limit:g} s' if limit else ''}"
 
 
-def _moment(text: Any) -> float | None:
+def moment_of(text: Any) -> float | None:
+    """A time of the cluster in seconds; None where it is none."""
     try:
         return parse_time(text).timestamp()
     except ValueError:
         return None
-
-
-def print_end(run_id: str, end: Phase, status: Mapping[str, Any], *, json: bool, where: str = "") -> int:
-    """Print how a run ended; returns the exit code. `where` are the words that find a run on a cluster."""
-    if json:
-        print_json({"record": "result", "run_id": run_id, "status": status})
-    elif end is Phase.SKIPPED:
-        out.print(f"skipped: {status.get('result', '')}")
-    elif end is Phase.SUCCEEDED:
-        out.print(str(status.get("result") or ""))
-    else:
-        err.print(f"error: {status.get('error') or end} (hookline runs {run_id}{where})", style="red")
-    # A run that succeeded and whose answer is held back must not be taken for one whose answer is out.
-    well = end in (Phase.SUCCEEDED, Phase.SKIPPED) and status.get("gateVerdict") not in WITHHELD
-    return 0 if well else 1
 
 
 def status_lines(records: list[Record]) -> Iterator[Line]:

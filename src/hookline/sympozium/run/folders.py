@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, TypeVar
 from hookline import files
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, HooklineError, UsageError
+from hookline.kube.pod_state import EndReason
 from hookline.runners import Ending, Mount, Order, Runner
 from hookline.sympozium.cluster.prepare import FOLDERS
 from hookline.tasks import cancel_and_wait, finish
@@ -34,7 +35,8 @@ from hookline.tasks import cancel_and_wait, finish
 KEPT = "kept"
 CONTROL = "control"
 SKIP = f"{CONTROL}/skip"
-"""The skip marker, beneath /ipc."""
+"""The skip marker, beneath /ipc, and the reason where it has none of its own."""
+NO_REASON = "preRun hook requested skip"
 RESULT = "output/result.json"
 """The result of the agent, beneath /ipc; or on its standard output, between these two."""
 BEGIN, END = "__SYMPOZIUM_RESULT__", "__SYMPOZIUM_END__"
@@ -65,6 +67,7 @@ _UNITS = {
 }
 _QUANTITY = re.compile(r"(\d+\.?\d*|\.\d+)(?:(|k|[MGTPE]|[KMGTPE]i)|[eE](\d{1,2}))")
 _LOCK = ".lock"
+_SKIP_BYTES = 4096
 _threads = Threads()
 _Made = TypeVar("_Made")
 
@@ -206,6 +209,13 @@ class Folder:
         except OSError:
             return None
 
+    def skip_reason(self) -> str | None:
+        """The reason in the skip marker, where a preRun hook has left one."""
+        found = self.left_in_ipc(SKIP, _SKIP_BYTES)
+        if found is None:
+            return None
+        return found[:_SKIP_BYTES].decode("utf-8", "replace").strip() or NO_REASON
+
     def drop_from_ipc(self, name: str) -> None:
         """Remove a file beneath /ipc, if it is there; whatever it is."""
         try:
@@ -254,6 +264,19 @@ class Held(NamedTuple):
 
     ending: Ending
     overfull: str = ""
+
+    @property
+    def reason(self) -> tuple[EndReason, str]:
+        """Why the process ended, with details."""
+        if self.overfull:
+            return EndReason.OVERFULL, self.overfull
+        if self.ending.not_started is not None:
+            return EndReason.NOT_STARTED, self.ending.not_started
+        if self.ending.passed_limit:
+            return EndReason.TIMED_OUT, ""
+        if self.ending.exit_code is None:
+            return EndReason.KILLED, self.ending.in_words()
+        return EndReason.EXITED, ""
 
 
 class Quota:

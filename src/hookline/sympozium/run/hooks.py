@@ -26,7 +26,6 @@ from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.runners import Ending, Mount, Order, Runner
 from hookline.sympozium.environment import Environment, command_of, for_hook
 from hookline.sympozium.phases import (
-    NO_REASON,
     GateVerdict,
     Phase,
     Seen,
@@ -43,7 +42,7 @@ from hookline.sympozium.phases import (
     verdict_of,
 )
 from hookline.sympozium.resolve import ON_ERROR, POINTS, RunRequest, secret_values
-from hookline.sympozium.run.folders import CONTROL, SKIP, Folder, Held, Home, Quota
+from hookline.sympozium.run.folders import CONTROL, NO_REASON, SKIP, Folder, Held, Home, Quota
 from hookline.sympozium.types import ContainerHook, RunSpec
 from hookline.tasks import cancel_and_wait
 
@@ -57,7 +56,6 @@ VERDICT = f"{CONTROL}/gate-verdict"
 """The file beneath /ipc with the verdict of a gate hook, as JSON with `action`, `response` and `reason`."""
 _VERDICT_BYTES = 1024 * 1024
 _SEEN = "seen.json"
-_SKIP_BYTES = 4096
 _TAIL = 2048
 _MORE_GRACE = 5.0
 _LIKE_HERE = ("PATH", "LANG", "LC_ALL", "TZ")
@@ -195,14 +193,6 @@ def kept_seen(folder: Folder) -> Seen:
     return typed(Seen, found) if isinstance(found, dict) else Seen()
 
 
-def skip_marker(folder: Folder) -> str | None:
-    """The reason in the skip marker, where a preRun hook has left one."""
-    found = folder.left_in_ipc(SKIP, _SKIP_BYTES)
-    if found is None:
-        return None
-    return found[:_SKIP_BYTES].decode("utf-8", "replace").strip() or NO_REASON
-
-
 def container_hooks(ground: Ground) -> tuple[Hook, ...]:
     """The hooks that have not ended yet, in the order in which they run, with the one for the skip marker."""
     lifecycle = ground.spec.hooks
@@ -215,27 +205,13 @@ def container_hooks(ground: Ground) -> tuple[Hook, ...]:
     )
 
 
-def reason_of(held: Held) -> tuple[EndReason, str]:
-    """Why a process ended, with details."""
-    ending, overfull = held
-    if overfull:
-        return EndReason.OVERFULL, overfull
-    if ending.not_started is not None:
-        return EndReason.NOT_STARTED, ending.not_started
-    if ending.passed_limit:
-        return EndReason.TIMED_OUT, ""
-    if ending.exit_code is None:
-        return EndReason.KILLED, ending.in_words()
-    return EndReason.EXITED, ""
-
-
 def _hook(ground: Ground, stage: Stage, index: int, spec: ContainerHook) -> Hook:
     return Hook(
         name=spec.name,
         points=frozenset({POINTS[stage]}),
         handler=_ContainerHandler(ground, stage, index, spec),
         kind="container",
-        match=None if stage is Stage.PRE_RUN else _not_skipped,
+        match=None if stage is Stage.PRE_RUN else lambda facts: facts.status is not Status.SKIPPED,
         timeout=spec.timeout,
         on_error=ON_ERROR[stage],
         source=str(spec.place),
@@ -243,15 +219,11 @@ def _hook(ground: Ground, stage: Stage, index: int, spec: ContainerHook) -> Hook
     )
 
 
-def _not_skipped(facts: Facts) -> bool:
-    return facts.status is not Status.SKIPPED
-
-
 def _skip(ground: Ground) -> Hook:
     """The last hook at run.start: skips the run where a preRun hook left the skip marker."""
 
     def there(_facts: Facts) -> bool:
-        reason = skip_marker(ground.folder)
+        reason = ground.folder.skip_reason()
         if reason is not None:
             ground.change(skip=ground.mask.text(reason))
         return reason is not None
@@ -286,7 +258,7 @@ class _ContainerHandler:
             if held is None:
                 seen = _over(began, EndReason.SETTLED, "a person has decided")
                 return CONTINUE
-            reason, detail = reason_of(held)
+            reason, detail = held.reason
             ending = held.ending
             seen = ContainerState(
                 state=ContainerPhase.ENDED,
@@ -392,14 +364,13 @@ class _ContainerHandler:
 
     def _judged(self, held: Held) -> HookResult:
         ending, overfull = held
-        if overfull:
-            text = with_last_lines(f"wrote too much: {overfull}", ending)
-            raise HookBroke(self.ground.mask.text(text), kind="exit")
-        if ending.exited and ending.exit_code == 0:
+        if not overfull and ending.exited and ending.exit_code == 0:
             return CONTINUE
-        trouble = broke(ending, self.spec.timeout)
-        text = with_last_lines(ending.in_words(), ending) if trouble is None else str(trouble)
-        raise HookBroke(self.ground.mask.text(text), kind="exit" if trouble is None else trouble.kind)
+        trouble = None if overfull else broke(ending, self.spec.timeout)
+        if trouble is not None:
+            raise HookBroke(self.ground.mask.text(str(trouble)), kind=trouble.kind)
+        said = f"wrote too much: {overfull}" if overfull else ending.in_words()
+        raise HookBroke(self.ground.mask.text(with_last_lines(said, ending)), kind="exit")
 
     def _tail(self, ending: Ending) -> str:
         """The last lines of the output, masked before they are cut."""

@@ -41,7 +41,7 @@ from hookline.runners.sandbox import SandboxRunner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.sympozium.check import notes_before
-from hookline.sympozium.cluster.records import print_end
+from hookline.sympozium.cluster.ledger import print_end
 from hookline.sympozium.environment import task_input
 from hookline.sympozium.phases import AgentSeen, Phase, outcome
 from hookline.sympozium.read import parse
@@ -59,7 +59,7 @@ from hookline.sympozium.resolve import (
 )
 from hookline.sympozium.run.agent import inner_points, relayed, run_agent
 from hookline.sympozium.run.folders import RELAYED, WORKSPACE_SIZE, Folder, FolderError, Home, apart, in_bytes
-from hookline.sympozium.run.hooks import CANCELLED, Ground, LocalSite, container_hooks, kept_seen, skip_marker
+from hookline.sympozium.run.hooks import CANCELLED, Ground, LocalSite, container_hooks, kept_seen
 from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
 from hookline.terminal import approver_of, err, found_run, interruptible, refuse_mistakes, watcher
 
@@ -289,7 +289,7 @@ class _LocalRun(Ground):
             changes["agent"] = replace(seen.agent, **killed, error=why)
         elif seen.agent.state is ContainerPhase.WAITING and seen.skip is None:
             through = len(before) == len(self.spec.hooks.pre_run) and all(each.succeeded for each in before)
-            skip = skip_marker(self.folder) if through else None
+            skip = self.folder.skip_reason() if through else None
             changes |= {"stopped": why} if skip is None else {"skip": skip}
         return changes
 
