@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -17,7 +17,7 @@ from hookline.runners import Capabilities, Mount, Runner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.sympozium.environment import Secrets, read_secrets, variable
-from hookline.sympozium.phases import Stage
+from hookline.sympozium.phases import Seen, Stage
 from hookline.sympozium.read import NO_TASK, Pack, Persona, RunManifests, parse
 from hookline.sympozium.run.folders import WORKSPACE_SIZE, Folder, FolderError
 from hookline.sympozium.types import ContainerHook, Instance, ModelSpec, RunSpec, SecretRef
@@ -41,6 +41,7 @@ _PROVIDERS = {"claude": "anthropic", "gpt": "openai", "o1": "openai", "o3": "ope
 POINTS = {Stage.PRE_RUN: Point.RUN_START, Stage.POST_RUN: Point.RUN_END}
 ON_ERROR = {Stage.PRE_RUN: OnError.FAIL, Stage.POST_RUN: OnError.CONTINUE}
 _MANIFEST = "manifest.yaml"
+_SEEN = "seen.json"
 REQUEST = "run.json"
 """The file in a run's folder that keeps its request, without the manifest."""
 
@@ -223,6 +224,17 @@ def kept_request(folder: Folder) -> RunRequest:
             f"{folder.path / REQUEST} cannot be read, so the run cannot be ended as it was begun"
         )
     return typed(RunRequest, {**cast("dict[str, Any]", found), "text": text_of(folder.path / _MANIFEST)})
+
+
+def keep_seen(folder: Folder, seen: Seen) -> None:
+    """Write the state of a run beside it, so that a crash forgets none of it."""
+    folder.write(_SEEN, asdict(seen))
+
+
+def kept_seen(folder: Folder) -> Seen:
+    """The state of a run as it was last written."""
+    found = folder.read(_SEEN)
+    return typed(Seen, found) if isinstance(found, dict) else Seen()
 
 
 def _check_model(asked: RunRequest, spec: RunSpec, where: Capabilities) -> None:

@@ -10,8 +10,7 @@ from hookline.engine.point import Scope, Status
 from hookline.engine.record import Begun, Ended, Owner
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium.phases import AgentSeen, Seen
-from hookline.sympozium.resolve import declaration, keep_request, spec_of
-from hookline.sympozium.run.hooks import keep_seen
+from hookline.sympozium.resolve import declaration, keep_request, keep_seen, spec_of
 from hookline.sympozium.run.local import recovered
 from tests.sympozium.run.conftest import hook, lifecycle
 

@@ -44,7 +44,7 @@ from hookline.sympozium.environment import for_agent
 from hookline.sympozium.phases import AgentSeen
 from hookline.sympozium.resolve import SCRIPTED
 from hookline.sympozium.run.folders import BEGIN, END, MOST_LINE, NO_REASON, RESULT, SOCKET, Held, at_socket
-from hookline.sympozium.run.hooks import CANCELLED, WORKSPACE, Ground, seconds_since
+from hookline.sympozium.run.hooks import CANCELLED, WORKSPACE, Ground, reason_of, seconds_since
 from hookline.sympozium.types import RUN_TIMEOUT, ModelSpec, RunSpec
 from hookline.tasks import cancel_and_wait
 
@@ -282,7 +282,7 @@ def _keys(spec: RunSpec, environ: Mapping[str, str]) -> dict[str, str]:
 
 def _seen(ground: Ground, held: Held) -> AgentSeen:
     ending = held.ending
-    reason, detail = held.reason
+    reason, detail = reason_of(held)
     errors = ground.mask.text(ending.last_lines())
     # A process that was killed has no exit code of its own, whatever the runner reports.
     code = ending.exit_code if ending.exited else None

@@ -27,7 +27,6 @@ from typing import Any, NamedTuple, TypeVar
 from hookline import files
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, HooklineError, UsageError
-from hookline.kube.pod_state import EndReason
 from hookline.runners import Ending, Mount, Order, Runner
 from hookline.sympozium.cluster.prepare import FOLDERS
 from hookline.tasks import cancel_and_wait, finish
@@ -264,19 +263,6 @@ class Held(NamedTuple):
 
     ending: Ending
     overfull: str = ""
-
-    @property
-    def reason(self) -> tuple[EndReason, str]:
-        """Why the process ended, with details."""
-        if self.overfull:
-            return EndReason.OVERFULL, self.overfull
-        if self.ending.not_started is not None:
-            return EndReason.NOT_STARTED, self.ending.not_started
-        if self.ending.passed_limit:
-            return EndReason.TIMED_OUT, ""
-        if self.ending.exit_code is None:
-            return EndReason.KILLED, self.ending.in_words()
-        return EndReason.EXITED, ""
 
 
 class Quota:

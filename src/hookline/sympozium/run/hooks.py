@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +14,6 @@ from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.hook import Hook
 from hookline.engine.lifecycle import Approver, Run
 from hookline.engine.pipeline import Recorder
-from hookline.engine.plain import typed
 from hookline.engine.point import Point, Status
 from hookline.engine.record import Begun, Called, Decided, Ended, Owner, Question
 from hookline.engine.result import CONTINUE, HookAction, HookResult
@@ -41,7 +40,7 @@ from hookline.sympozium.phases import (
     verdict,
     verdict_of,
 )
-from hookline.sympozium.resolve import ON_ERROR, POINTS, RunRequest, secret_values
+from hookline.sympozium.resolve import ON_ERROR, POINTS, RunRequest, keep_seen, secret_values
 from hookline.sympozium.run.folders import CONTROL, NO_REASON, SKIP, Folder, Held, Home, Quota
 from hookline.sympozium.types import ContainerHook, RunSpec
 from hookline.tasks import cancel_and_wait
@@ -55,7 +54,6 @@ WORKSPACE = "/workspace"
 VERDICT = f"{CONTROL}/gate-verdict"
 """The file beneath /ipc with the verdict of a gate hook, as JSON with `action`, `response` and `reason`."""
 _VERDICT_BYTES = 1024 * 1024
-_SEEN = "seen.json"
 _TAIL = 2048
 _MORE_GRACE = 5.0
 _LIKE_HERE = ("PATH", "LANG", "LC_ALL", "TZ")
@@ -182,17 +180,6 @@ class _PhaseRecorder(Recorder):
         await super().write(record)
 
 
-def keep_seen(folder: Folder, seen: Seen) -> None:
-    """Write the state of a run beside it, so that a crash forgets none of it."""
-    folder.write(_SEEN, asdict(seen))
-
-
-def kept_seen(folder: Folder) -> Seen:
-    """The state of a run as it was last written."""
-    found = folder.read(_SEEN)
-    return typed(Seen, found) if isinstance(found, dict) else Seen()
-
-
 def container_hooks(ground: Ground) -> tuple[Hook, ...]:
     """The hooks that have not ended yet, in the order in which they run, with the one for the skip marker."""
     lifecycle = ground.spec.hooks
@@ -203,6 +190,20 @@ def container_hooks(ground: Ground) -> tuple[Hook, ...]:
         _skip(ground),
         *(_hook(ground, Stage.POST_RUN, index, lifecycle.post_run[index]) for index in left),
     )
+
+
+def reason_of(held: Held) -> tuple[EndReason, str]:
+    """Why a process ended, with details."""
+    ending, overfull = held
+    if overfull:
+        return EndReason.OVERFULL, overfull
+    if ending.not_started is not None:
+        return EndReason.NOT_STARTED, ending.not_started
+    if ending.passed_limit:
+        return EndReason.TIMED_OUT, ""
+    if ending.exit_code is None:
+        return EndReason.KILLED, ending.in_words()
+    return EndReason.EXITED, ""
 
 
 def _hook(ground: Ground, stage: Stage, index: int, spec: ContainerHook) -> Hook:
@@ -258,7 +259,7 @@ class _ContainerHandler:
             if held is None:
                 seen = _over(began, EndReason.SETTLED, "a person has decided")
                 return CONTINUE
-            reason, detail = held.reason
+            reason, detail = reason_of(held)
             ending = held.ending
             seen = ContainerState(
                 state=ContainerPhase.ENDED,

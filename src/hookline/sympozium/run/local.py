@@ -53,13 +53,14 @@ from hookline.sympozium.resolve import (
     declaration,
     keep_request,
     kept_request,
+    kept_seen,
     named,
     secret_values,
     spec_of,
 )
 from hookline.sympozium.run.agent import inner_points, relayed, run_agent
 from hookline.sympozium.run.folders import RELAYED, WORKSPACE_SIZE, Folder, FolderError, Home, apart, in_bytes
-from hookline.sympozium.run.hooks import CANCELLED, Ground, LocalSite, container_hooks, kept_seen
+from hookline.sympozium.run.hooks import CANCELLED, Ground, LocalSite, container_hooks
 from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
 from hookline.terminal import approver_of, err, found_run, interruptible, refuse_mistakes, watcher
 
