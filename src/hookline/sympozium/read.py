@@ -102,6 +102,50 @@ class RunManifests(NamedTuple):
         return (*self.instances, *(each.instance for pack in self.packs for each in pack.members))
 
 
+def is_sympozium(text: str, file: str | PathLike[str]) -> bool:
+    """True if a YAML text holds an object of Sympozium's, or the part of one that has its hooks."""
+    return holds_objects(text, file, _DOMAIN, _is_fragment)
+
+
+@lru_cache(maxsize=16)
+def parse(content: str | bytes, file: str | PathLike[str]) -> RunManifests:
+    """Every object of the text that is read here, and every mistake in them.
+
+    Cached: it is needed more than once in a run, and reading takes as long as starting a process.
+    """
+    try:
+        documents = load_all(content, file)
+    except FileError as exc:
+        return RunManifests(problems=(exc,), file=str(file))
+    findings = Findings()
+    made: list[RunSpec | Instance | Pack | None] = []
+    secrets: dict[str, Mapping[str, str]] = {}
+    fragments = 0
+    found = named_objects(
+        documents, findings, kinds=KINDS, is_apart=_is_apart, is_read=_is_read, names=_names
+    )
+    for node, kind, name, namespace in found:
+        if kind:
+            read, parts = _READERS[kind]
+            spec = spec_of(node, parts)
+            made += [read(node, spec, name, namespace)] if spec is not None else []
+        elif _is_fragment(node.value):
+            made.append(_fragment(node, file, fragments))
+            fragments += made[-1] is not None
+        else:
+            metadata = node.mapping("metadata")
+            secrets[metadata.get("name", text) if metadata else ""] = secret_values(node)
+    return RunManifests(
+        runs=tuple(each for each in made if isinstance(each, RunSpec)),
+        instances=tuple(each for each in made if type(each) is Instance),
+        packs=tuple(each for each in made if isinstance(each, Pack)),
+        secrets=secrets,
+        problems=tuple(findings.problems),
+        notes=tuple(map(str, findings.notes)),
+        file=str(file),
+    )
+
+
 def elsewhere(node: Node, keys: Iterable[str]) -> dict[str, Location]:
     """Where those of the keys stand that only a cluster heeds."""
     return {key: node.location(key) for key in keys if node.of_mapping.get(key)}
@@ -320,50 +364,6 @@ HEAD = Table(
     {"lifecycle": ": it belongs under spec"},
     unknown=refuse_slips,
 )
-
-
-def is_sympozium(text: str, file: str | PathLike[str]) -> bool:
-    """True if a YAML text holds an object of Sympozium's, or the part of one that has its hooks."""
-    return holds_objects(text, file, _DOMAIN, _is_fragment)
-
-
-@lru_cache(maxsize=16)
-def parse(content: str | bytes, file: str | PathLike[str]) -> RunManifests:
-    """Every object of the text that is read here, and every mistake in them.
-
-    Cached: it is needed more than once in a run, and reading takes as long as starting a process.
-    """
-    try:
-        documents = load_all(content, file)
-    except FileError as exc:
-        return RunManifests(problems=(exc,), file=str(file))
-    findings = Findings()
-    made: list[RunSpec | Instance | Pack | None] = []
-    secrets: dict[str, Mapping[str, str]] = {}
-    fragments = 0
-    found = named_objects(
-        documents, findings, kinds=KINDS, is_apart=_is_apart, is_read=_is_read, names=_names
-    )
-    for node, kind, name, namespace in found:
-        if kind:
-            read, parts = _READERS[kind]
-            spec = spec_of(node, parts)
-            made += [read(node, spec, name, namespace)] if spec is not None else []
-        elif _is_fragment(node.value):
-            made.append(_fragment(node, file, fragments))
-            fragments += made[-1] is not None
-        else:
-            metadata = node.mapping("metadata")
-            secrets[metadata.get("name", text) if metadata else ""] = secret_values(node)
-    return RunManifests(
-        runs=tuple(each for each in made if isinstance(each, RunSpec)),
-        instances=tuple(each for each in made if type(each) is Instance),
-        packs=tuple(each for each in made if isinstance(each, Pack)),
-        secrets=secrets,
-        problems=tuple(findings.problems),
-        notes=tuple(map(str, findings.notes)),
-        file=str(file),
-    )
 
 
 def _fragment(node: Node, file: str | PathLike[str], number: int) -> RunSpec | None:
