@@ -256,7 +256,7 @@ class OfTheOperator:
 
     async def over(self) -> None:
         run = agent_run("Succeeded", completedAt="2030-01-01T00:00:00Z")
-        self.writer.heard(run, self.lines, Mask([SECRET]))
+        self.writer.keep_lines(run, self.lines, Mask([SECRET]))
         self.writer.note(None, run)
         writing = asyncio.create_task(self.writer.run([run]))
         async with asyncio.timeout(30):

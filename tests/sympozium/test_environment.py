@@ -17,10 +17,9 @@ from hookline.sympozium.environment import (
     for_hook,
     task_input,
 )
-from hookline.sympozium.lifecycle import ContainerHook, SecretRef
 from hookline.sympozium.phases import AgentSeen, Seen
 from hookline.sympozium.run.agent import BEGIN, END, MOST_BYTES, Result, ended, from_output, parsed
-from hookline.sympozium.types import ModelSpec, RunSpec, TaskSpec
+from hookline.sympozium.types import ContainerHook, ModelSpec, RunSpec, SecretRef, TaskSpec
 from hookline.table import Location
 
 RUN = RunSpec(

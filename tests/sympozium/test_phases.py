@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
-from hookline.sympozium.lifecycle import ContainerHook, Lifecycle
 from hookline.sympozium.phases import (
     NO_VERDICT,
     AgentSeen,
@@ -31,6 +30,7 @@ from hookline.sympozium.phases import (
     status,
     verdict,
 )
+from hookline.sympozium.types import ContainerHook, Lifecycle
 
 OK = ContainerState(state=ContainerPhase.ENDED, exit_code=0)
 BAD = ContainerState(state=ContainerPhase.ENDED, exit_code=3)

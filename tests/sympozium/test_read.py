@@ -8,11 +8,10 @@ from hookline.engine.hook import OnError
 from hookline.engine.point import Point
 from hookline.errors import FileError
 from hookline.sympozium.check import doubts, doubts_of_file, not_here
-from hookline.sympozium.lifecycle import ContainerHook, Lifecycle, RbacRule, SecretRef
 from hookline.sympozium.read import is_sympozium, parse
 from hookline.sympozium.resolve import RunRequest, declaration, run_of
 from hookline.sympozium.system import load
-from hookline.sympozium.types import ModelSpec, TaskSpec
+from hookline.sympozium.types import ContainerHook, Lifecycle, ModelSpec, RbacRule, SecretRef, TaskSpec
 
 SEED = Path(__file__).parents[1] / "fixtures" / "sympozium"
 
@@ -111,7 +110,7 @@ def test_the_files_of_the_seed_are_known_by_their_content_and_others_are_not():
 
 def test_a_fragment_is_an_agentrun_and_that_is_said():
     found = load(SEED / "upload-report.yaml")
-    assert found.runs[0].fragment
+    assert [each.name for each in found.runs] == ["upload-report"]
     assert found.notes[0].endswith(
         "upload-report.yaml:1: has no apiVersion and kind; it is read as the AgentRun 'upload-report'"
     )

@@ -4,7 +4,7 @@ import pytest
 
 from hookline.errors import FileError
 from hookline.sympozium.environment import Secrets, read_secrets
-from hookline.sympozium.lifecycle import SecretRef
+from hookline.sympozium.types import SecretRef
 from hookline.table import Location
 
 GOOD = {

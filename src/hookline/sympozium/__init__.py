@@ -1,8 +1,7 @@
 """Sympozium's manifests: containers before and after a run of an agent.
 
-types        the objects of a file as values, and the keys they are read from
-lifecycle    the same for a `lifecycle` and the containers in it
-read         reads a file, and every object in it
+types        a run and an agent as values; a `lifecycle` and the keys it is read from
+read         reads a file, and every object in it by its keys
 resolve      one run of a file and the command line; as a declaration
 check        `hookline check` and `hookline explain`: commands that cannot work, and the hooks that will run
 environment  the variables of hooks and agent, and the secrets among them

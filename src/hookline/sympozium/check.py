@@ -16,12 +16,11 @@ from hookline.runners.places import PLACES, known_place
 from hookline.secret_names import secret_words
 from hookline.source import text_of
 from hookline.sympozium.environment import LONGEST_VARIABLE, script_at, too_long
-from hookline.sympozium.lifecycle import RESERVED, ContainerHook, Lifecycle
 from hookline.sympozium.phases import Seen
-from hookline.sympozium.read import parse
+from hookline.sympozium.read import RunManifests, parse
 from hookline.sympozium.resolve import RunRequest, declaration, spec_of
 from hookline.sympozium.run.folders import IPC_SIZE, TMP_SIZE, WORKSPACE_SIZE, shown
-from hookline.sympozium.types import RunManifests, RunSpec
+from hookline.sympozium.types import RESERVED, ContainerHook, Lifecycle, RunSpec
 from hookline.table import Findings, Location
 from hookline.terminal import Explained, ExplainedHook, Problems
 

@@ -7,7 +7,6 @@ On one machine a `secretKeyRef` is a Secret in the manifest, in a file of the us
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -17,9 +16,8 @@ from pathlib import Path, PurePosixPath
 from hookline.errors import FileError
 from hookline.kube.objects import mapping
 from hookline.source import Document, load_all, text_of
-from hookline.sympozium.lifecycle import RESERVED, ContainerHook, SecretRef, Value
 from hookline.sympozium.phases import Seen, exit_code, result_for_hooks
-from hookline.sympozium.types import ModelSpec, RunSpec, TaskSpec
+from hookline.sympozium.types import RESERVED, ContainerHook, ModelSpec, RunSpec, SecretRef, TaskSpec, Value
 
 MOST_RESULT = 32 * 1024
 """Bytes of an answer that a postRun hook is given."""
@@ -279,10 +277,7 @@ def _of_object(document: Document) -> Iterator[tuple[str, str, str]]:
 
 
 def _from_base64(value: str) -> str:
-    try:
-        return base64.b64decode("".join(value.split()), validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError) as exc:
-        raise ValueError from exc
+    return base64.b64decode("".join(value.split()), validate=True).decode()
 
 
 def _unquoted(value: str) -> str:

@@ -16,12 +16,10 @@ from typing import Any, NamedTuple, cast
 from hookline.engine.plain import utc_text
 from hookline.engine.record import Verdict, VerdictKind
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
-from hookline.sympozium.lifecycle import ContainerHook, Lifecycle
+from hookline.sympozium.types import ContainerHook, Lifecycle
 
 NO_VERDICT = "Response blocked: gate hook did not return a verdict"
 REJECTED = "Response blocked by policy"
-NO_REASON = "preRun hook requested skip"
-"""The reason of a skip that has none of its own."""
 WITHHELD = frozenset({"rejected", "timeout", "error"})
 """The words of a gate that keeps the answer back and lets no other text out for it."""
 
@@ -170,11 +168,11 @@ def due(lifecycle: Lifecycle, seen: Seen) -> DueStart | None:
         return None
     end = outcome(lifecycle, seen)
     if end is None:
-        waiting = _first(ContainerPhase.WAITING, before, range(len(before)))
+        waiting = _first_waiting(before, range(len(before)))
         return DueStart(Stage.AGENT) if waiting is None else DueStart(Stage.PRE_RUN, waiting)
     if end is Phase.SKIPPED:
         return None
-    waiting = _first(ContainerPhase.WAITING, after, lifecycle.post_order)
+    waiting = _first_waiting(after, lifecycle.post_order)
     return None if waiting is None else DueStart(Stage.POST_RUN, waiting)
 
 
@@ -352,8 +350,8 @@ def _filled(seen: tuple[ContainerState, ...], count: int) -> tuple[ContainerStat
     return (*seen, *(ContainerState() for _ in range(count - len(seen))))
 
 
-def _first(state: ContainerPhase, hooks: tuple[ContainerState, ...], order: Iterable[int]) -> int | None:
-    return next((index for index in order if hooks[index].state is state), None)
+def _first_waiting(hooks: tuple[ContainerState, ...], order: Iterable[int]) -> int | None:
+    return next((index for index in order if hooks[index].state is ContainerPhase.WAITING), None)
 
 
 def _failed(hooks: tuple[ContainerHook, ...], seen: tuple[ContainerState, ...]) -> list[str]:

@@ -1,13 +1,14 @@
-"""Reads a file of manifests, with the present and the former names: every object in it, and every mistake."""
+"""Reads a file of manifests, with the present and the former names: the keys of every object, and every mistake."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hookline.errors import FileError
 from hookline.kube.objects import (
@@ -19,45 +20,86 @@ from hookline.kube.objects import (
     secret_values,
     spec_of,
 )
-from hookline.source import load_all
-from hookline.sympozium.lifecycle import label
+from hookline.source import Wrong, load_all
 from hookline.sympozium.types import (
     GROUP,
-    INSTANCE,
-    NO_TASK,
-    PACK,
-    RUN,
+    IN_LIFECYCLE,
     Instance,
     ModelSpec,
-    Pack,
-    Persona,
-    RunManifests,
     RunSpec,
-    elsewhere,
+    Sandbox,
+    TaskSpec,
+    label,
+    limit,
+    may_be_set,
 )
-from hookline.table import Findings, Key, Node, Table, meant, refuse_slips, text, unread
+from hookline.table import (
+    UNSET,
+    Findings,
+    InList,
+    InMapping,
+    Key,
+    Location,
+    Node,
+    Table,
+    filled,
+    flag,
+    ignore,
+    meant,
+    pairs,
+    refuse_slips,
+    text,
+    texts,
+    unread,
+    word,
+)
 
 _DOMAIN = "sympozium.ai/"
-SPECS: Mapping[str, Table] = {
-    "AgentRun": RUN,
-    "Agent": INSTANCE,
-    "SympoziumInstance": INSTANCE,
-    "Ensemble": PACK,
-    "PersonaPack": PACK,
-}
-"""The kinds that are read, and the keys under `spec` of each."""
-KINDS = tuple(SPECS)
-HEAD = Table(
-    dict.fromkeys(("apiVersion", "kind", "metadata", "spec", "status"), Key(unread)),
-    {"lifecycle": ": it belongs under spec"},
-    unknown=refuse_slips,
-)
+THINKING = ("off", "low", "medium", "high")
+NO_TASK = "spec.task is required and must not be empty: a text, or a mapping with mode, tool and parameters"
 _OF_THE_CLUSTER = ("SkillPack", "SympoziumPolicy", "SympoziumSchedule", "Model", "MCPServer")
 _POD_PARTS = ("tolerations", "volumes", "volumeMounts")
 _RUN_ELSEWHERE = ("parent", "sandbox", "agentSandbox", "skills", "imagePullSecrets", *_POD_PARTS, "backend")
-_INSTANCE_ELSEWHERE = tuple(key for key in INSTANCE.keys if key not in ("agents", "authRefs"))
 _AGENT_ELSEWHERE = ("sandbox", "agentSandbox", "subagents", "nodeSelector", "tolerations")
 _MEMBER_ELSEWHERE = ("skills", "schedule", "memory", "channels", "webEndpoint", "mcpServers", "subagents")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Persona:
+    """A persona: its name in the pack, and the instance that it becomes, `<pack>-<persona>`."""
+
+    name: str
+    instance: Instance
+    excluded: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pack:
+    """An `Ensemble` (once `PersonaPack`). One that is not enabled gives nothing."""
+
+    name: str
+    namespace: str = "default"
+    kind: str = "Ensemble"
+    enabled: bool = True
+    members: tuple[Persona, ...] = ()
+    place: Location = field(default=Location(""), compare=False)
+
+
+class RunManifests(NamedTuple):
+    """The content of a file. `secrets` are those that are written in it, by name."""
+
+    runs: tuple[RunSpec, ...] = ()
+    instances: tuple[Instance, ...] = ()
+    packs: tuple[Pack, ...] = ()
+    secrets: Mapping[str, Mapping[str, str]] = {}
+    problems: tuple[FileError, ...] = ()
+    notes: tuple[str, ...] = ()
+    file: str = ""
+
+    @property
+    def agents(self) -> tuple[Instance, ...]:
+        """Every instance in the file, also those that the personas of a pack become."""
+        return (*self.instances, *(each.instance for pack in self.packs for each in pack.members))
 
 
 def is_sympozium(text: str, file: str | PathLike[str]) -> bool:
@@ -65,8 +107,12 @@ def is_sympozium(text: str, file: str | PathLike[str]) -> bool:
     return holds_objects(text, file, _DOMAIN, _is_fragment)
 
 
+@lru_cache(maxsize=16)
 def parse(content: str | bytes, file: str | PathLike[str]) -> RunManifests:
-    """Every object of the text that is read here, and every mistake in them."""
+    """Every object of the text that is read here, and every mistake in them.
+
+    Cached: it is needed more than once in a run, and reading takes as long as starting a process.
+    """
     try:
         documents = load_all(content, file)
     except FileError as exc:
@@ -74,15 +120,18 @@ def parse(content: str | bytes, file: str | PathLike[str]) -> RunManifests:
     findings = Findings()
     made: list[RunSpec | Instance | Pack | None] = []
     secrets: dict[str, Mapping[str, str]] = {}
+    fragments = 0
     found = named_objects(
         documents, findings, kinds=KINDS, is_apart=_is_apart, is_read=_is_read, names=_names
     )
     for node, kind, name, namespace in found:
         if kind:
-            made.append(_READERS[kind](node, name, namespace))
+            read, parts = _READERS[kind]
+            spec = spec_of(node, parts)
+            made += [read(node, spec, name, namespace)] if spec is not None else []
         elif _is_fragment(node.value):
-            before = sum(isinstance(each, RunSpec) and each.fragment for each in made)
-            made.append(_fragment(node, file, before))
+            made.append(_fragment(node, file, fragments))
+            fragments += made[-1] is not None
         else:
             metadata = node.mapping("metadata")
             secrets[metadata.get("name", text) if metadata else ""] = secret_values(node)
@@ -97,24 +146,236 @@ def parse(content: str | bytes, file: str | PathLike[str]) -> RunManifests:
     )
 
 
+def elsewhere(node: Node, keys: Iterable[str]) -> dict[str, Location]:
+    """Where those of the keys stand that only a cluster heeds."""
+    return {key: node.location(key) for key in keys if node.of_mapping.get(key)}
+
+
+def as_it_is(node: Node, values: dict[str, Any]) -> tuple[Node, dict[str, Any]]:
+    """The values of a mapping that is turned into an object once its surroundings are read."""
+    return node, values
+
+
+def _variables(node: Node) -> dict[str, str]:
+    """`env` of a run: names and texts, in the order of their names."""
+    if isinstance(node.value, list):
+        raise Wrong("is a list; the env of a run is a mapping, as in {LOG_LEVEL: debug}")
+    found = pairs(node)
+    return {name: found[name] for name in sorted(found) if may_be_set(node, name, name)}
+
+
+def _task(node: Node) -> str | TaskSpec:
+    if isinstance(node.value, str) and node.value.strip():
+        return node.value
+    if isinstance(node.value, Mapping):
+        values = _TASK.read(node)
+        return TaskSpec(**values) if "mode" in values else UNSET
+    if isinstance(node.value, str):
+        raise Wrong(NO_TASK)
+    raise Wrong(f"is {node.value!r}; a task is a text, or a mapping with mode, tool and parameters")
+
+
+def _model(node: Node) -> ModelSpec:
+    """A model as an object, or as its bare name."""
+    if isinstance(node.value, str):
+        if not node.value.strip():
+            raise Wrong(f"is {node.value!r}; it names the model")
+        return ModelSpec(model=node.value)
+    return InMapping(_MODEL, _made_model)(node)
+
+
+def _made_model(node: Node, values: dict[str, Any]) -> ModelSpec:
+    needed = "" if values.get("ref") else "it names the provider's model"
+    return ModelSpec(**values, model=node.get("model", text, needed=needed))
+
+
+def _unheeded(*keys: str) -> dict[str, Key]:
+    """Keys that are known and have no effect on one machine."""
+    return dict.fromkeys(keys, Key(unread))
+
+
+def _listed(key: str) -> InList:
+    """A list of mappings of which one key counts."""
+    return InList(
+        Table({key: Key(text)}, unknown=ignore),
+        lambda _, values: values.get(key) or None,
+        f"- {key}: ...",
+    )
+
+
+_TASK = Table(
+    {
+        "mode": Key(word("sidecar-driven", called="task mode"), needed="it is one of sidecar-driven"),
+        "tool": Key(text),
+        "parameters": Key(pairs),
+    },
+    unknown=refuse_slips,
+)
+_MODEL = Table(
+    {
+        "provider": Key(text),
+        # Read by itself, after the others: it is not needed beside a modelRef.
+        "model": Key(unread),
+        "baseURL": Key(text, field="base_url"),
+        "thinking": Key(word(*THINKING)),
+        "authSecretRef": Key(text, field="auth_secret"),
+        "modelRef": Key(text, field="ref"),
+        "providerHeaders": Key(pairs, field="headers"),
+        **_unheeded("providerHeadersSecretRef", "nodeSelector"),
+    },
+    {
+        "name": "; did you mean model?",
+        "baseUrl": "; did you mean baseURL?",
+        "apiKey": "; did you mean authSecretRef? It names a Secret",
+    },
+    unknown=refuse_slips,
+)
+_SANDBOX = Table(
+    {
+        "enabled": Key(flag),
+        "runtimeClass": Key(text, field="runtime_class"),
+        "runtimeClassName": Key(text, field="runtime_class"),
+        "warmPoolRef": Key(text, field="warm_pool"),
+        "resources": Key(unread),
+    },
+    unknown=refuse_slips,
+)
+_TOOLS = Table({"allow": Key(texts), "deny": Key(texts)}, unknown=ignore)
+_AUTH = Table({"provider": Key(text), "secret": Key(text, needed="it names the Secret")}, unknown=ignore)
+
+_IN_MODEL = Key(_model, inner=_MODEL)
+_IN_SANDBOX = Key(InMapping(_SANDBOX, lambda _, values: Sandbox(**values)), field="sandbox")
+_IN_TOOLS = Key(
+    InMapping(_TOOLS, lambda _, values: (values.get("allow", ()), values.get("deny", ()))), field="tools"
+)
+_IN_AUTH = Key(
+    InList(_AUTH, lambda _, values: (values.get("provider", ""), values.get("secret", "")), "- secret: ..."),
+    field="auth",
+)
+_IN_SKILLS = Key(_listed("skillPackRef"))
+_IN_PULL_SECRETS = Key(_listed("name"), field="image_pull_secrets")
+_OF_CHANNELS = ("channelAccessControl", "channelTriggers", "slackOptions")
+_UNDER_LIFECYCLE = {
+    **dict.fromkeys(("preRun", "postRun", "rbac"), ": it belongs under lifecycle"),
+    "hooks": "; did you mean lifecycle?",
+    "prompt": "; did you mean task?",
+}
+
+RUN = Table(
+    {
+        "agentRef": Key(text, field="instance"),
+        "instanceRef": Key(text, field="instance", today="agentRef"),
+        "agentId": Key(filled, field="agent_id"),
+        "sessionKey": Key(text, field="session_key"),
+        "env": Key(_variables),
+        "task": Key(_task, inner=_TASK),
+        "systemPrompt": Key(text, field="system_prompt"),
+        "model": _IN_MODEL,
+        "agentSandbox": _IN_SANDBOX,
+        "skills": _IN_SKILLS,
+        "toolPolicy": _IN_TOOLS,
+        "timeout": Key(limit("10m")),
+        "cleanup": Key(word("delete", "keep")),
+        "mode": Key(word("task", "server")),
+        "dryRun": Key(flag, field="dry_run"),
+        "canaryMode": Key(flag, field="canary"),
+        "imagePullSecrets": _IN_PULL_SECRETS,
+        "lifecycle": IN_LIFECYCLE,
+        "useContext": Key(flag, field="use_context"),
+        **_unheeded("parent", "sandbox", "tolerations", "volumes", "volumeMounts", "backend"),
+    },
+    _UNDER_LIFECYCLE,
+    unknown=refuse_slips,
+)
+_AGENT = Table(
+    {
+        "model": _IN_MODEL,
+        "provider": Key(text),
+        "baseURL": Key(text, field="base_url"),
+        "authSecretRef": Key(text, field="auth_secret"),
+        "thinking": Key(word(*THINKING)),
+        "systemPrompt": Key(text, field="system_prompt"),
+        "agentSandbox": _IN_SANDBOX,
+        "runTimeout": Key(limit("10m"), field="timeout"),
+        "lifecycle": IN_LIFECYCLE,
+        **_unheeded("sandbox", "subagents", "nodeSelector", "tolerations"),
+    },
+    _UNDER_LIFECYCLE,
+    unknown=refuse_slips,
+)
+_AGENTS = Table({"default": Key(InMapping(_AGENT, as_it_is))}, unknown=refuse_slips)
+INSTANCE = Table(
+    {
+        **_unheeded("channels"),
+        "agents": Key(InMapping(_AGENTS, lambda _, values: values.get("default", UNSET))),
+        "skills": _IN_SKILLS,
+        **_unheeded("policyRef"),
+        "authRefs": _IN_AUTH,
+        **_unheeded("memory", "observability", "mcpServers", "webEndpoint"),
+        "imagePullSecrets": _IN_PULL_SECRETS,
+        **_unheeded("volumes", "volumeMounts"),
+    },
+    dict.fromkeys(("lifecycle", "model"), ": it belongs under agents.default"),
+    unknown=refuse_slips,
+)
+_MEMBER = Table(
+    {
+        "name": Key(label("a persona's name"), needed="every persona has a name of its own"),
+        "systemPrompt": Key(text, field="system_prompt"),
+        "model": _IN_MODEL,
+        "provider": Key(text),
+        "baseURL": Key(text, field="base_url"),
+        "skills": Key(texts),
+        "toolPolicy": _IN_TOOLS,
+        "lifecycle": IN_LIFECYCLE,
+        **_unheeded("displayName", "schedule", "memory", "channels", "webEndpoint"),
+        **_unheeded("mcpServers", "subagents", *_OF_CHANNELS),
+    },
+    _UNDER_LIFECYCLE,
+    unknown=refuse_slips,
+)
+_IN_MEMBERS = Key(InList(_MEMBER, as_it_is, "- name: ..."), field="members")
+PACK = Table(
+    {
+        "enabled": Key(flag),
+        "agentConfigs": _IN_MEMBERS,
+        "personas": _IN_MEMBERS._replace(today="agentConfigs"),
+        "authRefs": _IN_AUTH,
+        "excludePersonas": Key(texts, field="excluded"),
+        "baseURL": Key(text, field="base_url"),
+        "modelRef": Key(text, field="ref"),
+        "agentSandbox": _IN_SANDBOX,
+        **_unheeded("description", "category", "version", "policyRef", "taskOverride", "skillParams"),
+        **_unheeded("sharedMemory", "stimulus", "relationships", "workflowType", "volumes", "volumeMounts"),
+        **_unheeded("channelConfigs", "channelVolumes", "channelVolumeMounts", *_OF_CHANNELS),
+    },
+    unknown=refuse_slips,
+)
+_INSTANCE_ELSEWHERE = tuple(key for key in INSTANCE.keys if key not in ("agents", "authRefs"))
+SPECS: Mapping[str, Table] = {
+    "AgentRun": RUN,
+    **dict.fromkeys(("Agent", "SympoziumInstance"), INSTANCE),
+    **dict.fromkeys(("Ensemble", "PersonaPack"), PACK),
+}
+"""The kinds that are read, and the keys under `spec` of each."""
+KINDS = tuple(SPECS)
+HEAD = Table(
+    dict.fromkeys(("apiVersion", "kind", "metadata", "spec", "status"), Key(unread)),
+    {"lifecycle": ": it belongs under spec"},
+    unknown=refuse_slips,
+)
+
+
 def _fragment(node: Node, file: str | PathLike[str], number: int) -> RunSpec | None:
     # The name must be valid for objects of a cluster; a file name can be anything.
     name = re.sub(r"[^a-z0-9]+", "-", Path(file).stem.lower())[:50].strip("-") or "run"
     name = name if not number else f"{name}-{number + 1}"
     node.note(f"has no apiVersion and kind; it is read as the AgentRun {name!r}")
     spec = node.mapping("spec")
-    return _run_spec(spec, name, "default", fragment=True) if spec is not None else None
+    return _run(node, spec, name, "default") if spec is not None else None
 
 
-def _run(node: Node, name: str, namespace: str) -> RunSpec | None:
-    spec = spec_of(node, "the run's agentRef, task and model")
-    return _run_spec(spec, name, namespace) if spec is not None else None
-
-
-def _instance(node: Node, name: str, namespace: str) -> Instance | None:
-    spec = spec_of(node, "agents.default with model and lifecycle")
-    if spec is None:
-        return None
+def _instance(_node: Node, spec: Node, name: str, namespace: str) -> Instance | None:
     values = INSTANCE.read(spec)
     agents = spec.of_mapping.get("agents")
     if agents is None or (isinstance(agents, Mapping) and mapping(agents).get("default") is None):
@@ -135,17 +396,22 @@ def _instance(node: Node, name: str, namespace: str) -> Instance | None:
     )
 
 
-def _pack(node: Node, name: str, namespace: str) -> Pack | None:
-    spec = spec_of(node, "agentConfigs (once personas)")
-    if spec is None:
-        return None
+def _pack(node: Node, spec: Node, name: str, namespace: str) -> Pack:
     values = PACK.read(spec)
     kind = node.get("kind", text)
     if "personas" not in spec and "agentConfigs" not in spec:
         spec.wrong("agentConfigs is missing; it lists the personas of the pack")
     members: dict[str, Persona] = {}
     excluded: tuple[str, ...] = values.get("excluded", ())
-    shared = _shared(values, name, namespace)
+    provider, secret = (values.get("auth") or (("", ""),))[0]
+    base_url, ref = values.get("base_url", ""), values.get("ref", "")
+    shared = Instance(
+        name=name,
+        namespace=namespace,
+        ensemble=name,
+        model=ModelSpec(provider=provider, base_url=base_url, auth_secret=secret, ref=ref),
+        sandbox=values.get("sandbox"),
+    )
     for each, inner in values.get("members", ()):
         member = _member(shared, each, inner, excluded)
         if member and member.name in members:
@@ -184,7 +450,7 @@ def _is_label(metadata: Node, key: str, name: str) -> bool:
     return bool(metadata.with_value({key: name}).get(key, label()))
 
 
-def _run_spec(spec: Node, name: str, namespace: str, *, fragment: bool = False) -> RunSpec:
+def _run(_node: Node, spec: Node, name: str, namespace: str) -> RunSpec:
     values = RUN.read(spec)
     if "task" in spec.of_mapping and "task" not in spec:
         spec.wrong(NO_TASK, "task")
@@ -194,23 +460,10 @@ def _run_spec(spec: Node, name: str, namespace: str, *, fragment: bool = False) 
         namespace=namespace,
         tools_allowed=allowed,
         tools_denied=denied,
-        fragment=fragment,
         place=spec.location(),
         elsewhere=elsewhere(spec, _RUN_ELSEWHERE),
         **values,
     )
-
-
-def _shared(values: dict[str, Any], name: str, namespace: str) -> Instance:
-    """The part that all personas of a pack share."""
-    provider, secret = (values.get("auth") or (("", ""),))[0]
-    model = ModelSpec(
-        provider=provider,
-        base_url=values.get("base_url", ""),
-        auth_secret=secret,
-        ref=values.get("ref", ""),
-    )
-    return Instance(name=name, namespace=namespace, model=model, sandbox=values.get("sandbox"))
 
 
 def _member(pack: Instance, node: Node, values: dict[str, Any], excluded: tuple[str, ...]) -> Persona | None:
@@ -222,12 +475,10 @@ def _member(pack: Instance, node: Node, values: dict[str, Any], excluded: tuple[
         node.wrong(f"{name!r}, which it becomes, has more than 63 letters", "name")
         return None
     allowed, denied = values.pop("tools", ((), ()))
-    instance = Instance(
+    instance = replace(
+        pack,
         name=name,
-        namespace=pack.namespace,
-        ensemble=pack.name,
         model=_member_model(pack.model or ModelSpec(), values),
-        sandbox=pack.sandbox,
         tools_allowed=allowed,
         tools_denied=denied,
         place=node.location(),
@@ -287,10 +538,9 @@ def _is_fragment(value: Any) -> bool:
     return "lifecycle" in mapping(given.get("spec")) and not {"apiVersion", "kind"} & set(given)
 
 
-_READERS: Mapping[str, Callable[[Node, str, str], RunSpec | Instance | Pack | None]] = {
-    "AgentRun": _run,
-    "Agent": _instance,
-    "SympoziumInstance": _instance,
-    "Ensemble": _pack,
-    "PersonaPack": _pack,
+_READERS: Mapping[str, tuple[Callable[[Node, Node, str, str], RunSpec | Instance | Pack | None], str]] = {
+    "AgentRun": (_run, "the run's agentRef, task and model"),
+    **dict.fromkeys(("Agent", "SympoziumInstance"), (_instance, "agents.default with model and lifecycle")),
+    **dict.fromkeys(("Ensemble", "PersonaPack"), (_pack, "agentConfigs (once personas)")),
 }
+"""For each kind the function that reads it, by its whole and its spec, and what belongs into the spec."""

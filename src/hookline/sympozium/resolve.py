@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -18,11 +17,10 @@ from hookline.runners import Capabilities, Mount, Runner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.sympozium.environment import Secrets, read_secrets, variable
-from hookline.sympozium.lifecycle import ContainerHook, SecretRef
-from hookline.sympozium.phases import Stage
-from hookline.sympozium.read import parse
+from hookline.sympozium.phases import Seen, Stage
+from hookline.sympozium.read import NO_TASK, Pack, Persona, RunManifests, parse
 from hookline.sympozium.run.folders import WORKSPACE_SIZE, Folder, FolderError
-from hookline.sympozium.types import NO_TASK, Instance, ModelSpec, Pack, Persona, RunManifests, RunSpec
+from hookline.sympozium.types import ContainerHook, Instance, ModelSpec, RunSpec, SecretRef
 from hookline.table import meant
 
 FORMAT = "sympozium"
@@ -43,6 +41,7 @@ _PROVIDERS = {"claude": "anthropic", "gpt": "openai", "o1": "openai", "o3": "ope
 POINTS = {Stage.PRE_RUN: Point.RUN_START, Stage.POST_RUN: Point.RUN_END}
 ON_ERROR = {Stage.PRE_RUN: OnError.FAIL, Stage.POST_RUN: OnError.CONTINUE}
 _MANIFEST = "manifest.yaml"
+_SEEN = "seen.json"
 REQUEST = "run.json"
 """The file in a run's folder that keeps its request, without the manifest."""
 
@@ -77,7 +76,7 @@ class RunRequest:
         return not self.agent_command
 
     def known_secrets(self, environ: Mapping[str, str]) -> Secrets:
-        known: dict[str, Mapping[str, str]] = dict(_read(self.text, self.file).secrets)
+        known: dict[str, Mapping[str, str]] = dict(parse(self.text, self.file).secrets)
         if self.secrets:
             known |= read_secrets(self.secrets)
         return Secrets(known=known, environ=environ, file=self.secrets)
@@ -85,7 +84,7 @@ class RunRequest:
 
 def spec_of(asked: RunRequest) -> RunSpec:
     """The requested run. A file with a mistake in it is not run: the hook that is missing may be a guard."""
-    manifests = _read(asked.text, asked.file)
+    manifests = parse(asked.text, asked.file)
     if manifests.problems:
         raise manifests.problems[0]
     return _with_model(run_of(manifests, asked), asked.model)
@@ -227,6 +226,17 @@ def kept_request(folder: Folder) -> RunRequest:
     return typed(RunRequest, {**cast("dict[str, Any]", found), "text": text_of(folder.path / _MANIFEST)})
 
 
+def keep_seen(folder: Folder, seen: Seen) -> None:
+    """Write the state of a run beside it, so that a crash forgets none of it."""
+    folder.write(_SEEN, asdict(seen))
+
+
+def kept_seen(folder: Folder) -> Seen:
+    """The state of a run as it was last written."""
+    found = folder.read(_SEEN)
+    return typed(Seen, found) if isinstance(found, dict) else Seen()
+
+
 def _check_model(asked: RunRequest, spec: RunSpec, where: Capabilities) -> None:
     model = spec.model
     if model is None or not model.model:
@@ -255,12 +265,6 @@ def _with_model(spec: RunSpec, given: str) -> RunSpec:
     if model.provider == SCRIPTED:
         model = replace(model, model=os.path.abspath(model.model))
     return with_provider(replace(spec, model=model))
-
-
-@lru_cache(maxsize=16)
-def _read(text: str, file: str) -> RunManifests:
-    """Cached: it is needed more than once in a run, and reading takes as long as starting a process."""
-    return parse(text, file)
 
 
 def _taken(run: RunSpec, instance: Instance) -> RunSpec:

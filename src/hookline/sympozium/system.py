@@ -13,7 +13,7 @@ from hookline.source import SUFFIXES, text_of
 from hookline.terminal import Explained, Problems
 
 if TYPE_CHECKING:
-    from hookline.sympozium.types import RunManifests
+    from hookline.sympozium.read import RunManifests
 
 NAME = AGENTRUN
 _NO_AGENT = (
@@ -57,7 +57,7 @@ def try_(options: TryOptions) -> int:
 
 
 def run(options: RunOptions) -> int:
-    from hookline.sympozium.run.command import run_agentrun
+    from hookline.sympozium.run.local import run_agentrun
 
     return run_agentrun(options)
 

@@ -1,14 +1,14 @@
-"""Sympozium's objects as values, and the keys of the file that they are read from: a run, an agent, a pack."""
+"""A run and an agent as values; a `lifecycle`, the containers before and after a run, also as keys of the file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from hookline.errors import FileError
+from hookline.kube.objects import LABEL, LONGEST_NAME
 from hookline.source import Wrong
-from hookline.sympozium.lifecycle import IN_LIFECYCLE, Lifecycle, label, limit, may_be_set
 from hookline.table import (
     UNSET,
     InList,
@@ -16,23 +16,94 @@ from hookline.table import (
     Key,
     Location,
     Node,
+    Reader,
     Table,
-    filled,
+    duration,
     flag,
     ignore,
-    pairs,
     refuse_slips,
     text,
     texts,
-    unread,
     word,
 )
 
 GROUP = "sympozium.ai/v1alpha1"
 RUN_TIMEOUT = 600.0
 """Seconds for the agent where the file does not say."""
-THINKING = ("off", "low", "medium", "high")
-NO_TASK = "spec.task is required and must not be empty: a text, or a mapping with mode, tool and parameters"
+HOOK_TIMEOUT = 300.0
+"""Seconds for a hook where the file does not say."""
+RESERVED = frozenset(
+    {"AGENT_RUN_ID", "INSTANCE_NAME", "AGENT_NAMESPACE", "AGENT_EXIT_CODE", "AGENT_RESULT", "GATE_MODE"}
+)
+"""The variables of hooks that a manifest cannot set."""
+VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*", re.ASCII)
+LONGEST = {"preRun": 59, "postRun": 58}
+"""The name of a container, at most 63 letters, begins with pre- or post-."""
+_RULE_HAS = "a rule has apiGroups, resources and verbs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretRef:
+    """A value in a Secret, looked up when the hook is started. A missing `optional` one leaves the variable unset."""
+
+    name: str
+    key: str
+    optional: bool = False
+    place: Location = field(default=Location(""), compare=False)
+
+
+Value = str | SecretRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerHook:
+    """One container of `preRun` or `postRun`. `places` are those of `command` and `args`, one for each text."""
+
+    name: str
+    image: str
+    pull_policy: str = "IfNotPresent"
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    timeout: float = HOOK_TIMEOUT
+    gate: bool = False
+    place: Location = field(default=Location(""), compare=False)
+    places: tuple[Location, ...] = field(default=(), compare=False, repr=False)
+    env_places: Mapping[str, Location] = field(default_factory=dict[str, Location], compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RbacRule:
+    """A right of the hooks on objects of the cluster."""
+
+    api_groups: tuple[str, ...]
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifecycle:
+    """The containers around a run, in the order of the file."""
+
+    pre_run: tuple[ContainerHook, ...] = ()
+    post_run: tuple[ContainerHook, ...] = ()
+    rbac: tuple[RbacRule, ...] = ()
+    gate_default: str = "block"
+    place: Location = field(default=Location(""), compare=False)
+
+    @property
+    def containers(self) -> tuple[ContainerHook, ...]:
+        return (*self.pre_run, *self.post_run)
+
+    @property
+    def gate(self) -> int | None:
+        """The position in `post_run` of the hook that the answer waits for."""
+        return next((index for index, hook in enumerate(self.post_run) if hook.gate), None)
+
+    @property
+    def post_order(self) -> tuple[int, ...]:
+        """Positions in `post_run` as they are run: the gate first, so that the others see what it let through."""
+        return tuple(sorted(range(len(self.post_run)), key=lambda index: not self.post_run[index].gate))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +167,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec(Instance):
-    """One run, with all that it took from an instance or a pack. A `fragment` was written without its head."""
+    """One run, with all that it took from an instance or a pack."""
 
     instance: str = ""
     agent_id: str = "default"
@@ -108,249 +179,218 @@ class RunSpec(Instance):
     dry_run: bool = False
     canary: bool = False
     use_context: bool = True
-    fragment: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Persona:
-    """A persona: its name in the pack, and the instance that it becomes, `<pack>-<persona>`."""
+def label(what: str = "a name", longest: int = LONGEST_NAME) -> Reader:
+    """A DNS label of that length."""
 
-    name: str
-    instance: Instance
-    excluded: bool = False
+    def read(node: Node) -> str:
+        name = text(node)
+        if not LABEL.fullmatch(name):
+            raise Wrong(
+                f"{name!r} is not a DNS label; {what} has lower-case letters, digits and - inside, such as fetch-alerts"
+            )
+        if len(name) > longest:
+            raise Wrong(f"{name!r} has {len(name)} letters; {what} has at most {longest}")
+        return name
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pack:
-    """An `Ensemble` (once `PersonaPack`). One that is not enabled gives nothing."""
-
-    name: str
-    namespace: str = "default"
-    kind: str = "Ensemble"
-    enabled: bool = True
-    members: tuple[Persona, ...] = ()
-    place: Location = field(default=Location(""), compare=False)
+    return read
 
 
-class RunManifests(NamedTuple):
-    """The content of a file. `secrets` are those that are written in it, by name."""
+def limit(such_as: str) -> Reader:
+    def read(node: Node) -> float:
+        found = duration(node)
+        if found is not UNSET and found <= 0:
+            raise Wrong(f"is {node.value!r}; give a duration, such as {such_as}")
+        return found
 
-    runs: tuple[RunSpec, ...] = ()
-    instances: tuple[Instance, ...] = ()
-    packs: tuple[Pack, ...] = ()
-    secrets: Mapping[str, Mapping[str, str]] = {}
-    problems: tuple[FileError, ...] = ()
-    notes: tuple[str, ...] = ()
-    file: str = ""
-
-    @property
-    def agents(self) -> tuple[Instance, ...]:
-        """Every instance in the file, also those that the personas of a pack become."""
-        return (*self.instances, *(each.instance for pack in self.packs for each in pack.members))
+    return read
 
 
-def elsewhere(node: Node, keys: Iterable[str]) -> dict[str, Location]:
-    """Where those of the keys stand that only a cluster heeds."""
-    return {key: node.location(key) for key in keys if node.of_mapping.get(key)}
+def may_be_set(node: Node, name: str, *inner: str | int) -> bool:
+    """True if a variable can be set under that name; a finding is added where it cannot."""
+    if not VARIABLE.fullmatch(name):
+        node.wrong(f"{name!r} is not a name of a variable; write it like PD_TOKEN", *inner)
+        return False
+    if name in RESERVED:
+        node.note(f"{name} is set for every hook and cannot be set here, so this has no effect", *inner)
+        return False
+    return True
 
 
-def as_it_is(node: Node, values: dict[str, Any]) -> tuple[Node, dict[str, Any]]:
-    """The values of a mapping that is turned into an object once its surroundings are read."""
-    return node, values
+def _image(node: Node) -> str:
+    name = text(node)
+    if re.search(r"\s", name):
+        raise Wrong(f"is {name!r}; the name of an image has no space")
+    return name
 
 
-def _variables(node: Node) -> dict[str, str]:
-    """`env` of a run: names and texts, in the order of their names."""
-    if isinstance(node.value, list):
-        raise Wrong("is a list; the env of a run is a mapping, as in {LOG_LEVEL: debug}")
-    found = pairs(node)
-    return {name: found[name] for name in sorted(found) if may_be_set(node, name, name)}
+def _not_of_a_hook(node: Node) -> Any:
+    node.note("a hook does not have this, so it has no effect")
+    return UNSET
 
 
-def _task(node: Node) -> str | TaskSpec:
-    if isinstance(node.value, str) and node.value.strip():
-        return node.value
-    if isinstance(node.value, Mapping):
-        values = _TASK.read(node)
-        return TaskSpec(**values) if "mode" in values else UNSET
-    if isinstance(node.value, str):
-        raise Wrong(NO_TASK)
-    raise Wrong(f"is {node.value!r}; a task is a text, or a mapping with mode, tool and parameters")
+class _HookList(InList):
+    """The hooks of a list, each with a name of its own."""
+
+    def __init__(self, stage: str) -> None:
+        super().__init__(_hook_table(stage), self._hook, "- name: ...")
+        self._stage = stage
+
+    def __call__(self, node: Node) -> tuple[ContainerHook, ...]:
+        found: dict[str, ContainerHook] = {}
+        for each, hook in super().__call__(node):
+            if hook.name in found:
+                first = found[hook.name].place.line
+                told = f"{hook.name!r} is in line {first} already; give each hook of {self._stage} its own"
+                each.wrong(told, "name")
+            else:
+                found[hook.name] = hook
+        return tuple(found.values())
+
+    def _hook(self, node: Node, values: dict[str, Any]) -> tuple[Node, ContainerHook] | None:
+        if values.get("gate") and self._stage == "preRun":
+            name = node.of_mapping.get("name")
+            node.wrong(
+                "gate hook validation failed: gate: true is only valid on postRun hooks, not preRun"
+                f' (hook "{name if isinstance(name, str) else ""}")',
+                "gate",
+            )
+        if "name" not in values or "image" not in values:
+            return None
+        env, env_places = values.pop("env", ({}, {}))
+        places = tuple(
+            node.location(key, index)
+            for key in ("command", "args")
+            for index in range(len(values.get(key, ())))
+        )
+        hook = ContainerHook(**values, env=env, place=node.location(), places=places, env_places=env_places)
+        return node, hook
 
 
-def _model(node: Node) -> ModelSpec:
-    """A model as an object, or as its bare name."""
-    if isinstance(node.value, str):
-        if not node.value.strip():
-            raise Wrong(f"is {node.value!r}; it names the model")
-        return ModelSpec(model=node.value)
-    return InMapping(_MODEL, _made_model)(node)
+class _Env(InList):
+    """The variables of a hook, and where each has its text."""
+
+    def __call__(self, node: Node) -> Any:
+        found: dict[str, Value] = {}
+        places: dict[str, Location] = {}
+        for each, name, value in super().__call__(node):
+            if not may_be_set(each, name, "name"):
+                continue
+            if name in found:
+                each.note(f"{name} is set above too; this one counts", "name")
+            found[name] = value
+            places[name] = each.location("value" if isinstance(value, str) else "valueFrom")
+        return found, places
 
 
-def _made_model(node: Node, values: dict[str, Any]) -> ModelSpec:
-    needed = "" if values.get("ref") else "it names the provider's model"
-    return ModelSpec(**values, model=node.get("model", text, needed=needed))
+def _variable(node: Node, values: dict[str, Any]) -> tuple[Node, str, Value] | None:
+    value: Value | None = values.get("value", "")
+    if "valueFrom" in node:
+        if "value" in node and isinstance(node.of_mapping["valueFrom"], Mapping):
+            node.wrong("is given together with value; give one of them", "valueFrom")
+            return None
+        value = values.get("valueFrom")
+    return (node, values["name"], value) if "name" in values and value is not None else None
 
 
-def _unheeded(*keys: str) -> dict[str, Key]:
-    """Keys that are known and have no effect on one machine."""
-    return dict.fromkeys(keys, Key(unread))
+def _value_from(node: Node, values: dict[str, Any]) -> SecretRef:
+    if not isinstance(node.of_mapping.get("secretKeyRef"), Mapping):
+        given = ", ".join(node.of_mapping) or "nothing"
+        raise Wrong(f"has {given}; of a hook's variables only secretKeyRef is a source")
+    return values.get("secretKeyRef", UNSET)
 
 
-def _names(key: str) -> InList:
-    """A list of mappings of which one key counts."""
-    return InList(
-        Table({key: Key(text)}, unknown=ignore),
-        lambda _, values: values.get(key) or None,
-        f"- {key}: ...",
+def _secret_ref(node: Node, values: dict[str, Any]) -> SecretRef:
+    return SecretRef(**values, place=node.location()) if {"name", "key"} <= values.keys() else UNSET
+
+
+def _rule(_: Node, values: dict[str, Any]) -> RbacRule | None:
+    return RbacRule(**values) if len(values) == 3 else None
+
+
+def _lifecycle(node: Node, values: dict[str, Any]) -> Lifecycle:
+    gates = [hook for hook in values.get("post_run", ()) if hook.gate]
+    if len(gates) > 1:
+        node.wrong(
+            f"gate hook validation failed: at most one postRun hook may set gate: true, found {len(gates)}",
+            "postRun",
+        )
+    return Lifecycle(**values, place=node.location())
+
+
+_SECRET_REF = Table(
+    {
+        "name": Key(text, needed="it names the Secret"),
+        "key": Key(text, needed="it names the key in it"),
+        "optional": Key(flag),
+    },
+    unknown=refuse_slips,
+)
+_VALUE_FROM = Table({"secretKeyRef": Key(InMapping(_SECRET_REF, _secret_ref))}, unknown=ignore)
+_ENV = Table(
+    {
+        "name": Key(text, needed="it is the variable"),
+        "value": Key(text),
+        "valueFrom": Key(InMapping(_VALUE_FROM, _value_from)),
+    },
+    unknown=refuse_slips,
+)
+_RULE = Table(
+    {
+        "apiGroups": Key(texts, field="api_groups", needed=_RULE_HAS),
+        "resources": Key(texts, needed=_RULE_HAS),
+        "verbs": Key(texts, needed=_RULE_HAS),
+    },
+    {"apiGroup": "; did you mean apiGroups?"},
+    unknown=refuse_slips,
+)
+_NOT_OF_A_HOOK = (
+    *("envFrom", "workingDir", "resources", "securityContext", "volumeMounts", "volumes"),
+    *("retries", "when", "failurePolicy"),
+)
+_HOOK_INSTEAD = {
+    "run": "; did you mean command?",
+    "script": '; did you mean command? Write ["sh", "-c", "..."]',
+    "environment": "; did you mean env?",
+    "timeoutSeconds": "; did you mean timeout? Write it like 30s",
+}
+
+
+def _hook_table(stage: str) -> Table:
+    return Table(
+        {
+            "name": Key(
+                label(f"a {stage} hook's name", LONGEST[stage]), needed="every hook has a name of its own"
+            ),
+            "image": Key(_image, needed="it is the container's image, such as curlimages/curl:latest"),
+            "imagePullPolicy": Key(word("Always", "IfNotPresent", "Never"), field="pull_policy"),
+            "command": Key(texts),
+            "args": Key(texts),
+            "env": Key(_Env(_ENV, _variable, "- name: ...")),
+            "timeout": Key(limit("30s")),
+            "gate": Key(flag),
+            **dict.fromkeys(_NOT_OF_A_HOOK, Key(_not_of_a_hook)),
+        },
+        _HOOK_INSTEAD,
+        unknown=refuse_slips,
     )
 
 
-_TASK = Table(
+_LIFECYCLE = Table(
     {
-        "mode": Key(word("sidecar-driven", called="task mode"), needed="it is one of sidecar-driven"),
-        "tool": Key(text),
-        "parameters": Key(pairs),
+        "preRun": Key(_HookList("preRun"), field="pre_run"),
+        "postRun": Key(_HookList("postRun"), field="post_run"),
+        "rbac": Key(InList(_RULE, _rule, '- apiGroups: [""]')),
+        "gateDefault": Key(word("allow", "block"), field="gate_default"),
+    },
+    {
+        "hooks": ": hooks belong in preRun and postRun",
+        "before": "; did you mean preRun?",
+        "after": "; did you mean postRun?",
+        "rules": "; did you mean rbac?",
     },
     unknown=refuse_slips,
 )
-_MODEL = Table(
-    {
-        "provider": Key(text),
-        # Read by itself, after the others: it is not needed beside a modelRef.
-        "model": Key(unread),
-        "baseURL": Key(text, field="base_url"),
-        "thinking": Key(word(*THINKING)),
-        "authSecretRef": Key(text, field="auth_secret"),
-        "modelRef": Key(text, field="ref"),
-        "providerHeaders": Key(pairs, field="headers"),
-        **_unheeded("providerHeadersSecretRef", "nodeSelector"),
-    },
-    {
-        "name": "; did you mean model?",
-        "baseUrl": "; did you mean baseURL?",
-        "apiKey": "; did you mean authSecretRef? It names a Secret",
-    },
-    unknown=refuse_slips,
-)
-_SANDBOX = Table(
-    {
-        "enabled": Key(flag),
-        "runtimeClass": Key(text, field="runtime_class"),
-        "runtimeClassName": Key(text, field="runtime_class"),
-        "warmPoolRef": Key(text, field="warm_pool"),
-        "resources": Key(unread),
-    },
-    unknown=refuse_slips,
-)
-_TOOLS = Table({"allow": Key(texts), "deny": Key(texts)}, unknown=ignore)
-_AUTH = Table({"provider": Key(text), "secret": Key(text, needed="it names the Secret")}, unknown=ignore)
 
-_IN_MODEL = Key(_model, inner=_MODEL)
-_IN_SANDBOX = Key(InMapping(_SANDBOX, lambda _, values: Sandbox(**values)), field="sandbox")
-_IN_TOOLS = Key(
-    InMapping(_TOOLS, lambda _, values: (values.get("allow", ()), values.get("deny", ()))), field="tools"
-)
-_IN_AUTH = Key(
-    InList(_AUTH, lambda _, values: (values.get("provider", ""), values.get("secret", "")), "- secret: ..."),
-    field="auth",
-)
-_IN_SKILLS = Key(_names("skillPackRef"))
-_IN_PULL_SECRETS = Key(_names("name"), field="image_pull_secrets")
-_OF_CHANNELS = ("channelAccessControl", "channelTriggers", "slackOptions")
-_UNDER_LIFECYCLE = {
-    **dict.fromkeys(("preRun", "postRun", "rbac"), ": it belongs under lifecycle"),
-    "hooks": "; did you mean lifecycle?",
-    "prompt": "; did you mean task?",
-}
-
-RUN = Table(
-    {
-        "agentRef": Key(text, field="instance"),
-        "instanceRef": Key(text, field="instance", today="agentRef"),
-        "agentId": Key(filled, field="agent_id"),
-        "sessionKey": Key(text, field="session_key"),
-        "env": Key(_variables),
-        "task": Key(_task, inner=_TASK),
-        "systemPrompt": Key(text, field="system_prompt"),
-        "model": _IN_MODEL,
-        "agentSandbox": _IN_SANDBOX,
-        "skills": _IN_SKILLS,
-        "toolPolicy": _IN_TOOLS,
-        "timeout": Key(limit("10m")),
-        "cleanup": Key(word("delete", "keep")),
-        "mode": Key(word("task", "server")),
-        "dryRun": Key(flag, field="dry_run"),
-        "canaryMode": Key(flag, field="canary"),
-        "imagePullSecrets": _IN_PULL_SECRETS,
-        "lifecycle": IN_LIFECYCLE,
-        "useContext": Key(flag, field="use_context"),
-        **_unheeded("parent", "sandbox", "tolerations", "volumes", "volumeMounts", "backend"),
-    },
-    _UNDER_LIFECYCLE,
-    unknown=refuse_slips,
-)
-_AGENT = Table(
-    {
-        "model": _IN_MODEL,
-        "provider": Key(text),
-        "baseURL": Key(text, field="base_url"),
-        "authSecretRef": Key(text, field="auth_secret"),
-        "thinking": Key(word(*THINKING)),
-        "systemPrompt": Key(text, field="system_prompt"),
-        "agentSandbox": _IN_SANDBOX,
-        "runTimeout": Key(limit("10m"), field="timeout"),
-        "lifecycle": IN_LIFECYCLE,
-        **_unheeded("sandbox", "subagents", "nodeSelector", "tolerations"),
-    },
-    _UNDER_LIFECYCLE,
-    unknown=refuse_slips,
-)
-_AGENTS = Table({"default": Key(InMapping(_AGENT, as_it_is))}, unknown=refuse_slips)
-INSTANCE = Table(
-    {
-        **_unheeded("channels"),
-        "agents": Key(InMapping(_AGENTS, lambda _, values: values.get("default", UNSET))),
-        "skills": _IN_SKILLS,
-        **_unheeded("policyRef"),
-        "authRefs": _IN_AUTH,
-        **_unheeded("memory", "observability", "mcpServers", "webEndpoint"),
-        "imagePullSecrets": _IN_PULL_SECRETS,
-        **_unheeded("volumes", "volumeMounts"),
-    },
-    dict.fromkeys(("lifecycle", "model"), ": it belongs under agents.default"),
-    unknown=refuse_slips,
-)
-_MEMBER = Table(
-    {
-        "name": Key(label("a persona's name"), needed="every persona has a name of its own"),
-        "systemPrompt": Key(text, field="system_prompt"),
-        "model": _IN_MODEL,
-        "provider": Key(text),
-        "baseURL": Key(text, field="base_url"),
-        "skills": Key(texts),
-        "toolPolicy": _IN_TOOLS,
-        "lifecycle": IN_LIFECYCLE,
-        **_unheeded("displayName", "schedule", "memory", "channels", "webEndpoint"),
-        **_unheeded("mcpServers", "subagents", *_OF_CHANNELS),
-    },
-    _UNDER_LIFECYCLE,
-    unknown=refuse_slips,
-)
-_IN_MEMBERS = Key(InList(_MEMBER, as_it_is, "- name: ..."), field="members")
-PACK = Table(
-    {
-        "enabled": Key(flag),
-        "agentConfigs": _IN_MEMBERS,
-        "personas": _IN_MEMBERS._replace(today="agentConfigs"),
-        "authRefs": _IN_AUTH,
-        "excludePersonas": Key(texts, field="excluded"),
-        "baseURL": Key(text, field="base_url"),
-        "modelRef": Key(text, field="ref"),
-        "agentSandbox": _IN_SANDBOX,
-        **_unheeded("description", "category", "version", "policyRef", "taskOverride", "skillParams"),
-        **_unheeded("sharedMemory", "stimulus", "relationships", "workflowType", "volumes", "volumeMounts"),
-        **_unheeded("channelConfigs", "channelVolumes", "channelVolumeMounts", *_OF_CHANNELS),
-    },
-    unknown=refuse_slips,
-)
+IN_LIFECYCLE = Key(InMapping(_LIFECYCLE, _lifecycle))

@@ -4,8 +4,7 @@ from typing import Any
 
 from hookline.kube.objects import LABEL
 from hookline.kube.operator import crds
-from hookline.sympozium.lifecycle import VARIABLE
-from hookline.sympozium.types import GROUP
+from hookline.sympozium.types import GROUP, VARIABLE
 
 # Of two fields that cannot stand together, the one that is left out.
 LEFT_OUT = ("instanceRef", "personas", "value")

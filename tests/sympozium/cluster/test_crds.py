@@ -14,9 +14,9 @@ from hookline.kube.objects import KINDS
 from hookline.kube.operator import crds
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium import read as reading
-from hookline.sympozium.lifecycle import ContainerHook, Lifecycle
 from hookline.sympozium.phases import AgentSeen, GateVerdict, Seen, status
 from hookline.sympozium.read import parse
+from hookline.sympozium.types import ContainerHook, Lifecycle
 from tests.kube.kubectl import Kubectl, missing
 from tests.sympozium.cluster.manifests import RIGHT, WRONG, full, run, schemas
 

@@ -11,12 +11,20 @@ from pathlib import Path
 import pytest
 
 from hookline.sympozium.check import unheeded
-from hookline.sympozium.cluster import submit as submitting
-from hookline.sympozium.cluster.runs import RunView
-from hookline.sympozium.lifecycle import ContainerHook, RbacRule, SecretRef
+from hookline.sympozium.cluster import command as submitting
+from hookline.sympozium.cluster.ledger import RunView
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import RunRequest, run_of, spec_of
-from hookline.sympozium.types import Lifecycle, ModelSpec, RunSpec, Sandbox, TaskSpec
+from hookline.sympozium.types import (
+    ContainerHook,
+    Lifecycle,
+    ModelSpec,
+    RbacRule,
+    RunSpec,
+    Sandbox,
+    SecretRef,
+    TaskSpec,
+)
 from tests.kube.scripted_server import answer, scripted, status, stream
 from tests.sympozium.cluster.manifests import full
 from tests.sympozium.cluster.test_crds import refusals
@@ -71,7 +79,7 @@ def asked(text, **given):
 
 def submitted_same(run):
     # What only a pack and a file without a head tell of a run is in no AgentRun.
-    return replace(run, ensemble="", fragment=False)
+    return replace(run, ensemble="")
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

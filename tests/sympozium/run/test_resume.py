@@ -9,10 +9,9 @@ import pytest
 from hookline.engine.point import Scope, Status
 from hookline.engine.record import Begun, Ended, Owner
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
-from hookline.sympozium.phases import AgentSeen
-from hookline.sympozium.resolve import declaration, keep_request, spec_of
+from hookline.sympozium.phases import AgentSeen, Seen
+from hookline.sympozium.resolve import declaration, keep_request, keep_seen, spec_of
 from hookline.sympozium.run.local import recovered
-from hookline.sympozium.run.state import RunState
 from tests.sympozium.run.conftest import hook, lifecycle
 
 GONE = Owner("another boot", 1, "1")
@@ -33,7 +32,7 @@ async def left_behind(ground, seen, *, skip=None, begun=True, spec=SPEC):
     folder = ground.site.home.make("victim")
     keep_request(folder, asked)
     made = replace(spec_of(asked), name="victim")
-    RunState(folder, made.hooks, lambda _: None).change(**seen)
+    keep_seen(folder, Seen(**seen))
     (folder.workspace / "file").touch()
     if skip is not None:
         (folder.ipc / "control/skip").write_text(skip)

@@ -61,8 +61,7 @@ from hookline.sympozium.cluster.observation import (
 )
 from hookline.sympozium.cluster.plan import Note, Plan, Removal, plan
 from hookline.sympozium.environment import for_agent
-from hookline.sympozium.lifecycle import SecretRef
-from hookline.sympozium.types import RunSpec
+from hookline.sympozium.types import RunSpec, SecretRef
 
 logger = logging.getLogger("hookline.kube")
 

@@ -39,8 +39,8 @@ from hookline.sympozium.cluster.ledger import JournalWriter
 from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, OperatorSettings
 from hookline.sympozium.cluster.observation import Record, World, agent_name, has_ended, is_held, problem_text
 from hookline.sympozium.phases import Phase
-from hookline.sympozium.read import parse
-from hookline.sympozium.types import GROUP, Pack
+from hookline.sympozium.read import Pack, parse
+from hookline.sympozium.types import GROUP
 
 AT_ONCE = 16
 """Runs that are worked on side by side."""
@@ -76,7 +76,9 @@ class AgentRunController(Controller):
         self._records: dict[str, Record] = {}
         # The uids whose record and mask are kept, since a run that is gone has none to look up.
         self._uids: dict[Key, str] = {}
-        self._applier = Applier(cluster, self.caches.put, *([self._writing.heard] if self._writing else []))
+        self._applier = Applier(
+            cluster, self.caches.put, *([self._writing.keep_lines] if self._writing else [])
+        )
 
     def background(self) -> Iterable[Coroutine[Any, Any, None]]:
         return () if self._writing is None else (self._writing.run(self.caches.all(AGENT_RUN)),)

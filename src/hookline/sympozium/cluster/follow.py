@@ -34,7 +34,7 @@ from hookline.kube.objects import (
     within,
 )
 from hookline.kube.pod_state import ContainerPhase, container_state
-from hookline.sympozium.cluster.ledger import InnerRecords, Ledger
+from hookline.sympozium.cluster.ledger import InnerRecords, Ledger, RunView, print_end
 from hookline.sympozium.cluster.objects import AGENT, RUN_LABEL, names
 from hookline.sympozium.cluster.observation import has_ended
 from hookline.sympozium.cluster.records import (
@@ -44,10 +44,8 @@ from hookline.sympozium.cluster.records import (
     run_id_of,
     would_tell,
 )
-from hookline.sympozium.cluster.runs import RunView
 from hookline.sympozium.phases import Phase
 from hookline.sympozium.run.folders import RECORDS
-from hookline.sympozium.run.state import print_end
 from hookline.tasks import cancel_and_wait, on_signals
 from hookline.terminal import err, show
 
@@ -101,7 +99,7 @@ class RunFollower:
     async def ended(self) -> int:
         """Follow the run; returns the exit code of the command."""
         await self._written(lambda ledger: ledger.take(self._run))
-        async with self._heard():
+        async with self._watching():
             while True:
                 event = await self._events.get()
                 code = await event()
@@ -113,7 +111,7 @@ class RunFollower:
         self._events.put_nowait(partial(heed, *about))
 
     @asynccontextmanager
-    async def _heard(self) -> AsyncGenerator[None]:
+    async def _watching(self) -> AsyncGenerator[None]:
         """Watch the run, its agent's log, the clock and signals; all that happens goes into one queue."""
         loop = asyncio.get_running_loop()
         store = Store(
@@ -139,8 +137,8 @@ class RunFollower:
             await cancel_and_wait(*tasks)
 
     async def _listen(self) -> None:
-        log = AgentLog(self._cluster, self._run, lambda line: self._put(self._heard_line, line))
-        self._put(self._heard_all, await log.read())
+        log = AgentLog(self._cluster, self._run, lambda line: self._put(self._take_line, line))
+        self._put(self._log_ended, await log.read())
 
     async def _silent(self) -> None:
         """Warn that the run has no operator."""
@@ -156,7 +154,7 @@ class RunFollower:
         """The run has changed, or is gone. Changes after the agent's end are held back until its log has come, or has had
         its time."""
         if run is None and self._held:
-            code = await self._heard_all("the run is gone")
+            code = await self._log_ended("the run is gone")
             return await self._changed(run) if code is None else code
         if run is None or self._inside.over or not would_tell(run):
             return await self._changed(run)
@@ -166,11 +164,11 @@ class RunFollower:
             return code
         if not self._held:
             why = f"its log did not end within {LAST_LINES:g} s"
-            asyncio.get_running_loop().call_later(LAST_LINES, self._put, self._heard_all, why)
+            asyncio.get_running_loop().call_later(LAST_LINES, self._put, self._log_ended, why)
         self._held.append(run)
         return None
 
-    async def _heard_line(self, line: str | None) -> None:
+    async def _take_line(self, line: str | None) -> None:
         """A line of the agent's log has come; None before all of them come again."""
         # A line that comes too late has no place any more.
         if not self._inside.over:
@@ -183,7 +181,7 @@ class RunFollower:
             await self._written(lambda ledger: ledger.add(self._run, new))
             self._show(self._view.inside(new))
 
-    async def _heard_all(self, why: str) -> int | None:
+    async def _log_ended(self, why: str) -> int | None:
         """The log has ended; `why` some of it is missing, if any is."""
         if self._inside.over:
             return None
@@ -339,6 +337,7 @@ class AgentLog:
             await self._changed.wait()
 
     def _pod(self) -> Object | None:
+        # Anyone may label a pod; the run's own are those of its Job or sandbox.
         own = [
             pod
             for pod in self._pods.all()

@@ -1,6 +1,7 @@
-"""Runs on a cluster in a journal: the records of their status, and the inner records of their agents, each once.
+"""Runs on a cluster in a journal and on a screen: the records of their status, and the inner ones of their agents.
 
-A `Ledger` writes one run, for the command that follows it; `JournalWriter` is the operator's, which writes all of them.
+A `Ledger` writes the records of one run, each once, and `RunView` shows them, for the command that follows it;
+`JournalWriter` is the operator's, which writes all runs.
 """
 
 from __future__ import annotations
@@ -8,19 +9,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hookline.engine.point import Scope
+from hookline.engine.point import Point, Scope
 from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Record, RunRow
+from hookline.engine.result import HookAction
 from hookline.errors import JournalError
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import end_as_lost, lost_ends
 from hookline.journal.sqlite import KEEP_BYTES_OPERATOR, KEEP_DAYS, SqliteJournal
 from hookline.journal.stream import BROKEN_OFF, MOST_BYTES, Intake, OnceJournal, lacking
-from hookline.kube.objects import Fields, items, mapping, within
+from hookline.journal.view import Line, Tree
+from hookline.kube.objects import Fields, items, mapping, phase_of, within
 from hookline.options import KUBERNETES
+from hookline.sympozium.cluster.observation import has_ended
 from hookline.sympozium.cluster.records import (
     AGENT_SCOPE,
     RUN_SCOPE,
@@ -34,9 +39,11 @@ from hookline.sympozium.cluster.records import (
     run_id_of,
     would_tell,
 )
-from hookline.sympozium.phases import Stage
+from hookline.sympozium.phases import WITHHELD, Phase, Stage
 from hookline.sympozium.resolve import FORMAT
+from hookline.sympozium.run.hooks import PHASE
 from hookline.tasks import backoff
+from hookline.terminal import err, out, print_json
 
 logger = logging.getLogger("hookline.kube")
 
@@ -156,6 +163,70 @@ class InnerRecords:
         return True
 
 
+class RunView:
+    """A run on a cluster as the lines of any run: the records of its status, and notes on its other fields.
+    `how_to_answer` is shown when the answer waits for a verdict."""
+
+    def __init__(self, mask: Mask | None = None, *, width: int = 80, how_to_answer: str = "") -> None:
+        self._mask = mask or Mask()
+        self._tree = Tree(self._mask, width)
+        self._how_to_answer = how_to_answer
+        self._count = 0
+        self._noted: set[tuple[str, ...]] = set()
+
+    def lines(self, run: Fields, inside: Iterable[Record] = ()) -> Iterator[Line]:
+        """Lines for all that is new in the run; `inside` are the records from inside its agent, once that has ended."""
+        told = records_of(run)
+        new, self._count = told[self._count :], max(self._count, len(told))
+        found = [(_place(each), each) for each in (*new, *inside) if getattr(each, "point", "") != PHASE]
+        notes = [(place, _note(run, self._mask.text(text))) for place, text in self._notes(run)]
+        for _, record in sorted([*found, *notes], key=lambda each: each[0]):
+            # `hookline runs` finds it by the name that it has on the cluster.
+            yield from self._tree.lines(record._replace(run_id=run["metadata"]["name"]))
+
+    def inside(self, records: Iterable[Record]) -> Iterator[Line]:
+        """Lines for records from inside the agent, while it is at work."""
+        for each in records:
+            yield from self._tree.lines(each)
+
+    def _notes(self, run: Fields) -> Iterator[tuple[int, str]]:
+        """Notes on the parts of the status that no record has, each once, with its place among the records."""
+        status, now = within(run, "status"), phase_of(run)
+        if now and self._once("phase", now):
+            yield _PHASE_OVER if has_ended(run) else _PHASE, f"phase {now}"
+        if status.get("gateDigest") and self._once("gate"):
+            yield _GATE, f"the answer waits for a verdict{self._how_to_answer}"
+        word = str(status.get("gateVerdict") or "")
+        if word and self._once("verdict"):
+            by = f" by {status['gateBy']}" if status.get("gateBy") else ""
+            yield _GATE, f"gate {word}{by}"
+        for each in items(status.get("conditions")):
+            key = tuple(str(each.get(part)) for part in ("type", "reason", "message"))
+            known_by_hooks = each.get("type") == "PostRunFailed"
+            if each.get("status") == "True" and not known_by_hooks and self._once("condition", *key):
+                yield _CONDITION, f"{each.get('type')}: {each.get('message')}"
+
+    def _once(self, *what: str) -> bool:
+        new = what not in self._noted
+        self._noted.add(what)
+        return new
+
+
+def print_end(run_id: str, end: Phase, status: Mapping[str, Any], *, json: bool, where: str = "") -> int:
+    """Print how a run ended; returns the exit code. `where` are the words that find a run on a cluster."""
+    if json:
+        print_json({"record": "result", "run_id": run_id, "status": status})
+    elif end is Phase.SKIPPED:
+        out.print(f"skipped: {status.get('result', '')}")
+    elif end is Phase.SUCCEEDED:
+        out.print(str(status.get("result") or ""))
+    else:
+        err.print(f"error: {status.get('error') or end} (hookline runs {run_id}{where})", style="red")
+    # A run that succeeded and whose answer is held back must not be taken for one whose answer is out.
+    well = end in (Phase.SUCCEEDED, Phase.SKIPPED) and status.get("gateVerdict") not in WITHHELD
+    return 0 if well else 1
+
+
 class _DueRun(NamedTuple):
     """A run of which there is something to write; as it was last seen, where it is gone."""
 
@@ -179,7 +250,7 @@ class JournalWriter:
     def __init__(self, journal: Journal, *, built_in: bool) -> None:
         self._journal = journal
         self._built_in = built_in
-        self._heard: dict[str, _AgentLines] = {}
+        self._kept: dict[str, _AgentLines] = {}
         self._ledger = Ledger(journal, alone=True)
         self._due: dict[str, _DueRun] = {}
         self._any = asyncio.Event()
@@ -194,12 +265,12 @@ class JournalWriter:
         self._due[run_id_of(run)] = _DueRun(run, after is None)
         self._any.set()
 
-    def heard(self, run: Mapping[str, Any], lines: list[str], mask: Mask) -> None:
+    def keep_lines(self, run: Mapping[str, Any], lines: list[str], mask: Mask) -> None:
         """Keep the lines of an agent that has ended; its status comes after this."""
         size, run_id = sum(map(len, lines)), run_id_of(run)
-        self._heard.pop(run_id, None)
-        if self._built_in and sum(each.size for each in self._heard.values()) + size <= _HELD_BYTES:
-            self._heard[run_id] = _AgentLines(lines, mask, size)
+        self._kept.pop(run_id, None)
+        if self._built_in and sum(each.size for each in self._kept.values()) + size <= _HELD_BYTES:
+            self._kept[run_id] = _AgentLines(lines, mask, size)
 
     async def run(self, runs: Sequence[Fields]) -> None:
         """Writes until it is cancelled. `runs` are those that are there: others that are open went unseen."""
@@ -228,7 +299,7 @@ class JournalWriter:
                 await self._ledger.lost(run_id)
                 self._ledger.forget(run_id)
             if now.gone or any(map(is_agents_end, new)):
-                self._heard.pop(run_id, None)
+                self._kept.pop(run_id, None)
         except JournalError:
             self._due.setdefault(run_id, now)
             raise
@@ -239,7 +310,7 @@ class JournalWriter:
 
     async def _inside(self, run: Fields) -> list[Record]:
         """The inner records that the agent printed; a note that they are missing, where its log was not read here."""
-        heard = self._heard.get(run_id_of(run))
+        heard = self._kept.get(run_id_of(run))
         if heard is None:
             return [inside_note(run, _UNREAD)] if self._built_in and would_tell(run) else []
         inside = InnerRecords(run, heard.mask)
@@ -302,3 +373,20 @@ def _key(record: Record) -> Hashable:
     if isinstance(record, Called):
         return Called, record.scope_id, str(record.point), record.hook
     return Decided, record.scope_id, str(record.point), record.note
+
+
+_BEFORE, _PHASE, _AGENT_OVER, _GATE, _AFTER, _CONDITION, _PHASE_OVER, _OVER = range(8)
+"""The order of new lines at one change of a run."""
+
+
+def _place(record: Record) -> int:
+    if is_runs_end(record):
+        return _OVER
+    if is_agents_end(record):
+        return _AGENT_OVER
+    is_after = isinstance(record, Called) and record.point is Point.RUN_END
+    return _AFTER if is_after else _BEFORE
+
+
+def _note(run: Fields, text: str) -> Decided:
+    return Decided(run_id_of(run), RUN_SCOPE, PHASE, time.time(), HookAction.CONTINUE, note=text)

@@ -37,10 +37,9 @@ from hookline.sympozium.environment import (
     task_input,
     unread,
 )
-from hookline.sympozium.lifecycle import ContainerHook, Value
 from hookline.sympozium.phases import Seen
 from hookline.sympozium.run.folders import RECORDS
-from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
+from hookline.sympozium.types import RUN_TIMEOUT, ContainerHook, RunSpec, Value
 
 MANAGER = "hookline"
 SHARED_ACCOUNT = "sympozium-agent"

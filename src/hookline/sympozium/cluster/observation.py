@@ -40,7 +40,6 @@ from hookline.sympozium.cluster.objects import (
     positions_of,
 )
 from hookline.sympozium.environment import cut
-from hookline.sympozium.lifecycle import ContainerHook
 from hookline.sympozium.phases import (
     AgentSeen,
     Phase,
@@ -56,7 +55,7 @@ from hookline.sympozium.phases import (
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import run_of, with_provider
 from hookline.sympozium.run.agent import ended, from_output
-from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
+from hookline.sympozium.types import RUN_TIMEOUT, ContainerHook, RunSpec
 
 FINALIZER = "hookline.dev/agentrun"
 VERDICT = "sympozium.ai/gate-verdict"

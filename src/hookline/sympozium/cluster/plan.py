@@ -44,7 +44,6 @@ from hookline.sympozium.cluster.observation import (
     problem_text,
     spec_of,
 )
-from hookline.sympozium.lifecycle import ContainerHook
 from hookline.sympozium.phases import (
     Phase,
     Seen,
@@ -61,7 +60,7 @@ from hookline.sympozium.phases import (
     post_run,
     status,
 )
-from hookline.sympozium.types import RunSpec
+from hookline.sympozium.types import ContainerHook, RunSpec
 
 _NO_INSTANCE = 60.0
 """Seconds that a run waits for its agent to be there."""
@@ -218,7 +217,7 @@ class _Next(Observer):
         A Sandbox goes in any case, before the hooks after it.
         """
         agent = self.now.agent
-        gone = {made.uid for made in self._made if self._has_to_go(made)}
+        gone = {made.uid for made in self._made if self._must_be_removed(made)}
         if agent is not None and agent.over and is_sandboxed(self.spec):
             gone.add(agent.uid)
         for kind, found in ((JOB, self.world.jobs), (SANDBOX, self.world.sandboxes)):
@@ -232,7 +231,7 @@ class _Next(Observer):
     def _made(self) -> list[Workload]:
         return [made for made in (self.now.agent, *self.now.post) if made is not None]
 
-    def _has_to_go(self, made: Workload) -> bool:
+    def _must_be_removed(self, made: Workload) -> bool:
         """Also where its pod was deleted: the cluster would put another in its place, which begins anew."""
         stands = any(pod["metadata"]["uid"] == made.pod and not _is_ending(pod) for pod in self.world.pods)
         return made.ended or (made.over and not stands)

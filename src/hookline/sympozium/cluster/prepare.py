@@ -11,10 +11,7 @@ import os
 import shutil
 import sys
 
-FOLDERS = (
-    *("input", "output", "spawn", "tools", "messages", "schedules", "prompts", "context"),
-    "control",
-)
+FOLDERS = ("input", "output", "spawn", "tools", "messages", "schedules", "prompts", "context", "control")
 """The folders beneath /ipc that Sympozium's bridge makes, and that its documents write into."""
 
 

@@ -1,4 +1,4 @@
-"""The status of a run on a cluster as the records that a run on this machine has.
+"""The status of a run: of one on a cluster as the records that a run on this machine has, and of both as lines.
 
 As the status goes on, the list only grows at its end: a record that may still change is not in it yet. So a
 reader may begin at any time, and after any break, and add the missing records to its journal.
@@ -7,8 +7,8 @@ reader may begin at any time, and after any break, and add the missing records t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, cast
 
 from hookline.engine.plain import parse_time
 from hookline.engine.point import Point, Scope, Status
@@ -17,18 +17,20 @@ from hookline.engine.result import HookAction, Reason
 from hookline.errors import FileError
 from hookline.journal.masking import Mask
 from hookline.journal.stream import INSIDE, InnerScopes
+from hookline.journal.view import Line, duration
 from hookline.kube.objects import Fields, items, mapping, phase_of, within
 from hookline.options import KUBERNETES
 from hookline.sympozium.cluster.observation import agent_name, frozen_of, has_ended, spec_of
 from hookline.sympozium.phases import Phase, Stage
 from hookline.sympozium.resolve import FORMAT
-from hookline.sympozium.run.state import PHASE
+from hookline.sympozium.run.hooks import PHASE
 from hookline.sympozium.types import RUN_TIMEOUT
 
 RUN_SCOPE, AGENT_SCOPE = "1", "2"
 _MARK = 8
-_KINDS = {"timed_out": "timed_out", "not_started": "not_started"}
+_KINDS = ("timed_out", "not_started")
 _LINES = 5
+_STYLE = {"Failed": "red", "Succeeded": "green"}
 _TIMED_OUT = "timeout"
 """The error in the status of a run whose agent passed its limit."""
 
@@ -75,7 +77,7 @@ def would_tell(run: Fields) -> bool:
 
 def inner_scopes_of(run: Fields, mask: Mask | None = None) -> InnerScopes:
     """Admits the inner records of the run's agent."""
-    made = _moment(within(run, "metadata").get("creationTimestamp"))
+    made = moment_of(within(run, "metadata").get("creationTimestamp"))
     return InnerScopes(run_id_of(run), AGENT_SCOPE, mask, since=made)
 
 
@@ -115,7 +117,7 @@ class HookStatus(NamedTuple):
 
     @property
     def started(self) -> float | None:
-        return _moment(self.told.get("startedAt"))
+        return moment_of(self.told.get("startedAt"))
 
     @property
     def seconds(self) -> float:
@@ -152,7 +154,7 @@ class _StatusReader:
         self.before = self._hooks(Stage.PRE_RUN)
         self.after = self._in_order(self._hooks(Stage.POST_RUN))
         self.ends_with_hooks = bool(self.after) and self.phase != Phase.SKIPPED
-        self.at = _moment(self.metadata.get("creationTimestamp")) or 0.0
+        self.at = moment_of(self.metadata.get("creationTimestamp")) or 0.0
 
     def records(self) -> Iterator[Record]:
         yield self._begun()
@@ -183,7 +185,7 @@ class _StatusReader:
         return bool(made) and self._through and self.phase not in ("", Phase.PENDING)
 
     def _agent(self) -> Iterator[Record]:
-        began = _moment(self.status.get("startedAt"))
+        began = moment_of(self.status.get("startedAt"))
         if began is None and not self.over:
             raise _NotYet
         self._pass(began)
@@ -220,14 +222,14 @@ class _StatusReader:
             return min(began)
         if not self.ended:
             raise _NotYet
-        return _moment(self.status.get("completedAt")) or self.at
+        return moment_of(self.status.get("completedAt")) or self.at
 
     def _end(self) -> Iterator[Record]:
         if not self.ended:
             raise _NotYet
         if self.ends_with_hooks:
             yield self._phase(Phase(self.phase))
-        self._pass(_moment(self.status.get("completedAt")))
+        self._pass(moment_of(self.status.get("completedAt")))
         broke = self._broke
         error = f"{broke.error} [hook {broke.name} at {Point.RUN_START}]" if broke else self._error
         output = {key: value for key, value in self.status.items() if key != "observedGeneration"}
@@ -296,7 +298,8 @@ class _StatusReader:
         self._pass(hook.started and hook.started + hook.seconds)
         fails = hook.failed and point is Point.RUN_START
         error = hook.error if hook.failed else None
-        kind = _KINDS.get(str(hook.told.get("reason")), "exit") if hook.failed else None
+        reason = str(hook.told.get("reason"))
+        kind = (reason if reason in _KINDS else "exit") if hook.failed else None
         return Called(
             self.id,
             RUN_SCOPE,
@@ -348,8 +351,47 @@ def _limit_passed(run: Fields) -> str:
     return f"the agent passed its limit{f' of {limit:g} s' if limit else ''}"
 
 
-def _moment(text: Any) -> float | None:
+def moment_of(text: Any) -> float | None:
+    """A time of the cluster in seconds; None where it is none."""
     try:
         return parse_time(text).timestamp()
     except ValueError:
         return None
+
+
+def status_lines(records: list[Record]) -> Iterator[Line]:
+    """The phase of a recorded run, its conditions and how each hook ended."""
+    over = [each.output for each in records if isinstance(each, Ended) and each.scope == "run"]
+    if over and isinstance(over[-1], dict):
+        yield from lines_of_status(cast("Mapping[str, Any]", over[-1]))
+
+
+def lines_of_status(status: Mapping[str, Any]) -> Iterator[Line]:
+    yield Line(
+        f"phase  {status.get('phase', '?')}", f"bold {_STYLE.get(str(status.get('phase')), '')}".strip()
+    )
+    for key in ("error", "result", "exitCode", "gateVerdict", "workspace", "note"):
+        if status.get(key) not in (None, ""):
+            yield Line(f"  {key}  {_one_line(status[key])}")
+    if isinstance(status.get("gate"), dict):
+        gate = cast("Mapping[str, Any]", status["gate"])
+        yield Line(f"  gate  {gate.get('action')} by {gate.get('by') or 'default'}")
+    for each in cast("list[Mapping[str, Any]]", status.get("conditions") or []):
+        yield Line(f"  condition  {each.get('type')}: {each.get('message')}", "magenta")
+    for each in cast("list[Mapping[str, Any]]", status.get("hooks") or []):
+        yield from _hook_lines(each)
+
+
+def _hook_lines(told: Mapping[str, Any]) -> Iterator[Line]:
+    code = f", exit code {told['exitCode']}" if "exitCode" in told else ""
+    took = f", {duration(float(told['seconds']))}" if "seconds" in told else ""
+    yield Line(f"  {told.get('stage')} {told.get('name')}  {told.get('state')}{code}{took}")
+    if told.get("message"):
+        yield Line(f"    {_one_line(told['message'])}", "magenta")
+    for line in str(told.get("tail") or "").splitlines():
+        yield Line(f"    | {line}", "dim")
+
+
+def _one_line(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= 300 else f"{text[:297]}..."

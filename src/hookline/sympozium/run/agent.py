@@ -41,9 +41,9 @@ from hookline.kube.pod_state import ContainerPhase, EndReason
 from hookline.runners import Ending, Mount, Order
 from hookline.runners.sandbox import python_mounts
 from hookline.sympozium.environment import for_agent
-from hookline.sympozium.phases import NO_REASON, AgentSeen
+from hookline.sympozium.phases import AgentSeen
 from hookline.sympozium.resolve import SCRIPTED
-from hookline.sympozium.run.folders import BEGIN, END, MOST_LINE, RESULT, SOCKET, Held, at_socket
+from hookline.sympozium.run.folders import BEGIN, END, MOST_LINE, NO_REASON, RESULT, SOCKET, Held, at_socket
 from hookline.sympozium.run.hooks import CANCELLED, WORKSPACE, Ground, reason_of, seconds_since
 from hookline.sympozium.types import RUN_TIMEOUT, ModelSpec, RunSpec
 from hookline.tasks import cancel_and_wait
@@ -78,7 +78,7 @@ async def run_agent(ground: Ground, task: str | None, variables: Mapping[str, st
     `task` is another one than the manifest's; `variables` are more of them for the built-in agent.
     """
     began = datetime.now(UTC)
-    ground.state.change(agent=AgentSeen(state=ContainerPhase.RUNNING, started=began))
+    ground.change(agent=AgentSeen(state=ContainerPhase.RUNNING, started=began))
     seen = AgentSeen(state=ContainerPhase.ENDED, reason=EndReason.KILLED, error=CANCELLED)
     try:
         held = await ground.quota.run(ground.site.agent_runner, _order(ground, task, variables))
@@ -87,7 +87,7 @@ async def run_agent(ground: Ground, task: str | None, variables: Mapping[str, st
         seen = ended(None, Result(error=str(exc)), reason=EndReason.NOT_STARTED)
     finally:
         seen = replace(seen, started=began, seconds=seconds_since(began))
-        ground.state.change(agent=seen)
+        ground.change(agent=seen)
     return seen
 
 
@@ -189,15 +189,15 @@ def parsed(content: bytes | str) -> Result:
     """The content of a result file."""
     given = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
     if len(given) > MOST_BYTES:
-        return _wrong(f"has {len(given)} bytes; at most {MOST_BYTES} are read")
+        return Result(wrong=f"has {len(given)} bytes; at most {MOST_BYTES} are read")
     try:
         value: Any = json.loads(given.decode("utf-8"))
     except UnicodeDecodeError:
-        return _wrong("is not text in UTF-8")
+        return Result(wrong="is not text in UTF-8")
     except (ValueError, RecursionError) as exc:
-        return _wrong(f"is not whole JSON: {exc}")
+        return Result(wrong=f"is not whole JSON: {exc}")
     if not isinstance(value, dict):
-        return _wrong(f"is a {type(value).__name__}; it must be an object with status and response")
+        return Result(wrong=f"is a {type(value).__name__}; it must be an object with status and response")
     return _read(cast("Mapping[str, Any]", value))
 
 
@@ -302,11 +302,11 @@ def _result(ground: Ground, ending: Ending) -> Result | None:
 def _read(value: Mapping[str, Any]) -> Result:
     status = value.get("status")
     if status not in _STATUSES:
-        return _wrong(f"has the status {status!r}; known: {', '.join(_STATUSES)}")
+        return Result(wrong=f"has the status {status!r}; known: {', '.join(_STATUSES)}")
     response, error = value.get("response"), value.get("error")
     for key, text in (("response", response), ("error", error)):
         if not isinstance(text, str | None):
-            return _wrong(f"has a {key} that is not a text")
+            return Result(wrong=f"has a {key} that is not a text")
     if status == "error" and not error:
         error = response or "the agent reports a failure without a reason"
     return Result(
@@ -338,11 +338,7 @@ def _spread(text: str) -> Result | None:
     if not begun:
         return None
     inner, closed, _ = rest.partition(END)
-    return parsed(inner.strip()) if closed else _wrong(f"begins with {BEGIN} and has no {END}")
-
-
-def _wrong(why: str) -> Result:
-    return Result(status="error", wrong=why)
+    return parsed(inner.strip()) if closed else Result(wrong=f"begins with {BEGIN} and has no {END}")
 
 
 def _one_result(context: HookContext, outcome: Outcome) -> HookResult:

@@ -34,7 +34,8 @@ from hookline.tasks import cancel_and_wait, finish
 KEPT = "kept"
 CONTROL = "control"
 SKIP = f"{CONTROL}/skip"
-"""The skip marker, beneath /ipc."""
+"""The skip marker, beneath /ipc, and the reason where it has none of its own."""
+NO_REASON = "preRun hook requested skip"
 RESULT = "output/result.json"
 """The result of the agent, beneath /ipc; or on its standard output, between these two."""
 BEGIN, END = "__SYMPOZIUM_RESULT__", "__SYMPOZIUM_END__"
@@ -65,6 +66,7 @@ _UNITS = {
 }
 _QUANTITY = re.compile(r"(\d+\.?\d*|\.\d+)(?:(|k|[MGTPE]|[KMGTPE]i)|[eE](\d{1,2}))")
 _LOCK = ".lock"
+_SKIP_BYTES = 4096
 _threads = Threads()
 _Made = TypeVar("_Made")
 
@@ -205,6 +207,13 @@ class Folder:
             return files.read_below(self.ipc, name, most + 1)
         except OSError:
             return None
+
+    def skip_reason(self) -> str | None:
+        """The reason in the skip marker, where a preRun hook has left one."""
+        found = self.left_in_ipc(SKIP, _SKIP_BYTES)
+        if found is None:
+            return None
+        return found[:_SKIP_BYTES].decode("utf-8", "replace").strip() or NO_REASON
 
     def drop_from_ipc(self, name: str) -> None:
         """Remove a file beneath /ipc, if it is there; whatever it is."""

@@ -1,12 +1,14 @@
-"""The hooks of a manifest as hooks of the engine: exit code 0 goes on, anything else broke."""
+"""One run with its state, and the hooks of its manifest as hooks of the engine: exit code 0 goes on, anything else broke."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.hook import Hook
@@ -22,9 +24,7 @@ from hookline.journal.masking import Mask
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.runners import Ending, Mount, Order, Runner
 from hookline.sympozium.environment import Environment, command_of, for_hook
-from hookline.sympozium.lifecycle import ContainerHook
 from hookline.sympozium.phases import (
-    NO_REASON,
     GateVerdict,
     Phase,
     Seen,
@@ -32,16 +32,23 @@ from hookline.sympozium.phases import (
     digest,
     exit_code,
     gate_settled,
+    never_started,
+    phase,
     post_run,
+    pre_run,
+    status,
     verdict,
     verdict_of,
 )
-from hookline.sympozium.resolve import ON_ERROR, POINTS, RunRequest, secret_values
-from hookline.sympozium.run.folders import CONTROL, SKIP, Folder, Held, Home, Quota
-from hookline.sympozium.run.state import PHASE, RunState, skip_marker
-from hookline.sympozium.types import RunSpec
+from hookline.sympozium.resolve import ON_ERROR, POINTS, RunRequest, keep_seen, secret_values
+from hookline.sympozium.run.folders import CONTROL, NO_REASON, SKIP, Folder, Held, Home, Quota
+from hookline.sympozium.types import ContainerHook, RunSpec
 from hookline.tasks import cancel_and_wait
 
+logger = logging.getLogger(__name__)
+
+PHASE = "x.sympozium.phase"
+"""The point of a note on a run's phase."""
 CANCELLED = "cancelled"
 WORKSPACE = "/workspace"
 VERDICT = f"{CONTROL}/gate-verdict"
@@ -50,6 +57,7 @@ _VERDICT_BYTES = 1024 * 1024
 _TAIL = 2048
 _MORE_GRACE = 5.0
 _LIKE_HERE = ("PATH", "LANG", "LC_ALL", "TZ")
+_OF_STAGE = {Stage.PRE_RUN: ("pre_run", pre_run), Stage.POST_RUN: ("post_run", post_run)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,23 +77,31 @@ class LocalSite:
 
 
 class Ground:
-    """One run, as its hooks and its agent use it. `seen` is the state that a killed process left."""
+    """One run, as its hooks and its agent use it, and its observed state, which is on disk before anything else is done.
+
+    `kept` is the state that a killed process left. `shown` is the status, updated in place: the record of the run's end
+    refers to it.
+    """
 
     def __init__(
-        self, site: LocalSite, asked: RunRequest, spec: RunSpec, folder: Folder, seen: Seen | None = None
+        self, site: LocalSite, asked: RunRequest, spec: RunSpec, folder: Folder, kept: Seen | None = None
     ) -> None:
         self.site = site
         self.asked = asked
         self.spec = spec
         self.folder = folder
         self.quota = Quota(folder, asked.workspace_size)
-        self.state = RunState(folder, spec.hooks, self._tell, seen)
-        self.recorder = _PhaseRecorder(site.recorder, self.state)
+        self.seen = kept or Seen()
+        self._phase = None if kept is None else self.phase
+        self.shown: dict[str, Any] = {}
+        self._about: dict[str, Any] = {}
+        self.recorder = _PhaseRecorder(site.recorder, self.tell_phase)
         grace = sum(hook.timeout for hook in spec.hooks.post_run) + _MORE_GRACE
         self.run = Run(id=folder.run_id, recorder=self.recorder, approver=site.approver, end_grace=grace)
         self.scope_id = self.run.next_id()
         self.secrets = asked.known_secrets(site.environ)
         self.mask = Mask([*site.masked, *secret_values(asked, spec, site.environ)])
+        self.show()
 
     def mounts(self, runner: Runner) -> tuple[Mount, ...]:
         return (*self.asked.mounts, *self.folder.mounts(own_tmp=runner.capabilities.isolates))
@@ -99,55 +115,80 @@ class Ground:
             found["HOME"] = "/tmp" if can.isolates else environ.get("HOME", "/")
         return {**found, **env.resolved(self.secrets)}
 
-    def tail(self, ending: Ending) -> str:
-        """The last lines of an output, masked before they are cut."""
-        text = self.mask.text(ending.stdout.text)
-        lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-        return "\n".join(lines[-5:])[-_TAIL:]
+    @property
+    def phase(self) -> Phase:
+        return phase(self.spec.hooks, self.seen)
 
-    def _tell(self, now: Phase) -> None:
-        """Record the phase as a note."""
-        if self.recorder.on:
-            self.recorder.note(
-                Decided(
-                    self.run.id, self.scope_id, PHASE, time.time(), HookAction.CONTINUE, note=f"phase {now}"
+    def change(self, **changes: Any) -> None:
+        self._keep(replace(self.seen, **changes))
+        self.tell_phase()
+
+    def see_hook(self, stage: Stage, index: int, seen: ContainerState) -> None:
+        """Keep the state of a hook. A phase that its end brings is recorded after the hook."""
+        field, states = _OF_STAGE[stage]
+        known = list(states(self.spec.hooks, self.seen))
+        known[index] = seen
+        self._keep(replace(self.seen, **{field: tuple(known)}))
+        if seen.state is not ContainerPhase.ENDED:
+            self.tell_phase()
+
+    def _keep(self, seen: Seen) -> None:
+        self.seen = seen
+        try:
+            keep_seen(self.folder, seen)
+        except OSError as exc:
+            # A full disk must not keep a hook from running, least of all one that cleans up.
+            logger.warning("%s: its state cannot be kept: %s", self.folder.run_id, exc)
+        self.show()
+
+    def show(self, **about: Any) -> None:
+        """Update the status; `about` are further fields of it, such as the person who let an answer through."""
+        self._about |= about
+        # In place, since others hold a reference to it.
+        self.shown.clear()
+        self.shown.update(status(self.spec.hooks, self.seen), **self._about)
+
+    def tell_phase(self) -> None:
+        """Record the phase as a note, where it is a new one; the first is Pending, however short."""
+        if self.seen == Seen() or not self.recorder.on:
+            return
+        for now in (self._phase or Phase.PENDING, self.phase):
+            if now is not self._phase:
+                self._phase = now
+                note = f"phase {now}"
+                self.recorder.note(
+                    Decided(self.run.id, self.scope_id, PHASE, time.time(), HookAction.CONTINUE, note=note)
                 )
-            )
 
 
 class _PhaseRecorder(Recorder):
     """The site's recorder with the phases of one run: a phase that a hook's end brings comes after the hook."""
 
-    __slots__ = ("_state",)
+    __slots__ = ("_tell_phase",)
 
-    def __init__(self, of_site: Recorder, state: RunState) -> None:
+    def __init__(self, of_site: Recorder, tell_phase: Callable[[], None]) -> None:
         super().__init__(of_site.journal, of_site.watchers)
-        self._state = state
+        self._tell_phase = tell_phase
 
     def note(self, record: Called | Decided) -> None:
         super().note(record)
         if isinstance(record, Called):
-            self._state.tell_due()
+            self._tell_phase()
 
     async def write(self, record: Begun | Ended) -> None:
-        self._state.tell_due()
+        self._tell_phase()
         await super().write(record)
 
 
 def container_hooks(ground: Ground) -> tuple[Hook, ...]:
     """The hooks that have not ended yet, in the order in which they run, with the one for the skip marker."""
     lifecycle = ground.spec.hooks
-    known = post_run(lifecycle, ground.state.seen)
-    before = [(Stage.PRE_RUN, index) for index in range(len(lifecycle.pre_run))]
-    after = [
-        (Stage.POST_RUN, index)
-        for index in lifecycle.post_order
-        if known[index].state is not ContainerPhase.ENDED
-    ]
+    known = post_run(lifecycle, ground.seen)
+    left = [index for index in lifecycle.post_order if known[index].state is not ContainerPhase.ENDED]
     return (
-        *(_hook(_ContainerHandler(ground, stage, index)) for stage, index in before),
+        *(_hook(ground, Stage.PRE_RUN, index, hook) for index, hook in enumerate(lifecycle.pre_run)),
         _skip(ground),
-        *(_hook(_ContainerHandler(ground, stage, index)) for stage, index in after),
+        *(_hook(ground, Stage.POST_RUN, index, lifecycle.post_run[index]) for index in left),
     )
 
 
@@ -165,36 +206,31 @@ def reason_of(held: Held) -> tuple[EndReason, str]:
     return EndReason.EXITED, ""
 
 
-def _hook(container: _ContainerHandler) -> Hook:
-    spec = container.spec
+def _hook(ground: Ground, stage: Stage, index: int, spec: ContainerHook) -> Hook:
     return Hook(
         name=spec.name,
-        points=frozenset({POINTS[container.stage]}),
-        handler=container,
+        points=frozenset({POINTS[stage]}),
+        handler=_ContainerHandler(ground, stage, index, spec),
         kind="container",
-        match=None if container.stage is Stage.PRE_RUN else _not_skipped,
+        match=None if stage is Stage.PRE_RUN else lambda facts: facts.status is not Status.SKIPPED,
         timeout=spec.timeout,
-        on_error=ON_ERROR[container.stage],
+        on_error=ON_ERROR[stage],
         source=str(spec.place),
         limits_itself=True,
     )
-
-
-def _not_skipped(facts: Facts) -> bool:
-    return facts.status is not Status.SKIPPED
 
 
 def _skip(ground: Ground) -> Hook:
     """The last hook at run.start: skips the run where a preRun hook left the skip marker."""
 
     def there(_facts: Facts) -> bool:
-        reason = skip_marker(ground.folder)
+        reason = ground.folder.skip_reason()
         if reason is not None:
-            ground.state.change(skip=ground.mask.text(reason))
+            ground.change(skip=ground.mask.text(reason))
         return reason is not None
 
     def skip(_ctx: WorkflowContext | None, _context: HookContext, /) -> HookResult:
-        return HookResult.skip(ground.state.seen.skip or NO_REASON)
+        return HookResult.skip(ground.seen.skip or NO_REASON)
 
     return Hook(
         name="skip marker",
@@ -208,18 +244,15 @@ def _skip(ground: Ground) -> Hook:
 class _ContainerHandler:
     """One hook's container, started when the engine calls it."""
 
-    def __init__(self, ground: Ground, stage: Stage, index: int) -> None:
+    def __init__(self, ground: Ground, stage: Stage, index: int, spec: ContainerHook) -> None:
         self.ground = ground
         self.stage = stage
         self.index = index
-        lifecycle = ground.spec.hooks
-        self.spec: ContainerHook = (lifecycle.pre_run if stage is Stage.PRE_RUN else lifecycle.post_run)[
-            index
-        ]
+        self.spec = spec
 
     async def __call__(self, _ctx: WorkflowContext | None, context: HookContext, /) -> HookResult:
         ground, began = self.ground, datetime.now(UTC)
-        self._see(ContainerState(state=ContainerPhase.RUNNING, started=began))
+        ground.see_hook(self.stage, self.index, ContainerState(state=ContainerPhase.RUNNING, started=began))
         seen = _over(began, EndReason.NOT_STARTED, "hookline itself could not run it")
         try:
             held = await self._ran(context)
@@ -235,19 +268,18 @@ class _ContainerHandler:
                 detail=ground.mask.text(detail),
                 started=began,
                 seconds=seconds_since(began) if held.overfull else round(ending.seconds, 3),
-                tail=ground.tail(ending),
+                tail=self._tail(ending),
             )
             return self._judged(held)
         except asyncio.CancelledError:
-            # No other hook is called after that.
             seen = _over(began, EndReason.KILLED, CANCELLED)
-            ground.state.give_up(self.stage)
+            self._give_up_rest()
             raise
         except FileError as exc:
             seen = _over(began, EndReason.NOT_STARTED, str(exc))
             raise HookBroke(f"could not start: {exc}", kind="not_started") from exc
         finally:
-            self._see(seen)
+            ground.see_hook(self.stage, self.index, seen)
 
     async def _ran(self, context: HookContext) -> Held | None:
         """How the process ended; None where a gate was ended because a person had decided meanwhile."""
@@ -258,7 +290,7 @@ class _ContainerHandler:
                 f"it has no command; that of its image {self.spec.image!r} is only known with --on container"
             )
             return Held(Ending(not_started=why))
-        if self.spec.gate and exit_code(self.ground.spec.hooks, self.ground.state.seen) == 0:
+        if self.spec.gate and exit_code(self.ground.spec.hooks, self.ground.seen) == 0:
             return await self._gated(runner, order)
         return await self.ground.quota.run(runner, order)
 
@@ -273,11 +305,11 @@ class _ContainerHandler:
             await asyncio.wait({running, asking}, return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
                 self._take(asking.result())
-            if gate_settled(ground.spec.hooks, ground.state.seen):
+            if gate_settled(ground.spec.hooks, ground.seen):
                 return None
             held = await running
             self._take(self._own_verdict())
-            if ground.state.seen.verdict is None:
+            if ground.seen.verdict is None:
                 self._take(await asking)
             return held
         finally:
@@ -295,7 +327,7 @@ class _ContainerHandler:
             point=Point.RUN_END,
             tool=None,
             reasons=(HookReason(self.spec.name, HookAction.ASK, "the answer waits for a verdict"),),
-            value=ground.state.seen.agent.result,
+            value=ground.seen.agent.result,
             asked=time.time(),
         )
         return verdict_of(await ground.run.ask(question))
@@ -308,13 +340,13 @@ class _ContainerHandler:
     def _take(self, said: GateVerdict | None) -> None:
         if said is None:
             return
-        state = self.ground.state
-        state.change(verdict=replace(said, digest=digest(state.seen.agent.result)))
-        state.tell_besides(gate={"action": said.action, "by": said.by, "reason": said.reason})
+        ground = self.ground
+        ground.change(verdict=replace(said, digest=digest(ground.seen.agent.result)))
+        ground.show(gate={"action": said.action, "by": said.by, "reason": said.reason})
 
     def _order(self, runner: Runner, context: HookContext) -> Order:
         ground, spec = self.ground, self.spec
-        env = for_hook(ground.spec, spec, ground.state.seen if self.stage is Stage.POST_RUN else None)
+        env = for_hook(ground.spec, spec, ground.seen if self.stage is Stage.POST_RUN else None)
         variables = ground.variables(env, runner)
         words = command_of(spec, env, variables)
         own = not spec.command and runner.capabilities.uses_image
@@ -333,17 +365,27 @@ class _ContainerHandler:
 
     def _judged(self, held: Held) -> HookResult:
         ending, overfull = held
-        if overfull:
-            text = with_last_lines(f"wrote too much: {overfull}", ending)
-            raise HookBroke(self.ground.mask.text(text), kind="exit")
-        if ending.exited and ending.exit_code == 0:
+        if not overfull and ending.exited and ending.exit_code == 0:
             return CONTINUE
-        trouble = broke(ending, self.spec.timeout)
-        text = with_last_lines(ending.in_words(), ending) if trouble is None else str(trouble)
-        raise HookBroke(self.ground.mask.text(text), kind="exit" if trouble is None else trouble.kind)
+        trouble = None if overfull else broke(ending, self.spec.timeout)
+        if trouble is not None:
+            raise HookBroke(self.ground.mask.text(str(trouble)), kind=trouble.kind)
+        said = f"wrote too much: {overfull}" if overfull else ending.in_words()
+        raise HookBroke(self.ground.mask.text(with_last_lines(said, ending)), kind="exit")
 
-    def _see(self, seen: ContainerState) -> None:
-        self.ground.state.hook(self.stage, self.index, seen)
+    def _tail(self, ending: Ending) -> str:
+        """The last lines of the output, masked before they are cut."""
+        text = self.ground.mask.text(ending.stdout.text)
+        lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+        return "\n".join(lines[-5:])[-_TAIL:]
+
+    def _give_up_rest(self) -> None:
+        """After a cancellation no other hook is called: the postRun hooks that wait never start."""
+        never = never_started("interrupted before its turn")
+        after = post_run(self.ground.spec.hooks, self.ground.seen) if self.stage is Stage.POST_RUN else ()
+        for index, known in enumerate(after):
+            if known.state is ContainerPhase.WAITING:
+                self.ground.see_hook(self.stage, index, never)
 
 
 def _over(began: datetime, reason: EndReason, detail: str) -> ContainerState:

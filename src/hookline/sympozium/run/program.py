@@ -14,7 +14,9 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +24,7 @@ from hookline import files
 from hookline.agent.sdk import Agent
 from hookline.agent.tools import BASH_SECONDS, READY
 from hookline.engine.context import HookContext, WorkflowContext
-from hookline.engine.hook import Hook, OnError, hook
+from hookline.engine.hook import Hook, OnError
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point
 from hookline.engine.record import Record
@@ -35,6 +37,7 @@ from hookline.sympozium.run.folders import (
     BEGIN,
     END,
     MOST_LINE,
+    NO_REASON,
     RECORDS,
     RELAYED,
     RESULT,
@@ -43,7 +46,6 @@ from hookline.sympozium.run.folders import (
     at_socket,
 )
 
-SKIPPED = "preRun hook requested skip"
 _MODEL_KEYS = re.compile(r"(_API_KEY|_AUTH_TOKEN)$")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -76,7 +78,10 @@ async def _worked(task: str, given: Mapping[str, str], ipc: Ipc) -> dict[str, An
     try:
         asking = asking_hooks(outside, given.get(RELAYED, ""))
         session = given.get("SESSION_KEY") or None
-        watch = [outside.told, *([_printing(given)] if given.get(RECORDS) == "1" else [])]
+        watch = [outside.send]
+        if given.get(RECORDS) == "1":
+            # Masked: others may read the log as well.
+            watch.append(Sender(partial(print, end="", flush=True), Mask(secrets_in(given))).scope)
         result = await agent.run(task, session_id=session, hooks=[*asking, ipc.calls], watch=watch)
     finally:
         await agent.close()
@@ -86,16 +91,6 @@ async def _worked(task: str, given: Mapping[str, str], ipc: Ipc) -> dict[str, An
         "response": as_text(plain(result.result)),
         "metrics": {"inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens},
     }
-
-
-def _printing(given: Mapping[str, str]) -> Callable[[Record], None]:
-    """Prints records to the log, masking the agent's own keys: others may read the log as well."""
-
-    def line(text: str) -> None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-
-    return Sender(line, Mask(secrets_in(given))).scope
 
 
 def asking_hooks(outside: Outside, points: str) -> list[Hook]:
@@ -121,7 +116,7 @@ class Outside:
         self.ipc = ipc
         self._turn = asyncio.Lock()
         self._held: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._sender = Sender(self._send)
+        self._sender: Sender | None = None
 
     async def __call__(self, _ctx: WorkflowContext | None, context: HookContext, /) -> HookResult:
         line = json.dumps(context.to_dict(), default=str).encode() + b"\n"
@@ -137,19 +132,13 @@ class Outside:
 
     async def open(self) -> None:
         """Connect, so that records are sent; an agent works without, too."""
-        try:
+        with suppress(OSError):  # nobody listens
             await self._connection()
-        except OSError:
-            pass  # nobody listens
 
-    def told(self, record: Record) -> None:
+    def send(self, record: Record) -> None:
         """Send the beginning or end of a scope; for an agent's `watch`."""
-        if self._held is not None:
+        if self._sender is not None:
             self._sender.scope(record)
-
-    def _send(self, line: str) -> None:
-        if self._held is not None:
-            self._held[1].write(line.encode())
 
     async def close(self) -> None:
         """After everything is sent."""
@@ -164,6 +153,8 @@ class Outside:
 
     async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         self._held = await asyncio.open_unix_connection(sock=_connected(self.ipc), limit=MOST_LINE)
+        writer = self._held[1]
+        self._sender = Sender(lambda line: writer.write(line.encode()))
         return self._held
 
 
@@ -211,13 +202,8 @@ class Ipc:
         self.path = path
         self._calls = 0
         self._open: dict[str, str] = {}
-
-        @hook(on=("tool.start", "tool.end"), inline=True, name="ipc")
-        def calls(ctx: WorkflowContext, hook_context: HookContext) -> HookResult:
-            self._called(hook_context)
-            return CONTINUE
-
-        self.calls = calls
+        points = frozenset({Point.TOOL_START, Point.TOOL_END})
+        self.calls = Hook(name="ipc", points=points, handler=self._called)
 
     def skip(self) -> str | None:
         """The reason in the skip marker, where a hook has left one."""
@@ -225,7 +211,7 @@ class Ipc:
             text = (self.path / SKIP).read_text(errors="replace")
         except OSError:
             return None
-        return text.strip() or SKIPPED
+        return text.strip() or NO_REASON
 
     def task(self, given: Mapping[str, str]) -> str:
         task = given.get("TASK", "")
@@ -259,7 +245,7 @@ class Ipc:
         sys.stdout.flush()
         return 1 if result["status"] == "error" else 0
 
-    def _called(self, context: HookContext) -> None:
+    def _called(self, _ctx: WorkflowContext | None, context: HookContext, /) -> HookResult:
         call = context.call_id or ""
         if context.point == Point.TOOL_START:
             self._calls += 1
@@ -269,6 +255,7 @@ class Ipc:
         elif call in self._open:
             name = self._open.pop(call)
             self.write(f"tools/exec-result-{name}.json", _result(name, context))
+        return CONTINUE
 
 
 def _request(name: str, context: HookContext) -> dict[str, Any]:
