@@ -13,11 +13,11 @@ agent.end                                             refused: the reason is the
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from hookline.agent.calls import make_calls
 from hookline.agent.models import (
     DoesNotFit,
     Message,
@@ -31,15 +31,25 @@ from hookline.agent.models import (
     reply_from,
     text_message,
 )
-from hookline.agent.spec import AgentContext, AgentResult, CurrentRun, RunArguments, Spec, agent_payload
+from hookline.agent.spec import (
+    CURRENT_RUN,
+    AgentContext,
+    AgentResult,
+    CurrentRun,
+    RunArguments,
+    Spec,
+    agent_payload,
+)
 from hookline.agent.stop import StopConditionContext
-from hookline.engine.context import Step
+from hookline.agent.tools import ToolTimedOut
+from hookline.engine.context import Step, ToolCall, ToolResult
 from hookline.engine.lifecycle import OpenScope
 from hookline.engine.pipeline import Pipeline
 from hookline.engine.plain import as_text, plain
-from hookline.engine.point import Point, Scope
+from hookline.engine.point import Point, Scope, Status
 from hookline.engine.result import HookAction, Outcome
-from hookline.errors import AgentFailed, Refused
+from hookline.errors import AgentFailed, HookFailed, Refused, RunTimedOut, Skipped
+from hookline.tasks import cancel_and_wait
 
 END_REFUSALS = 8
 
@@ -59,8 +69,6 @@ class Loop(AgentContext):
         super().__init__(spec.configured(arguments), inside, pipeline, arguments.emit)
         self.spec = spec
         self.messages: list[Message] = list(history)
-        self._model = spec.model
-        self._tools = spec.tools
         self._kwargs = arguments.provider_kwargs
         self._untold: list[str] = []
         self._cut = False
@@ -189,7 +197,7 @@ class Loop(AgentContext):
             reply = await self._reply(scope, [*messages, *told])
             self._cut = reply.stop_reason == "length"
             self.messages.append(assistant_message(reply))
-            made = await make_calls(self, scope, self._tools, reply.tool_calls)
+            made = await self._make_calls(scope, reply.tool_calls)
             self.messages.extend(each.message() for each in made)
             step = reply.step(number, (each.result() for each in made))
             self.steps.append(step)
@@ -228,11 +236,11 @@ class Loop(AgentContext):
 
     async def _model_call(self, step_scope: OpenScope, messages: list[Message]) -> tuple[Outcome, Outcome]:
         """Calls the model; returns the outcomes of the start hooks and of the end hooks."""
-        scope = self.open(Scope.MODEL, step_scope, f"{self._model.provider}/{self._model.name}")
+        scope = self.open(Scope.MODEL, step_scope, f"{self.spec.model.provider}/{self.spec.model.name}")
         payload = {
             "messages": messages,
             "system": self.config.system_prompt,
-            "tools": list(self._tools),
+            "tools": list(self.spec.tools),
             "temperature": self.config.temperature,
             "top_p": self.config.top_p,
             "max_output_tokens": self.config.max_output_tokens,
@@ -253,7 +261,7 @@ class Loop(AgentContext):
         return Request(
             messages=(*messages_in(payload, Point.MODEL_START), *told),
             system=payload.get("system"),
-            tools=tuple(self._tools[name].spec for name in known if name in self._tools),
+            tools=tuple(self.spec.tools[name].spec for name in known if name in self.spec.tools),
             output_schema=schema.json_schema if schema else None,
             output_schema_name=schema.name if schema else None,
             temperature=payload.get("temperature"),
@@ -264,16 +272,44 @@ class Loop(AgentContext):
 
     async def _asked(self, request: Request) -> Reply:
         reply: Reply | None = None
-        async for piece in self._model.stream(request):
+        async for piece in self.spec.model.stream(request):
             if isinstance(piece, Reply):
                 reply = piece
             elif self._said_at is None:
                 self._say(piece.text)
         if reply is None:
-            raise AgentFailed(f"{self._model.provider}/{self._model.name} ended without an answer")
+            raise AgentFailed(f"{self.spec.model.provider}/{self.spec.model.name} ended without an answer")
         for call in reply.tool_calls:
             self.tell("tool_call", id=call.id, tool=call.name, arguments=call.arguments)
         return reply
+
+    async def _make_calls(self, step: OpenScope, calls: Sequence[ToolCall]) -> list[PendingCall]:
+        """Enters, runs and leaves every call of a step: starts and ends in call order, the tools together."""
+        made: list[PendingCall] = []
+        try:
+            for call in calls:
+                made.append(PendingCall(self, step, call))
+                await made[-1].enter()
+        except BaseException as exc:
+            for each in made:
+                await each.scope.drop(f"not run: {exc}")
+            raise
+        begun = [each for each in made if each.runs or each.status is Status.ANSWERED]
+        try:
+            await _run_together([each for each in begun if each.runs])
+        except BaseException as exc:
+            for each in begun:
+                await each.scope.left_after(exc, output=each.output, status=each.status)
+            raise
+        failure: HookFailed | None = None
+        for each in begun:
+            try:
+                await each.leave()
+            except HookFailed as exc:
+                failure = failure or exc  # the end hooks of the other calls are still due
+        if failure is not None:
+            raise failure
+        return made
 
     # -- small things --------------------------------------------------------------------------------------
 
@@ -285,3 +321,128 @@ class Loop(AgentContext):
     def _say(self, text: str) -> None:
         if text:
             self.tell("text_delta", text=text)
+
+
+async def _run_together(calls: Sequence[PendingCall]) -> None:
+    """Runs the tools concurrently; one that ends the run cancels the others."""
+    if not calls:
+        return
+    tasks = [asyncio.ensure_future(each.run()) for each in calls]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in tasks:
+            if task.done() and not task.cancelled():
+                task.result()
+    except BaseException:
+        await cancel_and_wait(*tasks)
+        raise
+
+
+class PendingCall:
+    """One call of a step while it is entered, run and left."""
+
+    def __init__(self, loop: Loop, step: OpenScope, call: ToolCall) -> None:
+        self.call = call
+        self.status = Status.CANCELLED
+        self.output: Any = {"error": "cancelled"}
+        self.told: list[str] = []
+        self.runs = False
+        self._loop = loop
+        self._tool = loop.spec.tools.get(call.name)
+        self._arguments: Any = call.arguments
+        self._problem = None
+        if self._tool is None:
+            known = ", ".join(loop.spec.tools) or "none"
+            self._problem = f"there is no tool {call.name!r}; the tools are: {known}"
+        elif call.arguments is None:
+            self._problem = (
+                f"the arguments of {call.name} are not a JSON object: {call.raw_arguments[:200]!r}"
+            )
+        kind = self._tool.kind if self._tool is not None else None
+        self.scope = loop.open_call(step, call.name, kind, call.id, runs=self._problem is None)
+
+    async def enter(self) -> None:
+        """Runs its start hooks; a call that cannot run is only recorded, and the model reads why."""
+        tool, scope = self._tool, self.scope
+        if tool is None or self._problem is not None:
+            await scope.enter(self.call.raw_arguments)
+            self.status, self.output = Status.FAILED, {"error": self._problem}
+            await scope.leave(self.output, Status.FAILED, error=self._problem)
+            return
+        permission = f"{tool.id} needs approval" if tool.approval == "always" else None
+        outcome = await scope.enter(dict(self.call.arguments or {}), permission=permission)
+        self._loop.note(outcome)
+        self.told.extend(outcome.tell_model)
+        self._arguments = outcome.payload
+        if outcome.action is HookAction.BLOCK:
+            self.status, self.output = Status.BLOCKED, {"error": f"refused: {outcome.reason}"}
+            await scope.leave(self.output, Status.BLOCKED, error=outcome.reason)
+        elif outcome.action is HookAction.ANSWER:
+            self.status, self.output = Status.ANSWERED, outcome.output
+        else:
+            scope.raise_if_over(outcome, Point.TOOL_START)
+            self.runs = True
+
+    async def run(self) -> None:
+        """Runs its tool, in a task of its own."""
+        assert self._tool is not None
+        loop, tasks = self._loop, set[asyncio.Task[Any]]()
+        loop.tell("tool_start", id=self.call.id, tool=self.call.name)
+        CURRENT_RUN.set(replace(loop.inside_of(self.scope), tasks=tasks))
+        try:
+            self.output = await self._tool(loop.workflow, plain(self._arguments))
+            self.status = Status.OK
+        except Refused as exc:
+            self.status, self.output = Status.BLOCKED, {"error": f"refused: {exc.reason}"}
+        except (HookFailed, Skipped, RunTimedOut) as exc:
+            self.status, self.output = self.scope.status_of(exc), {"error": str(exc)}
+            raise
+        except ToolTimedOut as exc:
+            loop.run.resume()
+            self.status, self.output = Status.TIMED_OUT, {"error": str(exc)}
+        except asyncio.CancelledError as exc:
+            self.status, self.output = self.scope.status_of(exc), {"error": "cancelled"}
+            raise
+        except Exception as exc:
+            text = str(exc) if isinstance(exc, AgentFailed) else f"{type(exc).__name__}: {exc}"
+            self.status, self.output = Status.FAILED, {"error": text}
+        finally:
+            if tasks:  # a tool that has ended leaves no agent running
+                await cancel_and_wait(*tasks)
+
+    async def leave(self) -> None:
+        """Runs its end hooks."""
+        ending = await self._loop.leave(self.scope, self.output, self.status)
+        self.output = ending.output
+        self.told.extend(ending.tell_model)
+        if ending.action is HookAction.BLOCK and ending.reason:
+            self.told.append(ending.reason)
+        self._loop.tell("tool_finish", id=self.call.id, tool=self.call.name, status=str(self.status))
+
+    def result(self) -> ToolResult:
+        return tool_result(self.call.id, self.call.name, self.status, self.output)
+
+    def message(self) -> Message:
+        """The message for the model: the result, followed by the messages of hooks."""
+        error = self.result().error
+        shown = as_text(plain(self.output)) if error is None else f"Error: {error}"
+        content = "\n".join([shown, *self.told])
+        return {"role": "tool", "tool_call_id": self.call.id, "name": self.call.name, "content": content}
+
+
+def tool_result(call_id: str, tool: str, status: Status, output: Any) -> ToolResult:
+    """The result of a call as steps and answers have it."""
+    return ToolResult(
+        tool_call_id=call_id,
+        tool_name=tool,
+        status=str(status),
+        result=output,
+        error=None if status in (Status.OK, Status.ANSWERED) else _error(output),
+    )
+
+
+def _error(output: Any) -> str:
+    shown = plain(output)
+    if isinstance(shown, dict) and "error" in shown:
+        return str(cast("dict[str, Any]", shown)["error"])
+    return as_text(shown)

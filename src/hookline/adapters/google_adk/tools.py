@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from hookline.adapters.google_adk.agents import AdkAgent, PausedCall
 from hookline.adapters.google_adk.messages import adk_class
-from hookline.agent.calls import tool_result
+from hookline.agent.loop import tool_result
 from hookline.claude.events import TOOLS
 from hookline.engine.lifecycle import OpenScope, nobodys_verdict, settled_by
 from hookline.engine.plain import plain
