@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from hookline.agent.models.script import Scripted
     from hookline.agent.run import StreamResult
     from hookline.agent.sdk import Agent
-    from hookline.agent.spec import AgentResult, Event
-    from hookline.agent.stop import (
+    from hookline.agent.spec import (
+        AgentResult,
+        Event,
         ExecutedToolConfig,
         HasTextConfig,
         MaxStepsConfig,
@@ -62,9 +63,8 @@ _NAMES = {
     "agent.models.script": "Scripted",
     "agent.run": "StreamResult",
     "agent.sdk": "Agent",
-    "agent.spec": "AgentResult Event",
-    "agent.stop": "ExecutedToolConfig HasTextConfig MaxStepsConfig MaxTokensConfig StopConditionContext"
-    " executed_tool has_text max_steps max_tokens stop_condition",
+    "agent.spec": "AgentResult Event ExecutedToolConfig HasTextConfig MaxStepsConfig MaxTokensConfig"
+    " StopConditionContext executed_tool has_text max_steps max_tokens stop_condition",
     "agent.tools": "Tool tool",
     "engine.context": "AgentConfig HookContext Step ToolCall ToolResult Usage WorkflowContext",
     "engine.hook": "Hook Mode OnError hook",
