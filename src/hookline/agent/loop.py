@@ -51,8 +51,6 @@ from hookline.engine.result import HookAction, Outcome
 from hookline.errors import AgentFailed, HookFailed, Refused, RunTimedOut, Skipped
 from hookline.tasks import cancel_and_wait
 
-END_REFUSALS = 8
-
 
 class Loop(AgentContext):
     """The steps of one agent on one input, after the messages of `history`."""
@@ -92,28 +90,22 @@ class Loop(AgentContext):
         async def again(ending: Outcome) -> AgentResult:
             nonlocal refusals
             refusals += 1
-            if refusals > END_REFUSALS:
-                raise Refused(
-                    f"its end was refused {END_REFUSALS} times, last: {ending.reason}",
-                    point=Point.AGENT_END,
-                    hook=ending.hook,
-                )
+            told = refusal(ending, Point.AGENT_END, refusals) or "This is not finished yet; go on."
             self.note(ending)
-            self.messages.append(text_message("user", ending.reason or "This is not finished yet; go on."))
+            self.messages.append(text_message("user", told))
             self._untold.extend(ending.tell_model)
             return await self._work(scope)
 
         ending = await scope.around(payload, body, again=again)
         self.note(ending)
         result = self.answer_of(scope, ending)
-        started = scope.outcome
-        answered = started is not None and started.answered
-        if answered and started is not None:
+        started = scope.outcome or ending
+        if started.answered:
             self._take_input(started)
             self.messages.append(text_message("assistant", as_text(plain(ending.output))))
         self._untold.extend(ending.tell_model)
         self._tell_untold()
-        return self._final(result, ending, answered=answered)
+        return self._final(result, ending, answered=started.answered)
 
     def _take_input(self, outcome: Outcome) -> None:
         given = input_in(outcome.payload, Point.AGENT_START)

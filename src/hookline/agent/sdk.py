@@ -180,7 +180,7 @@ class Agent:
         if inside is not None:
             arguments.check_nested(self.id)
             nested = NestedExecution(spec=self._spec(), inside=inside, arguments=arguments)
-            return nested.answer(input) if emit is None else nested.in_task(input)
+            return nested.answer(input, in_task=emit is not None)
         spec, recorder = self._spec(), Recorder(journal, watch)
         own = Run(id=run_id, recorder=recorder, approver=approver)
         session = Session(id=own.id)
