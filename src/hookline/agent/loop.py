@@ -44,7 +44,6 @@ from hookline.agent.spec import (
 from hookline.agent.tools import ToolTimedOut
 from hookline.engine.context import Step, ToolCall, ToolResult
 from hookline.engine.lifecycle import OpenScope
-from hookline.engine.pipeline import Pipeline
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.result import HookAction, Outcome
@@ -56,23 +55,17 @@ class Loop(AgentContext):
     """The steps of one agent on one input, after the messages of `history`."""
 
     def __init__(
-        self,
-        spec: Spec,
-        inside: CurrentRun,
-        arguments: RunArguments,
-        pipeline: Pipeline | None = None,
-        history: Sequence[Message] = (),
+        self, spec: Spec, inside: CurrentRun, arguments: RunArguments, history: Sequence[Message] = ()
     ) -> None:
-        pipeline = pipeline or inside.pipeline(spec.hooks)
-        super().__init__(spec.configured(arguments), inside, pipeline, arguments.emit)
+        super().__init__(spec.configured(arguments), inside, inside.pipeline(spec.hooks), arguments.emit)
         self.spec = spec
         self.messages: list[Message] = list(history)
         self._kwargs = arguments.provider_kwargs
-        self._untold: list[str] = []
+        self._hook_texts: list[str] = []
         self._cut = False
         ends = (Point.AGENT_END, Point.STEP_END, Point.MODEL_END)
-        self._said_at = next((point for point in ends if self.may_change(point)), None)
-        """The last point at which a hook may change a text, which is said after it; None: piece by piece."""
+        self._shown_at = next((point for point in ends if self.may_change(point)), None)
+        """The last point at which a hook may change a text, which is shown after it; None: piece by piece."""
 
     async def answer(self, given: Any) -> AgentResult:
         """Runs the agent on one input, with its hooks."""
@@ -93,7 +86,7 @@ class Loop(AgentContext):
             told = refusal(ending, Point.AGENT_END, refusals) or "This is not finished yet; go on."
             self.note(ending)
             self.messages.append(text_message("user", told))
-            self._untold.extend(ending.tell_model)
+            self._hook_texts.extend(ending.tell_model)
             return await self._work(scope)
 
         ending = await scope.around(payload, body, again=again)
@@ -103,8 +96,8 @@ class Loop(AgentContext):
         if started.answered:
             self._take_input(started)
             self.messages.append(text_message("assistant", as_text(plain(ending.output))))
-        self._untold.extend(ending.tell_model)
-        self._tell_untold()
+        self._hook_texts.extend(ending.tell_model)
+        self._add_hook_texts()
         return self._final(result, ending, answered=started.answered)
 
     def _take_input(self, outcome: Outcome) -> None:
@@ -114,7 +107,7 @@ class Loop(AgentContext):
             self.messages.extend(cast("list[Message]", given))
         else:
             self.messages.append(text_message("user", as_text(given)))
-        self._untold.extend(outcome.tell_model)
+        self._hook_texts.extend(outcome.tell_model)
 
     async def _work(self, scope: OpenScope) -> AgentResult:
         repaired = False
@@ -128,8 +121,8 @@ class Loop(AgentContext):
             refusals = 0
             stopped_by = await self._stopped() if step.tool_results else None
             goes_on = bool(step.tool_results) and stopped_by is None
-            if self._said_at is Point.STEP_END or (self._said_at is Point.AGENT_END and goes_on):
-                self._say(step.content or "")
+            if self._shown_at is Point.STEP_END or (self._shown_at is Point.AGENT_END and goes_on):
+                self._show(step.content or "")
             if goes_on:
                 continue
             result: Any = step.content
@@ -166,15 +159,15 @@ class Loop(AgentContext):
             except DoesNotFit as exc:
                 where = Point.AGENT_END if ending.changed else Point.AGENT_START
                 raise AgentFailed(f"a hook at {where} gave the answer: {exc}") from None
-        if (self._said_at is Point.AGENT_END or answered) and result.result is not None:
-            self._say(as_text(plain(result.result)))
+        if (self._shown_at is Point.AGENT_END or answered) and result.result is not None:
+            self._show(as_text(plain(result.result)))
         return replace(result, notices=(*result.notices, *self.notices))
 
     # -- one step ------------------------------------------------------------------------------------------
 
     async def _step(self, agent_scope: OpenScope, number: int) -> Step | Outcome:
         """Runs one step; returns the outcome instead if its start was refused."""
-        self._tell_untold()
+        self._add_hook_texts()
         scope = self.open(Scope.STEP, agent_scope, str(number), step=number)
         payload = {"step": number, "messages": list(self.messages)}
         self.tell("step_start", step=number)
@@ -197,7 +190,7 @@ class Loop(AgentContext):
 
         ending = await scope.around(payload, body)
         self.note(ending)
-        self._untold.extend(ending.tell_model)
+        self._hook_texts.extend(ending.tell_model)
         if ending.action is HookAction.BLOCK:
             return ending
         if ending.changed:
@@ -216,9 +209,9 @@ class Loop(AgentContext):
             if ending.action is not HookAction.BLOCK:
                 reply = reply_from(ending.output)
                 self.messages.extend(text_message("user", text) for text in started.tell_model)
-                self._untold.extend(ending.tell_model)
-                if self._said_at is Point.MODEL_END or (self._said_at is None and started.answered):
-                    self._say(reply.text or "")
+                self._hook_texts.extend(ending.tell_model)
+                if self._shown_at is Point.MODEL_END or (self._shown_at is None and started.answered):
+                    self._show(reply.text or "")
                 return reply
             refusals += 1
             at_start = started.action is HookAction.BLOCK
@@ -241,7 +234,7 @@ class Loop(AgentContext):
         async def body(outcome: Outcome) -> Reply:
             self.note(outcome)
             told = [text_message("user", text) for text in outcome.tell_model]
-            return await self._asked(self._request(outcome.payload, told))
+            return await self._ask(self._request(outcome.payload, told))
 
         ending = await scope.around(payload, body)
         return scope.outcome or ending, ending
@@ -262,13 +255,13 @@ class Loop(AgentContext):
             extra=self._kwargs,
         )
 
-    async def _asked(self, request: Request) -> Reply:
+    async def _ask(self, request: Request) -> Reply:
         reply: Reply | None = None
         async for piece in self.spec.model.stream(request):
             if isinstance(piece, Reply):
                 reply = piece
-            elif self._said_at is None:
-                self._say(piece.text)
+            elif self._shown_at is None:
+                self._show(piece.text)
         if reply is None:
             raise AgentFailed(f"{self.spec.model.provider}/{self.spec.model.name} ended without an answer")
         for call in reply.tool_calls:
@@ -305,12 +298,12 @@ class Loop(AgentContext):
 
     # -- small things --------------------------------------------------------------------------------------
 
-    def _tell_untold(self) -> None:
+    def _add_hook_texts(self) -> None:
         """Adds the messages of hooks since the last model call; they cannot stand between a call and its result."""
-        self.messages.extend(text_message("user", text) for text in self._untold)
-        self._untold.clear()
+        self.messages.extend(text_message("user", text) for text in self._hook_texts)
+        self._hook_texts.clear()
 
-    def _say(self, text: str) -> None:
+    def _show(self, text: str) -> None:
         if text:
             self.tell("text_delta", text=text)
 
@@ -337,7 +330,7 @@ class PendingCall:
         self.call = call
         self.status = Status.CANCELLED
         self.output: Any = {"error": "cancelled"}
-        self.told: list[str] = []
+        self.hook_texts: list[str] = []
         self.runs = False
         self._loop = loop
         self._tool = loop.spec.tools.get(call.name)
@@ -364,7 +357,7 @@ class PendingCall:
         permission = f"{tool.id} needs approval" if tool.approval == "always" else None
         outcome = await scope.enter(dict(self.call.arguments or {}), permission=permission)
         self._loop.note(outcome)
-        self.told.extend(outcome.tell_model)
+        self.hook_texts.extend(outcome.tell_model)
         self._arguments = outcome.payload
         if outcome.action is HookAction.BLOCK:
             self.status, self.output = Status.BLOCKED, {"error": f"refused: {outcome.reason}"}
@@ -406,9 +399,9 @@ class PendingCall:
         """Runs its end hooks."""
         ending = await self._loop.leave(self.scope, self.output, self.status)
         self.output = ending.output
-        self.told.extend(ending.tell_model)
+        self.hook_texts.extend(ending.tell_model)
         if ending.action is HookAction.BLOCK and ending.reason:
-            self.told.append(ending.reason)
+            self.hook_texts.append(ending.reason)
         self._loop.tell("tool_finish", id=self.call.id, tool=self.call.name, status=str(self.status))
 
     def result(self) -> ToolResult:
@@ -418,7 +411,7 @@ class PendingCall:
         """The message for the model: the result, followed by the messages of hooks."""
         error = self.result().error
         shown = as_text(plain(self.output)) if error is None else f"Error: {error}"
-        content = "\n".join([shown, *self.told])
+        content = "\n".join([shown, *self.hook_texts])
         return {"role": "tool", "tool_call_id": self.call.id, "name": self.call.name, "content": content}
 
 

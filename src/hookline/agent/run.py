@@ -33,7 +33,7 @@ class Session:
     id: str
     lasts: bool = False
     messages: list[Message] = field(default_factory=list[Message])
-    told: tuple[str, ...] = ()
+    hook_texts: tuple[str, ...] = ()
     scope: OpenScope | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -92,7 +92,7 @@ class AgentExecution:
         )
         context.note(ending)
         if self.session.lasts:
-            self.session.told = (*self.session.told, *ending.tell_model)
+            self.session.hook_texts = (*self.session.hook_texts, *ending.tell_model)
         result = context.answer_of(scope, ending)
         return replace(result, notices=tuple(context.notices))
 
@@ -123,12 +123,12 @@ class AgentExecution:
             scope = context.open(Scope.SESSION, parent, session.id)
             if session.lasts:
                 opened = await context.enter(scope, {"session_id": session.id})
-                session.scope, session.told = scope, opened.tell_model
+                session.scope, session.hook_texts = scope, opened.tell_model
                 return await self._work(context, parent, before)
 
             async def body(outcome: Outcome) -> AgentResult:
                 context.note(outcome)
-                session.told = outcome.tell_model
+                session.hook_texts = outcome.tell_model
                 return await self._work(context, scope, before)
 
             ending = await scope.around({"session_id": session.id}, body)
@@ -138,11 +138,11 @@ class AgentExecution:
     async def _work(self, context: AgentContext, parent: OpenScope, before: Outcome) -> AgentResult:
         session = self.session
         spec = await self.spec.whole()
-        told = (*session.told, *before.tell_model)
+        told = (*session.hook_texts, *before.tell_model)
         history = [*session.messages, *(text_message("user", text) for text in told)]
-        session.told = ()
+        session.hook_texts = ()
         inside = replace(context.inside, scope=parent, note=context.notice)
-        loop = Loop(spec, inside, self.arguments, context.pipeline, history)
+        loop = Loop(spec, inside, self.arguments, history)
         result = await loop.answer(mapping(before.payload, Point.RUN_START).get("input"))
         session.messages = loop.messages
         return result

@@ -166,19 +166,24 @@ class Agent:
             timeout=self.timeout if timeout is None else timeout,
             provider_kwargs=provider_kwargs,
             emit=emit,
-            session_id=session_id,
             user_id=user_id,
-            journal=journal,
-            watch=watch,
-            approver=approver,
-            workspace=workspace,
-            run_id=run_id,
             source=source,
             owner=owner,
         )
         inside = CURRENT_RUN.get()
         if inside is not None:
-            arguments.check_nested(self.id)
+            _refuse_in_tool(
+                self.id,
+                session_id=session_id,
+                user_id=user_id,
+                journal=journal,
+                watch=watch,
+                approver=approver,
+                workspace=workspace,
+                run_id=run_id,
+                source=source,
+                owner=owner,
+            )
             nested = NestedExecution(spec=self._spec(), inside=inside, arguments=arguments)
             return nested.answer(input, in_task=emit is not None)
         spec, recorder = self._spec(), Recorder(journal, watch)
@@ -319,6 +324,16 @@ class Agent:
                 environ=os.environ if self.environ is None else self.environ,
             )
         return self._model
+
+
+def _refuse_in_tool(agent: str, **given: Any) -> None:
+    """Raises if an agent inside another's tool is given what it takes from the run it is part of."""
+    named = [name for name, value in given.items() if value not in (None, ())]
+    if named:
+        raise UsageError(
+            f"agent {agent!r} is run inside another's tool, so {', '.join(named)} cannot be given:"
+            " it is part of that run, its session and its record"
+        )
 
 
 def _tools(given: Iterable[Any]) -> tuple[tuple[Tool, ...], tuple[McpServer, ...]]:

@@ -10,18 +10,17 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
 from hookline.agent.models import Model, OutputSchema
 from hookline.agent.tools import Tool
 from hookline.engine.context import AgentConfig, Facts, Step, ToolResult, Usage, WorkflowContext
 from hookline.engine.hook import Hook, HookDeclaration, Mode
-from hookline.engine.lifecycle import Approver, OpenScope, Run
+from hookline.engine.lifecycle import OpenScope, Run
 from hookline.engine.pipeline import Pipeline
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import Decided, Journal, Owner, Record
+from hookline.engine.record import Decided, Owner
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import Refused, UsageError
 
@@ -162,26 +161,9 @@ class RunArguments:
     timeout: float | None = None
     provider_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     emit: Callable[[Event], None] | None = None
-    session_id: str | None = None
     user_id: str | None = None
-    journal: Journal | None = None
-    watch: Iterable[Callable[[Record], None]] = ()
-    approver: Approver | None = None
-    workspace: str | Path | None = None
-    run_id: str | None = None
     source: str | None = None
     owner: Owner | None = None
-
-    def check_nested(self, agent: str) -> None:
-        """Raises if an agent inside another's tool is given what it takes from the run it is part of."""
-        own = ("hooks", "timeout", "provider_kwargs", "emit")
-        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in own}
-        named = [name for name, value in given.items() if value not in (None, ())]
-        if named:
-            raise UsageError(
-                f"agent {agent!r} is run inside another's tool, so {', '.join(named)} cannot be given:"
-                " it is part of that run, its session and its record"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
