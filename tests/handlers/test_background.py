@@ -7,8 +7,8 @@ import pytest
 from hookline.engine.context import HookContext
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.errors import HookBroke
-from hookline.handlers import process_handler
 from hookline.handlers.background import MOST, Background
+from hookline.handlers.process import process_handler
 from hookline.runners import tags as tagged
 from hookline.runners.local import LocalRunner
 

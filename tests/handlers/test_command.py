@@ -14,7 +14,7 @@ from hookline.engine.pipeline import Pipeline
 from hookline.engine.point import Point
 from hookline.engine.result import HookAction, HookResult
 from hookline.errors import HookBroke
-from hookline.handlers import process_handler
+from hookline.handlers.process import process_handler
 from hookline.runners import Ending
 from hookline.runners import tags as tagged
 

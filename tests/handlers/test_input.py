@@ -6,7 +6,7 @@ import os
 import pytest
 
 from hookline.engine.context import HookContext, WorkflowContext
-from hookline.handlers import context_json, environment, folder
+from hookline.handlers.process import context_json, environment, folder
 
 
 def context(**more) -> HookContext:

@@ -5,7 +5,7 @@ import pytest
 from hookline.engine.context import HookContext
 from hookline.engine.result import CONTINUE
 from hookline.errors import HookBroke
-from hookline.handlers import process_handler
+from hookline.handlers.process import process_handler
 
 CONTEXT = HookContext(workflow_id="w", point="run.end", run_id="r1", status="failed", current_output="out")
 

@@ -12,7 +12,7 @@ from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import Handler
 from hookline.engine.point import Point, Status
 from hookline.engine.result import CONTINUE, HookResult
-from hookline.handlers import context_json, process_handler
+from hookline.handlers.process import context_json, process_handler
 from hookline.runners import Ending, Runner
 
 Params = Mapping[str, Any]

@@ -20,7 +20,7 @@ from hookline.claude.wire_json import (
     shown,
     specific_part,
 )
-from hookline.engine import replace
+from hookline.engine.classes import replace
 from hookline.engine.result import CONTINUE, HookAction, HookResult
 from hookline.errors import HookBroke, UsageError
 from hookline.journal.encoding import CAP

@@ -7,7 +7,7 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
-from hookline.engine import dataclass, field
+from hookline.engine.classes import dataclass, field
 from hookline.engine.plain import copied, plain
 from hookline.engine.point import Point, Status
 from hookline.errors import UsageError

@@ -11,7 +11,7 @@ from enum import StrEnum
 from types import FunctionType
 from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
-from hookline.engine import dataclass, field
+from hookline.engine.classes import dataclass, field
 from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.plain import plain, strictly_plain
 from hookline.engine.point import HookAction, Point, point_named

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from hookline.engine import dataclass
+from hookline.engine.classes import dataclass
 from hookline.engine.plain import like, plain, strictly_plain
 from hookline.engine.point import HookAction, Point
 from hookline.errors import UsageError

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
-from hookline.engine import dataclass, field
+from hookline.engine.classes import dataclass, field
 from hookline.secret_names import lazy_pattern
 
 HOLE = "\ue000"

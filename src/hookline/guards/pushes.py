@@ -12,7 +12,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from hookline.engine import dataclass, field, replace
+from hookline.engine.classes import dataclass, field, replace
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import hook
 from hookline.engine.result import CONTINUE, HookResult

@@ -22,7 +22,7 @@ from hookline.engine.hook import DEFAULT_TIMEOUT, Handler
 from hookline.engine.result import HookResult
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, UsageError
-from hookline.handlers import context_json
+from hookline.handlers.process import context_json
 from hookline.runners import OUTPUT_CAP, Ending, Output
 from hookline.tasks import StopToken
 

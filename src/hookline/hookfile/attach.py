@@ -19,7 +19,7 @@ from hookline.engine.context import HookContext
 from hookline.engine.hook import Handler, Hook, HookDeclaration, Matcher, Mode, OnError, options_of
 from hookline.engine.point import Point
 from hookline.errors import FileError, UsageError
-from hookline.handlers import container_handler
+from hookline.handlers.process import container_handler
 from hookline.handlers.python import python_hook
 from hookline.hookfile import read as native
 from hookline.hookfile.condition import condition

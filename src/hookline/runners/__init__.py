@@ -12,7 +12,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from hookline.engine import dataclass, field, replace
+from hookline.engine.classes import dataclass, field, replace
 from hookline.errors import UsageError
 
 OUTPUT_CAP = 1024 * 1024

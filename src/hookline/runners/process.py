@@ -17,7 +17,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from hookline.engine import replace
+from hookline.engine.classes import replace
 from hookline.runners import Capabilities, Ending, Order, Output, tags
 from hookline.runners.child import (
     StandardFiles,

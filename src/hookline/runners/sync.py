@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 
-from hookline.engine import replace
+from hookline.engine.classes import replace
 from hookline.errors import UsageError
 from hookline.runners import Ending, Order, tags
 from hookline.runners.child import Child, PopenChild, StandardFiles, Watcher

@@ -23,7 +23,7 @@ from hookline.engine.record import Owner
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke
-from hookline.handlers import context_json, environment
+from hookline.handlers.process import context_json, environment
 from hookline.journal.masking import SHORTEST, Mask
 from hookline.runners import Ending, Order, Output, Runner
 from hookline.symphony.read import DEFAULTS, Workflow

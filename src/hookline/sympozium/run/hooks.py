@@ -17,7 +17,7 @@ from hookline.engine.record import Begun, Called, Decided, Ended, Owner, Questio
 from hookline.engine.result import CONTINUE, HookAction, HookResult
 from hookline.engine.result import Reason as HookReason
 from hookline.errors import FileError, HookBroke
-from hookline.handlers import broke, context_json, environment, with_last_lines
+from hookline.handlers.process import broke, context_json, environment, with_last_lines
 from hookline.journal.masking import Mask
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.runners import Ending, Mount, Order, Runner
