@@ -23,7 +23,7 @@ from hookline.options import (
 from hookline.terminal import Explained, Problems
 
 if TYPE_CHECKING:
-    from hookline.agent.file import Loaded
+    from hookline.agent import Loaded
 
 
 class System(Protocol):

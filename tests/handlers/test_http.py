@@ -240,26 +240,24 @@ async def test_one_that_is_not_reached_did_not_start():
     assert (await told("http://no-such-host.invalid/")).kind == "not_started"
 
 
-async def test_headers_come_from_named_variables():
+async def test_headers_come_from_named_variables(monkeypatch):
+    monkeypatch.setenv("TOKEN", "t0p")
+    monkeypatch.setenv("OTHER", "o")
     headers = {"Authorization": "Bearer $TOKEN", "X-Two": "${TOKEN}-${OTHER}"}
     with serving(http("200 OK", b"{}")) as server:
-        handler = http_handler(
-            server.url,
-            decode=decode,
-            headers=headers,
-            variables=["TOKEN", "OTHER"],
-            env={"TOKEN": "t0p", "OTHER": "o"},
-        )
+        handler = http_handler(server.url, decode=decode, headers=headers, variables=["TOKEN", "OTHER"])
         await handler(None, CONTEXT)
     assert b"\r\nAuthorization: Bearer t0p\r\n" in server.requests[0]
     assert b"\r\nX-Two: t0p-o\r\n" in server.requests[0]
 
 
-async def test_a_variable_that_is_not_set_or_cannot_be_sent_is_told_without_its_value():
+async def test_a_variable_that_is_not_set_or_cannot_be_sent_is_told_without_its_value(monkeypatch):
+    monkeypatch.delenv("TOKEN", raising=False)
     more = {"headers": {"Authorization": "Bearer $TOKEN"}, "variables": ["TOKEN"]}
-    absent = await told("http://127.0.0.1:1", env={}, **more)
+    absent = await told("http://127.0.0.1:1", **more)
     assert (absent.kind, "needs the variable TOKEN" in str(absent)) == ("not_started", True)
-    broken = await told("http://127.0.0.1:1", env={"TOKEN": "secret\r\nX: y"}, **more)
+    monkeypatch.setenv("TOKEN", "secret\r\nX: y")
+    broken = await told("http://127.0.0.1:1", **more)
     assert (broken.kind, "secret" in str(broken)) == ("not_started", False)
 
 

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 import zstandard
 
-from hookline.agent.file import image_sources
+from hookline.agent import Loaded
 from hookline.errors import ImageError, UsageError
 from hookline.http_client import is_loopback
 from hookline.images.fetch import fetch
@@ -708,10 +708,10 @@ async def test_a_wrong_reference_is_told(fetching):
 
 def test_the_option_names_a_reference_and_a_source():
     loaded = SimpleNamespace(refs=("ghcr.io/a/b:v1",))
-    assert image_sources(loaded, ["ghcr.io/a/b:v1=oci:x:v1"]) == {"ghcr.io/a/b:v1": "oci:x:v1"}
+    assert Loaded.image_sources(loaded, ["ghcr.io/a/b:v1=oci:x:v1"]) == {"ghcr.io/a/b:v1": "oci:x:v1"}
     for wrong in ("x", "=x", "x="):
         with pytest.raises(UsageError, match="is not REF=SOURCE"):
-            image_sources(loaded, [wrong])
+            Loaded.image_sources(loaded, [wrong])
 
 
 async def test_nothing_to_fetch_is_nothing_done(fetching):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from hookline.agent.tools import is_limit
+from hookline.engine.hook import is_limit
 from hookline.errors import UsageError
 from hookline.matcher import TOOL_KINDS
 from hookline.runners import Ending, Order, Output

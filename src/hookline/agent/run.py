@@ -33,7 +33,7 @@ class Session:
     id: str
     lasts: bool = False
     messages: list[Message] = field(default_factory=list[Message])
-    told: tuple[str, ...] = ()
+    hook_texts: tuple[str, ...] = ()
     scope: OpenScope | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -92,7 +92,7 @@ class AgentExecution:
         )
         context.note(ending)
         if self.session.lasts:
-            self.session.told = (*self.session.told, *ending.tell_model)
+            self.session.hook_texts = (*self.session.hook_texts, *ending.tell_model)
         result = context.answer_of(scope, ending)
         return replace(result, notices=tuple(context.notices))
 
@@ -118,17 +118,17 @@ class AgentExecution:
     async def _in_session(self, context: AgentContext, parent: OpenScope, before: Outcome) -> AgentResult:
         session = self.session
         async with session.turn:
-            if session.lasts:
-                if session.scope is None:
-                    scope = context.open(Scope.SESSION, parent, session.id)
-                    opened = await context.enter(scope, {"session_id": session.id})
-                    session.scope, session.told = scope, opened.tell_model
+            if session.scope is not None:
                 return await self._work(context, parent, before)
             scope = context.open(Scope.SESSION, parent, session.id)
+            if session.lasts:
+                opened = await context.enter(scope, {"session_id": session.id})
+                session.scope, session.hook_texts = scope, opened.tell_model
+                return await self._work(context, parent, before)
 
             async def body(outcome: Outcome) -> AgentResult:
                 context.note(outcome)
-                session.told = outcome.tell_model
+                session.hook_texts = outcome.tell_model
                 return await self._work(context, scope, before)
 
             ending = await scope.around({"session_id": session.id}, body)
@@ -138,11 +138,11 @@ class AgentExecution:
     async def _work(self, context: AgentContext, parent: OpenScope, before: Outcome) -> AgentResult:
         session = self.session
         spec = await self.spec.whole()
-        told = (*session.told, *before.tell_model)
+        told = (*session.hook_texts, *before.tell_model)
         history = [*session.messages, *(text_message("user", text) for text in told)]
-        session.told = ()
+        session.hook_texts = ()
         inside = replace(context.inside, scope=parent, note=context.notice)
-        loop = Loop(spec, inside, self.arguments, context.pipeline, history)
+        loop = Loop(spec, inside, self.arguments, history)
         result = await loop.answer(mapping(before.payload, Point.RUN_START).get("input"))
         session.messages = loop.messages
         return result
@@ -160,25 +160,17 @@ class NestedExecution:
     inside: CurrentRun
     arguments: RunArguments = RunArguments()
 
-    async def answer(self, given: Any) -> AgentResult:
-        if asyncio.get_running_loop() is self.inside.loop:
-            return await self._answer(given)
-        return await self.in_task(given)
-
-    async def in_task(self, given: Any) -> AgentResult:
-        """The answer, from a task that is cancelled when the tool ends."""
+    async def answer(self, given: Any, *, in_task: bool = False) -> AgentResult:
+        """The answer; with `in_task` in a task other than the tool's, which is cancelled when the tool ends."""
         here = asyncio.get_running_loop()
         if here is not self.inside.loop:
             arguments = replace(self.arguments, emit=_handed_to(here, self.arguments.emit))
             there = replace(self, arguments=arguments)
-            going = asyncio.run_coroutine_threadsafe(there.in_task(given), self.inside.loop)
+            going = asyncio.run_coroutine_threadsafe(there.answer(given, in_task=True), self.inside.loop)
             return await asyncio.wrap_future(going)
         task = asyncio.current_task()
-        assert task is not None
-        self.inside.tasks.add(task)
-        return await self._answer(given)
-
-    async def _answer(self, given: Any) -> AgentResult:
+        if in_task and task is not None:
+            self.inside.tasks.add(task)
         # Only tools nest: an agent that a hook calls is a run of its own.
         place = CURRENT_RUN.set(None)
         try:

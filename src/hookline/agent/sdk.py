@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 from hookline.agent.mcp_server import McpServer
 from hookline.agent.models import Model, OutputSchema, model_named
 from hookline.agent.run import AgentExecution, NestedExecution, Session, StreamResult
-from hookline.agent.spec import CURRENT_RUN, AgentResult, Event, RunArguments, Spec, hook_declaration
-from hookline.agent.stop import StopCondition, conditions_of
+from hookline.agent.spec import (
+    CURRENT_RUN,
+    AgentResult,
+    Event,
+    RunArguments,
+    Spec,
+    StopCondition,
+    conditions_of,
+    hook_declaration,
+)
 from hookline.agent.tools import Tool, ready_tool, tool
 from hookline.engine.context import AgentConfig, WorkflowContext
 from hookline.engine.hook import AgentDeclaration, Declaration, Hook
@@ -154,21 +162,47 @@ class Agent:
         journal.
         """
         arguments = RunArguments(
-            hooks=_live(hooks),
+            hooks=tuple(each if isinstance(each, Hook) else python_hook(each) for each in hooks),
             timeout=self.timeout if timeout is None else timeout,
             provider_kwargs=provider_kwargs,
             emit=emit,
-            session_id=session_id,
             user_id=user_id,
-            journal=journal,
-            watch=watch,
-            approver=approver,
-            workspace=workspace,
-            run_id=run_id,
             source=source,
             owner=owner,
         )
-        return self._answer(input, arguments)
+        inside = CURRENT_RUN.get()
+        if inside is not None:
+            _refuse_in_tool(
+                self.id,
+                session_id=session_id,
+                user_id=user_id,
+                journal=journal,
+                watch=watch,
+                approver=approver,
+                workspace=workspace,
+                run_id=run_id,
+                source=source,
+                owner=owner,
+            )
+            nested = NestedExecution(spec=self._spec(), inside=inside, arguments=arguments)
+            return nested.answer(input, in_task=emit is not None)
+        spec, recorder = self._spec(), Recorder(journal, watch)
+        own = Run(id=run_id, recorder=recorder, approver=approver)
+        session = Session(id=own.id)
+        if session_id is not None:
+            session = self._sessions.setdefault(session_id, Session(id=session_id, lasts=True))
+        declared = None
+        if recorder.on:
+            live = tuple(hook_declaration(each) for each in arguments.hooks)
+            declared = replace(self.declaration(source or ""), hooks=live).to_dict()
+        return AgentExecution(
+            spec=spec,
+            run=own,
+            session=session,
+            arguments=arguments,
+            workspace=str(workspace) if workspace is not None else self.workspace,
+            declaration=declared,
+        ).answer(input)
 
     @_takes_the_arguments_of(run)
     def stream(self, input: str | list[Mapping[str, Any]], **given: Any) -> StreamResult:
@@ -213,8 +247,17 @@ class Agent:
 
     def declaration(self, source: str = "") -> Declaration:
         """The declaration as pure data: for `explain`, and for the record of a run."""
+        model = self.model
+        agent = AgentDeclaration(
+            name=self.id,
+            provider=self.provider if isinstance(model, str) else model.provider,
+            model=model if isinstance(model, str) else model.name,
+            system_prompt=self.system_prompt,
+            tools=(*(each.id for each in self.tools), *(f"mcp:{each.name}" for each in self.servers)),
+            hooks=tuple(hook_declaration(each) for each in self.hooks()),
+        )
         written = self.written or Declaration(format="polos", source=source)
-        return replace(written, source=source, agent=self._declared(), timeout=self.timeout)
+        return replace(written, source=source, agent=agent, timeout=self.timeout)
 
     def as_tool(self) -> Tool:
         """The agent as a tool of another: its scopes nest inside that tool call."""
@@ -234,36 +277,6 @@ class Agent:
             body=body,
             kind="agent",
         )
-
-    def _answer(
-        self, input: str | list[Mapping[str, Any]], arguments: RunArguments
-    ) -> Coroutine[Any, Any, AgentResult]:
-        """The answer of a run of its own, or as part of the run of the tool it is called in."""
-        inside = CURRENT_RUN.get()
-        if inside is not None:
-            arguments.check_nested(self.id)
-            nested = NestedExecution(spec=self._spec(), inside=inside, arguments=arguments)
-            return nested.answer(input) if arguments.emit is None else nested.in_task(input)
-        recorder = Recorder(arguments.journal, arguments.watch)
-        run = Run(id=arguments.run_id, recorder=recorder, approver=arguments.approver)
-        return AgentExecution(
-            spec=self._spec(),
-            run=run,
-            session=self._session(arguments.session_id, run.id),
-            arguments=arguments,
-            workspace=str(arguments.workspace) if arguments.workspace is not None else self.workspace,
-            declaration=self._frozen(arguments.source or "", arguments.hooks) if recorder.on else None,
-        ).answer(input)
-
-    def _frozen(self, source: str, hooks: tuple[Hook, ...]) -> dict[str, Any]:
-        return replace(
-            self.declaration(source), hooks=tuple(hook_declaration(each) for each in hooks)
-        ).to_dict()
-
-    def _session(self, session_id: str | None, run_id: str) -> Session:
-        if session_id is None:
-            return Session(id=run_id)
-        return self._sessions.setdefault(session_id, Session(id=session_id, lasts=True))
 
     def _spec(self) -> Spec:
         model = self.live_model()
@@ -312,20 +325,15 @@ class Agent:
             )
         return self._model
 
-    def _declared(self) -> AgentDeclaration:
-        model = self.model
-        return AgentDeclaration(
-            name=self.id,
-            provider=self.provider if isinstance(model, str) else model.provider,
-            model=model if isinstance(model, str) else model.name,
-            system_prompt=self.system_prompt,
-            tools=(*(each.id for each in self.tools), *(f"mcp:{each.name}" for each in self.servers)),
-            hooks=tuple(hook_declaration(each) for each in self.hooks()),
+
+def _refuse_in_tool(agent: str, **given: Any) -> None:
+    """Raises if an agent inside another's tool is given what it takes from the run it is part of."""
+    named = [name for name, value in given.items() if value not in (None, ())]
+    if named:
+        raise UsageError(
+            f"agent {agent!r} is run inside another's tool, so {', '.join(named)} cannot be given:"
+            " it is part of that run, its session and its record"
         )
-
-
-def _live(hooks: Iterable[Hook | Callable[..., Any]]) -> tuple[Hook, ...]:
-    return tuple(each if isinstance(each, Hook) else python_hook(each) for each in hooks)
 
 
 def _tools(given: Iterable[Any]) -> tuple[tuple[Tool, ...], tuple[McpServer, ...]]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, get_type_hints, overl
 
 from hookline.agent.models import ToolSpec, faults
 from hookline.engine.context import WorkflowContext
+from hookline.engine.hook import is_limit
 from hookline.engine.threads import Threads
 from hookline.errors import AgentFailed, UsageError
 from hookline.runners import Order, Runner
@@ -240,11 +241,6 @@ def bash_tool(runner: Runner | None = None, env: Mapping[str, str] | None = None
     )
 
 
-def is_limit(seconds: Any) -> bool:
-    """True for a number of seconds greater than 0."""
-    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0
-
-
 async def _read_file(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
     path = _inside(ctx, _text(arguments, "path"))
     first, count = max(int(arguments.get("offset") or 1), 1), arguments.get("limit")
@@ -387,8 +383,7 @@ def _opened(path: Path, errors: str) -> TextIO:
 
 def _write(path: Path, content: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        file.write(content)
+    path.write_text(content, encoding="utf-8", newline="")
 
 
 def _text(arguments: dict[str, Any], name: str) -> str:

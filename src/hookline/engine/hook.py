@@ -251,10 +251,15 @@ def _unwrapped(function: Callable[..., Any]) -> Any:
     return inner
 
 
+def is_limit(seconds: Any) -> bool:
+    """True for a number of seconds greater than 0."""
+    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0
+
+
 def _seconds(value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+    if not is_limit(value):
         raise UsageError(f"timeout is {value!r}; give seconds greater than 0, or None for no limit")
     return float(value)
 

@@ -25,9 +25,9 @@ class Threads:
     def __init__(self, cap: int = 64) -> None:
         self._cap = cap
         self._lock = threading.Lock()
-        self._idle: list[_PoolThread] = []
+        self._idle: list[SimpleQueue[_Job]] = []
         self._busy = 0
-        self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
+        self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def call(self, function: Callable[..., Any], *args: Any, timeout: float | None) -> Any:
         """`function(*args)` in a thread. Waiting for a free thread does not count towards the limit."""
@@ -36,12 +36,12 @@ class Threads:
         loop = asyncio.get_running_loop()
         await self._take_place(loop)
         try:
-            thread = self._thread()
+            jobs = self._thread()
         except RuntimeError as exc:
             self._free_place()
             raise _not_started(exc) from exc
-        job = _Job(contextvars.copy_context(), function, args, loop, loop.create_future())
-        thread.jobs.put(job)
+        job = _Job(contextvars.copy_context(), function, args, loop.create_future())
+        jobs.put(job)
         limit = asyncio.timeout(timeout)
         try:
             async with limit:
@@ -59,7 +59,7 @@ class Threads:
                 self._busy += 1
                 return
             turn: asyncio.Future[None] = loop.create_future()
-            self._waiting.append((loop, turn))
+            self._waiting.append(turn)
         try:
             await turn
         except BaseException:
@@ -67,11 +67,26 @@ class Threads:
                 self._free_place()
             raise
 
-    def _thread(self) -> _PoolThread:
+    def _thread(self) -> SimpleQueue[_Job]:
+        """The queue of a thread that has nothing to do."""
         with self._lock:
             if self._idle:
                 return self._idle.pop()
-        return _PoolThread(self)
+        jobs: SimpleQueue[_Job] = SimpleQueue()
+        threading.Thread(target=self._work, args=(jobs,), name=_NAME, daemon=True).start()
+        return jobs
+
+    def _work(self, jobs: SimpleQueue[_Job]) -> None:
+        goes_on = True
+        while goes_on:
+            job = jobs.get()
+            value, error = _called(job.context, job.function, job.args)
+            goes_on = self._finish(jobs, job)
+            try:
+                job.done.get_loop().call_soon_threadsafe(_settle, job.done, value, error)
+            except RuntimeError:
+                _drop(value)  # the loop is closed; nobody waits
+            del job, value, error
 
     def _leave(self, job: _Job) -> None:
         with self._lock:
@@ -80,13 +95,13 @@ class Threads:
             job.left = True
         self._free_place()
 
-    def finish(self, thread: _PoolThread, job: _Job) -> bool:
+    def _finish(self, jobs: SimpleQueue[_Job], job: _Job) -> bool:
         """True if the thread can be used again; one that was left behind ends."""
         with self._lock:
             job.finished = True
             if job.left:
                 return False
-            self._idle.append(thread)
+            self._idle.append(jobs)
         self._free_place()
         return True
 
@@ -96,9 +111,9 @@ class Threads:
                 if not self._waiting:
                     self._busy -= 1
                     return
-                loop, turn = self._waiting.popleft()
+                turn = self._waiting.popleft()
             try:
-                loop.call_soon_threadsafe(self._give_turn, turn)
+                turn.get_loop().call_soon_threadsafe(self._give_turn, turn)
             except RuntimeError:
                 continue  # that loop is closed; nobody waits there
             return
@@ -136,31 +151,9 @@ class _Job:
     context: contextvars.Context
     function: Callable[..., Any]
     args: tuple[Any, ...]
-    loop: asyncio.AbstractEventLoop
     done: asyncio.Future[Any]
     left: bool = False
     finished: bool = False
-
-
-class _PoolThread:
-    __slots__ = ("jobs", "pool")
-
-    def __init__(self, pool: Threads) -> None:
-        self.pool = pool
-        self.jobs: SimpleQueue[_Job] = SimpleQueue()
-        threading.Thread(target=self._work, name=_NAME, daemon=True).start()
-
-    def _work(self) -> None:
-        goes_on = True
-        while goes_on:
-            job = self.jobs.get()
-            value, error = _called(job.context, job.function, job.args)
-            goes_on = self.pool.finish(self, job)
-            try:
-                job.loop.call_soon_threadsafe(_settle, job.done, value, error)
-            except RuntimeError:
-                _drop(value)  # the loop is closed; nobody waits
-            del job, value, error
 
 
 def _called(

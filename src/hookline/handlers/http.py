@@ -39,13 +39,11 @@ def http_handler(
     encode: Callable[[HookContext], bytes] = context_json,
     headers: Mapping[str, str] | None = None,
     variables: Collection[str] = (),
-    env: Mapping[str, str] | None = None,
     timeout: float | None = DEFAULT_TIMEOUT,
-    cap: int = OUTPUT_CAP,
 ) -> Handler:
     """A handler that posts to `url`; its hook is declared `limits_itself`.
 
-    `$NAME` or `${NAME}` in a header's value is that variable of `env` (None: of ours), and only those that
+    `$NAME` or `${NAME}` in a header's value is that variable of our environment, and only those that
     `variables` names may be used. The answer is decoded as that of a command that exited with 0 would be.
     """
     target = _checked(url)
@@ -54,9 +52,9 @@ def http_handler(
 
     async def handler(_ctx: WorkflowContext | None, hook_context: HookContext, /) -> HookResult:
         sent = {"Accept": "application/json", "Content-Type": "application/json"}
-        sent |= _filled(fields, os.environ if env is None else env)
+        sent |= _filled(fields)
         stop = StopToken()
-        posted = partial(_posted, target, encode(hook_context), sent, timeout, cap, stop)
+        posted = partial(_posted, target, encode(hook_context), sent, timeout, stop)
         try:
             body = await _threads.call(posted, timeout=timeout)
         except HookBroke as exc:
@@ -77,7 +75,6 @@ def _posted(
     body: bytes,
     headers: Mapping[str, str],
     timeout: float | None,
-    cap: int,
     stop: StopToken,
 ) -> bytes:
     """The answer to one POST with its redirects."""
@@ -89,7 +86,7 @@ def _posted(
             with http_client.exchange(
                 "POST", at, headers=headers, body=body, stop=stop, connect=patience, silence=patience
             ) as response:
-                answer = _read(response, at, cap)
+                answer = _read(response, at)
         except http_client.NotReached as exc:
             raise _not_started(f"{http_client.shown(at)} was not reached: {exc}") from exc
         except (OSError, HTTPException) as exc:
@@ -100,7 +97,7 @@ def _posted(
     raise _bad_answer(target, f"redirects more than {http_client.MOST_REDIRECTS} times")
 
 
-def _read(response: HTTPResponse, target: SplitResult, cap: int) -> bytes | SplitResult:
+def _read(response: HTTPResponse, target: SplitResult) -> bytes | SplitResult:
     """The body of the answer, or where it sends us."""
     if 300 <= response.status < 400:
         return _redirected(target, response)
@@ -108,13 +105,13 @@ def _read(response: HTTPResponse, target: SplitResult, cap: int) -> bytes | Spli
         said = response.read1(400).decode("utf-8", "replace").strip()
         more = f": {said}" if said else ""
         raise _bad_answer(target, f"answered {response.status} {response.reason}{more}")
-    return _json_body(response, target, cap)
+    return _json_body(response, target)
 
 
-def _json_body(response: HTTPResponse, target: SplitResult, cap: int) -> bytes:
-    body = response.read(cap + 1)
-    if len(body) > cap:
-        raise _bad_answer(target, f"answered with more than {cap} bytes")
+def _json_body(response: HTTPResponse, target: SplitResult) -> bytes:
+    body = response.read(OUTPUT_CAP + 1)
+    if len(body) > OUTPUT_CAP:
+        raise _bad_answer(target, f"answered with more than {OUTPUT_CAP} bytes")
     if response.length:
         raise _bad_answer(target, "broke off in its answer")
     try:
@@ -171,15 +168,15 @@ def _check_headers(headers: Mapping[str, str], variables: Collection[str]) -> No
                 )
 
 
-def _filled(headers: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
+def _filled(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers with their variables; no value is ever shown in an error."""
     filled: dict[str, str] = {}
     for name, value in headers.items():
         absent = [match[1] or match[2] for match in _VARIABLE.finditer(value)]
-        absent = [wanted for wanted in absent if not env.get(wanted)]
+        absent = [wanted for wanted in absent if not os.environ.get(wanted)]
         if absent:
             raise _not_started(f"header {name} needs the variable {absent[0]}, which is not set")
-        filled[name] = _VARIABLE.sub(lambda match: env[match[1] or match[2]], value)
+        filled[name] = _VARIABLE.sub(lambda match: os.environ[match[1] or match[2]], value)
         if not filled[name].isprintable() or not filled[name].isascii():
             raise _not_started(f"header {name} would hold a line break or another character it cannot have")
     return filled

@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from hookline.agent.file import Loaded, image_sources
+from hookline.agent import Loaded
 from hookline.agent.mcp_server import McpServer
 from hookline.agent.models import COMPATIBLE
 from hookline.agent.sdk import Agent
@@ -129,7 +129,7 @@ class Manifest(Loaded):
     async def check_images(self, images: Sequence[str]) -> tuple[list[str], list[str]]:
         """With the images present, a command that is not in its image is a mistake."""
         self.attach(LocalRunner(), FOLDER, os.environ)
-        sources = image_sources(self, [each for each in images if each.partition("=")[0] in self.refs])
+        sources = self.image_sources([each for each in images if each.partition("=")[0] in self.refs])
         if not self.refs or not (sources or os.environ.get(FOLDER_VARIABLE)):
             unseen = [f"image {ref}: not checked; give --image {ref}=SOURCE" for ref in self.refs]
             return [], [*self.notes, *unseen]

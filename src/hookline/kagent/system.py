@@ -13,7 +13,7 @@ from hookline.source import SUFFIXES, file_and_name, text_of
 from hookline.terminal import Problems
 
 if TYPE_CHECKING:
-    from hookline.agent.file import Loaded
+    from hookline.agent import Loaded
 
 NAME = AGENT
 NOT_ON = {

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from hookline.agent.file import Loaded, image_sources
+from hookline.agent import Loaded
 from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.hook import Hook
 from hookline.engine.pipeline import Pipeline, Recorder
@@ -63,7 +63,7 @@ def run_agent(options: RunOptions, load: Loader) -> int:
     """Run an agent with all its hooks, and show the tree of scopes as it happens."""
     loaded = _loaded(options, load)
     place, images = place_of(options.on, options.image, network=options.network, mounts=options.mount)
-    sources = image_sources(loaded, images)
+    sources = loaded.image_sources(images)
     folder = options.workspace or Path.cwd()
     runner = place.runner(workspace=folder, files=options.hooks)
     for text in () if options.quiet else place.told(AGENT_HERE, workspace=folder, files=options.hooks):
@@ -123,7 +123,7 @@ def serve_agent(options: ServeOptions, load: Loader) -> int:
     loaded = _loaded(options, load)
     loaded.agent.live_model()
     place, images = place_of("", options.image)
-    sources = image_sources(loaded, images)
+    sources = loaded.image_sources(images)
     runner = place.runner(workspace=Path.cwd(), files=options.hooks)
     more = hooks_of(options.hooks, runner)
     mask = Mask([*secrets_in(os.environ), *loaded.secrets])
@@ -176,7 +176,7 @@ def try_agent(options: TryOptions, load: Loader) -> int:
     """Fire one made-up event, or those of a past run, without running the agent; 1 if any of them is refused."""
     loaded = load(options.file)
     refuse_unsound(loaded, quiet=options.json, model=False)
-    sources = image_sources(loaded, options.image)
+    sources = loaded.image_sources(options.image)
     runner = LocalRunner()
     more = hooks_of(options.hooks, runner)
     events = _wanted_events(loaded, options)

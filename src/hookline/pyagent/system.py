@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from hookline.agent.file import Loaded
+from hookline.agent import Loaded
 from hookline.agent.mcp_server import McpServer
 from hookline.agent.sdk import Agent
 from hookline.engine.context import Facts

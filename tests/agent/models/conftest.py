@@ -7,7 +7,6 @@ import pytest
 from hookline.agent.models import Reply, Request
 from hookline.agent.models.anthropic import Anthropic
 from hookline.agent.models.openai import OpenAI
-from hookline.agent.models.provider import Tries
 from tests.fakes import FakeProvider
 
 MAKE = {
@@ -53,8 +52,8 @@ async def connect(pauses):
     async def pause(seconds):
         pauses.append(seconds)
 
-    def connected(kind, fake, *, tries=3, **options):
-        models.append(MAKE[kind](fake, tries=Tries(most=tries, pause=pause), **options))
+    def connected(kind, fake, **options):
+        models.append(MAKE[kind](fake, pause=pause, **options))
         return models[-1]
 
     yield connected

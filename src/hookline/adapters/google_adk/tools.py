@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from hookline.adapters.google_adk.agents import AdkAgent, PausedCall
 from hookline.adapters.google_adk.messages import adk_class
-from hookline.agent.calls import StepCall
+from hookline.agent.loop import StepCall
 from hookline.claude.events import TOOLS
 from hookline.engine.lifecycle import OpenScope, nobodys_verdict, settled_by
 from hookline.engine.plain import plain
@@ -126,7 +126,7 @@ class AdkCall(StepCall):
         if self.status is Status.BLOCKED:
             await self._close(outcome.reason, self.status, self.output)
             self.agent.tool_results.append(self.result())
-            return _with_told(self.output, self.told)
+            return _with_told(self.output, self.hook_texts)
         if self.status is Status.ANSWERED:
             return await self._end(always=True)
         payload: Any = outcome.payload
@@ -279,10 +279,10 @@ class AdkCall(StepCall):
         finally:
             self.settle()
         self.agent.tool_results.append(self.result())
-        if self.told and (self.output or always):
-            return _with_told(self.output, self.told)
+        if self.hook_texts and (self.output or always):
+            return _with_told(self.output, self.hook_texts)
         # A long-running tool has no result yet, and the messages of hooks must not be taken for one.
-        self.agent.in_next_request.extend(self.told)
+        self.agent.in_next_request.extend(self.hook_texts)
         return plain(self.output) if ending.changed or always else None
 
     async def _close(self, why: str, status: Status | None = None, output: Any = None) -> None:

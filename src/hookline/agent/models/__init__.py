@@ -130,21 +130,20 @@ def _call_entry(call: ToolCall) -> Message:
     return {"id": call.id, "name": call.name, "arguments": call.arguments}
 
 
-MOST_REFUSALS = 3
-"""Refusals in a row after which the run is refused."""
 _REFUSED = {
-    Point.STEP_START: ("the step", "This step was refused: {}"),
-    Point.MODEL_START: ("the call of the model", "This request was refused: {}. Answer again."),
-    Point.MODEL_END: ("the model's answer", "Your answer was refused: {}. Answer again."),
+    Point.STEP_START: ("the step", 3, "This step was refused: {}"),
+    Point.MODEL_START: ("the call of the model", 3, "This request was refused: {}. Answer again."),
+    Point.MODEL_END: ("the model's answer", 3, "Your answer was refused: {}. Answer again."),
+    Point.AGENT_END: ("its end", 8, "{}"),
 }
-"""For each point the name of the thing refused, and the text for the model."""
+"""For each point the thing refused, how often that may be in a row before the run is refused, and the text for the model."""
 
 
 def refusal(refused: Outcome, point: Point, count: int) -> str:
     """The text for the model after a refusal; raises after too many."""
-    what, text = _REFUSED[point]
-    if count > MOST_REFUSALS:
-        told = f"{what} was refused {MOST_REFUSALS} times, last: {refused.reason}"
+    what, most, text = _REFUSED[point]
+    if count > most:
+        told = f"{what} was refused {most} times, last: {refused.reason}"
         raise Refused(told, point=point, hook=refused.hook)
     return text.format(refused.reason)
 

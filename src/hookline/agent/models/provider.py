@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 # 409 is a lock that took too long; a retry does not help with the other 4xx but those of PASSING.
 _LOCKED = 409
 
+FIRST_WAIT = 0.5
+LONGEST_WAIT = 8.0
+"""Seconds: the wait between two tries doubles from the first up to this, unless the provider sets it."""
+LONGEST_ASKED = 60.0
+"""Seconds: a provider that asks for a longer wait is not waited for, and the call fails at once."""
+
 STOP_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -37,21 +43,6 @@ STOP_REASONS = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tries:
-    """The number of tries for one call, and the waits in between.
-
-    The wait doubles from `wait` up to `longest_wait`, unless the provider sets it. If that is more than
-    `longest_asked`, the call fails at once instead of waiting.
-    """
-
-    most: int = 3
-    wait: float = 0.5
-    longest_wait: float = 8.0
-    longest_asked: float = 60.0
-    pause: Callable[[float], Awaitable[object]] = asyncio.sleep
 
 
 class ProviderTrouble(Exception):
@@ -123,7 +114,8 @@ class ClientModel:
     """A model behind a vendor's client; both clients come from one generator and share their names.
 
     `package`, `client` and `error` name the library and its classes; `reading` reads its events. `timeout` is the
-    longest silence, in seconds; `login` holds the key or the token for the client.
+    longest silence, in seconds; `login` holds the key or the token for the client. A call is tried `tries` times, with
+    a `pause` in between.
     """
 
     package: str
@@ -138,7 +130,8 @@ class ClientModel:
         provider: str,
         base_url: str,
         timeout: float = 600.0,
-        tries: Tries | None = None,
+        tries: int = 3,
+        pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
         **login: str | None,
     ) -> None:
         if not base_url.startswith(("http://", "https://")):
@@ -155,7 +148,8 @@ class ClientModel:
         self.provider = provider
         self.name = name
         self._timeout = timeout
-        self._tries = tries or Tries()
+        self._tries = tries
+        self._pause = pause
         self._client: Any = getattr(self._library, self.client)(
             base_url=base_url,
             timeout=self._http.Timeout(timeout, connect=min(timeout, 10.0)),
@@ -166,7 +160,6 @@ class ClientModel:
 
     async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
         """Streams the answer; retries after passing trouble, as long as no text was yielded."""
-        tries = self._tries
         for number in count(1):
             given = 0
             try:
@@ -180,19 +173,19 @@ class ClientModel:
                 why = f"{self.provider} model {self.name!r}: {broke_off}{trouble}"
                 if given or not trouble.passing:
                     raise ModelFailed(why) from trouble
-                if number >= tries.most:
+                if number >= self._tries:
                     times = "once" if number == 1 else f"{number} times"
                     raise ModelFailed(f"{why} (tried {times})") from trouble
                 wait = trouble.asked
-                if wait is not None and wait > tries.longest_asked:
+                if wait is not None and wait > LONGEST_ASKED:
                     raise ModelFailed(
-                        f"{why} (it asks to wait {wait:.0f} s, longer than the {tries.longest_asked:.0f} s"
+                        f"{why} (it asks to wait {wait:.0f} s, longer than the {LONGEST_ASKED:.0f} s"
                         f" that are waited at most; tries so far: {number})"
                     ) from trouble
             if wait is None:
                 # Jitter: many agents that were refused together should not retry together.
-                wait = backoff(number, first=tries.wait, longest=tries.longest_wait, jitter=0.25)
-            await tries.pause(wait)
+                wait = backoff(number, first=FIRST_WAIT, longest=LONGEST_WAIT, jitter=0.25)
+            await self._pause(wait)
 
     async def close(self) -> None:
         await self._client.close()
