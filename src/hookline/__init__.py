@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from hookline.agent.sdk import Agent as Agent
     from hookline.agent.spec import AgentResult as AgentResult
     from hookline.agent.spec import Event as Event
-    from hookline.agent.spec import ExecutedToolConfig as ExecutedToolConfig
-    from hookline.agent.spec import HasTextConfig as HasTextConfig
-    from hookline.agent.spec import MaxStepsConfig as MaxStepsConfig
-    from hookline.agent.spec import MaxTokensConfig as MaxTokensConfig
-    from hookline.agent.spec import StopConditionContext as StopConditionContext
-    from hookline.agent.spec import executed_tool as executed_tool
-    from hookline.agent.spec import has_text as has_text
-    from hookline.agent.spec import max_steps as max_steps
-    from hookline.agent.spec import max_tokens as max_tokens
-    from hookline.agent.spec import stop_condition as stop_condition
+    from hookline.agent.stop import ExecutedToolConfig as ExecutedToolConfig
+    from hookline.agent.stop import HasTextConfig as HasTextConfig
+    from hookline.agent.stop import MaxStepsConfig as MaxStepsConfig
+    from hookline.agent.stop import MaxTokensConfig as MaxTokensConfig
+    from hookline.agent.stop import StopConditionContext as StopConditionContext
+    from hookline.agent.stop import executed_tool as executed_tool
+    from hookline.agent.stop import has_text as has_text
+    from hookline.agent.stop import max_steps as max_steps
+    from hookline.agent.stop import max_tokens as max_tokens
+    from hookline.agent.stop import stop_condition as stop_condition
     from hookline.agent.tools import Tool as Tool
     from hookline.agent.tools import tool as tool
     from hookline.engine.context import AgentConfig as AgentConfig
@@ -69,8 +69,9 @@ _NAMES = {
     "agent.models.script": "Scripted",
     "agent.run": "StreamResult",
     "agent.sdk": "Agent",
-    "agent.spec": "AgentResult Event ExecutedToolConfig HasTextConfig MaxStepsConfig MaxTokensConfig"
-    " StopConditionContext executed_tool has_text max_steps max_tokens stop_condition",
+    "agent.spec": "AgentResult Event",
+    "agent.stop": "ExecutedToolConfig HasTextConfig MaxStepsConfig MaxTokensConfig StopConditionContext"
+    " executed_tool has_text max_steps max_tokens stop_condition",
     "agent.tools": "Tool tool",
     "engine.context": "AgentConfig HookContext Step ToolCall ToolResult Usage WorkflowContext",
     "engine.hook": "Hook Mode OnError hook",

@@ -67,6 +67,15 @@ def write_all(fd: int, content: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
+def open_content(content: bytes) -> int:
+    """An open anonymous file with this content, positioned at its start."""
+    fd = os.memfd_create("hookline")
+    with open(fd, "wb", closefd=False) as file:
+        file.write(content)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
 def lock(fd: int, *, wait: bool = True, shared: bool = False) -> None:
     """Lock an open file or folder until it is closed or we die; BlockingIOError if it is taken and we do not wait."""
     how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hookline.errors import FileError, ImageError
+from hookline.images.credentials import Login, login
 from hookline.images.fetch import fetch
-from hookline.images.registry import Login, login
 from hookline.tasks import StopToken, WorkStopped
 from tests.fakes.images import MadeImage
 from tests.fakes.registry import FakeRegistry

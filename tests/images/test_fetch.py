@@ -20,7 +20,8 @@ from hookline.errors import ImageError, UsageError
 from hookline.http_client import is_loopback
 from hookline.images.fetch import fetch
 from hookline.images.layers import Limits
-from hookline.images.manifest import FetchContext, Platform, Reference, here
+from hookline.images.manifest import FetchContext, Platform, here
+from hookline.images.reference import Reference
 from hookline.images.registry import RegistrySource
 from hookline.tasks import StopToken
 from tests.fakes.images import MadeImage, layer, tar_entry

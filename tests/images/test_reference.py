@@ -3,7 +3,7 @@
 import pytest
 
 from hookline.errors import UsageError
-from hookline.images.manifest import Reference, directory_name, names
+from hookline.images.reference import Reference, directory_name, names
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 LONG = "sha512:" + "0123456789abcdef" * 8

@@ -8,7 +8,7 @@ from hookline.agent.spec import hook_declaration
 from hookline.engine.hook import HookDeclaration
 from hookline.engine.point import Point
 from hookline.errors import UsageError
-from hookline.images.manifest import directory_name
+from hookline.images.reference import directory_name
 from hookline.kagent.agent import (
     TIMEOUT,
     HookEntry,

@@ -38,9 +38,9 @@ from hookline.agent.spec import (
     CurrentRun,
     RunArguments,
     Spec,
-    StopConditionContext,
     agent_payload,
 )
+from hookline.agent.stop import StopConditionContext
 from hookline.agent.tools import ToolTimedOut
 from hookline.engine.context import Step, ToolCall, ToolResult
 from hookline.engine.lifecycle import OpenScope

@@ -12,16 +12,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 from hookline.agent.mcp_server import McpServer
 from hookline.agent.models import Model, OutputSchema, model_named
 from hookline.agent.run import AgentExecution, NestedExecution, Session, StreamResult
-from hookline.agent.spec import (
-    CURRENT_RUN,
-    AgentResult,
-    Event,
-    RunArguments,
-    Spec,
-    StopCondition,
-    conditions_of,
-    hook_declaration,
-)
+from hookline.agent.spec import CURRENT_RUN, AgentResult, Event, RunArguments, Spec, hook_declaration
+from hookline.agent.stop import StopCondition, conditions_of
 from hookline.agent.tools import Tool, ready_tool, tool
 from hookline.engine.context import AgentConfig, WorkflowContext
 from hookline.engine.hook import AgentDeclaration, Declaration, Hook

@@ -12,7 +12,7 @@ from hookline.terminal import Explained, out, print_explained, print_json
 def run(options: RunOptions) -> int:
     options.set_environment()
     if options.resume:
-        from hookline.sympozium.run.local import resume_agentrun
+        from hookline.sympozium.run.command import resume_agentrun
 
         return resume_agentrun(options)
     if not options.file:

@@ -33,7 +33,7 @@ class RunsOptions(ClusterOptions):
 def runs(options: RunsOptions) -> int:
     target = target_of_runs(options)
     if target is not None:
-        from hookline.sympozium.cluster.command import runs_there
+        from hookline.sympozium.cluster.runs import runs_there
 
         return runs_there(target, options.run, limit=options.limit, json=options.json)
     with open_journal() as journal:
@@ -196,7 +196,7 @@ def rewrite(options: RewriteOptions) -> int:
 def _answer(options: ApproveOptions, verdict: Verdict) -> int:
     target = target_of_runs(options)
     if target is not None:
-        from hookline.sympozium.cluster.command import answer_there
+        from hookline.sympozium.cluster.runs import answer_there
 
         return answer_there(target, options.run, verdict, yes=options.yes)
     with open_journal() as journal:

@@ -17,7 +17,6 @@ from hookline.errors import ImageError
 from hookline.images.layers import Unpacker, chunks, unpacked
 from hookline.images.manifest import (
     LARGEST_TEXT,
-    LOCAL,
     Descriptor,
     FetchContext,
     ImageManifest,
@@ -30,6 +29,7 @@ from hookline.images.manifest import (
     layer_digests,
     manifest_or_index,
 )
+from hookline.images.reference import LOCAL
 
 OpenFile = Callable[[str], IO[bytes]]
 """Opens a file of an image by its name; FileNotFoundError if there is none."""

@@ -30,16 +30,8 @@ from hookline import files
 from hookline.errors import ImageError, UsageError
 from hookline.images.archives import local_source
 from hookline.images.layers import LIMITS, Limits, Unpacker
-from hookline.images.manifest import (
-    PAUSE,
-    FetchContext,
-    ImageSource,
-    Platform,
-    Reference,
-    here,
-    is_local,
-    names,
-)
+from hookline.images.manifest import PAUSE, FetchContext, ImageSource, Platform, here
+from hookline.images.reference import Reference, is_local, names
 from hookline.images.registry import RegistrySource
 from hookline.images.tree import TreeEntry, listing, removed
 from hookline.journal import xdg_folder

@@ -65,7 +65,7 @@ async def _put(
 
 def merged(logins: Sequence[Path], told: Callable[[str], None]) -> dict[str, Any]:
     """Several docker configurations merged; of two logins for a registry the first wins, as for the kubelet."""
-    from hookline.images.registry import by_registry, read_config
+    from hookline.images.credentials import by_registry, read_config
 
     auths: dict[str, Any] = {}
     for file in logins:

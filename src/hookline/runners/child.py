@@ -199,15 +199,6 @@ def encoded(words: Iterable[str]) -> list[bytes]:
     return whole
 
 
-def open_content(content: bytes) -> int:
-    """An open anonymous file with this content, positioned at its start."""
-    fd = os.memfd_create("hookline")
-    with open(fd, "wb", closefd=False) as file:
-        file.write(content)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
-
-
 class Watcher:
     """A process that outlives us if we are killed: it acts when our end of its pipe closes."""
 

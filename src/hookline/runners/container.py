@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from hookline.engine.threads import Threads
 from hookline.errors import UsageError
+from hookline.files import open_content
 from hookline.runners import (
     OWN_SIZE,
     Capabilities,
@@ -30,7 +31,7 @@ from hookline.runners import (
     own_mounts,
     tags,
 )
-from hookline.runners.child import Child, PopenChild, StandardFiles, Start, Watcher, encoded, open_content
+from hookline.runners.child import Child, PopenChild, StandardFiles, Start, Watcher, encoded
 from hookline.runners.local import LocalRunner
 
 ENGINES = ("podman", "docker")

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from hookline.errors import UsageError
+from hookline.files import open_content
 from hookline.runners import (
     OWN_SIZE,
     Capabilities,
@@ -42,7 +43,6 @@ from hookline.runners.child import (
     PopenChild,
     StandardFiles,
     encoded,
-    open_content,
     unrunnable,
 )
 from hookline.runners.local import LocalRunner

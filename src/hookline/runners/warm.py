@@ -25,8 +25,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from hookline.files import open_content
 from hookline.runners import Ending, Order, on_this_machine, tags
-from hookline.runners.child import Child, ExitStatus, PopenChild, StandardFiles, encoded, open_content
+from hookline.runners.child import Child, ExitStatus, PopenChild, StandardFiles, encoded
 from hookline.runners.local import LocalRunner
 
 logger = logging.getLogger(__name__)

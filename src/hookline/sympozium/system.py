@@ -57,7 +57,7 @@ def try_(options: TryOptions) -> int:
 
 
 def run(options: RunOptions) -> int:
-    from hookline.sympozium.run.local import run_agentrun
+    from hookline.sympozium.run.command import run_agentrun
 
     return run_agentrun(options)
 

@@ -1,43 +1,35 @@
-"""AgentRuns with `--on kubernetes`: `hookline run`, which follows the run to its end, `runs`, `approve`, `reject`, `rewrite`.
+"""`hookline run agentrun.yaml --on kubernetes`: puts the run on a cluster, and follows it to its end.
 
-The AgentRun that is put on a cluster is complete by itself. A Secret of the file gets a name of the run's own: it replaces no
+The AgentRun that is put there is complete by itself. A Secret of the file gets a name of the run's own: it replaces no
 other Secret, and is removed with the run.
 """
 
 from __future__ import annotations
 
 import asyncio
-import getpass
 import json as jsonlib
 import os
-import socket
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, is_dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline.engine.lifecycle import new_run_id
-from hookline.engine.record import Journal, Record, Verdict, VerdictKind
-from hookline.errors import JournalError, UsageError
+from hookline.engine.record import Journal
+from hookline.errors import UsageError
 from hookline.journal import open_journal
 from hookline.journal.masking import Mask
-from hookline.journal.view import Tree, duration, moment
 from hookline.kube.objects import (
     AGENT,
     AGENT_RUN,
     INSTANCE,
     SECRET,
     AlreadyThere,
-    ApiRefused,
-    Conflict,
     Object,
     bare,
     child,
-    items,
     mapping,
     objects_in,
-    phase_of,
     within,
 )
 from hookline.options import Target
@@ -45,17 +37,12 @@ from hookline.secret_names import secrets_in
 from hookline.source import load_all, without_lines
 from hookline.sympozium.check import doubts, unheeded
 from hookline.sympozium.cluster.follow import FOLLOWED, RunFollower
-from hookline.sympozium.cluster.ledger import Ledger
-from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, RunOwner, names, value_object
-from hookline.sympozium.cluster.observation import VERDICT, agent_name, read_secret
-from hookline.sympozium.cluster.records import lines_of_status, moment_of, records_of, run_id_of
-from hookline.sympozium.phases import digest as digest_of
-from hookline.sympozium.phases import verdict, verdict_of
+from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, RunOwner, value_object
 from hookline.sympozium.read import RUN, RunManifests, parse
 from hookline.sympozium.resolve import RunRequest, named, secret_values
 from hookline.sympozium.types import GROUP, ContainerHook, Instance, RunSpec, SecretRef, Value
 from hookline.table import Table, unread
-from hookline.terminal import err, out, print_json, print_runs, show
+from hookline.terminal import err
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
@@ -82,55 +69,6 @@ def submit(
 
     with open_journal(secrets) as journal:
         return asyncio.run(main(journal))
-
-
-def runs_there(target: Target, run: str = "", *, limit: int = 20, json: bool = False) -> int:
-    """List the AgentRuns of a namespace, or show one: what happened, its phase, its conditions and its hooks.
-
-    One that was started from here is brought up to date in the journal.
-    """
-
-    from hookline.kube.client import connected
-
-    async def main() -> list[Object]:
-        async with connected(target) as cluster:
-            namespace = target.namespace or cluster.namespace
-            if run:
-                return [await _found(cluster, run, namespace)]
-            found, _ = await cluster.list(AGENT_RUN, namespace)
-            return sorted(found, key=_created, reverse=True)[:limit]
-
-    found = asyncio.run(main())
-    records = asyncio.run(_on_record(found[0])) if run else []
-    if json:
-        for each in found:
-            print_json({"run_id": each["metadata"]["name"], "status": within(each, "status")})
-    elif run:
-        _show(found[0], records)
-    elif found:
-        _table(found)
-    else:
-        out.print(f"no runs yet; `hookline run agentrun.yaml {target.words()}` makes one")
-    return 0
-
-
-def answer_there(target: Target, run: str, word: Verdict, *, yes: bool = False) -> int:
-    """Give a verdict on the answer that a run on a cluster holds back."""
-
-    from hookline.kube.client import connected
-
-    async def main() -> int:
-        async with connected(target) as cluster:
-            found = await _found(cluster, run, target.namespace or cluster.namespace)
-            digest = _held(found)
-            await _show_answer(cluster, found, digest)
-            if not yes and sys.stdin.isatty() and not _confirmed(word.kind):
-                return 1
-            await _answer(cluster, found, word, digest)
-        out.print(f"{word.kind}: {found['metadata']['name']}")
-        return 0
-
-    return asyncio.run(main())
 
 
 class _Submission:
@@ -358,127 +296,3 @@ def _plain(value: Any, table: Table | None) -> Any:
         given = cast("Mapping[str, Any]", value)
         return dict(given) if table is None else [value_object(*each) for each in given.items()]
     return _written(table, value) if table is not None and is_dataclass(value) else value
-
-
-async def _found(cluster: Cluster, name: str, namespace: str) -> Object:
-    """The AgentRun with this name or prefix; `last` is the newest."""
-    runs, _ = await cluster.list(AGENT_RUN, namespace)
-    exact = [each for each in runs if each["metadata"]["name"] == name]
-    if name == "last" and not exact:
-        exact = sorted(runs, key=lambda each: str(each["metadata"].get("creationTimestamp")))[-1:]
-    found = exact or [each for each in runs if each["metadata"]["name"].startswith(name)]
-    if not found:
-        raise UsageError(f"there is no AgentRun {name!r} in the namespace {namespace!r} of {cluster.server}")
-    if len(found) > 1:
-        names = ", ".join(each["metadata"]["name"] for each in found[:5])
-        raise UsageError(f"{name!r} could be {names}; give more of it")
-    return found[0]
-
-
-async def _on_record(run: Object) -> list[Record]:
-    """The records of a run; where the journal has its beginning, it is brought up to date and has more of them."""
-    run_id = run_id_of(run)
-    try:
-        with open_journal() as journal:
-            if run_id in journal.find(run_id):
-                await Ledger(journal).take(run)
-                return journal.records(run_id)
-    except JournalError as exc:
-        err.print(f"the journal is not brought up to date: {exc}", style="yellow")
-    return records_of(run)
-
-
-def _show(run: Object, records: Iterable[Record]) -> None:
-    metadata = run["metadata"]
-    out.print(f"run {metadata['name']} in {metadata['namespace']}, made {metadata['creationTimestamp']}")
-    tree = Tree(Mask(secrets_in(os.environ)), width=max(out.width, 60))
-    for record in records:
-        for line in tree.lines(record):
-            show(line, out)
-    status = within(run, "status")
-    if not status:
-        out.print("no status yet; is the operator running?", style="yellow")
-    for line in lines_of_status(status) if status else ():
-        show(line, out)
-    if status.get("gateDigest"):
-        out.print("  its answer waits for a verdict: hookline approve, reject or rewrite", style="yellow")
-
-
-def _table(found: Iterable[Object]) -> None:
-    rows: list[tuple[str, ...]] = []
-    for each in found:
-        status = within(each, "status")
-        began, ended = moment_of(status.get("startedAt")), moment_of(status.get("completedAt"))
-        took = duration(ended - began) if began and ended else ""
-        rows.append(
-            (
-                each["metadata"]["name"],
-                agent_name(each),
-                moment(began or moment_of(_created(each)) or 0.0),
-                took,
-                str(sum(hook.get("state") in ("succeeded", "failed") for hook in items(status.get("hooks")))),
-                "waiting" if status.get("gateDigest") else phase_of(each) or "no status",
-            )
-        )
-    print_runs(rows)
-
-
-def _created(run: Object) -> str:
-    return str(run["metadata"].get("creationTimestamp") or "")
-
-
-def _held(run: Object) -> str:
-    """The digest of the answer that waits; a UsageError where none waits."""
-    name, digest = run["metadata"]["name"], str(within(run, "status").get("gateDigest") or "")
-    if not digest:
-        gate = within(run, "status").get("gateVerdict")
-        told = f", and its gate decided: {gate}" if gate else ""
-        raise UsageError(
-            f"run {name} is not waiting for an answer; its phase is {phase_of(run) or 'unknown'}{told}"
-        )
-    before = verdict(str(within(run, "metadata", "annotations").get(VERDICT, "")))
-    if before is not None and before.digest == digest:
-        raise UsageError(f"run {name}: someone else has just answered ({before.action} by {before.by})")
-    return digest
-
-
-async def _show_answer(cluster: Cluster, run: Object, digest: str) -> None:
-    name, namespace = run["metadata"]["name"], run["metadata"]["namespace"]
-    try:
-        kept = await cluster.get(SECRET, names(name).record, namespace)
-        answer = read_secret(kept or {}).seen.agent.result
-    except ApiRefused as exc:
-        out.print(f"the answer is not shown, because you may not read it: {exc.message}", style="yellow")
-        return
-    except (KeyError, ValueError) as exc:
-        out.print(f"the answer is not shown, because its record cannot be read ({exc!r})", style="yellow")
-        return
-    if digest_of(answer) != digest:
-        raise UsageError(f"run {name} has a new answer in the meantime; try again")
-    out.print(f"the answer of {name}:")
-    out.print(Mask(secrets_in(os.environ)).text(answer))
-
-
-def _confirmed(kind: VerdictKind) -> bool:
-    out.print(f"{kind} this answer? [y/N] ", end="")
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-async def _answer(cluster: Cluster, run: Object, word: Verdict, digest: str) -> None:
-    """Write the verdict, only on the run as it was read: the second of two people gets an error."""
-    by = cluster.user or f"{getpass.getuser()}@{socket.gethostname()}"
-    said = asdict(replace(verdict_of(word), by=by, digest=digest))
-    text = jsonlib.dumps({key: value for key, value in said.items() if value}, ensure_ascii=False)
-    change: Object = {"metadata": {"annotations": {VERDICT: text}}}
-    while True:
-        name, namespace = run["metadata"]["name"], run["metadata"]["namespace"]
-        version = run["metadata"]["resourceVersion"]
-        try:
-            await cluster.patch(AGENT_RUN, name, namespace, change, resource_version=version)
-            return
-        except Conflict:
-            run = await _found(cluster, name, namespace)
-            if _held(run) != digest:
-                raise UsageError(
-                    f"run {name} now waits for a verdict on another answer; look at it again"
-                ) from None
