@@ -56,7 +56,7 @@ lint: $(READY)
 
 test: lint
 	@echo "==> pytest: every test that needs only Python"
-	@$(BIN)/python -m pytest -m "not real" -n $(WORKERS)
+	@$(BIN)/python -m pytest -m "not real" -n $(WORKERS) --dist worksteal
 
 # Those that share a cluster one after another, and beside them those that share an engine and the machine.
 test-real: $(READY)

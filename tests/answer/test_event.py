@@ -233,7 +233,8 @@ def ways(tmp_path_factory):
     assert made.command("trust").returncode == 0
     for words in ((), ("--file", "settings.json")):
         assert made.command("answer", *words, stdin=made.event()).returncode == 0
-    return made
+    yield made
+    made.close()
 
 
 def left(ways):

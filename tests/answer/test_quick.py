@@ -62,7 +62,8 @@ def ways(tmp_path_factory):
         assert made.command("answer", *words, stdin=made.event()).returncode == 0
         assert made.command("answer", *words, stdin=made.event()).returncode == 0
     assert len(list((made.approved / "compiled").iterdir())) == 2
-    return made
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -75,7 +76,8 @@ def own(tmp_path):
     made.copy = copy_place(tmp_path / "hookline.yaml", {"HOOKLINE_HOME": str(made.approved)})
     made.command("answer", stdin=made.event())
     assert made.copy.is_file()
-    return made
+    yield made
+    made.close()
 
 
 def refused(made, **changes):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hookline.sympozium.check import unheeded
-from hookline.sympozium.cluster import command as submitting
+from hookline.sympozium.cluster import submit as submitting
 from hookline.sympozium.cluster.ledger import RunView
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import RunRequest, run_of, spec_of
