@@ -10,8 +10,8 @@ SOURCE = Path(__file__).parents[1] / "src/hookline"
 
 # A change that needs more raises the total here, in a commit that says why.
 TOTALS = {
-    "lines": 48_560,
-    "files": 201,
+    "lines": 47_440,
+    "files": 183,
     "modules and packages at the root": 30,
 }
 
