@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from hookline.cli.operator import StartOptions
+from hookline.cli.parser import parse
 from hookline.errors import UsageError
 from hookline.kube.operator import (
     GRANTABLE,
@@ -26,7 +27,6 @@ from hookline.kube.operator import (
     arguments,
     crds,
 )
-from hookline.options import parse
 from tests.kube.kubectl import Kubectl, missing
 from tests.sympozium.cluster.manifests import HOOK, run
 

@@ -80,7 +80,7 @@ def call(words: Sequence[str]) -> int:
     if not name:
         _print_help(*words[:1])
         return 0 if "--help" in words else WRONG
-    from hookline.options import parse
+    from hookline.cli.parser import parse
 
     command = COMMANDS[name]
     module = importlib.import_module(f"hookline.{command.module}")
