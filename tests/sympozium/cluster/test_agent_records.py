@@ -301,6 +301,7 @@ class Talking(Watchable):
         self.times = list(times)
         self.forbidden = ""
         self.listed: set[str] = set()
+        self.followed: set[str] = set()
 
     async def list(self, kind: Kind, *rest: Any) -> tuple[list[Object], str]:
         self.listed.add(kind.kind)
@@ -310,6 +311,7 @@ class Talking(Watchable):
 
     async def follow_log(self, pod: str, namespace: str, container: str) -> AsyncGenerator[str]:
         assert container == "agent"
+        self.followed.add(pod)
         for each in self.times.pop(0) if len(self.times) > 1 else self.times[0]:
             if isinstance(each, Exception):
                 raise each
@@ -356,6 +358,20 @@ async def test_who_may_not_list_pods_is_told_so() -> None:
 
 async def test_an_agent_of_somebody_elses_is_not_listened_to() -> None:
     assert await heard(Talking(OPENED), SETTINGS) == ([], "")
+
+
+async def test_a_pod_that_only_has_the_labels_of_the_run_is_not_listened_to() -> None:
+    cluster = Talking(OPENED)
+    made = Scene(run=agent_run(model=MODEL, cleanup="keep"), settings=BUILT_IN, cluster=cluster)
+    await made.to_the_end()
+    [own] = cluster.all(POD)
+    forged = copied(own)
+    forged["metadata"] = {**forged["metadata"], "name": "stranger", "uid": "another", "ownerReferences": []}
+    # The oldest of a run's pods is the one that counts.
+    cluster.add(forged)["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
+    async with asyncio.timeout(60):
+        await AgentLog(cluster, made.run, lambda _: None).read()  # type: ignore[arg-type]
+    assert cluster.followed == {own["metadata"]["name"]}
 
 
 class Slow(Talking):
