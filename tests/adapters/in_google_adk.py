@@ -1794,6 +1794,14 @@ async def test_a_task_that_makes_many_runs_keeps_none_that_is_over():
         assert [each for each in gc.get_objects() if isinstance(each, AdkRun)] == []
 
 
+async def test_a_run_whose_start_failed_is_not_taken_up_again():
+    plugin = HooklinePlugin(at("run.start", HookResult.fail("enough")))
+    async with Adk(agent_with("done"), plugins=[plugin]) as adk:
+        with pytest.raises(RuntimeError, match="enough"):
+            await adk.say()
+        assert plugin._runs == {}
+
+
 async def test_a_plugin_goes_on_in_the_next_runner_after_the_first_was_closed(tmp_path):
     (tmp_path / "hookline.yaml").write_text(
         "hooks:\n  - {name: no, on: tool.start, shell: 'echo never; exit 1'}\n"

@@ -518,4 +518,4 @@ def _shown(text: str) -> str:
 
 
 def _bad_answer(message: str) -> HookBroke:
-    return HookBroke(message, kind="_bad_answer")
+    return HookBroke(message, kind="bad_answer")

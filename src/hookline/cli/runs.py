@@ -82,7 +82,7 @@ def _show_run(records: list[Record], *, as_json: bool) -> None:
     tree = Tree(width=max(out.width, 60))
     lines = [line for record in records for line in tree.lines(record)]
     if _is_agentrun(records):
-        from hookline.sympozium.cluster.records import status_lines
+        from hookline.sympozium.view import status_lines
 
         lines += status_lines(records)
     for line in lines:

@@ -32,6 +32,7 @@ OWN_GUARDS = "hookline.guards"
 _MADE_BY = (
     "hookfile/attach.py",
     "hookfile/compiler.py",
+    "claude/events.py",
     "claude/matchers.py",
     "claude/settings.py",
     "claude/settings_file.py",
@@ -39,6 +40,8 @@ _MADE_BY = (
     "hookfile/keys.py",
     "hookfile/read.py",
     "engine/hook.py",
+    "handlers/http.py",
+    "handlers/python.py",
     "source.py",
     "table.py",
     "matcher.py",

@@ -20,17 +20,15 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from hookline.engine.record import Journal
 from hookline.errors import JournalError, UsageError
-from hookline.journal.sqlite import KEEP_BYTES_OPERATOR, SqliteJournal
 from hookline.kube import objects
-from hookline.kube.lease import Lease
 from hookline.kube.objects import LABEL, LONGEST_NAME, SAFE, Kind, Object
 from hookline.options import option_name
 from hookline.source import read, without_lines
 from hookline.tasks import run_interruptible
 
 if TYPE_CHECKING:
+    from hookline.engine.record import Journal
     from hookline.kube.client import Cluster
     from hookline.kube.controller import Controller
 
@@ -292,6 +290,8 @@ async def serve(
     journal: Journal | None = None,
 ) -> None:
     """Waits for the lease and runs the controllers while it is held, until cancelled."""
+    from hookline.kube.lease import Lease
+
     lease = Lease(
         cluster,
         lease_namespace or cluster.namespace or "default",
@@ -359,6 +359,8 @@ def main(controllers: Controllers, *, port: int, journal: Path) -> int:
 
     with contextlib.ExitStack() as stack:
         try:
+            from hookline.journal.sqlite import KEEP_BYTES_OPERATOR, SqliteJournal
+
             sqlite = SqliteJournal(journal, keep_bytes=KEEP_BYTES_OPERATOR)
             opened = stack.enter_context(contextlib.closing(sqlite))
         except JournalError as exc:

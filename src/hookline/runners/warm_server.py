@@ -9,6 +9,7 @@ from __future__ import annotations
 import _socket
 import array
 import atexit
+import errno
 import gc
 import io
 import os
@@ -120,10 +121,12 @@ def _called(calls: _socket.socket, take: int, place: tuple[int, int]) -> tuple[s
     message, ancillary, _, _ = calls.recvmsg(64, 4096)
     if not message:
         os._exit(0)
-    *fds, request = _fds(ancillary)
-    with open(request, "rb") as file:
-        number, way, cwd, tag, argc, *words = file.read().split(b"\0")
+    fds = _fds(ancillary)
     try:
+        if len(fds) < 4:
+            raise OSError(errno.EMFILE, "files were lost on the way")
+        with open(fds.pop(), "rb") as file:
+            number, way, cwd, tag, argc, *words = file.read().split(b"\0")
         _show(number, place)
         os.write(take, number.ljust(64))
         os.chdir(cwd)

@@ -352,7 +352,9 @@ async def _attempt_ended(site: AttemptSite, row: RunRow, records: Sequence[Recor
     gone = Workspace(key=key, path=os.path.join(site.root.path, key), identifier=issue.identifier)
     scene = Scene(issue=issue, workspace=workspace or gone, attempt=number - 1 or None)
     scope = site.scope(Scope.RUN, scene, row.run_id, hooks=workspace is not None and due)
-    scope.facts = replace(scope.facts, agent=begun.about.get("agent"))
+    agent = begun.about.get("agent")
+    workflow = scope.facts.workflow and replace(scope.facts.workflow, agent_id=agent)
+    scope.facts = replace(scope.facts, agent=agent, workflow=workflow)
     why = f"{LOST}; after_run {AGAIN}" if due and left is not None and left.again else LOST
     await scope.leave({"outcome": "lost", "error": why}, Status.LOST, error=why)
 

@@ -205,7 +205,7 @@ class ClusterWorker:
             trouble = "the Job of an earlier service could not be read to its end"
             if job.what == REMOVAL:
                 trouble = "a workspace was not removed"
-            logger.warning("%s %s: %s", fields(issue_identifier=key), trouble, error)
+            logger.warning("%s %s: %s", job.about, trouble, error)
 
     async def _stop_unwanted(
         self, workflow: Workflow, tracker: Tracker, ids: Mapping[str, AttemptJob]
@@ -255,6 +255,8 @@ class ClusterWorker:
             self._at_work.discard(job)
         if cancelled is None:
             return job.task.result()
+        if not job.task.cancelled():
+            job.task.exception()  # or asyncio would report that nobody looked at it
         if job.unreported:
             logger.warning("%s the attempt was stopped, and did not report how its end hooks went", job.about)
         raise cancelled

@@ -229,7 +229,7 @@ def _refuse_workers(node: Node) -> None:
 def _root(node: Node, given: str, env: Mapping[str, str], file: str) -> str:
     """The folder of the workspaces as an absolute path; the default also where its variable is not set."""
     default = os.path.join(env.get("TMPDIR") or "/tmp", "symphony_workspaces")
-    name = reference(given.strip())
+    name = reference(given)
     value = env.get(name) if name else given.strip()
     if not value:
         if name:

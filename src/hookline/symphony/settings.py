@@ -387,8 +387,8 @@ FRONT_MATTER = _table({name: Key(section) for name, section in _SECTIONS.items()
 
 
 def reference(value: Any) -> str | None:
-    """The variable that a value refers to, where its whole text is `$NAME`."""
-    found = _NAME.fullmatch(value) if isinstance(value, str) else None
+    """The variable that a value refers to, where its whole text is `$NAME`, with or without spaces around it."""
+    found = _NAME.fullmatch(value.strip()) if isinstance(value, str) else None
     return found[1] if found else None
 
 

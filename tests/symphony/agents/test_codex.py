@@ -300,7 +300,10 @@ async def test_a_cancelled_turn_is_interrupted_and_leaves_no_process(tmp_path):
 
 @pytest.mark.rule("O24", "M73")
 async def test_the_trackers_secrets_are_not_in_its_environment_even_if_a_profile_sets_them_again(tmp_path):
-    (tmp_path / ".bash_profile").write_text("export LINEAR_API_KEY=again\n")
+    seen = shlex.quote(str(tmp_path / "profile"))
+    (tmp_path / ".bash_profile").write_text(
+        f'printf "%s" "${{LINEAR_API_KEY-none}}" > {seen}\nexport LINEAR_API_KEY=again\n'
+    )
     show = f'printf "%s" "${{LINEAR_API_KEY-none}}" > {shlex.quote(str(tmp_path / "key"))}; '
     codex = Codex(tmp_path, "well", secret_names=frozenset({"LINEAR_API_KEY"}))
     agent = replace(
@@ -310,6 +313,7 @@ async def test_the_trackers_secrets_are_not_in_its_environment_even_if_a_profile
     session = await agent.open(AgentPlace(workspace=str(tmp_path), env=env, tell=codex.told.append))
     await session.close()
     assert (tmp_path / "key").read_text() == "none"
+    assert (tmp_path / "profile").read_text() == "none"
 
 
 @pytest.mark.rule("O21", "M27")

@@ -223,6 +223,8 @@ def test_a_tracker_names_the_variables_that_must_not_be_handed_on():
     made = TrackerSettings(kind="linear", provider={"project_slug": "p", "api_key": "$MINE"})
     assert made.secret_names == {"MINE", "LINEAR_API_KEY"}
     assert TrackerSettings(kind="github").secret_names == {"GITHUB_TOKEN"}
+    spaced = TrackerSettings(kind="github", provider={"token": " $MY_TOKEN "})
+    assert spaced.secret_names == {"GITHUB_TOKEN", "MY_TOKEN"}
     assert TrackerSettings(kind="folder", provider={"path": "$HERE"}).secret_names == {"HERE"}
 
 

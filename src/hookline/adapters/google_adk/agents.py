@@ -136,8 +136,7 @@ class AdkAgent(AgentContext):
             aliases={"prompt": "input"},
         )
         self.in_next_request: list[str] = []
-        self.calls: list[Any] = []  # the last `AdkCall`s, which start and end in turn
-        self.turn = asyncio.Lock()
+        self.new_calls()
         self.tool_results: list[ToolResult] = []
         self._counted = 0  # how many of them belong to a step that is over
         self._model_name = f"google-adk/{self.config.model}"
@@ -156,6 +155,11 @@ class AdkAgent(AgentContext):
     def is_node(self) -> bool:
         """True for a tool that is a node of a workflow, and no agent."""
         return not hasattr(self.invocation.agent, "run_async")
+
+    def new_calls(self) -> None:
+        """Forget the last calls: the `AdkCall`s of one step start and end in turn."""
+        self.calls: list[Any] = []
+        self.turn = asyncio.Lock()
 
     @property
     def inner_scope(self) -> OpenScope:
@@ -290,7 +294,8 @@ class AdkAgent(AgentContext):
 
     async def _end_step(self, exc: BaseException | None = None) -> None:
         """End the open step, if there is one, after everything that is open in it."""
-        calls, self.calls = self.calls, []
+        calls = self.calls
+        self.new_calls()
         for call in calls:
             await call.abandon(exc)
         # A model call that is still open was cancelled, or the caller left.

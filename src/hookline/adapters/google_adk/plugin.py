@@ -275,7 +275,7 @@ class Plugin:
         call = BODY.get()
         if call is not None and call.agent.adk_run in self._runs.values():
             outer, inside = call.agent.adk_run, call.agent.inside_of(call.scope)
-            session = AdkSession(outer.session.id)
+            session = AdkSession(outer.session.id, paused=outer.session.paused)
             run = AdkRun(invocation, inside, session, implied=outer.implied, outer=outer)
             self._runs[invocation.invocation_id] = run
             return run
@@ -290,6 +290,9 @@ class Plugin:
         except Skipped as exc:
             run.result, run.status = exc.reason, Status.SKIPPED
             return run
+        except BaseException:
+            self._runs.pop(invocation.invocation_id, None)
+            raise
         run.session.in_next_request.extend(outcome.tell_model)
         return run
 

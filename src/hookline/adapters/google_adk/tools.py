@@ -95,9 +95,9 @@ class AdkCall(StepCall):
     def __init__(self, agent: AdkAgent, scope: OpenScope, args: dict[str, Any], tool_context: Any) -> None:
         super().__init__(agent, scope)
         if all(call.over.is_set() for call in agent.calls):
-            agent.calls = []
+            agent.new_calls()
         self.agent = agent
-        self.calls = agent.calls
+        self.calls, self.turn = agent.calls, agent.turn
         self.args = args
         self.tool_context = tool_context
         self.outer = BODY.get()
@@ -117,7 +117,6 @@ class AdkCall(StepCall):
         try:
             outcome = await self._start_in_turn()
         except BaseException as exc:
-            self.failure = exc
             await self._close(f"not run: {str(exc) or type(exc).__name__}")
             raise
         if outcome.action is HookAction.ASK:
@@ -195,13 +194,17 @@ class AdkCall(StepCall):
         task = asyncio.current_task()
         if task is not None:
             task.add_done_callback(self.settle)
-        # The tasks of a step are made together: after one round of the loop, all of them are here.
-        await asyncio.sleep(0)
-        async with self.agent.turn:
-            self._raise_if_failed()
-            outcome = await self._enter()
-            if outcome.action is not HookAction.ASK:
-                self.take(outcome)
+        try:
+            # The tasks of a step are made together: after one round of the loop, all of them are here.
+            await asyncio.sleep(0)
+            async with self.turn:
+                self._raise_if_failed()
+                outcome = await self._enter()
+                if outcome.action is not HookAction.ASK:
+                    self.take(outcome)
+        except BaseException as exc:
+            self.failure = exc
+            raise
         self.started.set()
         if self.status is Status.BLOCKED:
             self.settle()

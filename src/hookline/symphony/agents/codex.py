@@ -46,12 +46,14 @@ class CodexAgent:
 
     async def open(self, place: AgentPlace) -> CodexSession:
         _check_folder(place.workspace)
+        # Those of the settings that this agent was made of; a reload may have withheld others from the place.
+        env = {name: value for name, value in place.env.items() if name not in self.secret_names}
         stack = AsyncExitStack()
         try:
             order = Order(
                 argv=("bash", "-lc", without_secrets(self.settings.command, self.secret_names)),
                 cwd=place.workspace,
-                env=place.env,
+                env=env,
             )
             process = await stack.enter_async_context(piped(order))
             session = CodexSession(self, place, stack)

@@ -145,7 +145,7 @@ def setting(provider: Mapping[str, Any], key: str, env: Mapping[str, str], fallb
         return env.get(fallback) or None
     if not isinstance(given, str):
         raise TrackerError(f"tracker.provider.{key} is {given!r}, not a text", kind="invalid_tracker_config")
-    name = reference(given.strip())
+    name = reference(given)
     if name is None:
         return given.strip() or None
     return env.get(name, env.get(fallback)) or None
@@ -157,7 +157,7 @@ def secret(
     """The secret of a tracker; a TrackerError with the variables it may come from if there is none."""
     value = setting(provider, key, env, fallback)
     if value is None:
-        names = {fallback, reference(str(provider.get(key)).strip()) or fallback}
+        names = {fallback, reference(provider.get(key)) or fallback}
         known = " or ".join(f"${name}" for name in sorted(names))
         raise TrackerError(f"there is no {called}; set {known}", kind="missing_tracker_secret")
     return value

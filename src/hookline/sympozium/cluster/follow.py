@@ -34,7 +34,7 @@ from hookline.kube.objects import (
     within,
 )
 from hookline.kube.pod_state import ContainerPhase, container_state
-from hookline.sympozium.cluster.ledger import InnerRecords, Ledger, RunView, print_end
+from hookline.sympozium.cluster.ledger import InnerRecords, Ledger, RunView
 from hookline.sympozium.cluster.objects import AGENT, RUN_LABEL, names
 from hookline.sympozium.cluster.observation import has_ended
 from hookline.sympozium.cluster.records import (
@@ -46,6 +46,7 @@ from hookline.sympozium.cluster.records import (
 )
 from hookline.sympozium.phases import Phase
 from hookline.sympozium.run.folders import RECORDS
+from hookline.sympozium.view import print_end
 from hookline.tasks import cancel_and_wait, on_signals
 from hookline.terminal import err, show
 

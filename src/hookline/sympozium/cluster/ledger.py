@@ -39,11 +39,10 @@ from hookline.sympozium.cluster.records import (
     run_id_of,
     would_tell,
 )
-from hookline.sympozium.phases import WITHHELD, Phase, Stage
+from hookline.sympozium.phases import Stage
 from hookline.sympozium.resolve import FORMAT
 from hookline.sympozium.run.hooks import PHASE
 from hookline.tasks import backoff
-from hookline.terminal import err, out, print_json
 
 logger = logging.getLogger("hookline.kube")
 
@@ -172,6 +171,7 @@ class RunView:
         self._tree = Tree(self._mask, width)
         self._how_to_answer = how_to_answer
         self._count = 0
+        self._phase = ""
         self._noted: set[tuple[str, ...]] = set()
 
     def lines(self, run: Fields, inside: Iterable[Record] = ()) -> Iterator[Line]:
@@ -192,7 +192,8 @@ class RunView:
     def _notes(self, run: Fields) -> Iterator[tuple[int, str]]:
         """Notes on the parts of the status that no record has, each once, with its place among the records."""
         status, now = within(run, "status"), phase_of(run)
-        if now and self._once("phase", now):
+        if now and now != self._phase:
+            self._phase = now
             yield _PHASE_OVER if has_ended(run) else _PHASE, f"phase {now}"
         if status.get("gateDigest") and self._once("gate"):
             yield _GATE, f"the answer waits for a verdict{self._how_to_answer}"
@@ -210,21 +211,6 @@ class RunView:
         new = what not in self._noted
         self._noted.add(what)
         return new
-
-
-def print_end(run_id: str, end: Phase, status: Mapping[str, Any], *, json: bool, where: str = "") -> int:
-    """Print how a run ended; returns the exit code. `where` are the words that find a run on a cluster."""
-    if json:
-        print_json({"record": "result", "run_id": run_id, "status": status})
-    elif end is Phase.SKIPPED:
-        out.print(f"skipped: {status.get('result', '')}")
-    elif end is Phase.SUCCEEDED:
-        out.print(str(status.get("result") or ""))
-    else:
-        err.print(f"error: {status.get('error') or end} (hookline runs {run_id}{where})", style="red")
-    # A run that succeeded and whose answer is held back must not be taken for one whose answer is out.
-    well = end in (Phase.SUCCEEDED, Phase.SKIPPED) and status.get("gateVerdict") not in WITHHELD
-    return 0 if well else 1
 
 
 class _DueRun(NamedTuple):

@@ -7,8 +7,8 @@ reader may begin at any time, and after any break, and add the missing records t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from hookline.engine.plain import parse_time
 from hookline.engine.point import Point, Scope, Status
@@ -17,7 +17,6 @@ from hookline.engine.result import HookAction, Reason
 from hookline.errors import FileError
 from hookline.journal.masking import Mask
 from hookline.journal.stream import INSIDE, InnerScopes
-from hookline.journal.view import Line, duration
 from hookline.kube.objects import Fields, items, mapping, phase_of, within
 from hookline.options import KUBERNETES
 from hookline.sympozium.cluster.observation import agent_name, frozen_of, has_ended, spec_of
@@ -30,7 +29,6 @@ RUN_SCOPE, AGENT_SCOPE = "1", "2"
 _MARK = 8
 _KINDS = ("timed_out", "not_started")
 _LINES = 5
-_STYLE = {"Failed": "red", "Succeeded": "green"}
 _TIMED_OUT = "timeout"
 """The error in the status of a run whose agent passed its limit."""
 
@@ -357,41 +355,3 @@ def moment_of(text: Any) -> float | None:
         return parse_time(text).timestamp()
     except ValueError:
         return None
-
-
-def status_lines(records: list[Record]) -> Iterator[Line]:
-    """The phase of a recorded run, its conditions and how each hook ended."""
-    over = [each.output for each in records if isinstance(each, Ended) and each.scope == "run"]
-    if over and isinstance(over[-1], dict):
-        yield from lines_of_status(cast("Mapping[str, Any]", over[-1]))
-
-
-def lines_of_status(status: Mapping[str, Any]) -> Iterator[Line]:
-    yield Line(
-        f"phase  {status.get('phase', '?')}", f"bold {_STYLE.get(str(status.get('phase')), '')}".strip()
-    )
-    for key in ("error", "result", "exitCode", "gateVerdict", "workspace", "note"):
-        if status.get(key) not in (None, ""):
-            yield Line(f"  {key}  {_one_line(status[key])}")
-    if isinstance(status.get("gate"), dict):
-        gate = cast("Mapping[str, Any]", status["gate"])
-        yield Line(f"  gate  {gate.get('action')} by {gate.get('by') or 'default'}")
-    for each in cast("list[Mapping[str, Any]]", status.get("conditions") or []):
-        yield Line(f"  condition  {each.get('type')}: {each.get('message')}", "magenta")
-    for each in cast("list[Mapping[str, Any]]", status.get("hooks") or []):
-        yield from _hook_lines(each)
-
-
-def _hook_lines(told: Mapping[str, Any]) -> Iterator[Line]:
-    code = f", exit code {told['exitCode']}" if "exitCode" in told else ""
-    took = f", {duration(float(told['seconds']))}" if "seconds" in told else ""
-    yield Line(f"  {told.get('stage')} {told.get('name')}  {told.get('state')}{code}{took}")
-    if told.get("message"):
-        yield Line(f"    {_one_line(told['message'])}", "magenta")
-    for line in str(told.get("tail") or "").splitlines():
-        yield Line(f"    | {line}", "dim")
-
-
-def _one_line(value: Any) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= 300 else f"{text[:297]}..."

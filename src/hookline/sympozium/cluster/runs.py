@@ -32,9 +32,10 @@ from hookline.secret_names import secrets_in
 from hookline.sympozium.cluster.ledger import Ledger
 from hookline.sympozium.cluster.objects import names
 from hookline.sympozium.cluster.observation import VERDICT, agent_name, read_secret
-from hookline.sympozium.cluster.records import lines_of_status, moment_of, records_of, run_id_of
+from hookline.sympozium.cluster.records import moment_of, records_of, run_id_of
 from hookline.sympozium.phases import digest as digest_of
 from hookline.sympozium.phases import verdict, verdict_of
+from hookline.sympozium.view import lines_of_status
 from hookline.terminal import err, out, print_json, print_runs, show
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def _table(found: Iterable[Object]) -> None:
             (
                 each["metadata"]["name"],
                 agent_name(each),
-                moment(began or moment_of(_created(each)) or 0.0),
+                moment(when) if (when := began or moment_of(_created(each))) else "",
                 took,
                 str(sum(hook.get("state") in ("succeeded", "failed") for hook in items(status.get("hooks")))),
                 "waiting" if status.get("gateDigest") else phase_of(each) or "no status",

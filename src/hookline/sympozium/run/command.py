@@ -25,7 +25,6 @@ from hookline.runners.sandbox import SandboxRunner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.sympozium.check import notes_before
-from hookline.sympozium.cluster.ledger import print_end
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import (
     REQUEST,
@@ -37,6 +36,7 @@ from hookline.sympozium.run.folders import WORKSPACE_SIZE, Home, in_bytes
 from hookline.sympozium.run.hooks import LocalSite
 from hookline.sympozium.run.local import Ran, recovered, resumed, run
 from hookline.sympozium.types import RunSpec
+from hookline.sympozium.view import print_end
 from hookline.terminal import approver_of, err, found_run, interruptible, refuse_mistakes, watcher
 
 _PULLS = {"Always": "always", "IfNotPresent": "missing", "Never": "never"}
