@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests import forks
+
 AGENT = """
 from hookline import Agent, HookResult, Scripted, hook, tool
 
@@ -55,15 +57,7 @@ class Command:
         self.environ.pop("FORCE_COLOR", None)
 
     def __call__(self, *arguments, stdin=""):
-        return subprocess.run(
-            [sys.executable, "-m", "hookline", *arguments],
-            cwd=self.folder,
-            env=self.environ,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return forks.run(arguments, cwd=self.folder, env=self.environ, stdin=stdin)
 
     def start(self, *arguments, **options):
         return subprocess.Popen(

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import forks
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path(__file__).with_name("snapshots")
 REWRITE = "HOOKLINE_SNAPSHOTS=write .venv/bin/python -m pytest tests/test_snapshots.py"
@@ -95,25 +97,23 @@ class Project:
         `given` is how a reader is told of `stdin`. Widths are those of no terminal with `wide`, because a line
         with a duration in it is else broken here or there.
         """
-        with self.start(*arguments, cwd=cwd, wide=wide) as process:
-            try:
-                out, err = process.communicate(stdin, timeout=100)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise
-        self.keep(arguments, process.returncode, out, err, given)
-        return out
+        done = forks.run(arguments, cwd=self.folder / cwd, env=self._environ(wide), stdin=stdin)
+        self.keep(arguments, done.returncode, done.stdout, done.stderr, given)
+        return done.stdout
 
     def start(self, *arguments: str, cwd: str = ".", wide: bool = False) -> "subprocess.Popen[str]":
         return subprocess.Popen(
             [sys.executable, "-m", "hookline", *arguments],
             cwd=self.folder / cwd,
-            env={**self.environ, **({"COLUMNS": "1000"} if wide else {})},
+            env=self._environ(wide),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    def _environ(self, wide: bool) -> dict[str, str]:
+        return {**self.environ, **({"COLUMNS": "1000"} if wide else {})}
 
     def keep(self, arguments: Iterable[str], code: int, out: str, err: str, given: str = "") -> None:
         parts = [f"$ hookline {shlex.join(arguments)}{given and f' < {given}'}\nexit {code}\n"]

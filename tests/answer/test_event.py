@@ -233,8 +233,7 @@ def ways(tmp_path_factory):
     assert made.command("trust").returncode == 0
     for words in ((), ("--file", "settings.json")):
         assert made.command("answer", *words, stdin=made.event()).returncode == 0
-    yield made
-    made.close()
+    return made
 
 
 def left(ways):

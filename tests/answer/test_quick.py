@@ -62,8 +62,7 @@ def ways(tmp_path_factory):
         assert made.command("answer", *words, stdin=made.event()).returncode == 0
         assert made.command("answer", *words, stdin=made.event()).returncode == 0
     assert len(list((made.approved / "compiled").iterdir())) == 2
-    yield made
-    made.close()
+    return made
 
 
 @pytest.fixture
@@ -76,8 +75,7 @@ def own(tmp_path):
     made.copy = copy_place(tmp_path / "hookline.yaml", {"HOOKLINE_HOME": str(made.approved)})
     made.command("answer", stdin=made.event())
     assert made.copy.is_file()
-    yield made
-    made.close()
+    return made
 
 
 def refused(made, **changes):

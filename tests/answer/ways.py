@@ -9,6 +9,7 @@ import sys
 
 from hookline.answer import LONG
 from hookline.journal.encoding import decoded
+from tests import forks
 
 _IMPORT = "import time:"
 CALL = {
@@ -20,58 +21,6 @@ CALL = {
 }
 
 
-FORKS = """
-import json, os, runpy, sys
-import hookline.answer, hookline.guards.pushes, hookline.handlers.http, hookline.handlers.process, hookline.hookfile.attach
-import hookline.journal.sqlite, hookline.runners.local, hookline.runners.warm
-
-for line in open(int(sys.argv[1])):
-    asked = json.loads(line)
-    pid = os.fork()
-    if not pid:
-        break
-    os.write(1, b"%d\\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-else:
-    os._exit(0)
-# Outside of the loop, so that the fork ends as any interpreter does.
-os.chdir(asked["cwd"])
-os.environ.clear()
-os.environ.update(asked["env"])
-for fd, name in enumerate(("stdin", "stdout", "stderr")):
-    os.dup2(os.open(asked[name], os.O_RDWR), fd)
-sys.argv[1:] = asked["words"]
-runpy.run_module("hookline", run_name="__main__", alter_sys=True)
-"""
-
-
-class Forks:
-    """An interpreter that has loaded the long way of `hookline answer`; each call is a fork of it, a process of its own."""
-
-    def __init__(self, folder):
-        self._folder = folder
-        asks, self._asks = os.pipe()
-        self._server = subprocess.Popen(
-            [sys.executable, "-c", FORKS, str(asks)], pass_fds=[asks], stdout=subprocess.PIPE
-        )
-        os.close(asks)
-
-    def run(self, words, cwd, env, stdin):
-        files = {name: str(self._folder / name) for name in ("stdin", "stdout", "stderr")}
-        for name, path in files.items():
-            with open(path, "wb") as file:
-                file.write(stdin if name == "stdin" else b"")
-        asked = {"words": words, "cwd": str(cwd), "env": env, **files}
-        os.write(self._asks, json.dumps(asked).encode() + b"\n")
-        code = int(self._server.stdout.readline())
-        said = [(self._folder / name).read_bytes() for name in ("stdout", "stderr")]
-        return subprocess.CompletedProcess(words, code, *said)
-
-    def close(self):
-        os.close(self._asks)
-        self._server.wait()
-        self._server.stdout.close()
-
-
 class Ways:
     """Asks `hookline answer` on either way, each time with a journal of its own beside an approval made once."""
 
@@ -79,11 +28,6 @@ class Ways:
         self.folder = folder
         self.approved = folder / "approved"
         self._count = 0
-        self._forks = None
-
-    def close(self):
-        if self._forks is not None:
-            self._forks.close()
 
     def environ(self, home, **more):
         known = {**os.environ, "HOOKLINE_HOME": str(home), "NO_COLOR": "1", **more}
@@ -94,9 +38,8 @@ class Ways:
 
     def command(self, *words, home=None, stdin=b"", options=(), **more):
         environ = self.environ(home or self.approved, **more)
-        if LONG in environ:
-            self._forks = self._forks or Forks(self.approved)
-            return self._forks.run(words, self.folder, environ, stdin)
+        if not options:
+            return forks.run_bytes(words, cwd=self.folder, env=environ, stdin=stdin)
         return subprocess.run(
             [sys.executable, *options, "-m", "hookline", *words],
             cwd=self.folder,

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import forks
+
 WORKFLOW = """\
 ---
 tracker:
@@ -55,14 +57,7 @@ class Project:
         return [sys.executable, "-m", "hookline", *words]
 
     def call(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*words),
-            cwd=self.folder,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return forks.run(words, cwd=self.folder, env=self.env)
 
     @property
     def story(self) -> list[str]:

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from tests import forks
 from tests.sympozium.run.conftest import hook, lifecycle, manifest
 
 WORDS = {"file": "", "run": "", "mounts": "--mount"}
@@ -47,9 +48,8 @@ class Command:
         )  # fmt: skip
 
     def __call__(self, does, **given):
-        process = self.start(does, **given)
-        out, err = process.communicate(timeout=100)
-        return process.returncode, out, err
+        done = forks.run(arguments(does, given), cwd=self.folder, env=self.environ)
+        return done.returncode, done.stdout, done.stderr
 
     def run(self, spec, **given):
         given = {"on": "local", "agent_command": "sh -c 'echo hi'", **given}

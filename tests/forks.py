@@ -1,0 +1,100 @@
+"""`hookline` commands as forks of an interpreter that has loaded hookline: processes of their own without the start.
+
+Most of the time of a command is spent on imports, which are the same in every test. Tests of the start itself, of
+signals and of commands beside each other start a new interpreter.
+"""
+
+import atexit
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+STREAMS = ("stdin", "stdout", "stderr")
+SERVER = """
+import gc, importlib, json, os, pkgutil, runpy, sys, time
+
+import hookline
+for module in pkgutil.walk_packages(hookline.__path__, "hookline."):
+    if not module.name.startswith(("hookline.__main__", "hookline.adapters.")):
+        importlib.import_module(module.name)
+gc.freeze()
+asks = int(sys.argv[1])
+os.set_inheritable(asks, False)
+for line in open(asks, closefd=False):
+    asked = json.loads(line)
+    pid = os.fork()
+    if not pid:
+        break
+    os.write(1, b"%d\\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+else:
+    os._exit(0)
+# Outside of the loop, so that the fork ends as any interpreter does.
+os.close(asks)
+os.chdir(asked["cwd"])
+os.environ.clear()
+os.environ.update(asked["env"])
+time.tzset()
+for fd, name in enumerate(("stdin", "stdout", "stderr")):
+    file = os.open(asked[name], os.O_RDWR)
+    os.dup2(file, fd)
+    os.close(file)
+sys.argv[1:] = asked["words"]
+sys.path[0] = os.getcwd()
+runpy.run_module("hookline", run_name="__main__", alter_sys=True)
+"""
+
+
+def run(words, *, cwd, env, stdin=""):
+    """Call `hookline WORDS` to its end, as `subprocess.run(..., text=True)` does."""
+    done = run_bytes(words, cwd=cwd, env=env, stdin=stdin.encode())
+    done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
+    return done
+
+
+def run_bytes(words, *, cwd, env, stdin=b""):
+    words = [str(word) for word in words]
+    if any(env.get(name) != os.environ.get(name) for name in {*env, *os.environ} if name[:6] == "PYTHON"):
+        # They are read by an interpreter that starts.
+        start = [sys.executable, "-m", "hookline", *words]
+        return subprocess.run(start, cwd=cwd, env=env, input=stdin, capture_output=True, check=False)
+    return _server().run(words, cwd, env, stdin)
+
+
+class Server:
+    def __init__(self):
+        self._folder = tempfile.TemporaryDirectory(prefix="hookline-forks-")
+        self._files = {name: Path(self._folder.name, name) for name in STREAMS}
+        asks, self._asks = os.pipe()
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", SERVER, str(asks)], pass_fds=[asks], stdout=subprocess.PIPE
+        )
+        os.close(asks)
+
+    def run(self, words, cwd, env, stdin):
+        for name, file in self._files.items():
+            # A new file each time: a process that a command left behind may still write to the old one.
+            file.unlink(missing_ok=True)
+            file.write_bytes(stdin if name == "stdin" else b"")
+        files = {name: str(file) for name, file in self._files.items()}
+        asked = {"words": words, "cwd": str(cwd), "env": dict(env), **files}
+        os.write(self._asks, json.dumps(asked).encode() + b"\n")
+        code = int(self._process.stdout.readline())
+        said = [self._files[name].read_bytes() for name in STREAMS[1:]]
+        return subprocess.CompletedProcess(words, code, *said)
+
+    def close(self):
+        os.close(self._asks)
+        self._process.wait()
+        self._process.stdout.close()
+        self._folder.cleanup()
+
+
+@functools.cache
+def _server():
+    made = Server()
+    atexit.register(made.close)
+    return made
