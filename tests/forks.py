@@ -15,7 +15,7 @@ from pathlib import Path
 
 STREAMS = ("stdin", "stdout", "stderr")
 SERVER = """
-import gc, importlib, json, os, pkgutil, runpy, sys, time
+import atexit, gc, importlib, json, os, pkgutil, runpy, sys, threading, time
 
 import hookline
 for module in pkgutil.walk_packages(hookline.__path__, "hookline."):
@@ -44,11 +44,20 @@ for fd, name in enumerate(("stdin", "stdout", "stderr")):
     os.close(file)
 sys.argv[1:] = asked["words"]
 sys.path[0] = os.getcwd()
-runpy.run_module("hookline", run_name="__main__", alter_sys=True)
+try:
+    runpy.run_module("hookline", run_name="__main__", alter_sys=True)
+except SystemExit as exc:
+    code = exc.code
+# As an interpreter ends, but for taking its modules apart, which would copy every page of the server.
+threading._shutdown()
+atexit._run_exitfuncs()
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(code or 0)
 """
 
 
-def run(words, *, cwd, env, stdin=""):
+def run(words, *, cwd=".", env=os.environ, stdin=""):
     """Call `hookline WORDS` to its end, as `subprocess.run(..., text=True)` does."""
     done = run_bytes(words, cwd=cwd, env=env, stdin=stdin.encode())
     done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
@@ -80,7 +89,7 @@ class Server:
             file.unlink(missing_ok=True)
             file.write_bytes(stdin if name == "stdin" else b"")
         files = {name: str(file) for name, file in self._files.items()}
-        asked = {"words": words, "cwd": str(cwd), "env": dict(env), **files}
+        asked = {"words": words, "cwd": os.path.abspath(cwd), "env": dict(env), **files}
         os.write(self._asks, json.dumps(asked).encode() + b"\n")
         code = int(self._process.stdout.readline())
         said = [self._files[name].read_bytes() for name in STREAMS[1:]]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import forks
+
 ROOT = Path(__file__).parents[1]
 AGENTS = [file for file in ROOT.glob("examples/*/*.py") if "Agent(" in file.read_text()]
 WORKFLOWS = [*ROOT.glob("examples/symphony/*.md"), *ROOT.glob("examples/symphony/patterns/*.md")]
@@ -66,13 +68,7 @@ def test_the_demo_shows_hooks_at_every_level_doing_something(environ, columns):
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_nothing_is_wrong_with_an_example(example, environ):
-    done = subprocess.run(
-        [sys.executable, "-m", "hookline", "check", example],
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = forks.run(["check", example], env=environ)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -94,14 +90,8 @@ def test_the_kagent_example_runs_out_of_an_oci_layout_too(file, environ, tmp_pat
         "--model",
         f"scripted/{example}/scripts/tidy.yaml",
     ]
-    done = subprocess.run(
-        [sys.executable, "-m", "hookline", "run", f"{example}/{file}", "tidy up", *arguments, *tools],
-        cwd=ROOT,
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ["run", f"{example}/{file}", "tidy up", *arguments, *tools]
+    done = forks.run(words, cwd=ROOT, env=environ)
     assert (done.returncode, done.stdout) == (0, "I may not delete build, so it goes to trash/.\n"), (
         done.stderr
     )

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from hookline.adapters.google_adk import TESTED, gaps
+from tests import forks
 from tests.adapters.environment import ADK, ROOT, adk_python, in_adk
 
 INSIDE = Path(__file__).with_name("in_google_adk.py")
@@ -97,9 +98,7 @@ def test_the_guide_lists_every_gap_as_it_is() -> None:
 
 
 def explained(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hookline", "explain", *words], capture_output=True, text=True, check=False
-    )
+    return forks.run(["explain", *words])
 
 
 def test_explain_says_which_of_a_files_hooks_adk_does_not_wholly_reach(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from starlette.routing import Route
 from hookline import Agent, AgentFailed, HookResult, McpServer, Scripted, UsageError, hook, tool
 from hookline.agent.mcp import value_of
 from hookline.runners import tags as tagged
+from tests import forks
 from tests.agents import Seen, calls, texts
 
 # A server without the library: it starts in no time, and can do what the library would not.
@@ -1081,9 +1082,8 @@ def looked(
 ) -> subprocess.CompletedProcess[str]:
     filled = {"match": "read", "command": sys.executable, "tools": None, **given}
     file = made.script(AGENT.format(**filled), "agent")
-    argv = [sys.executable, "-m", "hookline", *before, str(file), *words]
     env = {**os.environ, "HOOKLINE_HOME": str(made.folder / "home"), "COLUMNS": "200"}
-    return subprocess.run(argv, capture_output=True, text=True, check=False, env=env)
+    return forks.run([*before, file, *words], env=env)
 
 
 def test_explain_names_the_servers_and_starts_none(made):

@@ -27,6 +27,7 @@ from hookline.kube.operator import (
     arguments,
     crds,
 )
+from tests import forks
 from tests.kube.kubectl import Kubectl, missing
 from tests.sympozium.cluster.manifests import HOOK, run
 
@@ -228,9 +229,7 @@ def test_settings_that_cannot_be_are_told(changed, told):
 
 
 def hookline(*words):
-    return subprocess.run(
-        [sys.executable, "-m", "hookline", *words], capture_output=True, text=True, check=False
-    )
+    return forks.run(words)
 
 
 WORDS = (

@@ -15,9 +15,11 @@ import pytest
 from hookline.engine.record import Begun, Called, Decided, Ended
 from hookline.journal.stream import LineReader, Message
 from hookline.symphony.trackers import Blocker, Issue, issue_from, issue_values
+from tests import forks
 from tests.fakes.trackers import FakeLinear, linear_issue
 
 LIMIT = 60.0
+HOOKLINE = (sys.executable, "-m", "hookline")
 ISSUE = Issue(id="i1", identifier="ABC-123", title="Mend it", state="Todo", description="Please.")
 WORKFLOW = """\
 ---
@@ -59,24 +61,28 @@ class Volume:
     def words(self, *more: str) -> list[str]:
         given = {"--file": "WORKFLOW.md", "--issue": "issue.json"}
         words = [word for name, file in given.items() for word in (name, str(self.folder / file))]
-        return [sys.executable, "-m", "hookline", "attempt", *words, "--root", str(self.root), *more]
+        return ["attempt", *words, "--root", str(self.root), *more]
 
     def pod(self, *more: str, prefix: tuple[str, ...] = ()) -> "Pod":
-        done = subprocess.run(
-            [*prefix, *self.words(*more)],
-            env=self.env,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT,
-        )
+        words = self.words(*more)
+        if not prefix:
+            done = forks.run(words, cwd=self.folder, env=self.env)
+        else:
+            done = subprocess.run(
+                [*prefix, *HOOKLINE, *words],
+                env=self.env,
+                cwd=self.folder,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=LIMIT,
+            )
         return Pod(done.returncode, done.stdout, done.stderr)
 
     @contextmanager
     def at_work(self, *more: str):
         process = subprocess.Popen(
-            self.words(*more),
+            [*HOOKLINE, *self.words(*more)],
             env=self.env,
             cwd=self.folder,
             stdout=subprocess.PIPE,

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -42,6 +41,7 @@ from hookline.sympozium.run.folders import Home
 from hookline.sympozium.run.hooks import LocalSite
 from hookline.sympozium.run.local import recovered, run
 from hookline.sympozium.types import GROUP
+from tests import forks
 from tests.kube.memory_cluster import Node, Object, Play, copied
 from tests.sympozium.cluster.scenes import SCENES, both, gate, scene, verdict
 from tests.sympozium.cluster.test_controller import Watchable
@@ -486,13 +486,7 @@ async def test_a_journal_that_cannot_be_written_keeps_no_run_from_its_hooks(
 
 
 def command(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "hookline", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "HOOKLINE_HOME": str(folder)},
-    )
+    return forks.run(words, env={**os.environ, "HOOKLINE_HOME": str(folder)})
 
 
 async def test_the_journal_shows_a_run_on_a_cluster_and_says_where_it_goes_on(tmp_path: Path) -> None:

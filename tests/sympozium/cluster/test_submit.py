@@ -25,6 +25,7 @@ from hookline.sympozium.types import (
     SecretRef,
     TaskSpec,
 )
+from tests import forks
 from tests.kube.scripted_server import answer, scripted, status, stream
 from tests.sympozium.cluster.manifests import full
 from tests.sympozium.cluster.test_crds import refusals
@@ -314,6 +315,11 @@ def test_a_gate_is_told_with_what_to_do_and_with_what_it_came_to():
 
 def hookline(*words, tmp_path, before="", **env):
     """The command in a process of its own; `before` is run in it first."""
+    environ = {
+        **os.environ, "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path), "KUBECONFIG": "", **env,
+    }  # fmt: skip
+    if not before:
+        return forks.run(words, env=environ)
     code = f"import sys\n{before}\nfrom hookline.__main__ import main\nsys.exit(main())"
     return subprocess.run(
         [sys.executable, "-c", code, *words],
@@ -321,7 +327,7 @@ def hookline(*words, tmp_path, before="", **env):
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path), "KUBECONFIG": "", **env},
+        env=environ,
     )
 
 

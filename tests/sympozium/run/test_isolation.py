@@ -4,12 +4,11 @@ import asyncio
 import json
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import forks
 from tests.runners.places import installed, running, until
 from tests.sympozium.run.conftest import Ground, hook, lifecycle, manifest
 
@@ -150,9 +149,7 @@ def test_what_becomes_of_a_sandbox_of_the_cluster_is_said(tmp_path, does, kind):
     file = tmp_path / "run.yaml"
     spec = {"agentSandbox": {"enabled": True}, **lifecycle([hook("a", "true")])}
     file.write_text(manifest(spec) if kind == "AgentRun" else AGENT_OF_A_CLUSTER % json.dumps(spec))
-    done = subprocess.run(
-        [sys.executable, "-m", "hookline", does, str(file)], capture_output=True, text=True, check=False
-    )
+    done = forks.run([does, file])
     told = " ".join(done.stdout.split())
     assert done.returncode == 0, done.stderr
     assert "agentSandbox: is not used on one machine: --on sandbox puts each hook and the agent" in told
