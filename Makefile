@@ -68,14 +68,10 @@ bench: $(READY)
 	@$(BIN)/python bench/run.py
 
 docs: $(READY)
-	@echo "==> docs/reference/statements.md"
-	@$(BIN)/python tools/statements.py --write
-	@echo "==> docs/reference/symphony-rules.md"
-	@$(BIN)/python tools/symphony_rules.py --write
+	@echo "==> docs/reference: statements, rules and openings with their tests"
+	@$(BIN)/python tools/pages.py --write
 	@echo "==> deploy/chart/hookline: definitions, rights and Deployment"
 	@$(BIN)/python tools/chart.py --write
-	@echo "==> docs/reference/sympozium-openings.md"
-	@$(BIN)/python tools/sympozium_rules.py --write
 
 clean:
 	@echo "==> removing environments, caches and builds"

@@ -1,6 +1,6 @@
 """The statements of the source documents, and which of them a test says it shows.
 
-Used by conftest.py, which refuses unknown ids, and by tools/statements.py, which writes the reference page.
+Used by conftest.py, which refuses unknown ids, and by tools/pages.py, which writes the reference page.
 """
 
 import csv

@@ -1,23 +1,14 @@
-"""Writes docs/reference/sympozium-openings.md: what Sympozium leaves open, what hookline does, the tests that show it.
-
-`--write` makes the page; `--check` exits 1 if the page on disk is not what would be written, and says which rows have
-neither a test nor a word on what they wait for.
-"""
+"""The page docs/reference/sympozium-openings.md: what Sympozium leaves open, what hookline does, the tests that show it."""
 
 import csv
 import itertools
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from tests.statements import PAGE  # noqa: E402
-from tools.statements import table_row  # noqa: E402
-from tools.symphony_rules import shown_by, written_or_checked  # noqa: E402
+from tests.statements import PAGE
+from tools.statements import table_row
 
 LIST = PAGE / "sympozium-openings.csv"
 TARGET = PAGE / "sympozium-openings.md"
@@ -47,12 +38,9 @@ class Opening(NamedTuple):
         return NAME + self.id
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    def made() -> tuple[str, Iterable[str]]:
-        found, tests = openings(), shown_by(SHAPE)
-        return page(found.values(), tests), wrong(found, tests)
-
-    return written_or_checked(argv, __doc__ or "", TARGET, made)
+def made(shown_by: Mapping[str, Sequence[str]]) -> tuple[str, Iterable[str]]:
+    found, tests = openings(), {name: tests for name, tests in shown_by.items() if SHAPE.fullmatch(name)}
+    return page(found.values(), tests), wrong(found, tests)
 
 
 def openings(path: Path = LIST) -> dict[str, Opening]:
@@ -98,7 +86,3 @@ def page(rows: Iterable[Opening], tests: Mapping[str, Sequence[str]]) -> str:
 def _shown(row: Opening, tests: Mapping[str, Sequence[str]]) -> str:
     names = [f"`{name}`" for name in tests.get(row.name, ())]
     return "<br>".join([*names, *([f"cluster: {row.cluster}"] if row.cluster else [])]) or "not yet"
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
