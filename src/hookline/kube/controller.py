@@ -39,9 +39,20 @@ _LONGEST_WATCH_PAUSE = 10.0
 MISSING_PAUSE = 15.0
 """Seconds before a kind that the cluster does not have is listed again."""
 
-_Names: TypeAlias = tuple[str, str]
-"""Namespace and name of an object."""
 OnChange: TypeAlias = Callable[[Object | None, Object | None], None]
+
+
+class Key(NamedTuple):
+    """Names an object."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    @classmethod
+    def of(cls, obj: Mapping[str, Any]) -> Key:
+        metadata = obj["metadata"]
+        return cls(str(obj["kind"]), str(metadata.get("namespace") or ""), str(metadata["name"]))
 
 
 @dataclass(eq=False)
@@ -54,16 +65,16 @@ class Store:
 
     cluster: Cluster
     kind: Kind
-    _: KW_ONLY
-    namespace: str | None = None
     labels: Mapping[str, str] | str | None = None
     optional: bool = False
+    _: KW_ONLY
+    namespace: str | None = None
     on_change: OnChange = lambda before, after: None
 
     def __post_init__(self) -> None:
         self.synced = asyncio.Event()
-        self._objects: dict[_Names, Object] = {}
-        self._owned: defaultdict[str, set[_Names]] = defaultdict(set)
+        self._objects: dict[Key, Object] = {}
+        self._owned: defaultdict[str, set[Key]] = defaultdict(set)
         # The version of the last list or event; an object that is older and not here was deleted.
         self._version = ""
         self._out = False
@@ -85,14 +96,16 @@ class Store:
                     self.synced.set()
                     await asyncio.sleep(MISSING_PAUSE)
                     continue
-                self._log_outage(error)
+                if not self._out:
+                    self._out = True
+                    logger.warning("%s: the copy is out of date; retrying: %s", self.kind.kind, error)
             self._failures += 1
             await asyncio.sleep(
                 backoff(self._failures, first=_FIRST_WATCH_PAUSE, longest=_LONGEST_WATCH_PAUSE, jitter=0.5)
             )
 
     def get(self, namespace: str, name: str) -> Object | None:
-        return self._objects.get((namespace, name))
+        return self._objects.get(Key(self.kind.kind, namespace, name))
 
     def all(self) -> list[Object]:
         return list(self._objects.values())
@@ -103,13 +116,13 @@ class Store:
 
     def put(self, obj: Object) -> None:
         """Takes in an object that we created or changed just now, unless something newer is known already."""
-        if _key(obj) not in self._objects and not _is_newer(_version(obj), self._version):
+        if Key.of(obj) not in self._objects and not _is_newer(_version(obj), self._version):
             return
         self._take(obj)
 
     async def _list(self) -> None:
         found, version = await self.cluster.list(self.kind, self.namespace, self.labels)
-        here = {_key(obj) for obj in found}
+        here = {Key.of(obj) for obj in found}
         # An object that was put in during the request is newer than the list.
         lost = [
             key
@@ -139,12 +152,12 @@ class Store:
         if word in ("ADDED", "MODIFIED"):
             self._take(obj)
         elif word == "DELETED":
-            known = self._objects.get(_key(obj))
+            known = self._objects.get(Key.of(obj))
             if known is not None and not _is_newer(_version(known), _version(obj)):
-                self._drop(_key(obj))
+                self._drop(Key.of(obj))
 
     def _take(self, obj: Object) -> None:
-        key = _key(obj)
+        key = Key.of(obj)
         before = self._objects.get(key)
         if before is not None and not _is_newer(_version(obj), _version(before)):
             return
@@ -153,24 +166,18 @@ class Store:
         self._index_owners(key, before, after)
         self.on_change(before, after)
 
-    def _drop(self, key: _Names) -> None:
+    def _drop(self, key: Key) -> None:
         before = self._objects.pop(key)
         self._index_owners(key, before, None)
         self.on_change(before, None)
 
-    def _index_owners(self, key: _Names, before: Object | None, after: Object | None) -> None:
+    def _index_owners(self, key: Key, before: Object | None, after: Object | None) -> None:
         for uid in _owner_uids(before):
             self._owned[uid].discard(key)
             if not self._owned[uid]:
                 del self._owned[uid]
         for uid in _owner_uids(after):
             self._owned[uid].add(key)
-
-    def _log_outage(self, error: ClusterError) -> None:
-        """Logs an error once per outage."""
-        if not self._out:
-            self._out = True
-            logger.warning("%s: the copy is out of date; retrying: %s", self.kind.kind, error)
 
 
 class Watch(NamedTuple):
@@ -192,18 +199,11 @@ class Caches:
         on_change: Callable[[Kind, Object | None, Object | None], None] = lambda kind, before, after: None,
     ) -> None:
         self._stores = {
-            kind: [
-                Store(
-                    cluster,
-                    kind,
-                    namespace=namespace,
-                    labels=labels,
-                    optional=optional,
-                    on_change=partial(on_change, kind),
-                )
+            watch.kind: [
+                Store(cluster, *watch, namespace=namespace, on_change=partial(on_change, watch.kind))
                 for namespace in (namespaces or (None,))
             ]
-            for kind, labels, optional in watches
+            for watch in watches
         }
 
     @property
@@ -231,19 +231,6 @@ class Caches:
         for store in self._stores.get(kind_of(obj), ()):
             if store.namespace in (None, obj["metadata"].get("namespace")):
                 store.put(obj)
-
-
-class Key(NamedTuple):
-    """Names the object to reconcile."""
-
-    kind: str
-    namespace: str
-    name: str
-
-    @classmethod
-    def of(cls, obj: Mapping[str, Any]) -> Key:
-        metadata = obj["metadata"]
-        return cls(str(obj["kind"]), str(metadata.get("namespace") or ""), str(metadata["name"]))
 
 
 class Controller(ABC):
@@ -360,11 +347,6 @@ class Controller(ABC):
     def _wake_if_ready(self, key: Key) -> None:
         if self.ready.is_set():
             self.wake(key)
-
-
-def _key(obj: Object) -> _Names:
-    head = obj["metadata"]
-    return (head.get("namespace") or "", head["name"])
 
 
 def _version(obj: Object) -> str:
