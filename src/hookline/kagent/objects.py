@@ -26,7 +26,7 @@ from hookline.kagent.agent import (
 )
 from hookline.kagent.read import ClusterManifests, Find, parse
 from hookline.kube import objects
-from hookline.kube.objects import KAGENT, LONGEST_NAME, Fields, Object, bare, items, mapping, within
+from hookline.kube.objects import KAGENT, LONGEST_NAME, Fields, Kind, Object, bare, items, mapping, within
 
 MANAGER = "hookline"
 LABEL = "kagent"
@@ -147,8 +147,16 @@ class _Objects:
     text: str
 
     def all(self) -> tuple[Object, ...]:
-        made = [self._secret(), *self._account(), self._deployment(), self._service()]
-        return tuple(_applied(each) for each in made)
+        account = objects.ACCOUNT, {"automountServiceAccountToken": False}
+        return tuple(
+            self._applied(kind, content)
+            for kind, content in (
+                (objects.SECRET, {"type": "Opaque", "stringData": self._configuration()}),
+                *([] if self._wishes.get("serviceAccountName") else [account]),
+                (objects.DEPLOYMENT, {"spec": self._deployment()}),
+                (objects.SERVICE, {"spec": self._service()}),
+            )
+        )
 
     def notes(self) -> Iterator[str]:
         for key in self._wishes:
@@ -170,14 +178,6 @@ class _Objects:
     def _url(self) -> str:
         return f"http://{self.agent.name}.{self.agent.namespace}:{PORT}"
 
-    def _secret(self) -> Object:
-        return {
-            **objects.SECRET.head,
-            "metadata": self._metadata(),
-            "type": "Opaque",
-            "stringData": self._configuration(),
-        }
-
     def _configuration(self) -> dict[str, str]:
         # Without any variables: values of other Secrets and of ConfigMaps are not copied.
         config = runtime_config(planned(self.read, self.agent, {}))
@@ -193,26 +193,16 @@ class _Objects:
         }
         return {"config.json": json.dumps(config), "agent-card.json": json.dumps(card), _FILE: self.text}
 
-    def _account(self) -> list[Object]:
-        if self._wishes.get("serviceAccountName"):
-            return []
-        account = {**objects.ACCOUNT.head, "metadata": self._metadata()}
-        return [{**account, "automountServiceAccountToken": False}]
-
     def _deployment(self) -> Object:
         pod = self._pod()
         digest = _digest({"configuration": self._configuration(), "pod": pod})
         annotations = {**_texts(self._wishes.get("annotations")), CONFIG_HASH: digest}
         labels = {**_texts(self._wishes.get("labels")), **self._labels()}
         return {
-            **objects.DEPLOYMENT.head,
-            "metadata": self._metadata(),
-            "spec": {
-                "replicas": self._wishes.get("replicas", 1),
-                "selector": {"matchLabels": self._selector()},
-                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-                "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod},
-            },
+            "replicas": self._wishes.get("replicas", 1),
+            "selector": {"matchLabels": self._selector()},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod},
         }
 
     def _pod(self) -> Object:
@@ -317,13 +307,9 @@ class _Objects:
 
     def _service(self) -> Object:
         return {
-            **objects.SERVICE.head,
-            "metadata": self._metadata(),
-            "spec": {
-                "type": "ClusterIP",
-                "selector": self._selector(),
-                "ports": [{"name": "http", "port": PORT, "targetPort": PORT}],
-            },
+            "type": "ClusterIP",
+            "selector": self._selector(),
+            "ports": [{"name": "http", "port": PORT, "targetPort": PORT}],
         }
 
     def _selector(self) -> dict[str, str]:
@@ -337,16 +323,18 @@ class _Objects:
             "app.kubernetes.io/part-of": "kagent",
         }
 
-    def _metadata(self) -> Object:
+    def _applied(self, kind: Kind, content: Object) -> Object:
+        """An object of the agent with a digest of itself, to detect later that another one is wanted."""
         uid = str(self.given["metadata"].get("uid") or "")
-        return {
+        owner = objects.owner_reference(KAGENT.api_version, KAGENT.kind, self.agent.name, uid)
+        metadata: Object = {
             "name": self.agent.name,
             "namespace": self.agent.namespace,
             "labels": self._labels(),
-            "ownerReferences": [
-                objects.owner_reference(KAGENT.api_version, KAGENT.kind, self.agent.name, uid)
-            ],
+            "ownerReferences": [owner],
         }
+        digest = _digest({**kind.head, "metadata": metadata, **content})
+        return {**kind.head, "metadata": {**metadata, "annotations": {APPLIED: digest}}, **content}
 
 
 def _refs(read: AgentManifests) -> list[str]:
@@ -368,12 +356,6 @@ def _values(read: AgentManifests) -> list[ValueFrom]:
 def _reference(value: ValueFrom) -> Object:
     word = "secretKeyRef" if value.kind == "Secret" else "configMapKeyRef"
     return {"valueFrom": {word: {"name": value.name, "key": value.key}}}
-
-
-def _applied(obj: Object) -> Object:
-    """The object with a digest of itself, to detect later that another one is wanted."""
-    metadata = {**obj["metadata"], "annotations": {APPLIED: _digest(obj)}}
-    return {**obj, "metadata": metadata}
 
 
 def _digest(value: Any) -> str:
