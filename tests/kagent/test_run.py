@@ -605,7 +605,7 @@ def test_a_session_begins_with_the_first_and_ends_with_the_last_use_of_its_id(in
         runner = LocalRunner()
         loaded = load("agent.yaml")
         loaded.agent.model = Scripted(["one", "two"])
-        loaded.attach(runner, str(in_folder.folder / "hooks"), os.environ)
+        loaded.attach(runner, str(in_folder.folder / "hooks"))
         for question in ("first", "second"):
             await loaded.agent.run(question, session_id="s1", workspace=in_folder.folder)
             assert [each["event"]["hook_event_name"] for each in in_folder.seen()] == ["SessionStart"]

@@ -83,14 +83,14 @@ class Manifest(Loaded):
 
     agents: tuple[tuple[AgentPlan, Agent], ...]
 
-    def attach(self, runner: Runner, folder: str, environ: Mapping[str, str]) -> None:
+    def attach(self, runner: Runner, folder: str) -> None:
         """Make the hooks live. Their images are in `folder`; inside a sandbox or a container they are in /hooks."""
         seen = folder
         if isinstance(runner, EnclosedRunner):
             seen = FOLDER
             runner = replace(runner, mounts=(*runner.mounts, *mounts(self.refs, folder)))
         for plan, agent in self.agents:
-            env = _environment(plan, seen, environ)
+            env = _environment(plan, seen)
             hooks = (live(each, runner, env, seen, folder) for each in plan.agent.hooks)
             agent.attached = (*hooks, *_approvals(plan))
 
@@ -107,14 +107,14 @@ class Manifest(Loaded):
         added = [ready_tool(name) for name in dict.fromkeys(names) if name not in known]
         self.agent.tools = (*self.agent.tools, *added)
 
-    def doubts(self, folder: str, environ: Mapping[str, str]) -> list[str]:
+    def doubts(self, folder: str) -> list[str]:
         """A message for each hook whose program is missing or not executable in its image."""
         found: list[str] = []
         for plan, _ in self.agents:
             for hook in plan.agent.hooks:
-                argv = program(hook.argv, hook.folder(folder), environ.get("PATH"))
-                absent = missing_script(argv, None, environ)
-                if absent is None and shutil.which(argv[0], path=environ.get("PATH")) is None:
+                argv = program(hook.argv, hook.folder(folder), os.environ.get("PATH"))
+                absent = missing_script(argv, None, os.environ)
+                if absent is None and shutil.which(argv[0]) is None:
                     what = "is not executable" if os.path.exists(argv[0]) else "is not there, nor on PATH"
                     absent = f"in the image {hook.ref} {hook.argv[0]!r} {what}"
                 if absent is not None:
@@ -123,27 +123,27 @@ class Manifest(Loaded):
 
     def attach_unfetched(self, runner: Runner, *, here: bool) -> list[str]:
         folder = (os.environ.get(FOLDER_VARIABLE) if here else None) or FOLDER
-        self.attach(runner, folder, os.environ)
+        self.attach(runner, folder)
         return [f"image {ref} is {folder}/{directory(ref)}" for ref in self.refs]
 
     async def check_images(self, images: Sequence[str]) -> tuple[list[str], list[str]]:
         """With the images present, a command that is not in its image is a mistake."""
-        self.attach(LocalRunner(), FOLDER, os.environ)
+        self.attach(LocalRunner(), FOLDER)
         sources = self.image_sources([each for each in images if each.partition("=")[0] in self.refs])
         if not self.refs or not (sources or os.environ.get(FOLDER_VARIABLE)):
             unseen = [f"image {ref}: not checked; give --image {ref}=SOURCE" for ref in self.refs]
             return [], [*self.notes, *unseen]
-        async with hooks_folder(self.refs, sources, os.environ, lambda _: None) as (folder, _):
-            return self.doubts(folder, os.environ), list(self.notes)
+        async with hooks_folder(self.refs, sources, lambda _: None) as (folder, _):
+            return self.doubts(folder), list(self.notes)
 
     @asynccontextmanager
     async def live(
         self, runner: Runner, sources: Mapping[str, str], told: Callable[[str], None]
     ) -> AsyncGenerator[None]:
-        async with hooks_folder(self.refs, sources, os.environ, told) as (folder, notes):
+        async with hooks_folder(self.refs, sources, told) as (folder, notes):
             written = self.agent.written or Declaration(format=FORMAT, source="")
             self.agent.written = replace(written, notes=(*written.notes, *notes))
-            self.attach(runner, folder, os.environ)
+            self.attach(runner, folder)
             yield
 
     def check_model(self) -> None:
@@ -153,12 +153,12 @@ class Manifest(Loaded):
                 raise plan.no_model
 
 
-def manifest(file: Path, name: str, environ: Mapping[str, str]) -> Manifest:
+def manifest(file: Path, name: str) -> Manifest:
     """The agent of that name in a file, or its only one."""
     found = read(file)
-    plan = planned(found, chosen(found, file, name), environ)
+    plan = planned(found, chosen(found, file, name), os.environ)
     try:
-        made = _agents(plan, file.resolve().parent, environ)
+        made = _agents(plan, file.resolve().parent)
     except UsageError as exc:
         raise FileError(str(exc), file=file) from exc
     agent = made[0][1]
@@ -182,25 +182,22 @@ def manifest(file: Path, name: str, environ: Mapping[str, str]) -> Manifest:
 
 @asynccontextmanager
 async def hooks_folder(
-    refs: Sequence[str],
-    sources: Mapping[str, str],
-    environ: Mapping[str, str],
-    told: Callable[[str], None],
+    refs: Sequence[str], sources: Mapping[str, str], told: Callable[[str], None]
 ) -> AsyncGenerator[tuple[str, list[str]]]:
     """The folder with the content of the hooks' images, each under its name, and notes on them.
 
     Images that are in `KAGENT_HOOKS_FOLDER` are taken from there; the others are fetched, each once.
     """
-    ready = _materialised(refs, environ)
+    ready = _materialised(refs)
     if len(ready) == len(refs) and not sources:
-        yield environ.get(FOLDER_VARIABLE) or FOLDER, []
+        yield os.environ.get(FOLDER_VARIABLE) or FOLDER, []
         return
     from hookline.images.fetch import default_folder, fetch, shown
 
     images = await fetch(
         refs,
-        cache=default_folder(environ),
-        environ=environ,
+        cache=default_folder(os.environ),
+        environ=os.environ,
         base=Path(),
         sources={**ready, **sources},
         told=told,
@@ -244,10 +241,10 @@ def mounts(refs: Iterable[str], folder: str) -> Iterable[Mount]:
         yield Mount(target=f"{FOLDER}/{name}", source=source, read_only=True)
 
 
-def _agents(plan: AgentPlan, base: Path, environ: Mapping[str, str]) -> list[tuple[AgentPlan, Agent]]:
+def _agents(plan: AgentPlan, base: Path) -> list[tuple[AgentPlan, Agent]]:
     """The agent of a plan, followed by those that are its tools."""
     model = plan.model
-    inner = [_agents(each, base, environ) for each in plan.agents]
+    inner = [_agents(each, base) for each in plan.agents]
     agent = Agent(
         id=plan.agent.name,
         description=plan.agent.description,
@@ -262,7 +259,7 @@ def _agents(plan: AgentPlan, base: Path, environ: Mapping[str, str]) -> list[tup
     )
     if plan.key is not None:
         provider = COMPATIBLE.get(agent.provider)
-        agent.environ = {**environ, provider.key if provider else "ANTHROPIC_API_KEY": plan.key}
+        agent.environ = {**os.environ, provider.key if provider else "ANTHROPIC_API_KEY": plan.key}
     return [(plan, agent), *chain.from_iterable(inner)]
 
 
@@ -293,9 +290,11 @@ def _kind(tools: Sequence[str]) -> str:
     return "mcp" if kinds or only == "other" else only
 
 
-def _environment(plan: AgentPlan, folder: str, environ: Mapping[str, str]) -> dict[str, str]:
+def _environment(plan: AgentPlan, folder: str) -> dict[str, str]:
     ours = {
-        name: value for name, value in environ.items() if name.upper() in _HANDED_ON or name.startswith("LC_")
+        name: value
+        for name, value in os.environ.items()
+        if name.upper() in _HANDED_ON or name.startswith("LC_")
     }
     theirs = {
         "KAGENT_NAME": plan.agent.name,
@@ -385,9 +384,9 @@ async def _asks(_ctx: WorkflowContext | None, hook_context: HookContext, /) -> H
     return HookResult.ask(f"{hook_context.current_tool} needs approval")
 
 
-def _materialised(refs: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+def _materialised(refs: Sequence[str]) -> dict[str, str]:
     """The images that are in the folder of hooks already, put there by an init container for example."""
-    folder = environ.get(FOLDER_VARIABLE)
+    folder = os.environ.get(FOLDER_VARIABLE)
     if not folder:
         return {}
     places = {ref: os.path.realpath(os.path.join(folder, directory(ref))) for ref in refs}

@@ -15,6 +15,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple, cast
 
 from hookline.engine.point import Scope
@@ -53,30 +54,23 @@ class Pace(NamedTuple):
     last: float = 20.0
 
 
-PACE = Pace()
-
-
 def source_of(pod: Fields) -> str:
     """The source of a pod's runs in the journal."""
     head = within(pod, "metadata")
     return f"{THERE}{head.get('namespace')}/{head.get('name')}#{head.get('uid')}"
 
 
+@dataclass(eq=False)
 class Listener:
     """Follows the log of each pod over one connection, until the pod is gone or this is cancelled."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        journal: Journal,
-        pods: Callable[[], Iterable[Fields]],
-        *,
-        pace: Pace = PACE,
-    ) -> None:
-        self._cluster = cluster
-        self._pace = pace
-        self._journal = journal
-        self._pods = pods
+    cluster: Cluster
+    journal: Journal
+    pods: Callable[[], Iterable[Fields]]
+    _: KW_ONLY
+    pace: Pace = Pace()
+
+    def __post_init__(self) -> None:
         self._followed: dict[str, _PodFollower] = {}
         self._changed = asyncio.Event()
 
@@ -89,32 +83,32 @@ class Listener:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(_until_written(self._lose_others, self._pace, "runs of pods that are gone"))
+            group.create_task(_until_written(self._lose_others, self.pace, "runs of pods that are gone"))
             while True:
                 self._changed.clear()
                 self._look(group)
                 await self._changed.wait()
 
     def _look(self, group: asyncio.TaskGroup) -> None:
-        there = {str(within(pod, "metadata").get("uid")): pod for pod in self._pods()}
+        there = {str(within(pod, "metadata").get("uid")): pod for pod in self.pods()}
         for uid, pod in there.items():
             if uid in self._followed:
                 self._followed[uid].see(pod)
             elif _container(pod)[0] or has_ended(pod):
-                found = self._followed[uid] = _PodFollower(self._cluster, self._journal, pod, self._pace)
+                found = self._followed[uid] = _PodFollower(self.cluster, self.journal, pod, self.pace)
                 group.create_task(found.run())
         for uid in self._followed.keys() - there.keys():
             self._followed.pop(uid).leave()
 
     async def _lose_others(self) -> None:
         """Ends the runs of pods that were deleted while no operator ran."""
-        there = {source_of(pod) for pod in self._pods()}
+        there = {source_of(pod) for pod in self.pods()}
 
         def is_gone(row: RunRow) -> bool:
             source = row.source or ""
             return bool(_SOURCE.fullmatch(source)) and source not in there
 
-        await end_as_lost(self._journal, "lost: its pod was gone when the operator restarted", is_gone)
+        await end_as_lost(self.journal, "lost: its pod was gone when the operator restarted", is_gone)
 
 
 async def _until_written(write: Callable[[], Awaitable[None]], pace: Pace, what: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -40,7 +39,7 @@ def load(target: str) -> Loaded:
     from hookline.kagent.load import manifest
 
     file, name = file_and_name(target)
-    return manifest(file, name, os.environ)
+    return manifest(file, name)
 
 
 def problems(
