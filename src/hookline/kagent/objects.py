@@ -327,14 +327,11 @@ class _Objects:
         """An object of the agent with a digest of itself, to detect later that another one is wanted."""
         uid = str(self.given["metadata"].get("uid") or "")
         owner = objects.owner_reference(KAGENT.api_version, KAGENT.kind, self.agent.name, uid)
-        metadata: Object = {
-            "name": self.agent.name,
-            "namespace": self.agent.namespace,
-            "labels": self._labels(),
-            "ownerReferences": [owner],
-        }
-        digest = _digest({**kind.head, "metadata": metadata, **content})
-        return {**kind.head, "metadata": {**metadata, "annotations": {APPLIED: digest}}, **content}
+        name, namespace = self.agent.name, self.agent.namespace
+        head = objects.with_head(kind, name, namespace, self._labels(), ownerReferences=[owner])
+        made = {**head, **content}
+        made["metadata"]["annotations"] = {APPLIED: _digest(made)}
+        return made
 
 
 def _refs(read: AgentManifests) -> list[str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from hookline.kube import objects
 from hookline.kube.controller import Caches, Watch
 from hookline.kube.logs import LogReader
-from hookline.kube.objects import AlreadyThere, ClusterError, Fields, Object, child
+from hookline.kube.objects import AlreadyThere, ClusterError, Fields, Object, child, with_head
 from hookline.kube.pod_state import (
     ContainerPhase,
     ContainerState,
@@ -99,13 +99,10 @@ def job_of(task: Task) -> Object:
         **MANAGED,
         **task.labels,
     }
-    metadata: Object = {"name": task.name, "namespace": task.namespace, "labels": labels}
-    if task.notes:
-        metadata["annotations"] = dict(task.notes)
+    notes = {"annotations": dict(task.notes)} if task.notes else {}
     limit = {} if task.timeout is None else {"activeDeadlineSeconds": int(task.timeout) + START_SECONDS}
     return {
-        **objects.JOB.head,
-        "metadata": metadata,
+        **with_head(objects.JOB, task.name, task.namespace, labels, **notes),
         "spec": {
             "backoffLimit": 0,
             **limit,
@@ -118,14 +115,9 @@ def job_of(task: Task) -> Object:
 def secret_of(task: Task, job: Fields) -> Object:
     """The variables and files of the task, in a Secret that belongs to its Job."""
     owner = objects.owner_reference("batch/v1", "Job", task.name, job["metadata"]["uid"], controller=False)
+    labels = {JOB_LABEL: child(task.name, ""), **MANAGED}
     return {
-        **objects.SECRET.head,
-        "metadata": {
-            "name": _secret(task),
-            "namespace": task.namespace,
-            "labels": {JOB_LABEL: child(task.name, ""), **MANAGED},
-            "ownerReferences": [owner],
-        },
+        **with_head(objects.SECRET, _secret(task), task.namespace, labels, ownerReferences=[owner]),
         "type": "hookline.dev/task",
         "stringData": {
             **{f"file.{index}": text for index, text in enumerate(task.files.values())},
@@ -144,16 +136,8 @@ def claim_of(
     notes: Mapping[str, str],
 ) -> Object:
     """A volume that outlives the Jobs that use it."""
-    return {
-        **objects.CLAIM.head,
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {**MANAGED, **labels},
-            "annotations": dict(notes),
-        },
-        "spec": claim_spec(size, storage_class),
-    }
+    made = with_head(objects.CLAIM, name, namespace, {**MANAGED, **labels}, annotations=dict(notes))
+    return {**made, "spec": claim_spec(size, storage_class)}
 
 
 def claim_spec(size: str, storage_class: str = "") -> Object:

@@ -228,6 +228,12 @@ def container(name: str, image: str, sizes: Object, mounts: list[Object], **more
     }
 
 
+def with_head(kind: Kind, name: str, namespace: str, labels: Fields, **more: Any) -> Object:
+    """An object without its content; `more` are further fields of its metadata."""
+    metadata = {"name": name, "namespace": namespace, "labels": dict(labels), **more}
+    return {**kind.head, "metadata": metadata}
+
+
 def owner_reference(api_version: str, kind: str, name: str, uid: str, *, controller: bool = True) -> Object:
     """A reference to the owner, with which the object is deleted."""
     return {
