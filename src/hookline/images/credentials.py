@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hookline.errors import FileError, ImageError
+from hookline.images.manifest import json_or_none
 from hookline.runners.child import signal_group
 from hookline.tasks import StopToken
 
@@ -154,11 +155,7 @@ def _asked(
 
 def _answer(out: str, name: str, path: Path) -> Login:
     place = f"{name}, named in {path}"
-    try:
-        answer: Any = json.loads(out)
-    except ValueError:
-        answer = None
-    match answer:
+    match json_or_none(out):
         case {"Username": "<token>", "Secret": str(secret)}:
             return Login(place=place, identity=secret)
         case {"Username": str(username), "Secret": str(secret)}:

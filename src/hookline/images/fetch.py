@@ -24,13 +24,13 @@ from functools import partial
 from hashlib import file_digest, sha256
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from hookline import files
 from hookline.errors import ImageError, UsageError
 from hookline.images.archives import local_source
 from hookline.images.layers import LIMITS, Limits, Unpacker
-from hookline.images.manifest import PAUSE, FetchContext, ImageSource, Platform, here
+from hookline.images.manifest import PAUSE, FetchContext, ImageSource, Platform, here, json_or_none
 from hookline.images.reference import Reference, is_local, names
 from hookline.images.registry import RegistrySource
 from hookline.images.tree import TreeEntry, listing, removed
@@ -341,10 +341,9 @@ def _checked(key: str) -> str:
 
 def _record(path: Path) -> dict[str, Any] | None:
     try:
-        value: Any = json.loads((path / _RECORD).read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return json_or_none((path / _RECORD).read_bytes())
+    except OSError:
         return None
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 def _is_whole(tree: Path, record: Mapping[str, Any]) -> bool:

@@ -52,11 +52,9 @@ _MACHINES = {
     "armv6l": ("arm", "v6"),
     "i686": ("386", None),
     "i386": ("386", None),
-    "ppc64le": ("ppc64le", None),
-    "s390x": ("s390x", None),
-    "riscv64": ("riscv64", None),
     "loongarch64": ("loong64", None),
 }
+"""Architecture and variant of each machine whose name is not its architecture."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,13 +213,19 @@ def layer_digests(config: bytes, platform: Platform, label: str, count: int) -> 
 
 
 def json_object(content: bytes, what: str) -> dict[str, Any]:
+    value = json_or_none(content)
+    if value is None:
+        raise ImageError(f"{what} is not a JSON object; it begins with {content[:60]!r}")
+    return value
+
+
+def json_or_none(content: bytes | str) -> dict[str, Any] | None:
+    """The object that a JSON text is; None if it is none."""
     try:
         value: Any = json.loads(content)
     except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise ImageError(f"{what} is not a JSON object; it begins with {content[:60]!r}")
-    return cast("dict[str, Any]", value)
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 def digest_of(content: bytes, like: str = "sha256:") -> str:
@@ -261,12 +265,12 @@ class ImageSource(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class ManifestSource(ABC):
     """An image whose manifest lists its layers by digest. `label` names it in messages."""
 
-    def __init__(self, label: str, context: FetchContext) -> None:
-        self.label = label
-        self.context = context
+    label: str
+    context: FetchContext
 
     @abstractmethod
     def read_top(self) -> tuple[Descriptor, bytes]:

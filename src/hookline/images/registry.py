@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from http.client import HTTPException, HTTPResponse
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
 from hookline import http_client
@@ -26,6 +26,7 @@ from hookline.images.manifest import (
     Landing,
     ManifestSource,
     digest_of,
+    json_or_none,
 )
 from hookline.images.reference import Reference, is_digest
 from hookline.tasks import backoff
@@ -345,11 +346,7 @@ def _challenges(headers: list[str]) -> dict[str, dict[str, str]]:
 
 
 def _token_in(content: bytes) -> str | None:
-    try:
-        value: Any = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    found: dict[str, Any] = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    found = json_or_none(content) or {}
     token = found.get("token") or found.get("access_token")
     return token if isinstance(token, str) and token.isascii() and token.isprintable() else None
 
