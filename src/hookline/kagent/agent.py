@@ -218,13 +218,13 @@ def runtime_config(plan: AgentPlan) -> dict[str, Any]:
 _Named = TypeVar("_Named", AgentManifest, ModelManifest)
 
 
+@dataclass(eq=False)
 class _Planning:
     """Finds the objects and values that an agent refers to, in the file or in the environment."""
 
-    def __init__(self, manifests: AgentManifests, environ: Mapping[str, str]) -> None:
-        self._file = manifests
-        self._environ = environ
-        self._secrets: list[str] = []
+    file: AgentManifests
+    environ: Mapping[str, str]
+    secrets: list[str] = field(default_factory=list[str])
 
     def plan(self, agent: AgentManifest, above: tuple[str, ...]) -> AgentPlan:
         missing: list[FileError] = []
@@ -239,11 +239,11 @@ class _Planning:
             agents=tuple(self._agents(agent, (*above, agent.name), missing)),
             env=self._all(agent.env, missing),
             missing=tuple(missing),
-            secrets=tuple(dict.fromkeys(self._secrets)),
+            secrets=tuple(dict.fromkeys(self.secrets)),
         )
 
     def _model(self, agent: AgentManifest) -> tuple[ModelManifest | None, FileError | None]:
-        model = _named(self._file.models, agent.model_config, agent.namespace)
+        model = _named(self.file.models, agent.model_config, agent.namespace)
         if model is None:
             said = f"the ModelConfig {agent.model_config!r} is not in this file"
             return None, agent.asked.problem(f"{said}; add it, or give --model provider/name")
@@ -269,11 +269,11 @@ class _Planning:
     def _server(self, agent: AgentManifest, tool: ToolReference) -> ServerManifest | str:
         """The server that a tool is of, or why there is none here."""
         namespace = tool.namespace or agent.namespace
-        for each in self._file.servers:
+        for each in self.file.servers:
             if (each.kind, each.name, each.namespace) == (tool.kind, tool.name, namespace):
                 return each if not each.absent else f"{each.name}: {each.absent}; its tools are left out"
         others = [
-            each.kind for each in self._file.servers if each.name == tool.name and each.kind != tool.kind
+            each.kind for each in self.file.servers if each.name == tool.name and each.kind != tool.kind
         ]
         hint = f" (there is a {others[0]} of that name; write kind: {others[0]})" if others else ""
         return (
@@ -287,7 +287,7 @@ class _Planning:
         for tool in agent.tools:
             if tool.type != "Agent":
                 continue
-            other = _named(self._file.agents, tool.name, tool.namespace or agent.namespace)
+            other = _named(self.file.agents, tool.name, tool.namespace or agent.namespace)
             if other is None:
                 said = f"the Agent {tool.name!r} is not in this file, so it is left out; add it"
                 missing.append(tool.asked.problem(said))
@@ -313,11 +313,11 @@ class _Planning:
 
     def _found(self, wanted: ValueFrom) -> str | None:
         """In the environment under the key's name, so that no secret has to be in a file; else in the file."""
-        inside = self._file.values.get((wanted.kind, wanted.name), {})
-        given = self._environ.get(wanted.variable) or self._environ.get(wanted.key)
+        inside = self.file.values.get((wanted.kind, wanted.name), {})
+        given = self.environ.get(wanted.variable) or self.environ.get(wanted.key)
         value = given or inside.get(wanted.key)
         if value and wanted.kind == "Secret":
-            self._secrets.append(value)
+            self.secrets.append(value)
         return value
 
 

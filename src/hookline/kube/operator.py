@@ -286,7 +286,7 @@ async def serve(
     *,
     lease_namespace: str = "",
     lease_seconds: int = 15,
-    port: int | None = None,
+    port: int = 0,
     journal: Journal | None = None,
 ) -> None:
     """Waits for the lease and runs the controllers while it is held, until cancelled."""
@@ -320,7 +320,7 @@ async def serve(
 
 
 @contextlib.asynccontextmanager
-async def _probes(port: int | None, is_ready: Callable[[], bool]) -> AsyncGenerator[None]:
+async def _probes(port: int, is_ready: Callable[[], bool]) -> AsyncGenerator[None]:
     """Serves `/healthz` and `/readyz`, for the kubelet."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -338,9 +338,6 @@ async def _probes(port: int | None, is_ready: Callable[[], bool]) -> AsyncGenera
         finally:
             writer.close()
 
-    if port is None:
-        yield
-        return
     server = await asyncio.start_server(answer, "0.0.0.0", port)
     async with server:
         yield
