@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from hookline.tasks import StopToken, WorkStopped, backoff, cancel_and_wait, finish, stoppable
+from hookline.tasks import StopToken, WorkStopped, backoff, cancel_and_wait, finish, set_within, stoppable
 
 
 async def started(work):
@@ -75,6 +75,15 @@ async def test_what_is_to_be_finished_is_finished_before_the_cancellation():
     with pytest.raises(asyncio.CancelledError):
         await finishing
     assert said == [0, 1, 2, 3, 4]
+
+
+async def test_an_event_is_waited_for_until_it_is_set_or_its_time_is_over():
+    event = asyncio.Event()
+    await set_within(event, 0.01)
+    waiting = await started(set_within(event, None))
+    assert not waiting.done()
+    event.set()
+    await waiting
 
 
 async def test_what_is_finished_gives_its_result_or_its_error():

@@ -7,7 +7,7 @@ import random
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from hookline.engine.threads import Threads
@@ -56,6 +56,13 @@ async def finish(work: Awaitable[T]) -> T:
     if not task.cancelled():
         task.exception()
     raise cancelled
+
+
+async def set_within(event: asyncio.Event, seconds: float | None) -> None:
+    """Wait until the event is set, for at most this long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 class WorkStopped(HooklineError):

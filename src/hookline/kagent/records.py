@@ -14,7 +14,6 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple, cast
 
@@ -29,6 +28,7 @@ from hookline.kube.client import Cluster
 from hookline.kube.logs import LogReader
 from hookline.kube.objects import ClusterError, Fields, mapping, within
 from hookline.kube.pod_state import container_state, evicted, has_ended, status_of
+from hookline.tasks import set_within
 
 logger = logging.getLogger("hookline.kube")
 
@@ -173,8 +173,8 @@ class _PodFollower:
                 continue
             useful = await self._read()
             pause = self._pace.pause if useful else min(pause * 2, self._pace.longest)
-            await _set_within(self._gone, self._pace.pause)
-            await _set_within(self._changed, pause - self._pace.pause)
+            await set_within(self._gone, self._pace.pause)
+            await set_within(self._changed, pause - self._pace.pause)
 
     def _is_over(self) -> bool:
         return self._gone.is_set() or (has_ended(self._pod) and not self._has_more())
@@ -221,12 +221,6 @@ class _PodFollower:
                 why,
                 exc_info=None if known else why,
             )
-
-
-async def _set_within(event: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
 
 
 class PodRecords:

@@ -28,7 +28,7 @@ from hookline.kube.pod_state import (
     follow,
     pod_of,
 )
-from hookline.tasks import cancel_and_wait
+from hookline.tasks import cancel_and_wait, set_within
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
@@ -238,9 +238,7 @@ class JobFollower:
                     with suppress(ClusterError):
                         await end(self.cluster, self.job)
                 wait = None if wake is None else max((wake - datetime.now(UTC)).total_seconds(), 0.05)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(wait):
-                        await self._changed.wait()
+                await set_within(self._changed, wait)
         finally:
             reading = [self._reading[1]] if self._reading else []
             await cancel_and_wait(*watching, asked, *reading)
