@@ -57,7 +57,7 @@ class Loop(AgentContext):
     def __init__(
         self, spec: Spec, inside: CurrentRun, arguments: RunArguments, history: Sequence[Message] = ()
     ) -> None:
-        super().__init__(spec.configured(arguments), inside, inside.pipeline(spec.hooks), arguments.emit)
+        super().__init__(spec.configured(arguments), inside, inside.pipeline(spec.hooks), arguments)
         self.spec = spec
         self.messages: list[Message] = list(history)
         self._kwargs = arguments.provider_kwargs
@@ -69,7 +69,9 @@ class Loop(AgentContext):
 
     async def answer(self, given: Any) -> AgentResult:
         """Runs the agent on one input, with its hooks."""
-        payload = agent_payload(given, streaming=self._emit is not None, provider_kwargs=self._kwargs)
+        payload = agent_payload(
+            given, streaming=self.arguments.emit is not None, provider_kwargs=self._kwargs
+        )
         scope = self.open(Scope.AGENT, self.inside.scope, self.spec.id, aliases={"prompt": "input"})
         refusals = 0
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from hookline.agent.loop import Loop
@@ -48,18 +49,19 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentExecution:
-    """One run of one agent, up to its answer."""
+    """One run of one agent, up to its answer. `recorded` are further fields of its record."""
 
     spec: Spec
     run: Run
     session: Session
     arguments: RunArguments = RunArguments()
     workspace: str | None = None
-    declaration: dict[str, Any] | None = None
+    user_id: str | None = None
+    recorded: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     async def answer(self, given: Any) -> AgentResult:
         """The agent's answer, or a RunEnded that says why there is none."""
-        with _reported(self.arguments.emit, self.spec.id, self.run.id):
+        with _reported(self.arguments, self.spec.id, self.run.id):
             try:
                 return await self._in_run(given)
             except RunEnded as exc:
@@ -83,13 +85,7 @@ class AgentExecution:
             finally:
                 context.inside.seen.note_unmatched(self.run, self.spec.id)
 
-        ending = await scope.around(
-            {"input": given},
-            body,
-            declaration=self.declaration,
-            source=self.arguments.source,
-            owner=self.arguments.owner,
-        )
+        ending = await scope.around({"input": given}, body, **self.recorded)
         context.note(ending)
         if self.session.lasts:
             self.session.hook_texts = (*self.session.hook_texts, *ending.tell_model)
@@ -97,23 +93,17 @@ class AgentExecution:
         return replace(result, notices=tuple(context.notices))
 
     def _context(self) -> AgentContext:
-        emit = self.arguments.emit
-
-        def notice(agent: str, text: str) -> None:
-            if emit is not None:
-                emit(Event(type="notice", agent=agent, text=text))
-
         inside = CurrentRun(
             run=self.run,
             root_workflow_id=self.spec.id,
-            note=notice,
+            note=partial(self.arguments.tell, "notice"),
             hooks=self.arguments.hooks,
             workspace=self.workspace,
             session_id=self.session.id,
-            user_id=self.arguments.user_id,
+            user_id=self.user_id,
         )
         config, pipeline = self.spec.configured(self.arguments), inside.pipeline(self.spec.hooks)
-        return AgentContext(config, inside, pipeline, emit)
+        return AgentContext(config, inside, pipeline, self.arguments)
 
     async def _in_session(self, context: AgentContext, parent: OpenScope, before: Outcome) -> AgentResult:
         session = self.session
@@ -148,66 +138,52 @@ class AgentExecution:
         return result
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NestedExecution:
-    """An agent started inside another agent's tool: part of that run, under its hooks and its own.
+async def answer_inside(
+    inside: CurrentRun, spec: Spec, arguments: RunArguments, given: Any, *, in_task: bool = False
+) -> AgentResult:
+    """The answer of an agent started inside another agent's tool: part of that run, under its hooks and its own.
 
     It always runs on the run's event loop, which the run's journal and hooks need, even if the tool runs in a
-    thread with a loop of its own. If it passes its own limit, the tool fails, not the run.
+    thread with a loop of its own. With `in_task` it runs in a task other than the tool's, which is cancelled when the
+    tool ends.
     """
-
-    spec: Spec
-    inside: CurrentRun
-    arguments: RunArguments = RunArguments()
-
-    async def answer(self, given: Any, *, in_task: bool = False) -> AgentResult:
-        """The answer; with `in_task` in a task other than the tool's, which is cancelled when the tool ends."""
-        here = asyncio.get_running_loop()
-        if here is not self.inside.loop:
-            arguments = replace(self.arguments, emit=_handed_to(here, self.arguments.emit))
-            there = replace(self, arguments=arguments)
-            going = asyncio.run_coroutine_threadsafe(there.answer(given, in_task=True), self.inside.loop)
-            return await asyncio.wrap_future(going)
-        task = asyncio.current_task()
-        if in_task and task is not None:
-            self.inside.tasks.add(task)
-        # Only tools nest: an agent that a hook calls is a run of its own.
-        place = CURRENT_RUN.set(None)
-        try:
-            with _reported(self.arguments.emit, self.spec.id, self.inside.run.id):
-                return await self._limited(given)
-        finally:
-            CURRENT_RUN.reset(place)
-
-    async def _limited(self, given: Any) -> AgentResult:
-        timeout = self.arguments.timeout
-        limit = asyncio.timeout(timeout)
-        try:
-            async with limit:
-                spec = await self.spec.whole()
-                inside = replace(self.inside, hooks=(*self.inside.hooks, *self.arguments.hooks))
-                return await Loop(spec, inside, self.arguments).answer(given)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            self.inside.run.resume()
-            raise ToolTimedOut(f"the agent {self.spec.id} ran past its limit of {timeout:g} s") from None
+    here = asyncio.get_running_loop()
+    if here is not inside.loop:
+        arguments = replace(arguments, emit=_handed_to(here, arguments.emit))
+        there = answer_inside(inside, spec, arguments, given, in_task=True)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(there, inside.loop))
+    task = asyncio.current_task()
+    if in_task and task is not None:
+        inside.tasks.add(task)
+    # Only tools nest: an agent that a hook calls is a run of its own.
+    place = CURRENT_RUN.set(None)
+    limit = asyncio.timeout(arguments.timeout)
+    try:
+        with _reported(arguments, spec.id, inside.run.id):
+            try:
+                async with limit:
+                    inside = replace(inside, hooks=(*inside.hooks, *arguments.hooks))
+                    return await Loop(await spec.whole(), inside, arguments).answer(given)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                # The tool fails, not the run.
+                inside.run.resume()
+                told = f"the agent {spec.id} ran past its limit of {arguments.timeout:g} s"
+                raise ToolTimedOut(told) from None
+    finally:
+        CURRENT_RUN.reset(place)
 
 
 @contextmanager
-def _reported(emit: Callable[[Event], None] | None, agent: str, run_id: str) -> Generator[None]:
+def _reported(arguments: RunArguments, agent: str, run_id: str) -> Generator[None]:
     """Emits the last event of a stream: agent_finish, or agent_error if the block raises."""
-
-    def tell(type: str, text: str = "") -> None:
-        if emit is not None:
-            emit(Event(type=type, agent=agent, text=text, data={"run_id": run_id}))
-
     try:
         yield
     except BaseException as exc:
-        tell("agent_error", str(exc) or type(exc).__name__)
+        arguments.tell("agent_error", agent, str(exc) or type(exc).__name__, run_id=run_id)
         raise
-    tell("agent_finish")
+    arguments.tell("agent_finish", agent, run_id=run_id)
 
 
 def _handed_to(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from hookline.agent.mcp_server import McpServer
 from hookline.agent.models import Model, OutputSchema, model_named
-from hookline.agent.run import AgentExecution, NestedExecution, Session, StreamResult
+from hookline.agent.run import AgentExecution, Session, StreamResult, answer_inside
 from hookline.agent.spec import CURRENT_RUN, AgentResult, Event, RunArguments, Spec, hook_declaration
 from hookline.agent.stop import StopCondition, conditions_of
 from hookline.agent.tools import Tool, ready_tool, tool
@@ -158,9 +158,6 @@ class Agent:
             timeout=self.timeout if timeout is None else timeout,
             provider_kwargs=provider_kwargs,
             emit=emit,
-            user_id=user_id,
-            source=source,
-            owner=owner,
         )
         inside = CURRENT_RUN.get()
         if inside is not None:
@@ -176,8 +173,7 @@ class Agent:
                 source=source,
                 owner=owner,
             )
-            nested = NestedExecution(spec=self._spec(), inside=inside, arguments=arguments)
-            return nested.answer(input, in_task=emit is not None)
+            return answer_inside(inside, self._spec(), arguments, input, in_task=emit is not None)
         spec, recorder = self._spec(), Recorder(journal, watch)
         own = Run(id=run_id, recorder=recorder, approver=approver)
         session = Session(id=own.id)
@@ -193,7 +189,8 @@ class Agent:
             session=session,
             arguments=arguments,
             workspace=str(workspace) if workspace is not None else self.workspace,
-            declaration=declared,
+            user_id=user_id,
+            recorded={"declaration": declared, "source": source, "owner": owner},
         ).answer(input)
 
     @_takes_the_arguments_of(run)

@@ -17,7 +17,7 @@ from hookline.engine.hook import Hook, HookDeclaration, Mode
 from hookline.engine.lifecycle import OpenScope, Run
 from hookline.engine.pipeline import Pipeline
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import Decided, Owner
+from hookline.engine.record import Decided
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import Refused
 
@@ -158,9 +158,11 @@ class RunArguments:
     timeout: float | None = None
     provider_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     emit: Callable[[Event], None] | None = None
-    user_id: str | None = None
-    source: str | None = None
-    owner: Owner | None = None
+
+    def tell(self, type: str, agent: str, text: str = "", **data: Any) -> None:
+        """Emits an event of an agent, if this is a stream."""
+        if self.emit is not None:
+            self.emit(Event(type=type, agent=agent, text=text, data=data))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,11 +215,7 @@ class AgentContext:
     """One agent at work on one input: opens its scopes, and reports its events and notices."""
 
     def __init__(
-        self,
-        config: AgentConfig,
-        inside: CurrentRun,
-        pipeline: Pipeline,
-        emit: Callable[[Event], None] | None = None,
+        self, config: AgentConfig, inside: CurrentRun, pipeline: Pipeline, arguments: RunArguments
     ) -> None:
         self.config = config
         self.inside = inside
@@ -226,7 +224,7 @@ class AgentContext:
         inside.seen.hooks.update((hook.name, hook) for hook in pipeline.matching)
         self.steps: list[Step] = []
         self.notices: list[str] = []
-        self._emit = emit
+        self.arguments = arguments
         self._facts = inside.facts(config)
         self.workflow: WorkflowContext = self._facts["workflow"]
 
@@ -307,6 +305,5 @@ class AgentContext:
         self.inside.note(agent, text)
 
     def tell(self, type: str, *, text: str = "", **data: Any) -> None:
-        """Emits an event, if this is a stream."""
-        if self._emit is not None:
-            self._emit(Event(type=type, agent=self.config.name, text=text, data=data))
+        """Emits an event of this agent."""
+        self.arguments.tell(type, self.config.name, text, **data)

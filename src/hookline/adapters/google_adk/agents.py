@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from hookline.adapters.google_adk import messages
 from hookline.agent.models import Reply, refusal, reply_from
-from hookline.agent.spec import AgentContext, AgentResult, CurrentRun, hook_declaration
+from hookline.agent.spec import AgentContext, AgentResult, CurrentRun, RunArguments, hook_declaration
 from hookline.engine.context import AgentConfig, ToolResult
 from hookline.engine.hook import AgentDeclaration, Declaration
 from hookline.engine.lifecycle import OpenScope
@@ -66,7 +66,7 @@ class AdkRun(AgentContext):
         outer: AdkRun | None = None,
     ) -> None:
         root = inside.root_workflow_id
-        super().__init__(_config(invocation.agent, root), inside, inside.pipeline())
+        super().__init__(_config(invocation.agent, root), inside, inside.pipeline(), RunArguments())
         self.invocation = invocation
         self.session = session
         self.outer = outer
@@ -123,7 +123,8 @@ class AdkAgent(AgentContext):
         inside = replace(adk_run.inside, note=adk_run.notice)
         if parent is not None:
             inside = parent.inside_of(inside.scope)
-        super().__init__(_config(invocation.agent, inside.root_workflow_id), inside, adk_run.pipeline)
+        config = _config(invocation.agent, inside.root_workflow_id)
+        super().__init__(config, inside, adk_run.pipeline, adk_run.arguments)
         self.adk_run = adk_run
         self.invocation = invocation
         self.parent = parent
