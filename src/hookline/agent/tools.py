@@ -241,32 +241,55 @@ def bash_tool(runner: Runner | None = None, env: Mapping[str, str] | None = None
     )
 
 
-async def _read_file(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
+def _read_file(ctx: WorkflowContext, arguments: dict[str, Any]) -> str:
+    """The lines from `offset` on, up to READ_CHARACTERS; a longer line counts as several."""
     path = _inside(ctx, _text(arguments, "path"))
     first, count = max(int(arguments.get("offset") or 1), 1), arguments.get("limit")
     stop = first - 1 + max(int(count), 0) if count else None
-    return await asyncio.to_thread(_read_lines, path, first, stop)
+    text = ""
+    with _opened(path, "replace") as file:
+        lines = iter(partial(file.readline, READ_CHARACTERS), "")
+        for number, line in enumerate(islice(lines, first - 1, stop), first):
+            text += line
+            if len(text) > READ_CHARACTERS:
+                size = os.fstat(file.fileno()).st_size
+                told = f"... cut in line {number}; the file has {size} bytes; read on with offset"
+                return f"{text[:READ_CHARACTERS]}\n{told}"
+    return text
 
 
-async def _write_file(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
+def _write_file(ctx: WorkflowContext, arguments: dict[str, Any]) -> str:
     path, content = _inside(ctx, _text(arguments, "path")), _text(arguments, "content")
-    await asyncio.to_thread(_write, path, content)
+    _write(path, content)
     return f"wrote {len(content.encode())} bytes to {arguments['path']}"
 
 
-async def _edit_file(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
+def _edit_file(ctx: WorkflowContext, arguments: dict[str, Any]) -> str:
     path, old = _inside(ctx, _text(arguments, "path")), _text(arguments, "old")
-    new = _text(arguments, "new")
-    await asyncio.to_thread(_edit, path, arguments["path"], old, new)
-    return f"edited {arguments['path']}"
+    new, name = _text(arguments, "new"), arguments["path"]
+    try:
+        with _opened(path, "strict") as file:
+            text = file.read()
+    except UnicodeDecodeError as exc:
+        raise AgentFailed(f"{path.name!r} is not UTF-8 text: {exc}") from None
+    count = text.count(old) if old else 0
+    if count != 1:
+        raise AgentFailed(f"`old` stands {count} times in {name}; it must stand exactly once")
+    _write(path, text.replace(old, new))
+    return f"edited {name}"
 
 
-async def _list_files(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
-    folder = _inside(ctx, str(arguments.get("path") or "."))
+def _list_files(ctx: WorkflowContext, arguments: dict[str, Any]) -> list[str]:
+    root, folder = _inside(ctx, "."), _inside(ctx, str(arguments.get("path") or "."))
     glob = str(arguments.get("glob") or "*")
     if ".." in Path(glob).parts or Path(glob).is_absolute():
         raise AgentFailed(f"glob {glob!r} leads out of the folder")
-    return await asyncio.to_thread(_listed, folder, glob, _inside(ctx, "."))
+    if not folder.is_dir():
+        raise AgentFailed(f"there is no folder {folder.name!r} there")
+    # A pattern may go through a link that leads out.
+    found = sorted(path for path in folder.glob(glob) if path.parent.resolve().is_relative_to(root))
+    names = [f"{path.relative_to(root)}{'/' if path.is_dir() else ''}" for path in found[:LISTED]]
+    return names if len(found) <= LISTED else [*names, f"... {len(found) - LISTED} more"]
 
 
 def _schema(required: tuple[str, ...], **properties: tuple[str, str]) -> dict[str, Any]:
@@ -294,14 +317,14 @@ READY: Mapping[str, Tool] = {
                 offset=("integer", "first line, from 1"),
                 limit=("integer", "how many lines"),
             ),
-            body=_read_file,
+            body=partial(asyncio.to_thread, _read_file),
             kind="read",
         ),
         Tool(
             id="write_file",
             description="Write a text file of the workspace, making folders as needed.",
             parameters=_schema(("path", "content"), path=_PATH, content=("string", "the whole new content")),
-            body=_write_file,
+            body=partial(asyncio.to_thread, _write_file),
             kind="write",
         ),
         Tool(
@@ -313,14 +336,14 @@ READY: Mapping[str, Tool] = {
                 old=("string", "the passage as it stands"),
                 new=("string", "what takes its place"),
             ),
-            body=_edit_file,
+            body=partial(asyncio.to_thread, _edit_file),
             kind="write",
         ),
         Tool(
             id="list_files",
             description="List files of the workspace.",
             parameters=_schema((), path=_PATH, glob=("string", "a pattern such as **/*.py")),
-            body=_list_files,
+            body=partial(asyncio.to_thread, _list_files),
             kind="search",
         ),
     )
@@ -331,47 +354,12 @@ def _folder(ctx: WorkflowContext) -> str:
     return ctx.workspace or os.getcwd()
 
 
-def _listed(folder: Path, glob: str, root: Path) -> list[str]:
-    if not folder.is_dir():
-        raise AgentFailed(f"there is no folder {folder.name!r} there")
-    # A pattern may go through a link that leads out.
-    found = sorted(path for path in folder.glob(glob) if path.parent.resolve().is_relative_to(root))
-    names = [f"{path.relative_to(root)}{'/' if path.is_dir() else ''}" for path in found[:LISTED]]
-    return names if len(found) <= LISTED else [*names, f"... {len(found) - LISTED} more"]
-
-
 def _inside(ctx: WorkflowContext, name: str) -> Path:
     root = Path(_folder(ctx)).resolve()
     path = (root / name).resolve()
     if not path.is_relative_to(root):
         raise AgentFailed(f"path {name!r} leads out of the workspace")
     return path
-
-
-def _read_lines(path: Path, first: int, stop: int | None) -> str:
-    """The lines from `first` to `stop`, up to READ_CHARACTERS; a longer line counts as several."""
-    text = ""
-    with _opened(path, "replace") as file:
-        lines = iter(partial(file.readline, READ_CHARACTERS), "")
-        for number, line in enumerate(islice(lines, first - 1, stop), first):
-            text += line
-            if len(text) > READ_CHARACTERS:
-                size = os.fstat(file.fileno()).st_size
-                told = f"... cut in line {number}; the file has {size} bytes; read on with offset"
-                return f"{text[:READ_CHARACTERS]}\n{told}"
-    return text
-
-
-def _edit(path: Path, name: str, old: str, new: str) -> None:
-    try:
-        with _opened(path, "strict") as file:
-            text = file.read()
-    except UnicodeDecodeError as exc:
-        raise AgentFailed(f"{path.name!r} is not UTF-8 text: {exc}") from None
-    count = text.count(old) if old else 0
-    if count != 1:
-        raise AgentFailed(f"`old` stands {count} times in {name}; it must stand exactly once")
-    _write(path, text.replace(old, new))
 
 
 def _opened(path: Path, errors: str) -> TextIO:
