@@ -14,7 +14,7 @@ from hookline.agent.models import Model, OutputSchema, model_named
 from hookline.agent.run import AgentExecution, Session, StreamResult, answer_inside
 from hookline.agent.spec import CURRENT_RUN, AgentResult, Event, RunArguments, Spec, hook_declaration
 from hookline.agent.stop import StopCondition, conditions_of
-from hookline.agent.tools import Tool, ready_tool, tool
+from hookline.agent.tools import Tool, ready_tool, schema_of, tool
 from hookline.engine.context import AgentConfig, WorkflowContext
 from hookline.engine.hook import AgentDeclaration, Declaration, Hook
 from hookline.engine.lifecycle import Approver, Run
@@ -258,11 +258,7 @@ class Agent:
         return Tool(
             id=self.id,
             description=self.description or self.system_prompt or f"Ask the agent {self.id}.",
-            parameters={
-                "type": "object",
-                "properties": {"input": {"type": "string", "description": "what the agent is asked"}},
-                "required": ["input"],
-            },
+            parameters=schema_of(("input",), input=("string", "what the agent is asked")),
             body=body,
             kind="agent",
         )

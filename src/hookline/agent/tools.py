@@ -231,7 +231,7 @@ def bash_tool(runner: Runner | None = None, env: Mapping[str, str] | None = None
     return Tool(
         id="bash",
         description="Run a bash command in the workspace; gives its exit code and its output.",
-        parameters=_schema(
+        parameters=schema_of(
             ("command",),
             command=("string", "the command"),
             timeout=("number", f"seconds, {BASH_SECONDS:g} if not given"),
@@ -292,7 +292,8 @@ def _list_files(ctx: WorkflowContext, arguments: dict[str, Any]) -> list[str]:
     return names if len(found) <= LISTED else [*names, f"... {len(found) - LISTED} more"]
 
 
-def _schema(required: tuple[str, ...], **properties: tuple[str, str]) -> dict[str, Any]:
+def schema_of(required: tuple[str, ...], **properties: tuple[str, str]) -> dict[str, Any]:
+    """The JSON Schema of an object, by type and description of each property."""
     return {
         "type": "object",
         "properties": {
@@ -311,7 +312,7 @@ READY: Mapping[str, Tool] = {
         Tool(
             id="read_file",
             description="Read a text file of the workspace.",
-            parameters=_schema(
+            parameters=schema_of(
                 ("path",),
                 path=_PATH,
                 offset=("integer", "first line, from 1"),
@@ -323,14 +324,16 @@ READY: Mapping[str, Tool] = {
         Tool(
             id="write_file",
             description="Write a text file of the workspace, making folders as needed.",
-            parameters=_schema(("path", "content"), path=_PATH, content=("string", "the whole new content")),
+            parameters=schema_of(
+                ("path", "content"), path=_PATH, content=("string", "the whole new content")
+            ),
             body=partial(asyncio.to_thread, _write_file),
             kind="write",
         ),
         Tool(
             id="edit_file",
             description="Replace one passage of a text file; it must stand there exactly once.",
-            parameters=_schema(
+            parameters=schema_of(
                 ("path", "old", "new"),
                 path=_PATH,
                 old=("string", "the passage as it stands"),
@@ -342,7 +345,7 @@ READY: Mapping[str, Tool] = {
         Tool(
             id="list_files",
             description="List files of the workspace.",
-            parameters=_schema((), path=_PATH, glob=("string", "a pattern such as **/*.py")),
+            parameters=schema_of((), path=_PATH, glob=("string", "a pattern such as **/*.py")),
             body=partial(asyncio.to_thread, _list_files),
             kind="search",
         ),
