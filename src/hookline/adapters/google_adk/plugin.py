@@ -106,7 +106,7 @@ class Plugin:
 
     async def on_user_message_callback(self, *, invocation_context: Any, user_message: Any) -> Any:
         """Begin a run; a content takes the message's place."""
-        run = await self._begin(invocation_context, user_message)
+        run = await self._begin(invocation_context)
         outcome, text = run.scope.outcome, text_of(user_message)
         if run.outer is not None or outcome is None or not outcome.changed or not text:
             return None
@@ -115,9 +115,7 @@ class Plugin:
 
     async def before_run_callback(self, *, invocation_context: Any) -> Any:
         """Begin the session, and the run where it came without a message; a content ends the run with it."""
-        run = self._run_of(invocation_context) or await self._begin(
-            invocation_context, invocation_context.user_content
-        )
+        run = self._run_of(invocation_context) or await self._begin(invocation_context)
         if run.status is Status.SKIPPED:
             return text_content(run.result or "", "model")
         if _is_live(invocation_context):
@@ -270,7 +268,7 @@ class Plugin:
         agent = run.agents[id(invocation)] = AdkAgent(run, invocation, hooks=hooks)
         return agent
 
-    async def _begin(self, invocation: Any, message: Any, *, implied: bool = False) -> AdkRun:
+    async def _begin(self, invocation: Any, *, implied: bool = False) -> AdkRun:
         """Begin a run, or a part of the run whose tool call it is in."""
         call = BODY.get()
         if call is not None and call.agent.adk_run in self._runs.values():
@@ -286,7 +284,7 @@ class Plugin:
             known = weakref.ref(run)
             task.add_done_callback(lambda _: self._end_silent(known()))
         try:
-            outcome = await run.enter(run.scope, {"input": text_of(message)}, **run.record())
+            outcome = await run.enter(run.scope, {"input": text_of(invocation.user_content)}, **run.record())
         except Skipped as exc:
             run.result, run.status = exc.reason, Status.SKIPPED
             return run
@@ -302,7 +300,7 @@ class Plugin:
             if run.implied and run.session.id == invocation.session.id:
                 # ADK calls no callback of an agent that raises; this run was left open by one.
                 await self._end_run(run, HooklineError("it ended, and ADK did not report how"))
-        return await self._begin(invocation, invocation.user_content, implied=True)
+        return await self._begin(invocation, implied=True)
 
     def _new_run(self, invocation: Any, implied: bool) -> AdkRun:
         if self._closed:
