@@ -66,7 +66,8 @@ class AdkRun(AgentContext):
         outer: AdkRun | None = None,
     ) -> None:
         root = inside.root_workflow_id
-        super().__init__(_config(invocation.agent, root), inside, inside.pipeline(), RunArguments())
+        config = AgentConfig(**_described(invocation.agent, root))
+        super().__init__(config, inside, inside.pipeline(), RunArguments())
         self.invocation = invocation
         self.session = session
         self.outer = outer
@@ -81,13 +82,7 @@ class AdkRun(AgentContext):
         """Owner and declaration for the record of the run, from which it can be ended after a crash."""
         if self.run.recorder.journal is None:
             return {}
-        agent = AgentDeclaration(
-            name=self.config.name,
-            provider=self.config.provider,
-            model=self.config.model,
-            system_prompt=self.config.system_prompt,
-            tools=self.config.tools,
-        )
+        agent = AgentDeclaration(**_described(self.invocation.agent, self.inside.root_workflow_id))
         hooks = tuple(hook_declaration(hook) for hook in self.inside.hooks)
         declaration = Declaration(format="google-adk", source="", agent=agent, hooks=hooks)
         return {"owner": owner(), "declaration": declaration.to_dict()}
@@ -116,14 +111,17 @@ class AdkRun(AgentContext):
 
 
 class AdkAgent(AgentContext):
-    """One agent at work: its scope, its current step, and the messages of hooks for its model."""
+    """One agent at work: its scope, its current step, and the messages of hooks for its model.
+
+    `calls`: the `AdkCall`s of its step, which start and end in turn.
+    """
 
     def __init__(self, adk_run: AdkRun, invocation: Any, *, hooks: bool = True) -> None:
         parent = _parent(adk_run.agents, invocation.agent)
         inside = replace(adk_run.inside, note=adk_run.notice)
         if parent is not None:
             inside = parent.inside_of(inside.scope)
-        config = _config(invocation.agent, inside.root_workflow_id)
+        config = AgentConfig(**_described(invocation.agent, inside.root_workflow_id))
         super().__init__(config, inside, adk_run.pipeline, adk_run.arguments)
         self.adk_run = adk_run
         self.invocation = invocation
@@ -137,7 +135,7 @@ class AdkAgent(AgentContext):
             aliases={"prompt": "input"},
         )
         self.in_next_request: list[str] = []
-        self.new_calls()
+        self.calls: list[Any] = []
         self.tool_results: list[ToolResult] = []
         self._counted = 0  # how many of them belong to a step that is over
         self._model_name = f"google-adk/{self.config.model}"
@@ -156,11 +154,6 @@ class AdkAgent(AgentContext):
     def is_node(self) -> bool:
         """True for a tool that is a node of a workflow, and no agent."""
         return not hasattr(self.invocation.agent, "run_async")
-
-    def new_calls(self) -> None:
-        """Forget the last calls: the `AdkCall`s of one step start and end in turn."""
-        self.calls: list[Any] = []
-        self.turn = asyncio.Lock()
 
     @property
     def inner_scope(self) -> OpenScope:
@@ -295,8 +288,7 @@ class AdkAgent(AgentContext):
 
     async def _end_step(self, exc: BaseException | None = None) -> None:
         """End the open step, if there is one, after everything that is open in it."""
-        calls = self.calls
-        self.new_calls()
+        calls, self.calls = self.calls, []
         for call in calls:
             await call.abandon(exc)
         # A model call that is still open was cancelled, or the caller left.
@@ -324,7 +316,7 @@ class AdkAgent(AgentContext):
             self._request.tell_once(texts)
 
 
-def _config(agent: Any, root: str) -> AgentConfig:
+def _described(agent: Any, root: str) -> dict[str, Any]:
     """An agent of ADK in our words. A workflow as the root is no agent, and goes by the name of its app."""
     model = getattr(agent, "model", None)
     instruction = getattr(agent, "instruction", None)
@@ -332,13 +324,13 @@ def _config(agent: Any, root: str) -> AgentConfig:
         getattr(each, "name", None) or getattr(each, "__name__", "")
         for each in getattr(agent, "tools", None) or ()
     )
-    return AgentConfig(
-        name=getattr(agent, "name", None) or root,
-        provider="google-adk",
-        model=model if isinstance(model, str) else str(getattr(model, "model", "")),
-        tools=tuple(filter(None, tools)),
-        system_prompt=instruction if isinstance(instruction, str) and instruction else None,
-    )
+    return {
+        "name": getattr(agent, "name", None) or root,
+        "provider": "google-adk",
+        "model": model if isinstance(model, str) else str(getattr(model, "model", "")),
+        "tools": tuple(filter(None, tools)),
+        "system_prompt": instruction if isinstance(instruction, str) and instruction else None,
+    }
 
 
 def _parent(at_work: Mapping[int, AdkAgent], agent: Any) -> AdkAgent | None:

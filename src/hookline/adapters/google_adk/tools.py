@@ -95,9 +95,9 @@ class AdkCall(StepCall):
     def __init__(self, agent: AdkAgent, scope: OpenScope, args: dict[str, Any], tool_context: Any) -> None:
         super().__init__(agent, scope)
         if all(call.over.is_set() for call in agent.calls):
-            agent.new_calls()
+            agent.calls = []
         self.agent = agent
-        self.calls, self.turn = agent.calls, agent.turn
+        self.calls = agent.calls
         self.args = args
         self.tool_context = tool_context
         self.outer = BODY.get()
@@ -197,11 +197,12 @@ class AdkCall(StepCall):
         try:
             # The tasks of a step are made together: after one round of the loop, all of them are here.
             await asyncio.sleep(0)
-            async with self.turn:
-                self._raise_if_failed()
-                outcome = await self._enter()
-                if outcome.action is not HookAction.ASK:
-                    self.take(outcome)
+            for each in self._earlier():
+                await each.started.wait()
+            self._raise_if_failed()
+            outcome = await self._enter()
+            if outcome.action is not HookAction.ASK:
+                self.take(outcome)
         except BaseException as exc:
             self.failure = exc
             raise
@@ -224,8 +225,12 @@ class AdkCall(StepCall):
         """Return when every body of the step is back and the calls before this one have ended."""
         for each in self.calls:
             await each.back.wait()
-        for each in self.calls[: self.calls.index(self)]:
+        for each in self._earlier():
             await each.over.wait()
+
+    def _earlier(self) -> list[AdkCall]:
+        """The calls before it in its step."""
+        return self.calls[: self.calls.index(self)]
 
     async def _enter(self) -> Outcome:
         """Run its start hooks, or take up a call that was paused after them."""
