@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, cast
 
 from hookline.agent import Loaded
 from hookline.engine.context import Facts, HookContext, WorkflowContext
@@ -71,7 +71,7 @@ def run_agent(options: RunOptions, load: Loader) -> int:
     more = hooks_of(options.hooks, runner)
     given = asked(options)
     mask = Mask([*secrets_in(os.environ), *loaded.secrets])
-    sender = Sender(partial(_write, sys.stdout), mask) if options.records else None
+    sender = Sender(partial(print, end="", file=sys.stdout, flush=True), mask) if options.records else None
     watch = sender.record if sender else watcher(mask, json=options.json, quiet=options.quiet)
     watchers = [watch] if watch else []
     with open_journal(loaded.secrets) as journal:
@@ -129,7 +129,7 @@ def serve_agent(options: ServeOptions, load: Loader) -> int:
     mask = Mask([*secrets_in(os.environ), *loaded.secrets])
     # For a pod whose operator reads the log: the same stream as all else, whose lines it cannot come between.
     sends = os.environ.get("HOOKLINE_RECORDS") == "1"
-    sender = Sender(partial(_write, sys.stderr), mask) if sends else None
+    sender = Sender(partial(print, end="", file=sys.stderr, flush=True), mask) if sends else None
     shown = watcher(mask, json=options.json, quiet=options.quiet)
     watchers = [*([shown] if shown else []), *([_recording(sender, mask)] if sender else [])]
     since = time.time()
@@ -257,11 +257,6 @@ def _recording(sender: Sender, mask: Mask) -> Callable[[Record], None]:
         return sender.record
     bare = Encoding(mask, payloads=False)
     return lambda record: sender.record(decoded(record.run_id, json.loads(bare.record(record))))
-
-
-def _write(stream: TextIO, text: str) -> None:
-    stream.write(text)
-    stream.flush()
 
 
 def _wanted_events(loaded: Loaded, options: TryOptions) -> list[HookContext]:
