@@ -27,7 +27,6 @@ from hookline.agent.models import (
     input_in,
     mapping,
     messages_in,
-    refusal,
     reply_from,
     text_message,
 )
@@ -73,7 +72,6 @@ class Loop(AgentContext):
             given, streaming=self.arguments.emit is not None, provider_kwargs=self._kwargs
         )
         scope = self.open(Scope.AGENT, self.inside.scope, self.spec.id, aliases={"prompt": "input"})
-        refusals = 0
 
         async def body(outcome: Outcome) -> AgentResult:
             self.tell("agent_start", run_id=self.run.id)
@@ -83,9 +81,7 @@ class Loop(AgentContext):
             return await self._work(scope)
 
         async def again(ending: Outcome) -> AgentResult:
-            nonlocal refusals
-            refusals += 1
-            told = refusal(ending, Point.AGENT_END, refusals) or "This is not finished yet; go on."
+            told = self.refusal(ending, Point.AGENT_END) or "This is not finished yet; go on."
             self.note(ending)
             self.messages.append(text_message("user", told))
             self._hook_texts.extend(ending.tell_model)
@@ -113,14 +109,12 @@ class Loop(AgentContext):
 
     async def _work(self, scope: OpenScope) -> AgentResult:
         repaired = False
-        refusals = 0
         while True:
             step = await self._step(scope, len(self.steps) + 1)
             if isinstance(step, Outcome):
-                refusals += 1
-                self.messages.append(text_message("user", refusal(step, Point.STEP_START, refusals)))
+                self.messages.append(text_message("user", self.refusal(step, Point.STEP_START)))
                 continue
-            refusals = 0
+            self.refusals[Scope.STEP] = 0
             stopped_by = await self._stopped() if step.tool_results else None
             goes_on = bool(step.tool_results) and stopped_by is None
             if self._shown_at is Point.STEP_END or (self._shown_at is Point.AGENT_END and goes_on):
@@ -204,7 +198,7 @@ class Loop(AgentContext):
 
     async def _reply(self, step_scope: OpenScope, messages: list[Message]) -> Reply:
         """The model's answer; after a refusal the model reads the reason and is called again."""
-        refusals = 0
+        self.refusals[Scope.MODEL] = 0
         while True:
             started, ending = await self._model_call(step_scope, messages)
             self.note(ending)
@@ -215,10 +209,9 @@ class Loop(AgentContext):
                 if self._shown_at is Point.MODEL_END or (self._shown_at is None and started.answered):
                     self._show(reply.text or "")
                 return reply
-            refusals += 1
             at_start = started.action is HookAction.BLOCK
             point = Point.MODEL_START if at_start else Point.MODEL_END
-            again = text_message("user", refusal(ending, point, refusals))
+            again = text_message("user", self.refusal(ending, point))
             messages = [*messages, again, *(text_message("user", text) for text in ending.tell_model)]
 
     async def _model_call(self, step_scope: OpenScope, messages: list[Message]) -> tuple[Outcome, Outcome]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -211,6 +212,15 @@ def agent_payload(
     return {"input": given, "prompt": given, "streaming": streaming, "provider_kwargs": kwargs}
 
 
+_REFUSED = {
+    Point.STEP_START: ("the step", 3, "This step was refused: {}"),
+    Point.MODEL_START: ("the call of the model", 3, "This request was refused: {}. Answer again."),
+    Point.MODEL_END: ("the model's answer", 3, "Your answer was refused: {}. Answer again."),
+    Point.AGENT_END: ("its end", 8, "{}"),
+}
+"""For each point the thing refused, how often that may be in a row before the run is refused, and the text for the model."""
+
+
 class AgentContext:
     """One agent at work on one input: opens its scopes, and reports its events and notices."""
 
@@ -224,6 +234,7 @@ class AgentContext:
         inside.seen.hooks.update((hook.name, hook) for hook in pipeline.matching)
         self.steps: list[Step] = []
         self.notices: list[str] = []
+        self.refusals: Counter[Scope] = Counter()
         self.arguments = arguments
         self._facts = inside.facts(config)
         self.workflow: WorkflowContext = self._facts["workflow"]
@@ -290,6 +301,15 @@ class AgentContext:
             return ending.output
         found = scope.output if isinstance(scope.output, AgentResult) else self.result_of(None)
         return replace(found, result=ending.output)
+
+    def refusal(self, refused: Outcome, point: Point) -> str:
+        """The text for the model after a refusal; raises after too many in a row."""
+        what, most, text = _REFUSED[point]
+        self.refusals[point.scope] += 1
+        if self.refusals[point.scope] > most:
+            told = f"{what} was refused {most} times, last: {refused.reason}"
+            raise Refused(told, point=point, hook=refused.hook)
+        return text.format(refused.reason)
 
     def may_change(self, point: Point) -> bool:
         """True if a hook at the point may change or refuse what it is given."""

@@ -6,13 +6,12 @@ ADK has no callback after the tools of a step. A step is over when the next requ
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from hookline.adapters.google_adk import messages
-from hookline.agent.models import Reply, refusal, reply_from
+from hookline.agent.models import Reply, reply_from
 from hookline.agent.spec import AgentContext, AgentResult, CurrentRun, RunArguments, hook_declaration
 from hookline.engine.context import AgentConfig, ToolResult
 from hookline.engine.hook import AgentDeclaration, Declaration
@@ -144,7 +143,6 @@ class AdkAgent(AgentContext):
         self._reply = Reply()
         self._request: messages.AdkRequest
         self._told: list[tuple[int, str]] = []
-        self._refusals: Counter[Scope] = Counter()
 
     @property
     def outermost(self) -> bool:
@@ -186,7 +184,7 @@ class AdkAgent(AgentContext):
         await self._end_step()
         # Only a part of the run was cancelled, if anything; end hooks have their whole time again.
         self.run.resume()
-        self._refusals.clear()
+        self.refusals.clear()
         session = self.adk_run.session
         texts = [*session.in_next_request, *self.in_next_request]
         session.in_next_request, self.in_next_request = [], []
@@ -308,8 +306,7 @@ class AdkAgent(AgentContext):
 
     def _refuse(self, refused: Outcome, point: Point) -> None:
         """Tell the model the reason; that of a step stays in its later requests."""
-        self._refusals[point.scope] += 1
-        texts = [refusal(refused, point, self._refusals[point.scope]), *refused.tell_model]
+        texts = [self.refusal(refused, point), *refused.tell_model]
         if point.scope is Scope.STEP:
             self._request.tell(texts)
         else:

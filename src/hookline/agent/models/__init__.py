@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 from hookline.engine.context import Step, ToolCall, ToolResult, Usage
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point
-from hookline.engine.result import Outcome
-from hookline.errors import AgentFailed, Refused, UsageError
+from hookline.errors import AgentFailed, UsageError
 from hookline.table import meant
 
 if TYPE_CHECKING:
@@ -128,24 +127,6 @@ def _call_entry(call: ToolCall) -> Message:
     if call.arguments is None:
         return {"id": call.id, "name": call.name, "arguments": None, "raw_arguments": call.raw_arguments}
     return {"id": call.id, "name": call.name, "arguments": call.arguments}
-
-
-_REFUSED = {
-    Point.STEP_START: ("the step", 3, "This step was refused: {}"),
-    Point.MODEL_START: ("the call of the model", 3, "This request was refused: {}. Answer again."),
-    Point.MODEL_END: ("the model's answer", 3, "Your answer was refused: {}. Answer again."),
-    Point.AGENT_END: ("its end", 8, "{}"),
-}
-"""For each point the thing refused, how often that may be in a row before the run is refused, and the text for the model."""
-
-
-def refusal(refused: Outcome, point: Point, count: int) -> str:
-    """The text for the model after a refusal; raises after too many."""
-    what, most, text = _REFUSED[point]
-    if count > most:
-        told = f"{what} was refused {most} times, last: {refused.reason}"
-        raise Refused(told, point=point, hook=refused.hook)
-    return text.format(refused.reason)
 
 
 def mapping(payload: Any, point: Point) -> Mapping[str, Any]:
