@@ -59,7 +59,7 @@ class ProviderTrouble(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class PartialCall:
-    """A tool call of which pieces have come; `at_once` are arguments that do not come in pieces."""
+    """A tool call of which pieces have come, or one of a script; `at_once` are arguments that do not come in pieces."""
 
     index: int | None = None
     id: str | None = None

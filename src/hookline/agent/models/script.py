@@ -17,12 +17,12 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from hookline.agent.models import Message, Reply, Request, TextDelta
-from hookline.agent.models.provider import tool_call
+from hookline.agent.models.provider import PartialCall, tool_call
 from hookline.engine.context import ToolCall, Usage
 from hookline.errors import ModelFailed, UsageError
 from hookline.source import Document, Wrong, read
@@ -84,21 +84,12 @@ class Scripted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptedCall:
-    """A tool call in a script; `raw` is its arguments as JSON, or a text in place of them."""
-
-    name: str
-    raw: str = "{}"
-    id: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptTurn:
     """One answer of the script."""
 
     text: str | None = None
     stream: Iterable[str] | None = None
-    tools: tuple[ScriptedCall, ...] = ()
+    tools: tuple[PartialCall, ...] = ()
     usage: Usage = Usage()
     delay: float = 0.0
     error: str | None = None
@@ -139,7 +130,7 @@ class TurnScript(Generic[T]):
         return _numbered(number + 1, turn(request), self._read) if callable(turn) else turn
 
     def calls(self, turn: ScriptTurn) -> tuple[ToolCall, ...]:
-        return tuple(tool_call(call.id or self._id(), call.name, call.raw) for call in turn.tools)
+        return tuple(tool_call(call.id or self._id(), call.name, call.arguments) for call in turn.tools)
 
     def _id(self) -> str:
         self._calls += 1
@@ -210,7 +201,7 @@ def _listed(node: Node) -> Node:
     return node.with_value([*cast("tuple[Any, ...]", value)]) if isinstance(value, tuple) else node
 
 
-def _tools(node: Node) -> tuple[ScriptedCall, ...]:
+def _tools(node: Node) -> tuple[PartialCall, ...]:
     return CALLS(_listed(node))
 
 
@@ -254,11 +245,11 @@ CALLS = InList(
     Table(
         {
             "name": Key(text, needed="it names the tool"),
-            "arguments": Key(_arguments, field="raw"),
+            "arguments": Key(_arguments),
             "id": Key(text),
         }
     ),
-    lambda _, given: ScriptedCall(**{"name": "", **given}),
+    lambda _, given: replace(PartialCall(arguments="{}"), **given),
     each="- name: TOOL",
 )
 USAGE = InMapping(
