@@ -12,7 +12,6 @@ from hookline.errors import FileError, UsageError
 
 if TYPE_CHECKING:
     from hookline.agent.sdk import Agent
-    from hookline.engine.hook import Declaration
     from hookline.runners import Runner
 
 
@@ -26,7 +25,6 @@ class Loaded:
     """
 
     agent: Agent
-    declaration: Declaration
     source: str
     problems: tuple[FileError, ...] = ()
     warnings: tuple[FileError, ...] = ()

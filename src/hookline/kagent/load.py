@@ -165,11 +165,9 @@ def manifest(file: Path, name: str) -> Manifest:
     warnings = (*found.broken, *plan.all_missing)
     notes = (*found.notes, *_sessions_of_inner(made))
     agent.written = Declaration(format=FORMAT, source="", notes=(*notes, *map(str, warnings)))
-    source = f"{file.resolve()}:{agent.id}"
     return Manifest(
         agent=agent,
-        declaration=agent.declaration(source),
-        source=source,
+        source=f"{file.resolve()}:{agent.id}",
         problems=found.problems,
         warnings=warnings,
         notes=notes,

@@ -61,9 +61,7 @@ def load(target: str) -> Loaded:
         if hasattr(module, name):
             what = f"{name} is {type(getattr(module, name)).__name__}, not an Agent"
         raise FileError(f"{what}; agents here: {known}", file=where)
-    agent = agents[name]
-    source = f"{where}:{name}"
-    return Loaded(agent=agent, declaration=agent.declaration(source), source=source)
+    return Loaded(agent=agents[name], source=f"{where}:{name}")
 
 
 def problems(target: str, options: CheckOptions, hooks: Sequence[Hook]) -> Problems:
@@ -80,6 +78,8 @@ def explain(options: ExplainOptions, load: Loader) -> Explained:
     """The agent's hooks by point, with limits, sources and notes."""
     loaded = load(options.file)
     refuse_unsound(loaded, model=False)
+    # As it is in its file: before its hooks are attached.
+    declaration = loaded.agent.declaration(loaded.source)
     place = Place(on=known_place(options.on or "local"))
     runner = LocalRunner()
     image_notes = loaded.attach_unfetched(runner, here=place.is_here)
@@ -90,22 +90,17 @@ def explain(options: ExplainOptions, load: Loader) -> Explained:
         *image_notes,
         *_notes(loaded, hooks),
     ]
-    agent = loaded.declaration.agent
+    agent = declaration.agent
     assert agent is not None
     tools = ", ".join(agent.tools) or "no tools"
     return Explained(
         head=[
-            f"{loaded.source} ({loaded.declaration.format})",
+            f"{loaded.source} ({declaration.format})",
             f"agent {agent.name}, {agent.provider or '?'}/{agent.model or '?'}, {tools}",
         ],
         hooks=explained_hooks(rows, placed=bool(options.on)),
         notes=notes,
-        value={
-            "declaration": loaded.declaration.to_dict(),
-            "on": place.on,
-            "hooks": rows,
-            "notes": notes,
-        },
+        value={"declaration": declaration.to_dict(), "on": place.on, "hooks": rows, "notes": notes},
     )
 
 
