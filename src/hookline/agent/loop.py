@@ -30,15 +30,7 @@ from hookline.agent.models import (
     reply_from,
     text_message,
 )
-from hookline.agent.spec import (
-    CURRENT_RUN,
-    AgentContext,
-    AgentResult,
-    CurrentRun,
-    RunArguments,
-    Spec,
-    agent_payload,
-)
+from hookline.agent.spec import CURRENT_RUN, AgentContext, AgentResult, CurrentRun, RunArguments, Spec
 from hookline.agent.stop import StopConditionContext
 from hookline.agent.tools import ToolTimedOut
 from hookline.engine.context import Step, ToolCall, ToolResult
@@ -68,9 +60,7 @@ class Loop(AgentContext):
 
     async def answer(self, given: Any) -> AgentResult:
         """Runs the agent on one input, with its hooks."""
-        payload = agent_payload(
-            given, streaming=self.arguments.emit is not None, provider_kwargs=self._kwargs
-        )
+        payload = self.agent_payload(given, streaming=self.arguments.emit is not None)
         scope = self.open(Scope.AGENT, self.inside.scope, self.spec.id, aliases={"prompt": "input"})
 
         async def body(outcome: Outcome) -> AgentResult:

@@ -204,14 +204,6 @@ class Event:
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-def agent_payload(
-    given: Any, *, streaming: bool, provider_kwargs: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """The payload of `agent.start`."""
-    kwargs = dict(provider_kwargs or {})
-    return {"input": given, "prompt": given, "streaming": streaming, "provider_kwargs": kwargs}
-
-
 _REFUSED = {
     Point.STEP_START: ("the step", 3, "This step was refused: {}"),
     Point.MODEL_START: ("the call of the model", 3, "This request was refused: {}. Answer again."),
@@ -257,6 +249,11 @@ class AgentContext:
         return self.open(
             Scope.TOOL, parent, tool, hooks=runs, current_tool=tool, tool_kind=kind, call_id=call_id
         )
+
+    def agent_payload(self, given: Any, *, streaming: bool) -> dict[str, Any]:
+        """The payload of `agent.start`."""
+        kwargs = dict(self.arguments.provider_kwargs)
+        return {"input": given, "prompt": given, "streaming": streaming, "provider_kwargs": kwargs}
 
     def inside_of(self, scope: OpenScope | None) -> CurrentRun:
         """The run for the agents that this one starts, in a scope of its own."""

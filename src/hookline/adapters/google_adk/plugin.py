@@ -19,7 +19,7 @@ from hookline.adapters.google_adk.agents import AdkAgent, AdkRun, AdkSession
 from hookline.adapters.google_adk.messages import text_content, text_of, with_text
 from hookline.adapters.google_adk.tools import BODY, cause, returned_call, start_call
 from hookline.agent.models import input_in
-from hookline.agent.spec import CurrentRun, agent_payload
+from hookline.agent.spec import CurrentRun
 from hookline.engine.hook import Hook, Mode
 from hookline.engine.lifecycle import Approver, Run
 from hookline.engine.pipeline import Recorder
@@ -170,7 +170,7 @@ class Plugin:
         given = run.session.rewritten.get(original, original)
         streaming = str(getattr(invocation.run_config, "streaming_mode", "")).lower().endswith("sse")
         try:
-            outcome = await at_work.enter(at_work.scope, agent_payload(given, streaming=streaming))
+            outcome = await at_work.enter(at_work.scope, at_work.agent_payload(given, streaming=streaming))
         except Skipped as exc:
             if not at_work.outermost:
                 raise
