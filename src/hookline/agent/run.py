@@ -22,7 +22,7 @@ from hookline.agent.spec import (
 )
 from hookline.agent.tools import ToolTimedOut
 from hookline.engine.lifecycle import OpenScope, Run
-from hookline.engine.point import Point, Scope, Status
+from hookline.engine.point import Point, Scope
 from hookline.engine.result import Outcome
 from hookline.errors import RunEnded, RunTimedOut
 
@@ -38,13 +38,12 @@ class Session:
     scope: OpenScope | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def close(self, status: Status = Status.OK) -> None:
+    async def close(self) -> None:
         """Runs the session's end hooks, once."""
         async with self.turn:
             scope, self.scope = self.scope, None
-            if scope is None:
-                return
-            await scope.left({"messages": self.messages}, status)
+            if scope is not None:
+                await scope.left({"messages": self.messages})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
