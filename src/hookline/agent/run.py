@@ -148,7 +148,8 @@ async def answer_inside(
     """
     here = asyncio.get_running_loop()
     if here is not inside.loop:
-        arguments = replace(arguments, emit=_handed_to(here, arguments.emit))
+        if arguments.emit is not None:
+            arguments = replace(arguments, emit=partial(_hand_over, here, arguments.emit))
         there = answer_inside(inside, spec, arguments, given, in_task=True)
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(there, inside.loop))
     task = asyncio.current_task()
@@ -185,20 +186,12 @@ def _reported(arguments: RunArguments, agent: str, run_id: str) -> Generator[Non
     arguments.tell("agent_finish", agent, run_id=run_id)
 
 
-def _handed_to(
-    loop: asyncio.AbstractEventLoop, emit: Callable[[Event], None] | None
-) -> Callable[[Event], None] | None:
-    """`emit`, called on the event loop of the stream's reader."""
-    if emit is None:
-        return None
-
-    def hand_over(event: Event) -> None:
-        try:
-            loop.call_soon_threadsafe(emit, event)
-        except RuntimeError:
-            pass  # that loop is closed; nobody reads any more
-
-    return hand_over
+def _hand_over(loop: asyncio.AbstractEventLoop, emit: Callable[[Event], None], event: Event) -> None:
+    """Calls `emit` on the event loop of the stream's reader."""
+    try:
+        loop.call_soon_threadsafe(emit, event)
+    except RuntimeError:
+        pass  # that loop is closed; nobody reads any more
 
 
 class StreamResult:
