@@ -222,7 +222,7 @@ class _LoopProcess(Process):
     def __init__(self, order: Order, number: str, start: Start, on_output: OnOutput | None) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_output = on_output
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._changed = asyncio.Event()
         super().__init__(order, number, start)
 
     def listen(self) -> None:
@@ -240,26 +240,20 @@ class _LoopProcess(Process):
 
     def exited(self) -> None:
         super().exited()
-        self._wake()
+        self._changed.set()
 
     async def until(self, is_met: Callable[[], bool], deadline: float | None) -> None:
         while not is_met():
             seconds = None if deadline is None else deadline - time.monotonic()
             if seconds is not None and seconds <= 0:
                 return
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            timer = None if seconds is None else self._loop.call_later(seconds, _settle, waiter)
-            self._waiters.add(waiter)
+            timer = None if seconds is None else self._loop.call_later(seconds, self._changed.set)
+            self._changed.clear()
             try:
-                await waiter
+                await self._changed.wait()
             finally:
-                self._waiters.discard(waiter)
                 if timer is not None:
                     timer.cancel()
-
-    def _wake(self) -> None:
-        for waiter in self._waiters:
-            _settle(waiter)
 
     def _forget(self, fd: int) -> None:
         self._loop.remove_reader(fd)
@@ -268,12 +262,7 @@ class _LoopProcess(Process):
     def _close(self, fd: int) -> None:
         super()._close(fd)
         if self.gone and not self.open:
-            self._wake()
-
-
-def _settle(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+            self._changed.set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
