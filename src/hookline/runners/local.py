@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar, cast
 
 from hookline.engine.threads import Threads
@@ -265,13 +265,9 @@ class _LoopProcess(Process):
             self._changed.set()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piped:
+class Piped(Pipes):
     """A process with open pipes: our ends of them, not blocking, and its ending."""
 
-    stdin: int
-    stdout: int
-    stderr: int
     ending: asyncio.Future[Ending]
 
 
@@ -279,7 +275,7 @@ class Piped:
 async def piped(order: Order, patience: float = PATIENCE) -> AsyncGenerator[Piped, None]:
     """The process, started. At the end its input is closed; what then remains is ended with all its children."""
     runner = LocalRunner(cap=1)
-    pipes = Pipes()
+    pipes = Piped()
 
     def start(order: Order, _: StandardFiles) -> Child:
         try:
@@ -287,11 +283,11 @@ async def piped(order: Order, patience: float = PATIENCE) -> AsyncGenerator[Pipe
         finally:
             pipes.close(*pipes.theirs)
 
-    ending = asyncio.ensure_future(runner.run(order, start))
+    ending = pipes.ending = asyncio.ensure_future(runner.run(order, start))
     # If it never started, reading from it must end too.
     ending.add_done_callback(lambda _: pipes.close(*pipes.theirs))
     try:
-        yield Piped(stdin=pipes.stdin, stdout=pipes.stdout, stderr=pipes.stderr, ending=ending)
+        yield pipes
     finally:
         pipes.close(pipes.stdin)
         try:
