@@ -13,9 +13,9 @@ import re
 import resource
 import shutil
 from collections import defaultdict
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from hookline.engine.threads import Threads
 from hookline.errors import UsageError
@@ -74,7 +74,6 @@ class ContainerRunner:
         self._pull: Pull = pull
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._present: set[str] = set()
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._swept = False
         self.label = f"{tags.MARK}={self._local.mark.strip(':.')}"
         """The label of every container of this runner."""
@@ -87,7 +86,7 @@ class ContainerRunner:
         containers = self._local.belonging(ContainerRunner, lambda: _Containers(self._engine, self.label))
         if not self._swept:
             self._swept = True
-            self._spawn(self.sweep())
+            self._local.spawn(self.sweep())
         name = f"hookline-{os.urandom(8).hex()}"
         containers.names.add(name)
         try:
@@ -112,11 +111,7 @@ class ContainerRunner:
 
     async def close(self) -> None:
         """End everything that this runner started."""
-        try:
-            await self._local.close()
-        finally:
-            while self._tasks:
-                await asyncio.wait(self._tasks)
+        await self._local.close()
 
     def _client(self, order: Order, name: str) -> tuple[Order, Start]:
         inline, by_file = _split(order)
@@ -172,13 +167,7 @@ class ContainerRunner:
         return Ending(not_started=_said(ending) or "the container was not started", seconds=ending.seconds)
 
     def _removal(self, containers: _Containers, name: str) -> asyncio.Task[None]:
-        return self._spawn(_threads.call(containers.remove, name, timeout=None))
-
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return self._local.spawn(_threads.call(containers.remove, name, timeout=None))
 
 
 class NoContainers:

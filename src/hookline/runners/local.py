@@ -90,11 +90,11 @@ class LocalRunner(ProcessRunner):
         for process in list(self._running.values()):
             self._ender(process, self._grace)
         try:
-            while self._tasks:
-                await asyncio.wait(self._tasks)
+            await self._finish_tasks()
             self._close_belongings()
             if self._watcher is not None:
                 await self._clear(b"", time.monotonic() + self._grace)
+            await self._finish_tasks()
         except BaseException:
             tags.end_carriers(self.mark.encode())
             raise
@@ -103,6 +103,10 @@ class LocalRunner(ProcessRunner):
                 self._drop(fd)
             self._close_belongings()
             self._dismiss_watcher()
+
+    async def _finish_tasks(self) -> None:
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     def _close_belongings(self) -> None:
         while self._belongings:
@@ -137,7 +141,7 @@ class LocalRunner(ProcessRunner):
         ender = self._enders.get(process.number)
         if ender is None:
             process.ending = True
-            ender = self._enders[process.number] = self._spawn(self._ended_or_abandoned(process, grace))
+            ender = self._enders[process.number] = self.spawn(self._ended_or_abandoned(process, grace))
         return ender
 
     async def _ended_or_abandoned(self, process: Process, grace: float) -> None:
@@ -188,7 +192,7 @@ class LocalRunner(ProcessRunner):
     def _sweep(self) -> None:
         left, self._left, self._sweeping = self._left, set(), False
         if not self._closed:
-            self._spawn(self._swept(left))
+            self.spawn(self._swept(left))
 
     async def _swept(self, left: set[bytes]) -> None:
         """End what finished hooks have left outside their group, with one search for all of them."""
@@ -198,7 +202,7 @@ class LocalRunner(ProcessRunner):
     async def _carriers(self) -> dict[int, bytes]:
         """The processes as of after this call; callers that wait at the same time share one search."""
         if self._next_look is None:
-            self._next_look = self._spawn(self._look())
+            self._next_look = self.spawn(self._look())
         return await asyncio.shield(self._next_look)
 
     async def _look(self) -> dict[int, bytes]:
@@ -209,7 +213,8 @@ class LocalRunner(ProcessRunner):
             except HookBroke:
                 return await super()._carriers()  # no thread to be had
 
-    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin a task that `close` waits for."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
