@@ -61,9 +61,9 @@ class Pipeline:
         standing = self._at.get(facts.point)
         if standing is None:
             return Outcome(_GO_ON, given.payload, given.output)
-        notes = _Notes(self.recorder, facts, len(standing)) if self.recorder.on else None
+        recorder = self.recorder if self.recorder.on else None
         workflow, outer = facts.workflow, _INSIDE.get()
-        walk = _Walk(given, notes, outer)
+        walk = _Walk(given, recorder, len(standing), outer)
         _INSIDE.set(walk)
         try:
             for hook in standing:
@@ -71,8 +71,9 @@ class Pipeline:
                 view = _new(HookContext)
                 view._given = given  # pyright: ignore[reportPrivateUsage]
                 view.untouched = True
-                if notes is not None:
-                    notes.begin()
+                waiting = None
+                if recorder is not None:
+                    walk.begin()
                 try:
                     if hook.match is not None and not self._fits(hook, hook.match, facts):
                         continue
@@ -83,7 +84,7 @@ class Pipeline:
                     if kind is _COROUTINE:
                         # The first step by hand: most hooks answer in it, and need no limit.
                         try:
-                            answer = _Suspended(answer, answer.send(None))
+                            waiting = answer, answer.send(None)
                         except StopIteration as stop:
                             answer = stop.value
                 except KeyboardInterrupt:
@@ -91,17 +92,17 @@ class Pipeline:
                 except BaseException as exc:
                     answer = exc
                 if answer is CONTINUE and view.untouched:
-                    if notes is not None:
-                        notes.note(hook, NOTHING, walk)
+                    if recorder is not None:
+                        walk.note(hook, NOTHING)
                     continue
-                if type(answer) is _Suspended:
-                    answer = await walk.waited_for(hook, answer)
+                if waiting is not None:
+                    answer = await walk.waited_for(hook, *waiting)
                 if walk.takes(hook, effect_of(hook, view, answer)):
                     break
                 given = walk.given
         finally:
             _INSIDE.set(outer)
-        if not walk.answers and not walk.changed and (notes is None or notes.complete):
+        if walk.complete and not walk.answers and not walk.changed:
             return Outcome(_GO_ON, given.payload, given.output)
         return walk.outcome()
 
@@ -112,35 +113,40 @@ class Pipeline:
         return True
 
 
-class _Suspended:
-    """A hook that waits: its coroutine, and what that waits for."""
-
-    __slots__ = ("coroutine", "pending")
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], pending: Any) -> None:
-        self.coroutine = coroutine
-        self.pending = pending
-
-
 async def _awaited(answer: Awaitable[Any]) -> Any:
     return await answer
 
 
 class _Walk:
-    """One walk over the hooks of a point: the values for the next hook, and the answers so far."""
+    """One walk over the hooks of a point: the values for the next hook, the answers so far, and the record of both."""
 
-    __slots__ = ("answers", "changed", "given", "notes", "outer")
+    __slots__ = (
+        "_left",
+        "_recorder",
+        "_started",
+        "_told",
+        "answers",
+        "changed",
+        "complete",
+        "given",
+        "outer",
+    )
 
-    def __init__(self, given: Given, notes: _Notes | None, outer: _Walk | None) -> None:
+    def __init__(self, given: Given, recorder: Recorder | None, hooks: int, outer: _Walk | None) -> None:
         self.given = given
-        self.notes = notes
         self.outer = outer
         """The walk at another point, if one of its hooks fires this one."""
         self.answers: tuple[tuple[str, HookResult], ...] = ()
         self.changed = False
+        self.complete = True
+        """True if the recorded calls are complete without an outcome."""
+        self._recorder = recorder
+        self._left = hooks
+        self._started = 0.0
+        self._told = False
 
-    async def waited_for(self, hook: Hook, waiting: _Suspended) -> Any:
-        """The answer of a hook that waits."""
+    async def waited_for(self, hook: Hook, coroutine: Coroutine[Any, Any, Any], pending: Any) -> Any:
+        """The answer of a hook whose coroutine waits for something."""
         # Loaded only here: `hookline answer` fires points without an event loop.
         from asyncio import CancelledError
 
@@ -148,10 +154,9 @@ class _Walk:
 
         limit = None if hook.limits_itself else hook.timeout
         try:
-            return await finished(waiting.coroutine, waiting.pending, limit, self.holds)
+            return await finished(coroutine, pending, limit, self.holds)
         except CancelledError:
-            if self.notes is not None:
-                self.notes.note(hook, CANCELLED, self)
+            self.note(hook, CANCELLED)
             raise
 
     def holds(self, context: Context) -> bool:
@@ -163,9 +168,8 @@ class _Walk:
 
     def takes(self, hook: Hook, effect: Effect) -> bool:
         """Apply the effect of an answer; True if it ends the walk."""
-        if self.notes is not None:
-            self.notes.note(hook, effect, self)
-        if effect.error is not None and (self.notes is None or not self.notes.recorder.watchers):
+        self.note(hook, effect)
+        if effect.error is not None and (self._recorder is None or not self._recorder.watchers):
             facts = self.given.facts
             import logging  # slow to load, and seldom needed
 
@@ -185,48 +189,34 @@ class _Walk:
         return self.given.payload if at_start else self.given.output
 
     def outcome(self) -> Outcome:
+        """The sum of the answers; recorded, unless the calls are complete without it."""
         given = self.given
-        if self.answers or self.changed:
-            outcome = add_up(given.payload, given.output, self.answers, changed=self.changed)
-        else:
-            outcome = Outcome(_GO_ON, given.payload, given.output)
-        if self.notes is not None:
-            self.notes.close(outcome)
+        outcome = add_up(given.payload, given.output, self.answers, changed=self.changed)
+        if self._recorder is not None and not self.complete:
+            self._recorder.note(decided(given.facts.run_id, given.facts, outcome))
         return outcome
 
-
-class _Notes:
-    """The record of one walk."""
-
-    __slots__ = ("_facts", "_left", "_started", "_told", "complete", "recorder")
-
-    def __init__(self, recorder: Recorder, facts: Facts, hooks: int) -> None:
-        self.recorder = recorder
-        self._facts = facts
-        self._left = hooks
-        self._started = 0.0
-        self._told = False
-        self.complete = True
-        """True if the recorded calls are complete without an outcome."""
-
     def begin(self) -> None:
+        """Note the time at which the next hook is called."""
         self._left -= 1
         self._started = _clock()
 
-    def note(self, hook: Hook, effect: Effect, walk: _Walk) -> None:
+    def note(self, hook: Hook, effect: Effect) -> None:
         """Record one call.
 
         The first call that did more than continue has the given value; later values follow from the changes.
         """
+        if self._recorder is None:
+            return
         given, decides = None, False
         if effect is not NOTHING:
             decides = effect.decides
             if not self._told and not effect.is_silent:
-                given, self._told = walk.value(), True
-        self.complete = not (self._left or walk.answers or walk.changed or decides)
+                given, self._told = self.value(), True
+        self.complete = not (self._left or self.answers or self.changed or decides)
         said = effect.said or effect.result
-        facts = self._facts
-        self.recorder.note(
+        facts = self.given.facts
+        self._recorder.note(
             Called(
                 facts.run_id,
                 facts.scope_id,
@@ -247,8 +237,3 @@ class _Notes:
                 self.complete,
             )
         )
-
-    def close(self, outcome: Outcome) -> None:
-        """Record the outcome, unless the calls are complete without it."""
-        if not self.complete:
-            self.recorder.note(decided(self._facts.run_id, self._facts, outcome))
