@@ -9,7 +9,7 @@ import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import StrEnum
 from types import FunctionType
-from typing import Any, NamedTuple, Protocol, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 from hookline.engine.classes import dataclass, field
 from hookline.engine.context import Facts, HookContext, WorkflowContext
@@ -23,17 +23,11 @@ DEFAULT_TIMEOUT = 60.0
 
 F = TypeVar("F", bound=Callable[..., Any])
 W = TypeVar("W", bound=StrEnum)
+Handler = Callable[[WorkflowContext | None, HookContext], Awaitable[HookResult] | HookResult]
+"""The callable of a hook. An inline one returns its result, any other an awaitable."""
 Matcher = Callable[[Facts], bool]
 _type: Any = type
 _GROUP: type[BaseException] = BaseExceptionGroup
-
-
-class Handler(Protocol):
-    """The callable of a hook. An inline one returns its result, any other an awaitable."""
-
-    def __call__(
-        self, ctx: WorkflowContext | None, hook_context: HookContext, /
-    ) -> Awaitable[HookResult] | HookResult: ...
 
 
 class OnError(StrEnum):
