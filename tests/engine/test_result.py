@@ -10,12 +10,12 @@ from hookline.engine.point import Point
 from hookline.engine.result import (
     ALLOWED,
     CONTINUE,
+    ENDS_THE_WALK,
     HookAction,
     HookResult,
     Outcome,
     Reason,
     add_up,
-    ends_the_walk,
     fault,
     merged,
 )
@@ -325,5 +325,5 @@ def test_where_nobody_said_anything_there_is_nobody_to_name():
 @pytest.mark.parametrize("action", HookAction)
 def test_fail_block_skip_and_answer_end_the_walk_and_nothing_else_does(action):
     ends = action in ("fail", "block", "skip", "answer")
-    assert ends_the_walk(HookResult(action=action)) is ends
+    assert (action in ENDS_THE_WALK) is ends
     assert Outcome(action=action).stopped is ends

@@ -17,7 +17,7 @@ from hookline.engine.context import Facts, Given, HookContext
 from hookline.engine.hook import CANCELLED, NOTHING, Effect, Hook, Matcher, Mode, effect_of
 from hookline.engine.point import HookAction, Point
 from hookline.engine.record import Called, Recorder, decided
-from hookline.engine.result import CONTINUE, HookResult, Outcome, add_up, ends_the_walk
+from hookline.engine.result import CONTINUE, ENDS_THE_WALK, HookResult, Outcome, add_up
 
 _clock = time.perf_counter
 # A name of our own: looking up a member of an enum takes as long as half a hook.
@@ -180,7 +180,7 @@ class _Walk:
             self.changed = True
         if effect.result is not CONTINUE:
             self.answers = (*self.answers, (hook.name, effect.result))
-        return ends_the_walk(effect.result)
+        return effect.result.action in ENDS_THE_WALK
 
     def value(self) -> Any:
         """The value that the point is about: the input at a start, the output at an end."""

@@ -66,7 +66,7 @@ class Status(StrEnum):
 
 
 class HookAction(StrEnum):
-    """The verdict of a result. A word and its member compare equal."""
+    """The verdict of a result, from the mildest to the strictest. A word and its member compare equal."""
 
     CONTINUE = "continue"
     ALLOW = "allow"

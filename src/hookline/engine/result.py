@@ -24,16 +24,8 @@ ALLOWED: Mapping[HookAction, frozenset[Point]] = {
 }
 """The points at which each verdict is valid."""
 
-_STRICTEST_FIRST = (
-    HookAction.FAIL,
-    HookAction.BLOCK,
-    HookAction.SKIP,
-    HookAction.ASK,
-    HookAction.ANSWER,
-    HookAction.ALLOW,
-    HookAction.CONTINUE,
-)
-_ENDS_THE_WALK = frozenset({HookAction.FAIL, HookAction.BLOCK, HookAction.SKIP, HookAction.ANSWER})
+_STRICTEST_FIRST = tuple(reversed(HookAction))
+ENDS_THE_WALK = frozenset({HookAction.FAIL, HookAction.BLOCK, HookAction.SKIP, HookAction.ANSWER})
 
 
 def _text(name: str, value: Any) -> str | None:
@@ -162,7 +154,7 @@ class Outcome(NamedTuple):
     @property
     def stopped(self) -> bool:
         """True if the thing inside does not run."""
-        return self.action in _ENDS_THE_WALK
+        return self.action in ENDS_THE_WALK
 
     @property
     def needs_permission(self) -> bool:
@@ -208,10 +200,6 @@ def add_up(
         changed=changed or answered,
         answered=answered,
     )
-
-
-def ends_the_walk(result: HookResult) -> bool:
-    return result.action in _ENDS_THE_WALK
 
 
 def fault(result: HookResult, point: Point | str) -> str | None:
