@@ -29,14 +29,14 @@ class Mount:
     """A folder or file of this machine that a process finds at `target`; without a source, an empty folder of its own.
 
     `variable` names the environment variable that holds its path as the process sees it: `target` if the process has
-    a file system of its own, else `source`. `size` limits an own folder, in bytes.
+    a file system of its own, else `source`. `size` limits a folder of its own, in bytes.
     """
 
     target: str
     source: str | None = None
     read_only: bool = False
     variable: str | None = None
-    size: int | None = None
+    size: int = OWN_SIZE
 
     def __post_init__(self) -> None:
         if not _PLACE.fullmatch(self.target) or os.path.normpath(self.target) != self.target:
@@ -240,11 +240,12 @@ def own_mounts(order: Order) -> list[Mount]:
     return sorted((*tmp, *order.mounts), key=lambda each: len(each.target))
 
 
-def missing_source(mount: Mount) -> str | None:
-    """The reason why a mount cannot be made; None if its source exists, or it has none."""
-    if mount.source is None or os.path.exists(mount.source):
-        return None
-    return f"the folder to mount at {mount.target} is not there: {mount.source!r}"
+def missing_source(order: Order) -> str | None:
+    """The reason why one of the mounts cannot be made; None if every source exists."""
+    for mount in order.mounts:
+        if mount.source is not None and not os.path.exists(mount.source):
+            return f"the folder to mount at {mount.target} is not there: {mount.source!r}"
+    return None
 
 
 def source_of(mounts: Sequence[Mount], path: str) -> str | None:

@@ -21,7 +21,6 @@ from hookline.engine.threads import Threads
 from hookline.errors import UsageError
 from hookline.files import open_content
 from hookline.runners import (
-    OWN_SIZE,
     Capabilities,
     Ending,
     Mount,
@@ -223,10 +222,9 @@ def _user(kind: str) -> Iterator[str]:
 
 def _mounted(mount: Mount, kind: str) -> tuple[str, ...]:
     if mount.source is None:
-        size = OWN_SIZE if mount.size is None else mount.size
         # Empty: podman would copy into it what the image has there.
         empty = ",notmpcopyup" if kind == "podman" else ""
-        return ("--tmpfs", f"{mount.target}:rw,nosuid,nodev,mode=1777,size={size}{empty}")
+        return ("--tmpfs", f"{mount.target}:rw,nosuid,nodev,mode=1777,size={mount.size}{empty}")
     access = "ro" if mount.read_only else "rw"
     if ":" not in mount.source + mount.target:
         return ("--volume", f"{mount.source}:{mount.target}:{access}")
@@ -238,10 +236,10 @@ def _wrong(order: Order) -> str | None:
         return "it names no image, and a container needs one"
     if order.image.startswith("-"):
         return f"{order.image!r} is not a name of an image"
+    missing = missing_source(order)
+    if missing is not None:
+        return missing
     for mount in order.mounts:
-        missing = missing_source(mount)
-        if missing is not None:
-            return missing
         both = (mount.source or "") + mount.target
         if ":" in both and "," in both:
             return f"{mount.source!r} cannot be mounted: it has both a colon and a comma"

@@ -26,7 +26,6 @@ from typing import Any
 from hookline.errors import UsageError
 from hookline.files import open_content
 from hookline.runners import (
-    OWN_SIZE,
     Capabilities,
     Ending,
     Mount,
@@ -175,8 +174,7 @@ def _programs() -> Iterator[str]:
 
 def _mounted(mount: Mount) -> tuple[str, ...]:
     if mount.source is None:
-        size = OWN_SIZE if mount.size is None else mount.size
-        return ("--perms", "1777", "--size", f"{size}", "--tmpfs", mount.target)
+        return ("--perms", "1777", "--size", f"{mount.size}", "--tmpfs", mount.target)
     return ("--ro-bind" if mount.read_only else "--bind", mount.source, mount.target)
 
 
@@ -184,7 +182,7 @@ def _wrong_mount(order: Order) -> str | None:
     for mount in order.mounts:
         if mount.target in _RESERVED or any(beneath(mount.target, place) for place in ("/proc", "/dev")):
             return f"nothing can be mounted at {mount.target}: the sandbox has its own"
-    return next(filter(None, map(missing_source, order.mounts)), None)
+    return missing_source(order)
 
 
 def _may_exist(order: Order, path: str) -> bool:
