@@ -328,31 +328,22 @@ def _valid(point: Point | str, answer: Any) -> HookResult:
 
 def _accepted(view: HookContext, result: HookResult) -> Effect:
     facts, payload, output = view.given
+    changed = note = None
     if result.modified_payload is not None:
-        payload = merged(
-            "modified_payload",
-            payload,
-            result.modified_payload,
-            replace=result.replace,
-            aliases=facts.aliases,
-        )
-        return Effect(result, payload, output, changed=result.modified_payload)
-    if result.modified_output is not None:
-        output = merged("modified_output", output, result.modified_output, replace=result.replace)
-        return Effect(result, payload, output, changed=result.modified_output)
-    if result.action is HookAction.ANSWER:
+        changed = result.modified_payload
+        payload = merged("modified_payload", payload, changed, replace=result.replace, aliases=facts.aliases)
+    elif result.modified_output is not None:
+        changed = result.modified_output
+        output = merged("modified_output", output, changed, replace=result.replace)
+    elif result.action is HookAction.ANSWER:
         strictly_plain(result.output, "answer(output)")
-        return Effect(result, payload, output, note="answered in its place")
-    field = None if view.untouched else view.changed_in_place
-    if field is None:
-        return Effect(result, payload, output)
-    which = "modified_payload" if field == "current_payload" else "modified_output"
-    return Effect(
-        result,
-        payload,
-        output,
-        note=f"changed hook_context.{field} in place, which has no effect; return continue_with({which}=...)",
-    )
+        note = "answered in its place"
+    elif field := view.changed_in_place:
+        which = "modified_payload" if field == "current_payload" else "modified_output"
+        note = (
+            f"changed hook_context.{field} in place, which has no effect; return continue_with({which}=...)"
+        )
+    return Effect(result, payload, output, changed, note=note)
 
 
 def _broken(hook: Hook, point: Point | str, exc: BaseException) -> Effect:
