@@ -59,7 +59,7 @@ class LocalRunner(ProcessRunner):
         self._kept: dict[int, asyncio.AbstractEventLoop] = {}
         self._looking = asyncio.Lock()
         self._next_look: asyncio.Task[dict[int, bytes]] | None = None
-        self._sweeping = self._closed = False
+        self._closed = False
         self._belongings: dict[Hashable, Closes] = {}
 
     def belonging(self, key: Hashable, make: Callable[[], _Belonging]) -> _Belonging:
@@ -184,13 +184,12 @@ class LocalRunner(ProcessRunner):
         os.close(fd)
 
     def _sweep_later(self, process: Process) -> None:
-        self._left.add(process.number.encode())
-        if not self._sweeping:
-            self._sweeping = True
+        if not self._left:
             asyncio.get_running_loop().call_later(_SWEEP, self._sweep)
+        self._left.add(process.number.encode())
 
     def _sweep(self) -> None:
-        left, self._left, self._sweeping = self._left, set(), False
+        left, self._left = self._left, set()
         if not self._closed:
             self.spawn(self._swept(left))
 
