@@ -36,14 +36,7 @@ from hookline.runners import (
     own_mounts,
     source_of,
 )
-from hookline.runners.child import (
-    Child,
-    ExitStatus,
-    PopenChild,
-    StandardFiles,
-    encoded,
-    unrunnable,
-)
+from hookline.runners.child import Child, ExitStatus, PopenChild, StandardFiles, encoded, unrunnable
 from hookline.runners.local import LocalRunner
 from hookline.runners.tags import VARIABLE, send_if
 
