@@ -197,7 +197,7 @@ class OnceJournal:
             self._keys.pop(run_id, None)
 
 
-class Intake:
+class Intake(LineReader):
     """Takes in the stream of one process line by line; the stream may be read again from its start.
 
     An untrusted process may write lines of `LONGEST` characters, and `most` characters in all.
@@ -211,19 +211,14 @@ class Intake:
         trusted: bool = True,
         most: float = float("inf"),
     ) -> None:
+        super().__init__(repeats=not trusted)
         self._write, self._admit = write, admit
         self._trusted = trusted
         self._most, self._size = most, 0
-        self._reader = LineReader(repeats=not trusted)
         self.taken = 0
         """Records that were new."""
         self.dropped = 0
         """Lines since the start of the stream that were no records, or that the process may not write."""
-
-    @property
-    def missing(self) -> int:
-        """Lines that never came."""
-        return self._reader.missing
 
     def again(self) -> None:
         """Begin again at the start of the stream; dropped lines are counted anew."""
@@ -235,7 +230,7 @@ class Intake:
         if not self._trusted and (len(line) > LONGEST or self._size > self._most):
             self.dropped += MARK in line
             return None, line
-        found, others = self._reader.read(line)
+        found, others = self.read(line)
         if found is None:
             self.dropped += MARK in others
         elif isinstance(found, Message):
