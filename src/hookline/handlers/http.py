@@ -6,7 +6,6 @@ not used, and a redirect is followed only where it keeps the POST (307, 308) and
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -57,13 +56,10 @@ def http_handler(
         posted = partial(_posted, target, encode(hook_context), sent, timeout, stop)
         try:
             body = await _threads.call(posted, timeout=timeout)
-        except HookBroke as exc:
+        except BaseException as exc:
             stop.stop()
-            if exc.kind == "timed_out":
+            if isinstance(exc, HookBroke) and exc.kind == "timed_out":
                 raise HookBroke(f"{url} ran past its limit of {timeout:g} s", kind="timed_out") from None
-            raise
-        except asyncio.CancelledError:
-            stop.stop()
             raise
         return decode(Ending(exit_code=0, stdout=Output(head=body, total=len(body))), hook_context)
 
