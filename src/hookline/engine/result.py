@@ -112,9 +112,7 @@ class HookResult:
         return self.error_message
 
     def to_dict(self) -> dict[str, Any]:
-        from dataclasses import fields  # slow to load, and only who sends results away needs it
-
-        return {item.name: plain(getattr(self, item.name)) for item in fields(self)}
+        return plain(self)
 
     @classmethod
     def from_dict(cls, value: HookResult | Mapping[str, Any]) -> HookResult:
