@@ -282,12 +282,9 @@ class MemoryJournal(SqliteJournal):
         weakref.finalize(self, self._database.close)
 
     async def write(self, record: Begun | Ended) -> None:
-        self._keep(record)
+        self.note(record)
 
-    def note(self, record: Called | Decided) -> None:
-        self._keep(record)
-
-    def _keep(self, record: Record) -> None:
+    def note(self, record: Record) -> None:
         """Store a record later: in memory nothing outlives a crash, so storing it at once gains nothing."""
         self._database.check_open()
         self._batch.append((self._row(record), self._statements(record)))
