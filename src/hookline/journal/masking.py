@@ -12,7 +12,7 @@ import json.encoder
 import math
 import re
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, cast
 
 from hookline.secret_names import HIDDEN, KEYS, PLAIN_WORDS, WORDS, is_secret, lazy_pattern, secret_words
@@ -27,14 +27,10 @@ _LONGEST_NUMBER = 8192  # bits; Python itself refuses to write out much longer o
 class Mask:
     """Knows some secrets by value and the usual ones by name."""
 
-    __slots__ = ("_found", "_hints", "_secrets", "_values")
-
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = {text for secret in secrets for text in (secret, secret.strip()) if len(text) >= SHORTEST}
         self._secrets = known
         self._hints = tuple({hint for secret in known for hint in _hints(secret)})
-        self._found: tuple[str, ...] | None = None
-        self._values: re.Pattern[str] | None = None
 
     def suspects(self, text: str) -> bool:
         """True if a JSON text may hold a secret; False is certain."""
@@ -72,13 +68,15 @@ class Mask:
             text = cut(text, cap)
         return HIDDEN if self._knows(text) else text
 
-    @property
+    @cached_property
     def _needles(self) -> tuple[str, ...]:
         """Every spelling of every known secret; made on first use, for a text that contains a hint."""
-        if self._found is None:
-            needles = {spelling for secret in self._secrets for spelling in _spellings(secret)}
-            self._found = tuple(sorted(needles, key=len, reverse=True))
-        return self._found
+        needles = {spelling for secret in self._secrets for spelling in _spellings(secret)}
+        return tuple(sorted(needles, key=len, reverse=True))
+
+    @cached_property
+    def _values(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(re.escape, self._needles)))
 
     def _knows(self, text: str) -> bool:
         return any(hint in text for hint in self._hints) and any(needle in text for needle in self._needles)
@@ -164,8 +162,6 @@ class Mask:
     def _without_values(self, text: str) -> str:
         if not any(hint in text for hint in self._hints):
             return text
-        if self._values is None:
-            self._values = re.compile("|".join(map(re.escape, self._needles)))
         # The texts left and right of a masked value may form a secret, once they are joined.
         while (masked := self._values.sub(HIDDEN, text)) != text:
             text = masked
