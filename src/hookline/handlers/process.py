@@ -132,7 +132,7 @@ def environment(
     for name, value in known.items():
         whole.pop(name, None)
         if value is not None and value != "":
-            whole[name] = _variable(f"{value}")
+            whole[name] = variable_text(f"{value}")
     return whole
 
 
@@ -162,6 +162,7 @@ async def _answer(order: Order, runner: Runner, decode: Decode, hook_context: Ho
     return decode(ending, hook_context)
 
 
-def _variable(value: str) -> str:
+def variable_text(value: str) -> str:
+    """A text as the value of a variable: without null bytes, and not too long."""
     text = value.replace("\0", "").encode("utf-8", "replace")[:_LONGEST]
     return text.decode("utf-8", "ignore")

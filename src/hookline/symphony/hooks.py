@@ -24,7 +24,7 @@ from hookline.engine.record import Owner
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke
-from hookline.handlers.process import context_json, environment
+from hookline.handlers.process import context_json, environment, variable_text
 from hookline.journal.masking import SHORTEST, Mask
 from hookline.runners import Ending, Order, Output, Runner
 from hookline.symphony.agents.guard import Guard
@@ -216,7 +216,7 @@ class AttemptSite:
             for prefix in ("HOOKLINE_", "SYMPHONY_"):
                 env.pop(prefix + key, None)
                 if value is not None and value != "":
-                    env[prefix + key] = _variable(str(value))
+                    env[prefix + key] = variable_text(str(value))
         env.pop("SYMPHONY_ATTEMPT", None)
         if scene.attempt is not None:
             env["SYMPHONY_ATTEMPT"] = str(scene.attempt)
@@ -363,7 +363,3 @@ def _advice(name: str, kind: str) -> str:
             " Try it alone: hookline try workspace.start WORKFLOW.md"
         )
     return ""
-
-
-def _variable(value: str) -> str:
-    return value.replace("\0", "").encode("utf-8", "replace")[:4096].decode("utf-8", "ignore")
