@@ -7,14 +7,13 @@ import asyncio
 import json
 import subprocess
 import sys
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import jsonschema
 import pytest
 
 from hookline.symphony.agents import AgentPlace
-from hookline.symphony.agents.codex import CodexAgent, CodexSession
+from hookline.symphony.agents.codex import CodexSession
 from hookline.symphony.settings import CodexSettings
 from tests.fakes import FakeProvider
 from tests.real.codex_cli import codex, codex_home, configure, shell, started
@@ -80,9 +79,7 @@ async def test_every_request_that_codex_may_make_gets_an_answer_that_it_can_read
         params = sample(whole["definitions"][name], whole, full=full)
         jsonschema.validate(params, {**whole["definitions"][name], "definitions": whole["definitions"]})
         place = AgentPlace(workspace="/", env={}, tell=lambda _: None)
-        session = CodexSession(
-            CodexAgent(settings=CodexSettings(approval_policy=policy)), place, AsyncExitStack()
-        )
+        session = CodexSession(place, settings=CodexSettings(approval_policy=policy))
         answer = session.asked(method, params)
         if "error" in answer:
             jsonschema.validate({"id": 1, **answer}, schema(schemas, "JSONRPCError"))
@@ -107,9 +104,9 @@ async def test_whatever_we_send_is_as_the_schema_says(schemas, codex, codex_home
             turn_sandbox_policy={"type": "dangerFullAccess"},
             read_timeout=60,
         )
-        agent = CodexAgent(settings=settings, hooks=hooks)
         place = AgentPlace(workspace=str(tmp_path), env=env, tell=lambda told: kinds.append(told.kind))
-        session = await agent.open(place)
+        session = CodexSession(place, settings=settings, hooks=hooks)
+        await session.open()
         assert await session.turn("go") == "done"
         second = asyncio.ensure_future(session.turn("and on"))
         # A turn can be interrupted once its id is known.

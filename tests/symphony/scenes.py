@@ -71,10 +71,7 @@ class Scripted:
         self.prompts: list[str] = []
         self.closed = 0
 
-    async def open(self, place: AgentPlace) -> "ScriptedSession":
-        if self.opens is not None:
-            raise self.opens
-        self.places.append(place)
+    def __call__(self, place: AgentPlace) -> "ScriptedSession":
         return ScriptedSession(self, place)
 
 
@@ -85,6 +82,11 @@ class ScriptedSession:
         self._agent = agent
         self._place = place
         self._turns = iter(agent.turns)
+
+    async def open(self) -> None:
+        if self._agent.opens is not None:
+            raise self._agent.opens
+        self._agent.places.append(self._place)
 
     async def turn(self, prompt: str) -> str:
         self._agent.prompts.append(prompt)

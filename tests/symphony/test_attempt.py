@@ -445,7 +445,6 @@ async def test_the_agent_works_in_the_workspace_and_sees_no_secret_of_the_tracke
     (place,) = agent.places
     assert (place.workspace, place.env["PWD"]) == (str(life.workspace), str(life.workspace))
     assert "t0p-secret" not in place.env.values()
-    assert place.issue["identifier"] == "ABC-123"
 
 
 @pytest.mark.rule("W32", "W35")

@@ -67,7 +67,7 @@ class Pattern:
         file.write_text(text.replace(EARNEST, f'command: "sh -c {script}"\n  max_turns: 1'))
 
         async def work(site: AttemptSite) -> None:
-            coding = agent_of(site.current())
+            coding = agent_of(site.current(), site)
             await Attempt(issue=self.issue, tracker=None, number=number).run(site, coding)
 
         await self._at_site(work)

@@ -4,14 +4,17 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from hookline.errors import UsageError
 from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import AgentPlace
 from hookline.symphony.hooks import AttemptSite
-from hookline.symphony.read import read
+from hookline.symphony.read import Workflow, read
 from hookline.symphony.run import agent_of
 from hookline.symphony.workspace import WorkspaceRoot
 from tests.symphony.scenes import workflow
@@ -19,15 +22,22 @@ from tests.symphony.scenes import workflow
 SERVER = Path(__file__).with_name("agents") / "app_server.py"
 
 
+@contextmanager
+def site_in(folder: Path, current: Callable[[], Workflow], **more) -> Generator[AttemptSite]:
+    with WorkspaceRoot(str(folder / "work")) as root:
+        yield AttemptSite(current=current, root=root, runner=LocalRunner(), **{"environ": {}, **more})
+
+
 async def sent(folder: Path, **codex: str) -> dict[str, dict]:
     """What Codex was asked for, by method."""
     saw = folder / "saw.jsonl"
     command = shlex.join([sys.executable, str(SERVER), "well", str(saw)])
-    agent = agent_of(
-        workflow(folder, codex={"command": json.dumps(command), "read_timeout_ms": 20000, **codex})
-    )
-    session = await agent.open(AgentPlace(workspace=str(folder), env=dict(os.environ), tell=lambda _: None))
+    given = workflow(folder, codex={"command": json.dumps(command), "read_timeout_ms": 20000, **codex})
+    with site_in(folder, lambda: given) as site:
+        agent = agent_of(given, site)
+    session = agent(AgentPlace(workspace=str(folder), env=dict(os.environ), tell=lambda _: None))
     try:
+        await session.open()
         await session.turn("go")
     finally:
         await session.close()
@@ -57,21 +67,22 @@ async def test_where_the_file_says_nothing_codex_asks_nobody_and_writes_only_in_
     assert "sandboxPolicy" not in asked["turn/start"]
 
 
+def test_no_command_is_refused_before_the_attempt_begins(tmp_path):
+    given = workflow(tmp_path, agent={"kind": "command"})
+    with site_in(tmp_path, lambda: given) as site, pytest.raises(UsageError, match="needs a command"):
+        agent_of(given, site)
+
+
 def test_a_variable_that_a_changed_file_names_is_withheld_from_then_on(tmp_path):
     file = str(tmp_path / "WORKFLOW.md")
     workflows = [
         read("---\ntracker: {kind: linear, provider: {api_key: $FIRST}}\n---\n", file, {}),
         read("---\ntracker: {kind: linear, provider: {api_key: $SECOND}}\n---\n", file, {}),
     ]
-    with WorkspaceRoot(str(tmp_path / "work")) as root:
-        now = [0]
-        site = AttemptSite(
-            current=lambda: workflows[now[0]],
-            root=root,
-            runner=LocalRunner(),
-            environ={"FIRST": "one", "SECOND": "two", "THIRD": "three"},
-            secret_names=frozenset({"FIRST"}),
-        )
+    now = [0]
+    environ = {"FIRST": "one", "SECOND": "two", "THIRD": "three"}
+    first = frozenset({"FIRST"})
+    with site_in(tmp_path, lambda: workflows[now[0]], environ=environ, secret_names=first) as site:
         assert site.withheld_names == {"FIRST", "LINEAR_API_KEY"}
         now[0] = 1
         assert site.withheld_names == {"FIRST", "SECOND", "LINEAR_API_KEY"}

@@ -28,7 +28,7 @@ from hookline.symphony.hooks import AttemptSite, Scene, fields
 from hookline.symphony.prompt import guidance, rendered
 from hookline.symphony.read import Workflow, declaration
 from hookline.symphony.scheduler import eligible
-from hookline.symphony.trackers import Issue, Tracker, issue_values
+from hookline.symphony.trackers import Issue, Tracker
 from hookline.symphony.workspace import Workspace, WorkspaceError, workspace_key
 from hookline.tasks import finish
 
@@ -117,10 +117,8 @@ class Attempt:
                 workspace=site.root.checked(workspace),
                 env={**site.environment, "PWD": workspace.path},
                 tell=self.tell,
-                issue=issue_values(self.issue),
             )
-            session = await agent.open(place)
-            found = await self._turns(session, prompt, workflow, scope.run.id)
+            found = await self._turns(agent(place), prompt, workflow, scope.run.id)
         except GeneratorExit:
             raise
         except BaseException as exc:
@@ -149,6 +147,7 @@ class Attempt:
     async def _turns(self, session: AgentSession, prompt: str, workflow: Workflow, run_id: str) -> Attempted:
         most, turn = workflow.agent.max_turns, 1
         try:
+            await session.open()
             while True:
                 said = await session.turn(prompt if turn == 1 else guidance(turn, most))
                 found, why = await self._issue_now(workflow)

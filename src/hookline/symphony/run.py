@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,9 @@ from hookline.runners.local import LocalRunner
 from hookline.runners.places import Place, place_of, usable
 from hookline.secret_names import secrets_in
 from hookline.symphony.agents import CodingAgent
-from hookline.symphony.agents.builtin import BuiltinAgent
-from hookline.symphony.agents.codex import CodexAgent
-from hookline.symphony.agents.command import CommandAgent
+from hookline.symphony.agents.builtin import BuiltinSession
+from hookline.symphony.agents.codex import CodexSession
+from hookline.symphony.agents.command import CommandSession
 from hookline.symphony.agents.guard import guard_of
 from hookline.symphony.attempt import Attempt, Attempted, AttemptEnd, outcome_of, recovered, remove_workspace
 from hookline.symphony.hooks import KEEP_BYTES, AttemptSite, Outputs, Scene, workspace_hooks
@@ -233,35 +234,32 @@ def tracker_of(workflow: Workflow, env: Mapping[str, str]) -> Tracker:
     )
 
 
-def agent_of(workflow: Workflow, site: AttemptSite | None = None) -> CodingAgent:
+def agent_of(workflow: Workflow, site: AttemptSite) -> CodingAgent:
     """The agent that a workflow names. The built-in one runs the hooks of the site itself; others get its guard."""
-    agent, codex = workflow.agent, workflow.codex
-    guard = site.guard if site else None
+    agent, codex, guard = workflow.agent, workflow.codex, site.guard
     if agent.kind == "command":
+        if not agent.command:
+            raise UsageError("a command-line agent needs a command, such as claude -p")
         argv = guard.argv(agent.command) if guard else agent.command
-        return CommandAgent(argv=argv, silence=codex.turn_timeout)
+        return partial(CommandSession, argv=argv, silence=codex.turn_timeout)
     if agent.kind == "builtin":
-        return BuiltinAgent(
-            model=agent.model,
-            tools=agent.tools,
+        return partial(
+            BuiltinSession,
+            settings=agent,
             silence=codex.turn_timeout,
-            hooks=site.hooks if site else (),
-            journal=site.recorder.journal if site else None,
+            hooks=site.hooks,
+            journal=site.recorder.journal,
         )
-    return CodexAgent(
-        settings=codex,
-        secret_names=site.withheld_names if site else frozenset(),
-        hooks=guard.events("codex") if guard else {},
-    )
+    hooks = guard.events("codex") if guard else {}
+    return partial(CodexSession, settings=codex, secret_names=site.withheld_names, hooks=hooks)
 
 
-def check_tracker_and_agent(workflow: Workflow) -> None:
-    """Check that the tracker and the agent of a workflow can be made."""
+def check_tracker(workflow: Workflow) -> None:
+    """Check that the tracker of a workflow can be made."""
     try:
         tracker_of(workflow, os.environ)
     except TrackerError as exc:
         raise WorkflowError(str(exc), kind=exc.kind, file=workflow.file, key="tracker") from exc
-    agent_of(workflow)
 
 
 def site_of(

@@ -32,7 +32,7 @@ from hookline.symphony.read import WatchedWorkflow, Workflow, workflow_file
 from hookline.symphony.run import (
     SiteWorker,
     agent_of,
-    check_tracker_and_agent,
+    check_tracker,
     log_masked,
     site_of,
     tracker_of,
@@ -81,7 +81,7 @@ def serve_workflow(options: ServeOptions) -> int:
         os.environ,
         strict=options.strict,
         told=logging.getLogger("hookline.symphony").warning,
-        check=check_tracker_and_agent,
+        check=check_tracker,
     )
     with _picture(last, path) if live else nullcontext(print_json if options.json else None) as show:
         return asyncio.run(_served(watched, options, mask, show))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hookline.symphony.agents import AgentPlace, Tokens, TurnFailed
-from hookline.symphony.agents.codex import CodexAgent
+from hookline.symphony.agents.codex import CodexSession
 from hookline.symphony.settings import CodexSettings
 
 SERVER = Path(__file__).with_name("app_server.py")
@@ -24,17 +24,21 @@ class Codex:
     def __init__(self, folder, how, **settings):
         self.saw = folder / "saw.jsonl"
         command = shlex.join([sys.executable, str(SERVER), how, str(self.saw)])
-        ours = {key: settings.pop(key) for key in ("hooks", "secret_names") if key in settings}
-        given = CodexSettings(**{"command": command, "read_timeout": 20.0, **settings})
-        self.agent = CodexAgent(settings=given, **ours)
+        self.ours = {key: settings.pop(key) for key in ("hooks", "secret_names") if key in settings}
+        self.settings = CodexSettings(**{"command": command, "read_timeout": 20.0, **settings})
         self.told = []
         self.place = AgentPlace(
             workspace=str(folder), env={**os.environ, "MARK": str(folder)}, tell=self.told.append
         )
 
+    def session(self, place=None, **settings):
+        given = replace(self.settings, **settings)
+        return CodexSession(place or self.place, settings=given, **self.ours)
+
     async def turn(self, prompt="go"):
-        session = await self.agent.open(self.place)
+        session = self.session()
         try:
+            await session.open()
             return await session.turn(prompt)
         finally:
             await session.close()
@@ -60,7 +64,8 @@ class Codex:
 @pytest.mark.rule("O20", "O26", "M56", "M57", "M59", "M67")
 async def test_a_session_is_begun_as_the_protocol_says_and_the_answer_comes_back(tmp_path):
     codex = Codex(tmp_path, "well", thread_sandbox="read-only", turn_sandbox_policy={"type": "readOnly"})
-    session = await codex.agent.open(codex.place)
+    session = codex.session()
+    await session.open()
     assert await session.turn("do it") == "the answer"
     assert session.id == "thread-1-turn-1"
     assert await session.turn("more") == "the answer"
@@ -287,7 +292,8 @@ async def test_without_the_hooks_in_force_it_is_not_given_anything_to_do(tmp_pat
 
 async def test_a_cancelled_turn_is_interrupted_and_leaves_no_process(tmp_path):
     codex = Codex(tmp_path, "leaving_children")
-    session = await codex.agent.open(codex.place)
+    session = codex.session()
+    await session.open()
     turn = asyncio.ensure_future(session.turn("go"))
     while not any("sleep 3600" in told.text for told in codex.told):
         await asyncio.sleep(0.01)
@@ -306,11 +312,10 @@ async def test_the_trackers_secrets_are_not_in_its_environment_even_if_a_profile
     )
     show = f'printf "%s" "${{LINEAR_API_KEY-none}}" > {shlex.quote(str(tmp_path / "key"))}; '
     codex = Codex(tmp_path, "well", secret_names=frozenset({"LINEAR_API_KEY"}))
-    agent = replace(
-        codex.agent, settings=replace(codex.agent.settings, command=show + codex.agent.settings.command)
-    )
     env = {**codex.place.env, "HOME": str(tmp_path), "LINEAR_API_KEY": "secret"}
-    session = await agent.open(AgentPlace(workspace=str(tmp_path), env=env, tell=codex.told.append))
+    place = AgentPlace(workspace=str(tmp_path), env=env, tell=codex.told.append)
+    session = codex.session(place, command=show + codex.settings.command)
+    await session.open()
     await session.close()
     assert (tmp_path / "key").read_text() == "none"
     assert (tmp_path / "profile").read_text() == "none"
@@ -321,14 +326,15 @@ async def test_a_workspace_that_is_gone_is_not_worked_in(tmp_path):
     codex = Codex(tmp_path, "well")
     place = AgentPlace(workspace=str(tmp_path / "gone"), env={}, tell=codex.told.append)
     with pytest.raises(TurnFailed) as caught:
-        await codex.agent.open(place)
+        await codex.session(place).open()
     assert caught.value.kind == "invalid_workspace_cwd"
 
 
 @pytest.mark.rule("M63", "O19")
 async def test_what_it_prints_as_errors_is_no_part_of_the_protocol(tmp_path):
     codex = Codex(tmp_path, "well")
-    noisy = f'echo \'{{"method": "turn/completed"}}\' >&2; {codex.agent.settings.command}'
-    session = await CodexAgent(settings=CodexSettings(command=noisy, read_timeout=20.0)).open(codex.place)
+    noisy = f'echo \'{{"method": "turn/completed"}}\' >&2; {codex.settings.command}'
+    session = codex.session(command=noisy)
+    await session.open()
     assert await session.turn("go") == "the answer"
     await session.close()

@@ -10,8 +10,9 @@ import pytest
 
 from hookline.errors import UsageError
 from hookline.symphony.agents import AgentPlace, Tokens, TurnFailed
-from hookline.symphony.agents.builtin import BuiltinAgent
-from hookline.symphony.agents.command import CommandAgent
+from hookline.symphony.agents.builtin import BuiltinSession
+from hookline.symphony.agents.command import CommandSession
+from hookline.symphony.settings import AgentSettings
 from tests.symphony.scenes import PATH, until
 
 
@@ -31,9 +32,16 @@ class Desk:
     def kinds(self) -> list[str]:
         return [each.kind for each in self.told]
 
+    def command(self, *argv: str, silence: float = 3600.0) -> CommandSession:
+        return CommandSession(self.place, argv=argv, silence=silence)
+
+    def builtin(self, model: str) -> BuiltinSession:
+        return BuiltinSession(self.place, settings=AgentSettings(model=model), silence=3600.0)
+
     async def said(self, *argv: str, prompts=("hello",), **rest) -> list[str]:
-        session = await CommandAgent(argv=argv, **rest).open(self.place)
+        session = self.command(*argv, **rest)
         try:
+            await session.open()
             return [await session.turn(prompt) for prompt in prompts]
         finally:
             await session.close()
@@ -140,7 +148,8 @@ async def test_a_flood_of_long_lines_is_read_and_mostly_forgotten(desk):
 
 
 async def test_cancelled_it_is_ended_whole_before_the_cancel_comes_out(desk):
-    session = await CommandAgent(argv=("sh", "-c", "sleep 300 & echo $! > pids; wait")).open(desk.place)
+    session = desk.command("sh", "-c", "sleep 300 & echo $! > pids; wait")
+    await session.open()
     task = asyncio.ensure_future(session.turn("x"))
     await until(lambda: (desk.folder / "pids").exists() and desk.read("pids").endswith("\n"))
     task.cancel()
@@ -151,7 +160,8 @@ async def test_cancelled_it_is_ended_whole_before_the_cancel_comes_out(desk):
 
 
 async def test_close_ends_a_turn_that_is_under_way(desk):
-    session = await CommandAgent(argv=("sh", "-c", "echo $$ > pids; sleep 300")).open(desk.place)
+    session = desk.command("sh", "-c", "echo $$ > pids; sleep 300")
+    await session.open()
     task = asyncio.ensure_future(session.turn("x"))
     await until(lambda: (desk.folder / "pids").exists() and desk.read("pids").endswith("\n"))
     await session.close()
@@ -163,7 +173,8 @@ async def test_close_ends_a_turn_that_is_under_way(desk):
 
 async def test_one_that_ignores_a_friendly_end_is_killed(desk):
     script = "trap '' TERM INT; echo $$ > pids; while :; do sleep 1; done"
-    session = await CommandAgent(argv=("sh", "-c", script)).open(desk.place)
+    session = desk.command("sh", "-c", script)
+    await session.open()
     task = asyncio.ensure_future(session.turn("x"))
     await until(lambda: (desk.folder / "pids").exists() and desk.read("pids").endswith("\n"))
     task.cancel()
@@ -200,11 +211,6 @@ async def test_an_agent_that_says_it_failed_has_failed_though_it_exits_well(desk
     assert "no credit" in str(error)
 
 
-def test_no_command_is_refused():
-    with pytest.raises(UsageError, match="needs a command"):
-        CommandAgent(argv=())
-
-
 def script(folder: Path, *turns) -> str:
     file = folder / "script.yaml"
     file.write_text(json.dumps(list(turns)))
@@ -221,7 +227,8 @@ def bash(command: str) -> dict:
 async def test_the_built_in_agent_works_in_the_workspace_without_our_environment(desk, monkeypatch):
     monkeypatch.setenv("FROM_THE_SERVICE", "secret")
     model = script(desk.folder, bash("pwd > seen; env >> seen"), "done")
-    session = await BuiltinAgent(model=model).open(desk.place)
+    session = desk.builtin(model)
+    await session.open()
     try:
         assert await session.turn("go") == "done"
     finally:
@@ -235,7 +242,8 @@ async def test_the_built_in_agent_works_in_the_workspace_without_our_environment
 
 async def test_the_built_in_agent_keeps_its_conversation_from_turn_to_turn(desk):
     model = script(desk.folder, "first", {"text": "second", "expect": "go on"})
-    session = await BuiltinAgent(model=model).open(desk.place)
+    session = desk.builtin(model)
+    await session.open()
     try:
         assert [await session.turn("prompt"), await session.turn("go on")] == ["first", "second"]
     finally:
@@ -243,7 +251,8 @@ async def test_the_built_in_agent_keeps_its_conversation_from_turn_to_turn(desk)
 
 
 async def test_a_model_that_fails_is_a_failed_turn(desk):
-    session = await BuiltinAgent(model=script(desk.folder, {"error": "overloaded"})).open(desk.place)
+    session = desk.builtin(script(desk.folder, {"error": "overloaded"}))
+    await session.open()
     try:
         with pytest.raises(TurnFailed, match="overloaded") as told:
             await session.turn("go")
@@ -254,7 +263,8 @@ async def test_a_model_that_fails_is_a_failed_turn(desk):
 
 async def test_a_built_in_agent_that_is_cancelled_leaves_no_process(desk):
     model = script(desk.folder, bash("echo $$ > pids; sleep 300"), "done")
-    session = await BuiltinAgent(model=model).open(desk.place)
+    session = desk.builtin(model)
+    await session.open()
     task = asyncio.ensure_future(session.turn("go"))
     await until(lambda: (desk.folder / "pids").exists() and desk.read("pids").endswith("\n"))
     task.cancel()
@@ -265,6 +275,8 @@ async def test_a_built_in_agent_that_is_cancelled_leaves_no_process(desk):
 
 
 async def test_a_model_that_is_not_known_is_told_when_it_is_opened(desk):
+    session = desk.builtin("nobody/x")
     with pytest.raises(UsageError, match="nobody"):
-        await BuiltinAgent(model="nobody/x").open(desk.place)
+        await session.open()
+    await session.close()
     assert desk.kinds == ["startup_failed"]

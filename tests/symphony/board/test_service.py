@@ -47,10 +47,7 @@ class Obedient:
         self.open_now = 0
         self.most = 0
 
-    async def open(self, place):
-        self.open_now += 1
-        self.most = max(self.most, self.open_now)
-        place.tell(AgentEvent(kind="session_started", session_id="s"))
+    def __call__(self, place):
         return _Turns(self, place)
 
 
@@ -59,9 +56,16 @@ class _Turns:
 
     def __init__(self, agent, place):
         self.agent, self.place = agent, place
+        self.first = ""
+
+    async def open(self):
+        self.agent.open_now += 1
+        self.agent.most = max(self.agent.most, self.agent.open_now)
+        self.place.tell(AgentEvent(kind="session_started", session_id="s"))
 
     async def turn(self, prompt):
-        word, _, rest = self.place.issue["title"].partition(" ")
+        self.first = self.first or prompt
+        word, _, rest = self.first.partition(" ")
         if word == "fail":
             raise TurnFailed("as told", kind="turn_failed")
         if word == "ask":
@@ -74,7 +78,7 @@ class _Turns:
             self.place.tell(AgentEvent(kind="notification", text="the key is s3cr3t-of-ours"))
             await asyncio.sleep(3600)
         if word == "done":
-            self.agent.board.write(self.place.issue["identifier"], rest or "done", state="Done")
+            self.agent.board.write(os.path.basename(self.place.workspace), rest or "done", state="Done")
         return "said"
 
     async def close(self):

@@ -13,7 +13,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from hookline.errors import AgentFailed
 from hookline.runners import Output
@@ -85,7 +85,6 @@ class AgentPlace:
     workspace: str
     env: Mapping[str, str]
     tell: Callable[[AgentEvent], None]
-    issue: Mapping[str, Any] | None = None
 
     def report(self, kind: str, text: str = "", **more: Any) -> None:
         """Tell an event of this kind."""
@@ -93,8 +92,8 @@ class AgentPlace:
 
 
 class AgentSession(ABC):
-    """One live conversation with an agent. Its turns are tasks of their own, each of which has to give a sign of life
-    now and then. Whatever it does, `close` leaves none of its processes behind."""
+    """One conversation with an agent. Its turns are tasks of their own, each of which has to give a sign of life
+    every `silence` seconds. Whatever it does, also if it could not begin, `close` leaves none of its processes behind."""
 
     def __init__(self, place: AgentPlace, silence: float) -> None:
         self.id = secrets.token_hex(6)
@@ -105,8 +104,20 @@ class AgentSession(ABC):
         self._tokens = Tokens()
 
     @abstractmethod
+    async def _begin(self) -> None:
+        """Start the agent, up to where it can take a turn."""
+
+    @abstractmethod
     async def _run(self, prompt: str) -> str:
         """The work of one turn, and its answer."""
+
+    async def open(self) -> None:
+        """Start the agent; an error if it does not start."""
+        try:
+            await self._begin()
+        except Exception as exc:
+            self._place.report("startup_failed", str(exc))
+            raise
 
     async def close(self) -> None:
         """Interrupt what is going on and end the agent, in order: interrupt, close its input, TERM, KILL."""
@@ -144,10 +155,8 @@ class AgentSession(ABC):
         return said
 
 
-class CodingAgent(Protocol):
-    """One kind of agent with its settings."""
-
-    async def open(self, place: AgentPlace) -> AgentSession: ...
+CodingAgent = Callable[[AgentPlace], AgentSession]
+"""One kind of agent with its settings: makes a session, which is then opened."""
 
 
 class LineBuffer:

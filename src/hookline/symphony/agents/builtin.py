@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from hookline.agent.sdk import Agent
 from hookline.agent.tools import READY, Tool, bash_tool, ready_tool
@@ -14,6 +14,7 @@ from hookline.errors import RunEnded
 from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import AgentPlace, AgentSession, Tokens, TurnFailed
 from hookline.symphony.agents.guard import inner_points
+from hookline.symphony.settings import AgentSettings
 
 SYSTEM = (
     "You work on one issue in a folder of its own. Look at the files, change what the issue asks for, check that it"
@@ -21,37 +22,26 @@ SYSTEM = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltinAgent:
-    """A model (provider/name), the names of ready tools (None: all), and the hooks around its work."""
-
-    model: str
-    tools: tuple[str, ...] | None = None
-    silence: float = 3600.0
-    hooks: tuple[Hook, ...] = ()
-    journal: Journal | None = None
-
-    async def open(self, place: AgentPlace) -> BuiltinSession:
-        session = BuiltinSession(self, place)
-        try:
-            session.agent.live_model()
-        except BaseException as exc:
-            await session.close()
-            place.report("startup_failed", str(exc))
-            raise
-        place.report("session_started", session_id=session.id)
-        return session
-
-
 class BuiltinSession(AgentSession):
-    """One conversation of the built-in agent. Its shell has the environment of the place, and no other."""
+    """One conversation of the built-in agent, with these hooks around its work.
 
-    def __init__(self, settings: BuiltinAgent, place: AgentPlace) -> None:
-        super().__init__(place, settings.silence)
-        self._settings = settings
+    Its shell has the environment of the place, and no other.
+    """
+
+    def __init__(
+        self,
+        place: AgentPlace,
+        *,
+        settings: AgentSettings,
+        silence: float,
+        hooks: Sequence[Hook] = (),
+        journal: Journal | None = None,
+    ) -> None:
+        super().__init__(place, silence)
+        self._hooks, self._journal = hooks, journal
         self._runner = LocalRunner()
         provider, _, model = settings.model.partition("/")
-        self.agent = Agent(
+        self._agent = Agent(
             id="builtin",
             provider=provider,
             model=model,
@@ -63,18 +53,22 @@ class BuiltinSession(AgentSession):
     async def close(self) -> None:
         await super().close()
         try:
-            await self.agent.close()
+            await self._agent.close()
         finally:
             await self._runner.close()
 
+    async def _begin(self) -> None:
+        self._agent.live_model()
+        self._place.report("session_started", session_id=self.id)
+
     async def _run(self, prompt: str) -> str:
-        inner = [(hook, inner_points(hook)) for hook in self._settings.hooks]
+        inner = [(hook, inner_points(hook)) for hook in self._hooks]
         try:
-            result = await self.agent.run(
+            result = await self._agent.run(
                 prompt,
                 session_id=self.id,
                 hooks=[replace(hook, points=points) for hook, points in inner if points],
-                journal=self._settings.journal,
+                journal=self._journal,
                 watch=[self._heard],
                 workspace=self._place.workspace,
             )

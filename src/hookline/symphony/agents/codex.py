@@ -10,7 +10,6 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, cast
 
@@ -33,51 +32,25 @@ INTERRUPT = 2.0
 """Seconds that an interrupted turn has to say that it ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CodexAgent:
-    """Codex with its settings; the variables of `secret_names` are not for it.
+class CodexSession(AgentSession):
+    """One thread of Codex; the variables of `secret_names` are not for it.
 
     `hooks` are hooks in Codex's own form, by event; no turn begins unless they are in force.
     """
 
-    settings: CodexSettings = CodexSettings()
-    secret_names: frozenset[str] = frozenset()
-    hooks: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    async def open(self, place: AgentPlace) -> CodexSession:
-        _check_folder(place.workspace)
-        # Those of the settings that this agent was made of; a reload may have withheld others from the place.
-        env = {name: value for name, value in place.env.items() if name not in self.secret_names}
-        stack = AsyncExitStack()
-        try:
-            order = Order(
-                argv=("bash", "-lc", without_secrets(self.settings.command, self.secret_names)),
-                cwd=place.workspace,
-                env=env,
-            )
-            process = await stack.enter_async_context(piped(order))
-            session = CodexSession(self, place, stack)
-            session.talk = Conversation(process, heard=session.heard, asked=session.asked, odd=session.odd)
-            stack.callback(session.talk.close)
-            await session.begin()
-        except BaseException as exc:
-            await stack.aclose()
-            if isinstance(exc, TurnFailed):
-                place.report("startup_failed", str(exc))
-                raise _not_found(exc, self.settings.command) from exc
-            raise
-        return session
-
-
-class CodexSession(AgentSession):
-    """One thread of Codex."""
-
     talk: Conversation
 
-    def __init__(self, agent: CodexAgent, place: AgentPlace, stack: AsyncExitStack) -> None:
-        super().__init__(place, agent.settings.turn_timeout)
-        self._settings, self._guard = agent.settings, agent.hooks
-        self._stack = stack
+    def __init__(
+        self,
+        place: AgentPlace,
+        *,
+        settings: CodexSettings,
+        secret_names: frozenset[str] = frozenset(),
+        hooks: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(place, settings.turn_timeout)
+        self._settings, self._secret_names, self._guard = settings, secret_names, hooks or {}
+        self._stack = AsyncExitStack()
         self._thread = ""
         self._turn = ""
         self._done: asyncio.Future[Message] | None = None
@@ -85,7 +58,24 @@ class CodexSession(AgentSession):
         self._said = ""
         self._busy = False
 
-    async def begin(self) -> None:
+    async def open(self) -> None:
+        _check_folder(self._place.workspace)
+        try:
+            await super().open()
+        except TurnFailed as exc:
+            raise _not_found(exc, self._settings.command) from exc
+
+    async def _begin(self) -> None:
+        place, secret_names = self._place, self._secret_names
+        order = Order(
+            argv=("bash", "-lc", without_secrets(self._settings.command, secret_names)),
+            cwd=place.workspace,
+            # Those of the settings that this session was made of; a reload may have withheld others from the place.
+            env={name: value for name, value in place.env.items() if name not in secret_names},
+        )
+        process = await self._stack.enter_async_context(piped(order))
+        self.talk = Conversation(process, heard=self.heard, asked=self.asked, odd=self.odd)
+        self._stack.callback(self.talk.close)
         about = {"name": "hookline", "title": "hookline", "version": version("hookline")}
         given: Message = {"clientInfo": about, "capabilities": {"experimentalApi": True}}
         await self.talk.request("initialize", given, self._settings.read_timeout)

@@ -12,10 +12,8 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
-from hookline.errors import UsageError
 from hookline.runners import Ending, Order
 from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import AgentPlace, AgentSession, LineBuffer, Tokens, TurnFailed
@@ -29,51 +27,36 @@ _ARGUMENT = 128 * 1024
 """Bytes of one argument that Linux takes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandAgent:
-    """A command and how long, in seconds, it may be silent."""
-
-    argv: tuple[str, ...]
-    silence: float = 3600.0
-
-    def __post_init__(self) -> None:
-        if not self.argv:
-            raise UsageError("a command-line agent needs a command, such as claude -p")
-
-    async def open(self, place: AgentPlace) -> CommandSession:
-        program = self.argv[0]
-        found = shutil.which(
-            os.path.join(place.workspace, program) if "/" in program else program, path=place.env.get("PATH")
-        )
-        if found is None:
-            error = TurnFailed(
-                f"the agent {program!r} was not found; is it installed and on PATH?", kind="codex_not_found"
-            )
-            place.report("startup_failed", str(error))
-            raise error
-        return CommandSession(self, place)
-
-
 class CommandSession(AgentSession):
     """The turns of one attempt. No process outlives its turn."""
 
-    def __init__(self, agent: CommandAgent, place: AgentPlace) -> None:
-        super().__init__(place, agent.silence)
-        self._agent = agent
+    def __init__(self, place: AgentPlace, *, argv: tuple[str, ...], silence: float) -> None:
+        super().__init__(place, silence)
+        self._argv = argv
         self._runner = LocalRunner(cap=1, on_output=self._heard)
         self._first: str | None = None
         self._report = _TurnReport()
         self._told_at = 0.0
-        place.report("session_started", session_id=self.id)
 
     async def close(self) -> None:
         await super().close()
         await self._runner.close()
 
+    async def _begin(self) -> None:
+        program, place = self._argv[0], self._place
+        found = shutil.which(
+            os.path.join(place.workspace, program) if "/" in program else program, path=place.env.get("PATH")
+        )
+        if found is None:
+            raise TurnFailed(
+                f"the agent {program!r} was not found; is it installed and on PATH?", kind="codex_not_found"
+            )
+        place.report("session_started", session_id=self.id)
+
     async def _run(self, prompt: str) -> str:
         whole = prompt if self._first is None else f"{self._first}\n\n{prompt}"
         self._first = self._first or prompt
-        argv, stdin = _filled(self._agent.argv, whole)
+        argv, stdin = _filled(self._argv, whole)
         self._report = report = _TurnReport()
         self._told_at = asyncio.get_running_loop().time()
         ending = await self._runner.run(
