@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from hookline import MemoryJournal
+from hookline.engine.context import Usage
 from hookline.engine.pipeline import Recorder
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import owner
 from hookline.runners.local import LocalRunner
-from hookline.symphony.agents import Tokens
 from hookline.symphony.hooks import AttemptSite, Outputs
 from hookline.symphony.read import WatchedWorkflow
 from hookline.symphony.run import SiteWorker, agent_of
@@ -170,7 +170,8 @@ async def test_an_attempt_runs_its_hooks_around_codex_which_writes_a_file(codex,
         async with board:
             await board.until(board.outcomes)
             assert board.outcomes() == ["ok"]
-            assert board.service.state.tokens == Tokens(input=20, output=16, total=36)
+            twice = Usage(input_tokens=20, output_tokens=16, total_tokens=36)
+            assert board.service.state.tokens == twice
         assert (board.workspace / "fence.txt").read_text() == "mended\n"
         assert board.log() == ["after_create ABC-1", "before_run first", "agent", "after_run ok"]
         [session] = board.sessions

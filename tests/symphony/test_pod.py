@@ -269,7 +269,8 @@ def test_what_the_agent_tells_is_sent(volume):
     done = volume.pod()
     told = [each.value for each in done.got if isinstance(each, Message) and each.word == "told"]
     assert [each["kind"] for each in told] == ["session_started", "turn_completed"]
-    assert (told[-1]["text"], told[-1]["tokens"]) == ("I did it", {"input": 0, "output": 0, "total": 0})
+    none = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
+    assert (told[-1]["text"], told[-1]["tokens"]) == ("I did it", none)
 
 
 def test_all_since_a_time_is_sent_again(volume):

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from hookline import files
+from hookline.engine.context import Usage
 from hookline.engine.pipeline import Recorder
 from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Owner, Record
 from hookline.errors import FileError, HooklineError, UsageError
@@ -32,7 +33,7 @@ from hookline.options import flag, option
 from hookline.runners.local import LocalRunner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
-from hookline.symphony.agents import AgentEvent, Tokens
+from hookline.symphony.agents import AgentEvent
 from hookline.symphony.attempt import Attempt, Halt, outcome_of, recovered, remove_workspace
 from hookline.symphony.hooks import AttemptSite
 from hookline.symphony.read import Workflow, read
@@ -297,7 +298,7 @@ def _event_of(value: Mapping[str, Any]) -> AgentEvent:
     return AgentEvent(
         kind=str(value.get("kind")),
         text=str(value.get("text") or ""),
-        tokens=Tokens(**tokens) if tokens else None,
+        tokens=Usage(**tokens) if tokens else None,
         rate_limits=value.get("rate_limits"),
         session_id=value.get("session_id"),
     )

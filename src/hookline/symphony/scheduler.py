@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hookline import tasks
-from hookline.symphony.agents import AgentEvent, Tokens
+from hookline.engine.context import Usage
+from hookline.symphony.agents import AgentEvent
 from hookline.symphony.read import Workflow
 from hookline.symphony.trackers import Issue
 
@@ -37,7 +38,7 @@ class Running:
     session_id: str | None = None
     said: str = ""
     turns: int = 0
-    tokens: Tokens = Tokens()
+    tokens: Usage = Usage()
     ending: str | None = None
     stalled: bool = False
     clean: bool = False
@@ -76,7 +77,10 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """The whole schedule. `claimed` are issues that are read once more before their first attempt."""
+    """The whole schedule. `claimed` are issues that are read once more before their first attempt.
+
+    `tokens` and `seconds` are the sums of the attempts that ended.
+    """
 
     running: Mapping[str, Running] = field(default_factory=dict[str, Running])
     claimed: Mapping[str, Issue] = field(default_factory=dict[str, Issue])
@@ -84,7 +88,7 @@ class State:
     parked: Mapping[str, Parked] = field(default_factory=dict[str, Parked])
     cleaning: Mapping[str, Issue] = field(default_factory=dict[str, Issue])
     finished: tuple[Finished, ...] = ()
-    tokens: Tokens = Tokens()
+    tokens: Usage = Usage()
     seconds: float = 0.0
     rate_limits: Mapping[str, Any] | None = None
     generation: int = 0
@@ -314,19 +318,17 @@ def heard(
     each = state.running.get(id)
     if each is None or each.generation != generation:
         return state, []
-    tokens = _larger(each.tokens, event.tokens or Tokens())
     renewed = replace(
         each,
         heard=now,
         said=event.text or each.said,
         session_id=event.session_id or each.session_id,
         turns=each.turns + (event.kind == "turn_completed"),
-        tokens=tokens,
+        tokens=_larger(each.tokens, event.tokens or Usage()),
     )
     return replace(
         state,
         running={**state.running, id: renewed},
-        tokens=state.tokens + tokens - each.tokens,
         rate_limits=event.rate_limits or state.rate_limits,
     ), []
 
@@ -354,6 +356,7 @@ def finished(
         state,
         running=_without(state.running, id),
         finished=(*state.finished, ended)[-_REMEMBERED:],
+        tokens=state.tokens + each.tokens,
         seconds=state.seconds + seconds,
     )
     if each.clean:
@@ -448,12 +451,12 @@ def is_terminal(issue: Issue, workflow: Workflow) -> bool:
     return _word(issue.state) in map(_word, workflow.tracker.terminal_states)
 
 
-def _larger(before: Tokens, now: Tokens) -> Tokens:
+def _larger(before: Usage, now: Usage) -> Usage:
     """A session reports its total each time, so a report that comes twice or late adds nothing."""
-    return Tokens(
-        input=max(before.input, now.input),
-        output=max(before.output, now.output),
-        total=max(before.total, now.total),
+    return Usage(
+        input_tokens=max(before.input_tokens, now.input_tokens),
+        output_tokens=max(before.output_tokens, now.output_tokens),
+        total_tokens=max(before.total_tokens, now.total_tokens),
     )
 
 

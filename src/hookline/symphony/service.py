@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from hookline.engine.plain import utc_text
 from hookline.errors import HooklineError
 from hookline.journal.masking import Mask
 from hookline.symphony import scheduler
-from hookline.symphony.agents import AgentEvent, Tokens
+from hookline.symphony.agents import AgentEvent
 from hookline.symphony.attempt import Attempt, AttemptEnd, Halt, IssueWorker
 from hookline.symphony.hooks import fields
 from hookline.symphony.read import WatchedWorkflow, Workflow
@@ -299,7 +299,10 @@ class StateView:
     def snapshot(self, now: float, problem: str | None) -> dict[str, Any]:
         """Everything, for `GET /api/v1/state`."""
         state, statuses = self.state, self._statuses()
-        running = sum(now - each.since for each in state.running.values())
+        # The state has the sums of the attempts that ended; those that run are added.
+        running = state.running.values()
+        seconds = state.seconds + sum(now - each.since for each in running)
+        tokens = sum((each.tokens for each in running), state.tokens)
         return {
             "generated_at": self.time(now),
             "counts": {status: len(found) for status, (found, _) in statuses.items()},
@@ -308,7 +311,7 @@ class StateView:
                 for status, (found, shown) in statuses.items()
             },
             "finished": [self._finished(each) for each in state.finished],
-            "codex_totals": {**_tokens(state.tokens), "seconds_running": round(state.seconds + running, 3)},
+            "codex_totals": {**asdict(tokens), "seconds_running": round(seconds, 3)},
             "rate_limits": state.rate_limits,
             "configuration_error": problem,
         }
@@ -361,7 +364,7 @@ class StateView:
             "started_at": self.time(each.since),
             "last_event_at": self.time(each.heard),
             "stopping": each.ending,
-            "tokens": _tokens(each.tokens),
+            "tokens": asdict(each.tokens),
         }
 
     def _retry(self, each: scheduler.Retry) -> dict[str, Any]:
@@ -385,7 +388,3 @@ class StateView:
     def _about(self, issue: Issue) -> dict[str, Any]:
         path = self.workspace(issue.identifier)
         return {"issue_id": issue.id, "issue_identifier": issue.identifier, "workspace_path": path}
-
-
-def _tokens(tokens: Tokens) -> dict[str, int]:
-    return {"input_tokens": tokens.input, "output_tokens": tokens.output, "total_tokens": tokens.total}

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hookline.symphony.agents import AgentPlace, Tokens, TurnFailed
+from hookline.engine.context import Usage
+from hookline.symphony.agents import AgentPlace, TurnFailed
 from hookline.symphony.agents.codex import CodexSession
 from hookline.symphony.settings import CodexSettings
 
@@ -84,7 +85,7 @@ async def test_a_session_is_begun_as_the_protocol_says_and_the_answer_comes_back
     assert turn["input"] == [{"type": "text", "text": "do it"}]
     assert (turn["threadId"], turn["cwd"]) == ("thread-1", str(tmp_path))
     assert turn["sandboxPolicy"] == {"type": "readOnly"}
-    assert Tokens(input=10, output=8, total=18) in [told.tokens for told in codex.told]
+    assert Usage(input_tokens=10, output_tokens=8, total_tokens=18) in [told.tokens for told in codex.told]
     assert {"primary": {"usedPercent": 5}} in [told.rate_limits for told in codex.told]
     assert codex.kinds.count("session_started") == codex.kinds.count("turn_completed") == 2
     assert codex.alive() == []

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from hookline.engine.context import Usage
 from hookline.errors import UsageError
-from hookline.symphony.agents import AgentPlace, Tokens, TurnFailed
+from hookline.symphony.agents import AgentPlace, TurnFailed
 from hookline.symphony.agents.builtin import BuiltinSession
 from hookline.symphony.agents.command import CommandSession
 from hookline.symphony.settings import AgentSettings
@@ -201,7 +202,7 @@ CODEX = [
 async def test_answer_and_tokens_are_read_from_lines_of_json_and_add_up(desk, lines):
     (desk.folder / "lines").write_text("noise\n" + "\n".join(json.dumps(line) for line in lines))
     assert await desk.said("cat", "lines", prompts=("a", "b")) == ["all done", "all done"]
-    assert desk.told[-1].tokens == Tokens(input=14, output=6, total=20)
+    assert desk.told[-1].tokens == Usage(input_tokens=14, output_tokens=6, total_tokens=20)
 
 
 async def test_an_agent_that_says_it_failed_has_failed_though_it_exits_well(desk):
@@ -237,7 +238,7 @@ async def test_the_built_in_agent_works_in_the_workspace_without_our_environment
     assert "FROM_THE_SERVICE" not in desk.read("seen")
     assert desk.kinds[0] == "session_started"
     assert "notification" in desk.kinds
-    assert [each.tokens.input for each in desk.told if each.tokens] == [5]
+    assert [each.tokens.input_tokens for each in desk.told if each.tokens] == [5]
 
 
 async def test_the_built_in_agent_keeps_its_conversation_from_turn_to_turn(desk):

@@ -5,9 +5,10 @@ import socket
 import httpx2
 import pytest
 
+from hookline.engine.context import Usage
 from hookline.errors import UsageError
 from hookline.symphony import scheduler
-from hookline.symphony.agents import AgentEvent, Tokens
+from hookline.symphony.agents import AgentEvent
 from hookline.symphony.read import Workflow
 from hookline.symphony.scheduler import State
 from hookline.symphony.serve import api, serving
@@ -23,7 +24,7 @@ def busy():
     state, [look] = scheduler.polled(State(), RULES, 0, issues=issues)
     found = {each.id: each for each in issues}
     state, _ = scheduler.looked(state, RULES, 10, asked=look.ids, found=found)
-    tokens = Tokens(input=10, output=8, total=18)
+    tokens = Usage(input_tokens=10, output_tokens=8, total_tokens=18)
     told = AgentEvent(kind="notification", text="hello", session_id="s-1", tokens=tokens)
     state, _ = scheduler.heard(state, RULES, 20, id="id-A-1", generation=1, event=told)
     failed = {"id": "id-B-1", "generation": 2, "outcome": "failed", "error": "boom"}

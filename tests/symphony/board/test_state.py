@@ -1,6 +1,6 @@
 """The scheduler's state: tables for each rule, and a machine that tries every order of events."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -8,8 +8,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from hookline.engine.context import Usage
 from hookline.symphony import scheduler
-from hookline.symphony.agents import AgentEvent, Tokens
+from hookline.symphony.agents import AgentEvent
 from hookline.symphony.read import Workflow
 from hookline.symphony.scheduler import (
     AskTracker,
@@ -23,6 +24,7 @@ from hookline.symphony.scheduler import (
     next_due,
     order,
 )
+from hookline.symphony.service import StateView
 from hookline.symphony.settings import AgentSettings, CodexSettings, TrackerSettings
 from hookline.symphony.trackers import Issue
 
@@ -395,9 +397,20 @@ def test_tokens_told_twice_are_counted_once_and_add_up_over_sessions():
         ("id-B-1", 2, 10),
         ("id-B-1", 1, 1000),
     ):
-        told = AgentEvent(kind="notification", tokens=Tokens(input=total - 8, output=8, total=total))
+        tokens = Usage(input_tokens=total - 8, output_tokens=8, total_tokens=total)
+        told = AgentEvent(kind="notification", tokens=tokens)
         state, _ = scheduler.heard(state, RULES, 1, id=id, generation=generation, event=told)
-    assert state.tokens == Tokens(input=48, output=16, total=64)
+    used = {"input_tokens": 48, "output_tokens": 16, "total_tokens": 64}
+    assert used.items() <= totals(state).items()
+    state, _ = scheduler.finished(state, RULES, 2, id="id-A-1", generation=1, outcome="ok")
+    assert used.items() <= totals(state).items()
+    state, _ = scheduler.finished(state, RULES, 2, id="id-B-1", generation=2, outcome="failed")
+    assert (asdict(state.tokens), totals(state)) == (used, {**used, "seconds_running": 4})
+
+
+def totals(state):
+    view = StateView(state=state, clock=float, workspace=str)
+    return view.snapshot(2, None)["codex_totals"]
 
 
 @pytest.mark.rule("O26")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from hookline.engine.context import Usage
 from hookline.errors import AgentFailed
 from hookline.runners import Output
 from hookline.runners.local import Piped
@@ -45,27 +46,10 @@ class TurnFailed(AgentFailed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tokens:
-    """Tokens used so far by one session, never a difference."""
-
-    input: int = 0
-    output: int = 0
-    total: int = 0
-
-    def __add__(self, other: Tokens) -> Tokens:
-        return Tokens(
-            input=self.input + other.input, output=self.output + other.output, total=self.total + other.total
-        )
-
-    def __sub__(self, other: Tokens) -> Tokens:
-        return Tokens(
-            input=self.input - other.input, output=self.output - other.output, total=self.total - other.total
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEvent:
     """One event of an agent at work; any event shows that it is alive.
+
+    `tokens` are those used so far by its session, never a difference.
 
     Kinds: session_started, startup_failed, turn_completed, turn_failed, turn_cancelled, turn_ended_with_error,
     turn_input_required, approval_auto_approved, unsupported_tool_call, notification, other_message, malformed.
@@ -73,7 +57,7 @@ class AgentEvent:
 
     kind: str
     text: str = ""
-    tokens: Tokens | None = None
+    tokens: Usage | None = None
     rate_limits: Mapping[str, Any] | None = None
     session_id: str | None = None
 
@@ -101,7 +85,7 @@ class AgentSession(ABC):
         self._silence = silence
         self._heard_at = 0.0
         self._going: asyncio.Task[str] | None = None
-        self._tokens = Tokens()
+        self._tokens = Usage()
 
     @abstractmethod
     async def _begin(self) -> None:

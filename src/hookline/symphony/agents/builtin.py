@@ -12,7 +12,7 @@ from hookline.engine.plain import as_text, plain
 from hookline.engine.record import Journal, Record
 from hookline.errors import RunEnded
 from hookline.runners.local import LocalRunner
-from hookline.symphony.agents import AgentPlace, AgentSession, Tokens, TurnFailed
+from hookline.symphony.agents import AgentPlace, AgentSession, TurnFailed
 from hookline.symphony.agents.guard import inner_points
 from hookline.symphony.settings import AgentSettings
 
@@ -74,8 +74,7 @@ class BuiltinSession(AgentSession):
             )
         except RunEnded as exc:
             raise TurnFailed(str(exc), kind="turn_failed") from exc
-        used = result.usage
-        self._tokens += Tokens(input=used.input_tokens, output=used.output_tokens, total=used.total_tokens)
+        self._tokens += result.usage
         return as_text(plain(result.result))
 
     def _heard(self, record: Record) -> None:

@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from importlib.metadata import version
 from typing import Any, cast
 
+from hookline.engine.context import Usage
 from hookline.runners import Order
 from hookline.runners.local import piped
 from hookline.symphony.agents import (
@@ -21,7 +22,6 @@ from hookline.symphony.agents import (
     AgentSession,
     Conversation,
     Message,
-    Tokens,
     TurnFailed,
 )
 from hookline.symphony.agents.guard import commands_in, in_force, trusted
@@ -270,10 +270,10 @@ def _event_of(method: str, params: Message) -> AgentEvent:
     if method == "thread/tokenUsage/updated":
         usage = cast("Message", params.get("tokenUsage") or {})
         total = cast("Message", usage.get("total") or {})
-        tokens = Tokens(
-            input=_count(total, "inputTokens"),
-            output=_count(total, "outputTokens"),
-            total=_count(total, "totalTokens"),
+        tokens = Usage(
+            input_tokens=_count(total, "inputTokens"),
+            output_tokens=_count(total, "outputTokens"),
+            total_tokens=_count(total, "totalTokens"),
         )
         return AgentEvent(kind="notification", tokens=tokens)
     if method == "account/rateLimits/updated":

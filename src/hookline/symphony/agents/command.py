@@ -14,9 +14,10 @@ import shutil
 from collections.abc import Mapping
 from typing import Any, cast
 
+from hookline.engine.context import Usage
 from hookline.runners import Ending, Order
 from hookline.runners.local import LocalRunner
-from hookline.symphony.agents import AgentPlace, AgentSession, LineBuffer, Tokens, TurnFailed
+from hookline.symphony.agents import AgentPlace, AgentSession, LineBuffer, TurnFailed
 
 PROMPT = "{prompt}"
 KEPT = 256 * 1024
@@ -112,7 +113,7 @@ class _TurnReport:
     def __init__(self) -> None:
         self._lines = LineBuffer()
         self.answer: str | None = None
-        self.tokens = Tokens()
+        self.tokens = Usage()
         self.failed = False
 
     def add(self, part: bytes) -> None:
@@ -150,10 +151,10 @@ def _answer_in(told: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _tokens(usage: Mapping[str, Any]) -> Tokens:
+def _tokens(usage: Mapping[str, Any]) -> Usage:
     numbers = [usage.get(name) for name in ("input_tokens", "output_tokens")]
     read, written = (each if type(each) is int and each >= 0 else 0 for each in numbers)
-    return Tokens(input=read, output=written, total=read + written)
+    return Usage(input_tokens=read, output_tokens=written, total_tokens=read + written)
 
 
 def _end_of(part: bytes) -> str:
