@@ -7,14 +7,18 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from hookline.engine.context import Usage
+from hookline.engine.plain import typed
 from hookline.engine.record import Begun, Called, Decided, Ended
 from hookline.journal.stream import LineReader, Message
-from hookline.symphony.trackers import Blocker, Issue, issue_from, issue_values
+from hookline.symphony.agents import AgentEvent
+from hookline.symphony.trackers import Blocker, Issue, issue_values
 from tests import forks
 from tests.fakes.trackers import FakeLinear, linear_issue
 
@@ -162,7 +166,15 @@ def test_an_issue_is_sent_whole():
         priority=2,
         created_at=datetime(2026, 1, 2, tzinfo=UTC),
     )
-    assert issue_from(json.dumps(issue_values(whole))) == whole
+    assert typed(Issue, json.loads(json.dumps(issue_values(whole)))) == whole
+
+
+@pytest.mark.parametrize("tokens", [None, Usage(input_tokens=2, output_tokens=1, total_tokens=3)])
+def test_an_event_is_sent_whole(tokens):
+    whole = AgentEvent(
+        kind="notification", text="t", tokens=tokens, rate_limits={"used": [5]}, session_id="s-1"
+    )
+    assert typed(AgentEvent, json.loads(json.dumps(asdict(whole)))) == whole
 
 
 @pytest.mark.statement("SC47")

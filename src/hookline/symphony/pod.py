@@ -8,6 +8,7 @@ the service reads them (`AttemptStream`).
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import sys
@@ -21,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from hookline import files
-from hookline.engine.context import Usage
 from hookline.engine.pipeline import Recorder
+from hookline.engine.plain import typed
 from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Owner, Record
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.journal import default_path
@@ -38,7 +39,7 @@ from hookline.symphony.attempt import Attempt, Halt, outcome_of, recovered, remo
 from hookline.symphony.hooks import AttemptSite
 from hookline.symphony.read import Workflow, read
 from hookline.symphony.run import agent_of, log_masked, site_of, tracker_of
-from hookline.symphony.trackers import Issue, Tracker, TrackerError, issue_from
+from hookline.symphony.trackers import Issue, Tracker, TrackerError
 from hookline.symphony.workspace import WorkspaceError, WorkspaceRoot
 from hookline.tasks import on_signals
 
@@ -97,8 +98,8 @@ def _workflow(file: str, source: str, root: str) -> Workflow:
 
 def _issue(file: str) -> Issue:
     try:
-        return issue_from(text_of(Path(file)))
-    except (ValueError, TypeError, KeyError, AttributeError) as exc:
+        return typed(Issue, {**json.loads(text_of(Path(file)))})
+    except (ValueError, TypeError) as exc:
         raise FileError(f"this is not an issue as JSON: {exc}", file=file) from exc
 
 
@@ -269,7 +270,7 @@ class AttemptStream:
             self._last.append(others.strip())
             logger.info("%s", others)
         if message is not None and message.word == TOLD:
-            self.tell(_event_of(message.value))
+            self.tell(typed(AgentEvent, message.value))
         elif message is not None and message.word == ENDED:
             self.ended = message.value
 
@@ -291,17 +292,6 @@ class AttemptStream:
         row = next((each for each in self._journal.unfinished() if each.run_id == record.run_id), None)
         if row is not None and row.owner is not None and record.owner is not None and row.owner != self._me:
             self._journal.claim(row.run_id, row.owner, self._me)
-
-
-def _event_of(value: Mapping[str, Any]) -> AgentEvent:
-    tokens = value.get("tokens")
-    return AgentEvent(
-        kind=str(value.get("kind")),
-        text=str(value.get("text") or ""),
-        tokens=Usage(**tokens) if tokens else None,
-        rate_limits=value.get("rate_limits"),
-        session_id=value.get("session_id"),
-    )
 
 
 async def _rooted(path: str, patience: float) -> WorkspaceRoot:

@@ -41,22 +41,9 @@ class Issue:
     updated_at: datetime | None = None
 
 
-_TIMES = ("created_at", "updated_at")
-
-
 def issue_values(issue: Issue) -> dict[str, Any]:
-    """An issue as a template, an agent and another process see it: plain values, moments as ISO 8601."""
+    """An issue as a template and another process see it: plain values, moments as ISO 8601."""
     return json.loads(json.dumps(asdict(issue), default=datetime.isoformat))
-
-
-def issue_from(text: str) -> Issue:
-    """The issue of these values, as JSON; a ValueError, TypeError or KeyError if they are none."""
-    told: dict[str, Any] = json.loads(text)
-    times = {name: datetime.fromisoformat(told[name]) for name in _TIMES if told.get(name)}
-    blockers = tuple(Blocker(**each) for each in told.get("blocked_by") or ())
-    lists = {"labels": tuple(told.get("labels") or ()), "blocked_by": blockers}
-    found: dict[str, Any] = {**told, **times, **lists}
-    return Issue(**found)
 
 
 class TrackerKind(NamedTuple):
