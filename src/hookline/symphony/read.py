@@ -36,9 +36,8 @@ from hookline.symphony.settings import (
     ServerSettings,
     TrackerSettings,
     WorkspaceSettings,
-    reference,
 )
-from hookline.symphony.trackers import TRACKERS
+from hookline.symphony.trackers import TRACKERS, reference
 from hookline.table import Findings, Node
 
 FILE = "WORKFLOW.md"

@@ -44,8 +44,7 @@ from hookline.symphony.hooks import KEEP_BYTES, AttemptSite, Outputs, Scene, wor
 from hookline.symphony.read import AGENT_HERE, Workflow, WorkflowError, read_workflow
 from hookline.symphony.scheduler import is_terminal
 from hookline.symphony.settings import POINTS
-from hookline.symphony.trackers import TRACKERS, Issue, Tracker, TrackerError
-from hookline.symphony.trackers.client import setting
+from hookline.symphony.trackers import TRACKERS, Issue, Tracker, TrackerError, setting
 from hookline.symphony.trackers.folder import FolderTracker
 from hookline.symphony.trackers.github import GithubTracker
 from hookline.symphony.trackers.linear import LinearTracker

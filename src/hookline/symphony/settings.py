@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from hookline.engine.point import Point
 from hookline.source import Wrong, without_lines
-from hookline.symphony.trackers import TRACKERS
+from hookline.symphony.trackers import TRACKERS, reference
 from hookline.table import UNSET, InMapping, Key, Node, Table, meant, split_command, warn
 
 POINTS: Mapping[str, Point] = {
@@ -24,7 +24,6 @@ AGENTS = ("codex", "command", "builtin")
 DEFAULT_TIMEOUT = 60.0
 """Seconds for a hook where the file does not say, or says zero or less."""
 
-_NAME = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
 _NUMBER = re.compile(r"[-+]?[0-9]+", re.ASCII)
 _LONGEST_WAIT = 10 * 365 * 86400 * 1000
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
@@ -384,12 +383,6 @@ _SECTIONS: Mapping[str, _Section] = {
 }
 FRONT_MATTER = _table({name: Key(section) for name, section in _SECTIONS.items()}, {})
 """The sections of the file, each read as a value of its class."""
-
-
-def reference(value: Any) -> str | None:
-    """The variable that a value refers to, where its whole text is `$NAME`, with or without spaces around it."""
-    found = _NAME.fullmatch(value.strip()) if isinstance(value, str) else None
-    return found[1] if found else None
 
 
 def _variables(value: Any) -> list[str]:

@@ -7,8 +7,7 @@ import pytest
 from hookline.symphony.read import Workflow
 from hookline.symphony.run import tracker_of
 from hookline.symphony.settings import TrackerSettings
-from hookline.symphony.trackers import TRACKERS, Blocker, TrackerError
-from hookline.symphony.trackers.client import Api, retry_seconds
+from hookline.symphony.trackers import TRACKERS, Blocker, TrackerError, WebTracker, retry_seconds
 from hookline.symphony.trackers.github import GithubTracker
 from hookline.symphony.trackers.linear import LinearTracker
 from tests.fakes.trackers import FakeGithub, FakeLinear, Trouble, github_issue, linear_issue
@@ -150,17 +149,18 @@ async def test_a_server_that_is_not_there_is_said(kind):
 async def test_a_slow_server_is_given_up():
     with FakeGithub() as fake:
         fake.trouble = [Trouble(silent=1.0)]
-        api = Api("It", fake.url, {}, timeout=0.1)
+        api = WebTracker("It", fake.url, {})
+        api.timeout = 0.1
         with pytest.raises(TrackerError, match=r"It did not answer in 0\.1 s"):
             await api.ask("GET", "/")
         await api.close()
 
 
 async def test_an_answer_without_end_is_not_kept(monkeypatch):
-    monkeypatch.setattr("hookline.symphony.trackers.client.LARGEST", 1000)
+    monkeypatch.setattr("hookline.symphony.trackers.LARGEST", 1000)
     with FakeGithub() as fake:
         fake.trouble = [Trouble(body="x" * 2000)]
-        api = Api("It", fake.url, {})
+        api = WebTracker("It", fake.url, {})
         with pytest.raises(TrackerError, match="more than 1000 bytes"):
             await api.ask("GET", "/")
         await api.close()

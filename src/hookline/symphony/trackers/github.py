@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import quote, urlencode, urlsplit
 
-from hookline.symphony.trackers import TRACKERS, Issue, TrackerError
-from hookline.symphony.trackers.client import (
-    Api,
+from hookline.symphony.trackers import (
+    TRACKERS,
+    Issue,
+    TrackerError,
     WebTracker,
     inner,
     labels_in,
@@ -57,7 +58,7 @@ class GithubTracker(WebTracker):
             "X-GitHub-Api-Version": "2022-11-28",
             "User-Agent": "hookline",
         }
-        super().__init__(Api("GitHub", endpoint, headers))
+        super().__init__("GitHub", endpoint, headers)
 
     async def by_states(self, states: Sequence[str]) -> list[Issue]:
         wanted = {state.strip().lower() for state in states}
@@ -69,7 +70,7 @@ class GithubTracker(WebTracker):
         query = {"state": asked, "per_page": _PAGE, "sort": "created", "direction": "asc"}
 
         async def page(url: str) -> tuple[Iterable[Any], str | None]:
-            answer = await self._api.ask("GET", url)
+            answer = await self.ask("GET", url)
             nodes: Any = answer.body
             if not isinstance(nodes, list):
                 raise TrackerError("GitHub answered without a list of issues", kind="tracker_response")
@@ -86,7 +87,7 @@ class GithubTracker(WebTracker):
             if number is None:
                 return None
             async with places:
-                answer = await self._api.ask("GET", f"{self._path}/{number[1]}", fine=_GONE)
+                answer = await self.ask("GET", f"{self._path}/{number[1]}", fine=_GONE)
             return None if answer.status in _GONE else self._issue(answer.body)
 
         found = await asyncio.gather(*(one(id) for id in dict.fromkeys(ids)))
@@ -96,7 +97,7 @@ class GithubTracker(WebTracker):
         link = _NEXT.search(headers.get("link", ""))
         if link is None:
             return None
-        if urlsplit(link[1]).netloc != urlsplit(self._api.base).netloc:
+        if urlsplit(link[1]).netloc != urlsplit(self.base).netloc:
             raise TrackerError(
                 f"GitHub's next page is on another host: {link[1]!r}", kind="tracker_pagination"
             )

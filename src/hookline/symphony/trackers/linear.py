@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from hookline.symphony.trackers import TRACKERS, Blocker, Issue, TrackerError
-from hookline.symphony.trackers.client import (
-    Api,
+from hookline.symphony.trackers import (
+    TRACKERS,
+    Blocker,
+    Issue,
+    TrackerError,
     WebTracker,
     inner,
     labels_in,
@@ -47,7 +49,7 @@ class LinearTracker(WebTracker):
         if self._slug is None:
             raise TrackerError("tracker.provider.project_slug is not set", kind="invalid_tracker_config")
         key = secret(provider, "api_key", env, TRACKERS["linear"].secret, called="API key for Linear")
-        super().__init__(Api("Linear", endpoint, {"Authorization": key}))
+        super().__init__("Linear", endpoint, {"Authorization": key})
 
     async def by_states(self, states: Sequence[str]) -> list[Issue]:
         if not states:
@@ -98,7 +100,7 @@ class LinearTracker(WebTracker):
 
     async def _asked(self, query: str, given: Mapping[str, Any]) -> dict[str, Any]:
         # Linear tells of its rate limit with a 400, so the body is read before the status is judged.
-        answer = await self._api.ask("POST", "", given={"query": query, "variables": given}, fine=(400,))
+        answer = await self.ask("POST", "", given={"query": query, "variables": given}, fine=(400,))
         errors = inner(answer.body, "errors")
         if errors:
             raise _refused(cast("list[Any]", errors) if isinstance(errors, list) else [errors])
