@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from hookline.engine.plain import like, plain, strictly_plain, typed
+from hookline.engine.plain import inner, like, mapping, plain, strictly_plain, typed
 from hookline.errors import HookBroke
 
 atoms = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
@@ -193,3 +193,11 @@ def test_a_value_that_was_kept_as_json_has_its_types_again():
 
 def test_a_field_of_a_newer_version_is_left_out_and_one_that_is_missing_has_its_default():
     assert typed(Tree, {"sizes": [3], "roots": 7}) == Tree(sizes=(3,))
+
+
+def test_a_field_of_somebody_elses_value_is_none_where_anything_above_it_is_missing():
+    value = {"a": {"b": 1}, "c": ["b"], "d": None}
+    assert inner(value, "a", "b") == 1
+    assert [inner(value, *keys) for keys in (("a", "x"), ("c", "b"), ("d", "b"), ("x", "b"))] == [None] * 4
+    assert (inner(value), inner(None, "a")) == (value, None)
+    assert (mapping(value["a"]), mapping(value["c"]), mapping(None)) == ({"b": 1}, {}, {})

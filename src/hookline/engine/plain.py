@@ -102,6 +102,18 @@ def typed(kind: Any, given: Any) -> Any:
     return kind(given) if isinstance(kind, type) and issubclass(kind, Enum) else given
 
 
+def mapping(value: Any) -> Mapping[str, Any]:
+    """The value if it is a mapping, else an empty one: what others send may lack any field."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def inner(value: Any, *keys: str) -> Any:
+    """The value below these keys; None if there is none."""
+    for key in keys:
+        value = mapping(value).get(key)
+    return value
+
+
 def opened(value: Any, again: Callable[[Any], Any], other: Callable[[Any], Any]) -> Any:
     """A value that JSON does not know, opened by one layer: `again` gets its content, `other` what has none."""
     if isinstance(value, Enum):

@@ -20,6 +20,7 @@ from difflib import get_close_matches
 from os import PathLike
 from typing import Any, NamedTuple, TypeAlias, cast
 
+from hookline.engine.plain import mapping
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.source import Document, load_all
 from hookline.table import Findings, Node, pairs, text
@@ -155,11 +156,6 @@ def _meant(kind: str) -> str:
         return f"; {kind} is known with apiVersion {' or '.join(repr(known.api_version) for known in same)}"
     near = get_close_matches(kind, [known.kind for known in _KNOWN], n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
-
-
-def mapping(value: Any) -> Fields:
-    """The value if it is a mapping, else an empty one: an object may lack any field."""
-    return cast("Fields", value) if isinstance(value, Mapping) else {}
 
 
 def items(value: Any) -> list[Fields]:

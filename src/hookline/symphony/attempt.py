@@ -15,9 +15,10 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from hookline.engine.lifecycle import OpenScope, new_run_id
+from hookline.engine.plain import mapping
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Begun, Ended, Record, RunRow, owed
 from hookline.errors import HooklineError, JournalError, RunEnded, RunTimedOut, Skipped
@@ -323,11 +324,10 @@ async def recovered(site: AttemptSite) -> list[str]:
     return told
 
 
-def _attempt_in(records: Sequence[Record]) -> tuple[Begun | None, dict[str, Any]]:
+def _attempt_in(records: Sequence[Record]) -> tuple[Begun | None, Mapping[str, Any]]:
     """The beginning of an attempt in the records of a run, and its payload."""
     begun = next((each for each in records if isinstance(each, Begun) and each.scope is Scope.RUN), None)
-    payload = begun.payload if begun is not None else None
-    return begun, cast("dict[str, Any]", payload) if isinstance(payload, dict) else {}
+    return begun, mapping(begun and begun.payload)
 
 
 def _is_attempt_here(site: AttemptSite, row: RunRow, records: Sequence[Record]) -> bool:
@@ -359,8 +359,7 @@ async def _attempt_ended(site: AttemptSite, row: RunRow, records: Sequence[Recor
 
 
 def _issue_again(payload: Mapping[str, Any], identifier: str) -> Issue:
-    told = payload.get("issue")
-    known = cast("dict[str, Any]", told) if isinstance(told, dict) else {}
+    known = mapping(payload.get("issue"))
     return Issue(
         id=str(known.get("id") or ""),
         identifier=identifier,

@@ -20,12 +20,13 @@ import secrets
 import socket
 import stat
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from hookline import files
+from hookline.engine.plain import mapping
 from hookline.engine.threads import Threads
 from hookline.errors import HooklineError
 
@@ -296,14 +297,14 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
         except OSError as exc:
             raise WorkspaceError(f"{self._path(key)} cannot be looked at: {exc.strerror}") from exc
 
-    def _described(self, key: str, state: str, note: dict[str, Any]) -> Workspace:
+    def _described(self, key: str, state: str, note: Mapping[str, Any]) -> Workspace:
         known: dict[str, Any] = {"identifier": key, **{name: note[name] for name in _NOTED if name in note}}
         return Workspace(**known, key=key, path=self._path(key), state=state)
 
     def _path(self, key: str) -> str:
         return os.path.join(self.path, key)
 
-    def _note(self, state: str, key: str) -> dict[str, Any] | None:
+    def _note(self, state: str, key: str) -> Mapping[str, Any] | None:
         if self._notes[state] < 0:
             return None
         try:
@@ -316,10 +317,9 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
             ) from exc
         with os.fdopen(fd, "rb") as file:
             try:
-                value = json.loads(file.read(1_000_000))
+                return mapping(json.loads(file.read(1_000_000)))
             except ValueError:
-                value = {}  # which of the three folders it is in says what matters
-        return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+                return {}  # which of the three folders it is in says what matters
 
     def _write_note(self, state: str, workspace: Workspace) -> None:
         """Write a note atomically, before the step that it announces."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from hookline.engine.context import Usage
+from hookline.engine.plain import inner, mapping
 from hookline.errors import AgentFailed
 from hookline.runners import Output
 from hookline.runners.local import Piped
@@ -25,7 +26,7 @@ LONGEST_LINE = 10 * 1024 * 1024
 _CHUNK = 65536
 _KEPT_OF_ERRORS = 16384
 
-Message = dict[str, Any]
+Message = Mapping[str, Any]
 
 
 class TurnFailed(AgentFailed):
@@ -285,8 +286,7 @@ class Conversation:
             self._odd(f"a line that is not a message: {line[:200].decode('utf-8', 'replace')!r}")
 
     def _take_message(self, message: Message) -> None:
-        method, params = message.get("method"), message.get("params")
-        given = cast("Message", params) if isinstance(params, dict) else {}
+        method, given = message.get("method"), mapping(message.get("params"))
         # Its requests have numbers of their own, which may be the same as ours: what has a method is no answer.
         if not isinstance(method, str):
             waiting = self._waiting.get(cast("int", message.get("id")))
@@ -301,7 +301,6 @@ class Conversation:
 def _result(method: str, answer: Message) -> Message:
     error = answer.get("error")
     if error is not None:
-        said = cast("Message", error).get("message") if isinstance(error, dict) else error
+        said = inner(error, "message") if isinstance(error, dict) else error
         raise TurnFailed(f"{method} was refused: {said}", kind="response_error")
-    result = answer.get("result")
-    return cast("Message", result) if isinstance(result, dict) else {}
+    return mapping(answer.get("result"))

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from typing import Any, cast
 
 from hookline.engine.context import Usage
+from hookline.engine.plain import inner, mapping
 from hookline.runners import Order
 from hookline.runners.local import piped
 from hookline.symphony.agents import (
@@ -87,7 +88,7 @@ class CodexSession(AgentSession):
         if self._guard and not in_force(await self._hooks(threadId=self._thread), commands_in(self._guard)):
             raise _unguarded()
 
-    async def _trust(self) -> Message:
+    async def _trust(self) -> dict[str, Any]:
         """The configuration that leaves the workspace untrusted, unless the user's own configuration has it.
 
         Otherwise Codex would write into the user's configuration that it is trusted, and from then on start the programs
@@ -100,8 +101,7 @@ class CodexSession(AgentSession):
             if exc.kind != "response_error":
                 raise
             answer = {}
-        config = cast("Message", answer.get("config") or {})
-        said = workspace in cast("Message", config.get("projects") or {})
+        said = workspace in mapping(inner(answer, "config", "projects"))
         return {} if said else {"projects": {workspace: {"trust_level": "untrusted"}}}
 
     async def _trusted_guard(self, config: Message) -> Message:
@@ -148,7 +148,7 @@ class CodexSession(AgentSession):
         self._done = done = loop.create_future()
         self._wanted = wanted = loop.create_future()
         self._said = ""
-        given: Message = {
+        given: dict[str, Any] = {
             "threadId": self._thread,
             "input": [{"type": "text", "text": prompt}],
             "cwd": self._place.workspace,
@@ -169,12 +169,12 @@ class CodexSession(AgentSession):
         if not done.done():
             raise self.talk.gone()
         turn = done.result()
-        status, error = turn.get("status"), turn.get("error")
+        status = turn.get("status")
         if status == "completed":
             return self._said
         if status == "interrupted":
             raise TurnFailed("the turn was interrupted", kind="turn_cancelled")
-        said = cast("Message", error).get("message") if isinstance(error, dict) else None
+        said = inner(turn, "error", "message")
         raise TurnFailed(f"the turn failed: {said or status}", kind="turn_failed")
 
     async def close(self) -> None:
@@ -229,8 +229,7 @@ class CodexSession(AgentSession):
         self._place.report("malformed", text)
 
     def _keep_answer(self, params: Message) -> None:
-        item = params.get("item")
-        known = cast("Message", item) if isinstance(item, dict) else {}
+        known = mapping(params.get("item"))
         if known.get("type") == "agentMessage" and isinstance(known.get("text"), str):
             self._said = known["text"]
 
@@ -268,8 +267,7 @@ def _unguarded(why: str = "are hooks switched off in its configuration?") -> Tur
 
 def _event_of(method: str, params: Message) -> AgentEvent:
     if method == "thread/tokenUsage/updated":
-        usage = cast("Message", params.get("tokenUsage") or {})
-        total = cast("Message", usage.get("total") or {})
+        total = mapping(inner(params, "tokenUsage", "total"))
         tokens = Usage(
             input_tokens=_count(total, "inputTokens"),
             output_tokens=_count(total, "outputTokens"),
@@ -277,17 +275,13 @@ def _event_of(method: str, params: Message) -> AgentEvent:
         )
         return AgentEvent(kind="notification", tokens=tokens)
     if method == "account/rateLimits/updated":
-        limits = params.get("rateLimits")
-        return AgentEvent(
-            kind="notification", rate_limits=cast("Message", limits) if isinstance(limits, dict) else None
-        )
+        return AgentEvent(kind="notification", rate_limits=mapping(params.get("rateLimits")) or None)
     return AgentEvent(kind="notification", text=_shown(method, params))
 
 
 def _shown(method: str, params: Message) -> str:
     """One line of a message, for people."""
-    item = params.get("item")
-    known = {**params, **cast("Message", item)} if isinstance(item, dict) else params
+    known = {**params, **mapping(params.get("item"))}
     for key in ("command", "text", "delta", "reason", "message"):
         value = known.get(key)
         if isinstance(value, str) and value.strip():
@@ -301,8 +295,7 @@ def _count(usage: Message, key: str) -> int:
 
 
 def _id_of(answer: Message, key: str) -> str:
-    inner = answer.get(key)
-    found = cast("Message", inner).get("id") if isinstance(inner, dict) else None
+    found = inner(answer, key, "id")
     if not isinstance(found, str) or not found:
         raise TurnFailed(f"the answer has no {key}.id", kind="response_error")
     return found

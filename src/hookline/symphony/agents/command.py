@@ -12,9 +12,10 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from hookline.engine.context import Usage
+from hookline.engine.plain import mapping
 from hookline.runners import Ending, Order
 from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import AgentPlace, AgentSession, LineBuffer, TurnFailed
@@ -127,27 +128,21 @@ class _TurnReport:
         if line is None or not line.startswith(b"{"):
             return
         try:
-            value = json.loads(line)
+            told = mapping(json.loads(line))
         except ValueError:
             return
-        if not isinstance(value, dict):
-            return
-        told = cast("dict[str, Any]", value)
         self.answer = _answer_in(told) or self.answer
         self.failed = self.failed or told.get("is_error") is True or told.get("type") == "turn.failed"
-        usage = told.get("usage")
-        if told.get("type") in ("result", "turn.completed") and isinstance(usage, dict):
-            self.tokens += _tokens(cast("dict[str, Any]", usage))
+        if told.get("type") in ("result", "turn.completed"):
+            self.tokens += _tokens(mapping(told.get("usage")))
 
 
 def _answer_in(told: Mapping[str, Any]) -> str | None:
-    item = told.get("item")
+    item = mapping(told.get("item"))
     if told.get("type") == "result" and isinstance(told.get("result"), str):
         return told["result"]
-    if isinstance(item, dict):
-        inner = cast("dict[str, Any]", item)
-        if inner.get("type") == "agent_message" and isinstance(inner.get("text"), str):
-            return inner["text"]
+    if item.get("type") == "agent_message" and isinstance(item.get("text"), str):
+        return item["text"]
     return None
 
 

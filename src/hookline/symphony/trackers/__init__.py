@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, cast
 
-from hookline.engine.plain import parse_time
+from hookline.engine.plain import inner, parse_time
 from hookline.errors import HooklineError
 from hookline.http_client import retry_after
 
@@ -263,13 +263,6 @@ def retry_seconds(headers: Mapping[str, str]) -> float | None:
         return None
     reset = headers.get("x-ratelimit-reset", "")
     return max(float(reset) - time.time(), 0.0) if reset.isdigit() else None
-
-
-def inner(value: Any, *keys: str) -> Any:
-    """The value below these keys of an answer; None if there is none."""
-    for key in keys:
-        value = cast("dict[str, Any]", value).get(key) if isinstance(value, dict) else None
-    return value
 
 
 def list_in(value: Any, *keys: str) -> list[Any]:

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import quote, urlencode, urlsplit
 
+from hookline.engine.plain import inner, mapping
 from hookline.symphony.trackers import (
     TRACKERS,
     Issue,
     TrackerError,
     WebTracker,
-    inner,
     labels_in,
     list_in,
     secret,
@@ -104,7 +104,7 @@ class GithubTracker(WebTracker):
         return link[1]
 
     def _issue(self, node: Any) -> Issue:
-        known = cast("dict[str, Any]", node) if isinstance(node, dict) else {}
+        known = mapping(node)
         number, title, state = known.get("number"), text_or_none(known.get("title")), known.get("state")
         if not isinstance(number, int) or title is None or state not in ("open", "closed"):
             which = f"issue {number}" if number else "an issue"

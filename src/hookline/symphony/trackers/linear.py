@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from hookline.engine.plain import inner, mapping
 from hookline.symphony.trackers import (
     TRACKERS,
     Blocker,
     Issue,
     TrackerError,
     WebTracker,
-    inner,
     labels_in,
     list_in,
     secret,
@@ -121,12 +121,12 @@ def _refused(errors: list[Any]) -> TrackerError:
     )
 
 
-def _nodes(issues: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _nodes(issues: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     nodes = issues.get("nodes")
     if not isinstance(nodes, list):
         raise TrackerError("Linear answered without a list of issues", kind="tracker_response")
     for node in cast("list[Any]", nodes):
-        yield cast("dict[str, Any]", node) if isinstance(node, dict) else {}
+        yield mapping(node)
 
 
 def _next_page(issues: Mapping[str, Any]) -> str | None:
