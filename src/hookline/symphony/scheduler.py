@@ -28,7 +28,10 @@ NO_SLOT = "no available orchestrator slots"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """One attempt under way. `ending` is why it is being stopped; it keeps its slot until it has ended."""
+    """One attempt under way. `ending` is why it is being stopped; it keeps its slot until it has ended.
+
+    As an action: begin this attempt; its end goes to `finished` with the same generation.
+    """
 
     issue: Issue
     attempt: int | None
@@ -105,15 +108,6 @@ class AskTracker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartAttempt:
-    """Begin an attempt; its end goes to `finished` with the same generation."""
-
-    issue: Issue
-    attempt: int | None
-    generation: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StopAttempt:
     """Cancel the attempt of this generation; its end hooks run, then its end goes to `finished`."""
 
@@ -130,7 +124,7 @@ class RemoveWorkspace:
     issue: Issue
 
 
-Action = AskTracker | StartAttempt | StopAttempt | RemoveWorkspace
+Action = AskTracker | Running | StopAttempt | RemoveWorkspace
 Next = tuple[State, list[Action]]
 """The next state, and the actions to take."""
 Step = Callable[[State, Workflow, float], Next]
@@ -406,7 +400,7 @@ def _started(state: State, issue: Issue, attempt: int | None, now: float) -> Nex
     number = state.generation + 1
     begun = Running(issue=issue, attempt=attempt, generation=number, since=now, heard=now)
     state = replace(state, running={**state.running, issue.id: begun}, generation=number)
-    return state, [StartAttempt(issue=issue, attempt=attempt, generation=number)]
+    return state, [begun]
 
 
 def _cleaning(state: State, issue: Issue) -> Next:

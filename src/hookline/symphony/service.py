@@ -24,7 +24,7 @@ from hookline.symphony.agents import AgentEvent
 from hookline.symphony.attempt import Attempt, AttemptEnd, Halt, IssueWorker
 from hookline.symphony.hooks import fields
 from hookline.symphony.read import WatchedWorkflow, Workflow
-from hookline.symphony.scheduler import Action, AskTracker, RemoveWorkspace, StartAttempt, State, StopAttempt
+from hookline.symphony.scheduler import Action, AskTracker, RemoveWorkspace, Running, State, StopAttempt
 from hookline.symphony.settings import TrackerSettings
 from hookline.symphony.trackers import Issue, Tracker, TrackerError
 from hookline.tasks import cancel_and_wait
@@ -203,20 +203,20 @@ class Service:
         match action:
             case AskTracker():
                 self._aside(self._looked(action))
-            case StartAttempt():
+            case Running():
                 self._start(action)
             case StopAttempt():
                 self._stop_one(action)
             case RemoveWorkspace():
                 self._aside(self._cleaned(action))
 
-    def _start(self, action: StartAttempt) -> None:
+    def _start(self, action: Running) -> None:
         halt = Halt()
         task = self._aside(self._attempted(action, halt))
         self._attempts[action.generation] = (task, halt)
         task.add_done_callback(lambda _: self._attempts.pop(action.generation, None))
 
-    async def _attempted(self, action: StartAttempt, halt: Halt) -> None:
+    async def _attempted(self, action: Running, halt: Halt) -> None:
         issue, workflow = action.issue, self._watched.workflow
         about = fields(issue_id=issue.id, issue_identifier=issue.identifier, attempt=action.attempt)
         logger.info("%s an attempt begins", about)
@@ -353,7 +353,7 @@ class StateView:
             "last_error": next((error for error in errors if error), None),
         }
 
-    def _running(self, each: scheduler.Running) -> dict[str, Any]:
+    def _running(self, each: Running) -> dict[str, Any]:
         return {
             **self._about(each.issue),
             "state": each.issue.state,

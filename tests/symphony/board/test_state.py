@@ -15,7 +15,7 @@ from hookline.symphony.read import Workflow
 from hookline.symphony.scheduler import (
     AskTracker,
     RemoveWorkspace,
-    StartAttempt,
+    Running,
     State,
     StopAttempt,
     backoff,
@@ -65,7 +65,9 @@ def test_an_issue_is_asked_about_once_more_before_it_starts():
     assert state.running == {}
     looked = partial(scheduler.looked, asked=("id-A-1",), found={"id-A-1": issue(state="In Progress")})
     state, actions = looked(state, RULES, 1)
-    assert actions == [StartAttempt(issue=issue(state="In Progress"), attempt=None, generation=1)]
+    assert actions == [
+        Running(issue=issue(state="In Progress"), attempt=None, generation=1, since=1, heard=1)
+    ]
     assert state.claimed == {}
     assert list(state.running) == ["id-A-1"]
 
@@ -228,7 +230,7 @@ RETRIES = {
         {"id-A-1": issue(description="new")},
         None,
         None,
-        StartAttempt(issue=issue(description="new"), attempt=1, generation=2),
+        Running(issue=issue(description="new"), attempt=1, generation=2, since=100, heard=100),
     ),
 }
 
@@ -472,7 +474,7 @@ class Scheduler(RuleBasedStateMachine):
     def done(self, action):
         if isinstance(action, AskTracker):
             self.looks.append(action.ids)
-        elif isinstance(action, StartAttempt):
+        elif isinstance(action, Running):
             assert action.generation not in self.generations
             assert action.issue.id not in self.alive, "two attempts on one issue"
             assert action.issue.id not in {each.id for each in self.cleans}, "begun while it is removed"
