@@ -312,7 +312,7 @@ async def _rooted(path: str, patience: float) -> WorkspaceRoot:
 
 def _tracker(workflow: Workflow) -> Tracker:
     try:
-        return tracker_of(workflow, os.environ)
+        return tracker_of(workflow)
     except TrackerError as exc:
         raise UsageError(
             f"{exc}; this is a pod, and has its variables from the Secrets that `hookline serve` is given"

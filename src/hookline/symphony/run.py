@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -81,7 +81,7 @@ def run_one_issue(options: RunOptions) -> int:
 
 async def _attempted(site: AttemptSite, identifier: str, *, json: bool) -> int:
     workflow = site.current()
-    tracker = tracker_of(workflow, os.environ)
+    tracker = tracker_of(workflow)
     try:
         await usable(site.runner)
         for line in await recovered(site):
@@ -217,9 +217,9 @@ async def _tried(
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
-def tracker_of(workflow: Workflow, env: Mapping[str, str]) -> Tracker:
+def tracker_of(workflow: Workflow) -> Tracker:
     """The tracker that a workflow names. Paths are taken from the folder of its file."""
-    kind, provider = workflow.tracker.kind, workflow.tracker.provider
+    kind, provider, env = workflow.tracker.kind, workflow.tracker.provider, os.environ
     if kind == "linear":
         return LinearTracker(provider, env)
     if kind == "github":
@@ -256,7 +256,7 @@ def agent_of(workflow: Workflow, site: AttemptSite) -> CodingAgent:
 def check_tracker(workflow: Workflow) -> None:
     """Check that the tracker of a workflow can be made."""
     try:
-        tracker_of(workflow, os.environ)
+        tracker_of(workflow)
     except TrackerError as exc:
         raise WorkflowError(str(exc), kind=exc.kind, file=workflow.file, key="tracker") from exc
 

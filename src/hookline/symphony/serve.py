@@ -91,16 +91,10 @@ async def _served(watched: WatchedWorkflow, options: ServeOptions, mask: Mask, s
     changed = asyncio.Event()
     place = _work_on_cluster(watched, options) if options.on else _work_here(watched, options, mask)
     async with place as (worker, work):
-        service = Service(
-            watched,
-            lambda workflow: tracker_of(workflow, os.environ),
-            worker,
-            changed=changed.set,
-            mask=mask,
-        )
+        service = Service(watched, tracker_of, worker, changed=changed.set, mask=mask)
         on_signals(lambda _number: service.stop())
         try:
-            tracker = tracker_of(watched.workflow, os.environ)
+            tracker = tracker_of(watched.workflow)
             try:
                 await worker.recover(watched.workflow, tracker)
             finally:
@@ -200,8 +194,7 @@ async def _api(watched: WatchedWorkflow, service: Service, port: int | None) -> 
     if wanted is None:
         yield
         return
-    app = api(service.snapshot, service.issue, service.refresh)
-    async with serving(app, server.host, wanted) as bound:
+    async with serving(api(service), server.host, wanted) as bound:
         err.print(f"the state is at http://{server.host}:{bound}/api/v1/state")
         yield
 
@@ -291,11 +284,7 @@ def _listener(host: str, port: int) -> socket.socket:
     return listener
 
 
-def api(
-    state: Callable[[], dict[str, Any]],
-    issue: Callable[[str], dict[str, Any] | None],
-    refresh: Callable[[], dict[str, Any]],
-) -> Any:
+def api(service: Service) -> Any:
     """The service as an ASGI application: its state, one issue, and a poll on request."""
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
@@ -304,19 +293,19 @@ def api(
     from starlette.routing import Route
 
     async def show_state(_request: Request) -> JSONResponse:
-        return JSONResponse(state())
+        return JSONResponse(service.snapshot())
 
     async def show_issue(request: Request) -> JSONResponse:
         name = request.path_params["identifier"]
         if name == "refresh":
             raise HTTPException(405)
-        found = issue(name)
+        found = service.issue(name)
         if found is None:
             return error(404, "issue_not_found", f"no issue {name!r} is running, waiting or blocked")
         return JSONResponse(found)
 
     async def look_now(_request: Request) -> JSONResponse:
-        return JSONResponse(refresh(), status_code=202)
+        return JSONResponse(service.refresh(), status_code=202)
 
     async def failed(_request: Request, exc: Exception) -> JSONResponse:
         if not isinstance(exc, HTTPException):

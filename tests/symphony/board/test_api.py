@@ -89,6 +89,16 @@ def test_an_issue_that_nobody_knows_is_none():
     assert found("X-9") is None
 
 
+class Shown:
+    """A service, as far as it is shown."""
+
+    snapshot = staticmethod(shown)
+    issue = staticmethod(found)
+
+    def __init__(self, refresh):
+        self.refresh = refresh
+
+
 @pytest.fixture
 async def client():
     asked = []
@@ -98,7 +108,7 @@ async def client():
         return {"queued": True, "coalesced": len(asked) > 1}
 
     async with (
-        serving(api(shown, found, refresh), "127.0.0.1", 0) as port,
+        serving(api(Shown(refresh)), "127.0.0.1", 0) as port,
         httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as made,
     ):
         yield made
@@ -138,11 +148,11 @@ async def test_a_port_that_is_taken_is_said():
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1:{port}"):
-            async with serving(api(shown, found, dict), "127.0.0.1", port):
+            async with serving(api(Shown(dict)), "127.0.0.1", port):
                 pass
 
 
 async def test_a_port_that_is_none_is_said():
     with pytest.raises(UsageError, match=r"cannot listen on 127\.0\.0\.1:99999"):
-        async with serving(api(shown, found, dict), "127.0.0.1", 99999):
+        async with serving(api(Shown(dict)), "127.0.0.1", 99999):
             pass

@@ -186,7 +186,7 @@ async def test_an_answer_without_end_is_not_kept(monkeypatch):
         ),
         (lambda: GithubTracker({}, {"GITHUB_TOKEN": "t"}), "invalid_tracker_config", "owner/name"),
         (
-            lambda: tracker_of(Workflow(file="WORKFLOW.md", tracker=TrackerSettings(kind="jira")), {}),
+            lambda: tracker_of(Workflow(file="WORKFLOW.md", tracker=TrackerSettings(kind="jira"))),
             "unsupported_tracker_kind",
             "known: folder",
         ),
@@ -376,7 +376,7 @@ def test_how_long_to_wait_is_read_from_either_header():
 
 
 @pytest.mark.rule("O27")
-def test_every_kind_can_be_made(tmp_path):
+def test_every_kind_can_be_made(tmp_path, monkeypatch):
     given = {
         "folder": ({}, {}),
         "memory": ({"path": "board"}, {}),
@@ -385,7 +385,9 @@ def test_every_kind_can_be_made(tmp_path):
     }
     assert set(given) == set(TRACKERS)
     for name, (provider, env) in given.items():
+        for variable, value in env.items():
+            monkeypatch.setenv(variable, value)
         settings = TrackerSettings(kind=name, provider=provider, terminal_states=("Done",))
-        made = tracker_of(Workflow(file=str(tmp_path / "WORKFLOW.md"), tracker=settings), env)
+        made = tracker_of(Workflow(file=str(tmp_path / "WORKFLOW.md"), tracker=settings))
         assert made is not None
         assert all((TRACKERS[name].active, TRACKERS[name].terminal))
