@@ -22,7 +22,7 @@ from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import TurnFailed
 from hookline.symphony.attempt import Attempt, removed
 from hookline.symphony.hooks import AttemptSite
-from hookline.symphony.read import read_file
+from hookline.symphony.read import read_workflow
 from hookline.symphony.run import agent_of
 from hookline.symphony.trackers import Issue
 from hookline.symphony.workspace import WorkspaceRoot, workspace_key
@@ -83,7 +83,7 @@ class Pattern:
         await self._at_site(work)
 
     async def _at_site(self, work) -> None:
-        workflow = read_file(self.folder / f"{self.name}.md", self.env, strict=True)
+        workflow = read_workflow(self.folder / f"{self.name}.md", self.env, strict=True)
         runner = LocalRunner()
         try:
             with WorkspaceRoot(workflow.root) as root:

@@ -12,7 +12,7 @@ from hookline.symphony.read import (
     declaration,
     missing_for_dispatch,
     read,
-    read_file,
+    read_workflow,
     workflow_file,
 )
 from hookline.symphony.settings import (
@@ -63,17 +63,18 @@ def fault(text: str | bytes) -> WorkflowError:
 
 
 @pytest.mark.rule("W1", "M1")
-def test_a_named_file_comes_before_the_one_in_the_current_folder():
-    assert workflow_file("other.md", "/a/b") == "/a/b/other.md"
-    assert workflow_file("/c/other.md", "/a/b") == "/c/other.md"
-    assert workflow_file(None, "/a/b") == "/a/b/WORKFLOW.md"
+def test_a_named_file_comes_before_the_one_in_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert workflow_file("other.md") == f"{tmp_path}/other.md"
+    assert workflow_file("/c/other.md") == "/c/other.md"
+    assert workflow_file(None) == workflow_file("") == f"{tmp_path}/WORKFLOW.md"
 
 
 @pytest.mark.rule("W1", "W8", "M4")
 def test_a_file_that_is_not_there_or_cannot_be_read_is_a_typed_error(tmp_path):
     for file, said in ((tmp_path / "none.md", "no such file"), (tmp_path, "Is a directory")):
         with pytest.raises(WorkflowError, match=said) as told:
-            read_file(file, {})
+            read_workflow(file, {})
         assert (told.value.kind, told.value.file) == ("missing_workflow_file", str(file))
 
 
@@ -97,7 +98,7 @@ def test_everything_is_in_one_file_and_scripts_have_several_lines(tmp_path):
             "\n\nWork on {{ issue.title }}.\n\n",
         )
     )
-    found = read_file(file, {})
+    found = read_workflow(file, {})
     assert found == Workflow(
         file=str(file),
         prompt="Work on {{ issue.title }}.",
@@ -439,7 +440,7 @@ def test_a_relative_root_is_seen_from_the_file_and_not_from_where_we_stand(tmp_p
     (tmp_path / "project").mkdir()
     (tmp_path / "project/WORKFLOW.md").write_text(front("workspace: {root: ws}\n"))
     monkeypatch.chdir(tmp_path)
-    assert read_file(Path("project/WORKFLOW.md"), {}).root == os.path.join(tmp_path, "project/ws")
+    assert read_workflow(Path("project/WORKFLOW.md"), {}).root == os.path.join(tmp_path, "project/ws")
 
 
 @pytest.mark.rule("W13", "M12")

@@ -146,18 +146,16 @@ def declaration(workflow: Workflow) -> Declaration:
     )
 
 
-def workflow_file(given: str | PathLike[str] | None, cwd: str | PathLike[str]) -> str:
+def workflow_file(given: str | PathLike[str] | None) -> str:
     """The file that was named, else WORKFLOW.md in the current folder."""
-    return os.path.join(cwd, given or FILE)
+    return os.path.join(os.getcwd(), given or FILE)
 
 
-def read_workflow(file: str, *, strict: bool = False) -> Workflow:
-    """The file that a command names, or the WORKFLOW.md of this folder, in this process's environment."""
-    return read_file(workflow_file(file, os.getcwd()), os.environ, strict=strict)
-
-
-def read_file(file: str | PathLike[str], env: Mapping[str, str], *, strict: bool = False) -> Workflow:
-    """A file's content; one that cannot be read as a whole is a WorkflowError."""
+def read_workflow(
+    given: str | PathLike[str], env: Mapping[str, str] = os.environ, *, strict: bool = False
+) -> Workflow:
+    """The content of the file that was named; one that cannot be read as a whole is a WorkflowError."""
+    file = workflow_file(given)
     return read(_content(file), file, env, strict=strict)
 
 

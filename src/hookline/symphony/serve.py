@@ -71,7 +71,7 @@ _FOR_PODS = (
 def serve_workflow(options: ServeOptions) -> int:
     """Work on the issues here, or each in a pod of a cluster."""
     _check_place(options)
-    path = workflow_file(options.file, Path.cwd())
+    path = workflow_file(options.file)
     mask = Mask(secrets_in(os.environ))
     last = LastLines()
     live = err.is_terminal and not options.json and not options.quiet
