@@ -25,7 +25,7 @@ from hookline.errors import HooklineError, JournalError, RunEnded, RunTimedOut, 
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import claim_abandoned
 from hookline.symphony.agents import AgentEvent, AgentPlace, AgentSession, CodingAgent, TurnFailed
-from hookline.symphony.hooks import AttemptSite, Scene, fields
+from hookline.symphony.hooks import AttemptSite, Scene, fields, issue_fields
 from hookline.symphony.prompt import guidance, rendered
 from hookline.symphony.read import Workflow, declaration
 from hookline.symphony.scheduler import eligible
@@ -132,16 +132,9 @@ class Attempt:
         if isinstance(exc, RunEnded):
             exc.run_id = scope.run.id
         word, text = outcome_of(exc, self.halt), str(exc) or type(exc).__name__
-        logger.warning(
-            "%s attempt ended",
-            fields(
-                issue_id=self.issue.id,
-                issue_identifier=self.issue.identifier,
-                run_id=scope.run.id,
-                outcome=word,
-                error=mask.text(text, 500),
-            ),
-        )
+        said = mask.text(text, 500)
+        about = issue_fields(self.issue, run_id=scope.run.id, outcome=word, error=said)
+        logger.warning("%s attempt ended", about)
         status = Status.TIMED_OUT if word in ("stalled", "timed_out") else scope.status_of(exc)
         await scope.left_after(exc, output={"outcome": word, "error": text}, status=status)
 

@@ -174,7 +174,8 @@ class AttemptSite:
         script: Script | None = getattr(hooks, name)
         if script is None:
             return CONTINUE
-        about = _about(name, scene)
+        path = scene.workspace.path
+        about = issue_fields(scene.issue, hook=name, workspace=path, attempt=scene.attempt)
         logger.info("%s hook started", about)
         try:
             with self.root.opened(scene.workspace) as folder:
@@ -328,21 +329,16 @@ def fields(**values: Any) -> str:
     return " ".join(f"{key}={_quoted(str(value))}" for key, value in values.items() if value is not None)
 
 
+def issue_fields(issue: Issue, **values: Any) -> str:
+    """The same, after those of an issue."""
+    return fields(issue_id=issue.id, issue_identifier=issue.identifier, **values)
+
+
 def _quoted(value: str) -> str:
     if _PLAIN.fullmatch(value):
         return value
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
     return '"' + "".join(each if each.isprintable() else f"\\x{ord(each):02x}" for each in escaped) + '"'
-
-
-def _about(name: str, scene: Scene) -> str:
-    return fields(
-        issue_id=scene.issue.id,
-        issue_identifier=scene.issue.identifier,
-        hook=name,
-        workspace=scene.workspace.path,
-        attempt=scene.attempt,
-    )
 
 
 def _status(ending: Ending) -> str:

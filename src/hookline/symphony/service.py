@@ -22,7 +22,7 @@ from hookline.journal.masking import Mask
 from hookline.symphony import scheduler
 from hookline.symphony.agents import AgentEvent
 from hookline.symphony.attempt import Attempt, AttemptEnd, Halt, IssueWorker
-from hookline.symphony.hooks import fields
+from hookline.symphony.hooks import fields, issue_fields
 from hookline.symphony.read import WatchedWorkflow, Workflow
 from hookline.symphony.scheduler import Action, AskTracker, RemoveWorkspace, Running, State, StopAttempt
 from hookline.symphony.settings import TrackerSettings
@@ -218,7 +218,7 @@ class Service:
 
     async def _attempted(self, action: Running, halt: Halt) -> None:
         issue, workflow = action.issue, self._watched.workflow
-        about = fields(issue_id=issue.id, issue_identifier=issue.identifier, attempt=action.attempt)
+        about = issue_fields(issue, attempt=action.attempt)
         logger.info("%s an attempt begins", about)
 
         def tell(event: AgentEvent) -> None:
@@ -268,7 +268,7 @@ class Service:
         self._tell(partial(scheduler.looked, asked=action.ids, found=found, error=error))
 
     async def _cleaned(self, action: RemoveWorkspace) -> None:
-        about = fields(issue_id=action.issue.id, issue_identifier=action.issue.identifier)
+        about = issue_fields(action.issue)
         try:
             async with self._removing:
                 await self._worker.remove(self._watched.workflow, action.issue)
