@@ -25,6 +25,7 @@ from hookline.tasks import cancel_and_wait
 LONGEST_LINE = 10 * 1024 * 1024
 _CHUNK = 65536
 _KEPT_OF_ERRORS = 16384
+_TURN_ENDS = ("turn_failed", "turn_cancelled", "turn_input_required")
 
 Message = Mapping[str, Any]
 
@@ -39,11 +40,6 @@ class TurnFailed(AgentFailed):
     def __init__(self, message: str, *, kind: str) -> None:
         super().__init__(message)
         self.kind = kind
-
-    def event(self) -> AgentEvent:
-        """The event of a turn that ended so."""
-        known = self.kind in ("turn_failed", "turn_cancelled", "turn_input_required")
-        return AgentEvent(kind=self.kind if known else "turn_ended_with_error", text=str(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +130,8 @@ class AgentSession(ABC):
         except BaseException as exc:
             await cancel_and_wait(turn, insist=True)
             if isinstance(exc, TurnFailed):
-                self._place.tell(exc.event())
+                kind = exc.kind if exc.kind in _TURN_ENDS else "turn_ended_with_error"
+                self._place.report(kind, str(exc))
             raise
         self._place.report("turn_completed", said[-500:], tokens=self._tokens, session_id=self.id)
         return said
