@@ -20,7 +20,6 @@ from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Record
 from hookline.journal.masking import Mask
-from hookline.journal.recovery import owner
 from hookline.journal.stream import INSIDE, Sender, lacking
 from hookline.kagent.records import PodRecords
 from hookline.kube.jobs import JobEnd
@@ -118,7 +117,7 @@ class OfAnAttempt:
     trusted, replays, ends = True, True, False
 
     def __init__(self, journal: Journal, folder: Path) -> None:
-        self.stream = AttemptStream(journal, owner(), "test/claim")
+        self.stream = AttemptStream(journal, "test/claim")
 
     async def take(self, *lines: str) -> None:
         for each in lines:

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from hookline.engine.record import Begun, Journal, Owner, RunRow
+from hookline.engine.record import Begun, Journal, RunRow
 from hookline.errors import HooklineError
 from hookline.journal.recovery import end_as_lost
 from hookline.kube.jobs import GIVEN, MOUNT, JobEnd, JobFollower, Task, claim_of, end, started
@@ -43,7 +43,7 @@ from hookline.symphony.agents import AgentEvent
 from hookline.symphony.attempt import Attempt, AttemptEnd
 from hookline.symphony.hooks import fields
 from hookline.symphony.pod import NEAR, AttemptStream
-from hookline.symphony.read import Workflow
+from hookline.symphony.read import WatchedWorkflow, Workflow
 from hookline.symphony.scheduler import eligible
 from hookline.symphony.trackers import Issue, Tracker, TrackerError, issue_values
 from hookline.symphony.workspace import workspace_key
@@ -80,24 +80,21 @@ def workflow_id(workflow: Workflow) -> str:
 
 
 class ClusterWorker:
-    """Works on issues in pods. `text` gives the current WORKFLOW.md; `hooks` are the further hook files, by name."""
+    """Works on issues in pods, with the WORKFLOW.md of the moment. `hooks` are the further hook files, by name."""
 
     def __init__(
         self,
         cluster: Cluster,
         namespace: str,
         options: ServeOptions,
-        workflow: Workflow,
-        *,
-        text: Callable[[], str],
-        hooks: Sequence[tuple[str, str]],
+        watched: WatchedWorkflow,
         journal: Journal,
-        me: Owner,
+        hooks: Sequence[tuple[str, str]],
     ) -> None:
         self._cluster, self._namespace, self._options = cluster, namespace, options
-        self._text, self._hooks = text, hooks
-        self._journal, self._me = journal, me
-        self.id = workflow_id(workflow)
+        self._watched, self._journal = watched, journal
+        self._hooks = {f"hooks-{number}/{file}": text for number, (file, text) in enumerate(hooks)}
+        self.id = workflow_id(watched.workflow)
         self._labels = {WORKFLOW_LABEL: self.id}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._left: dict[tuple[str, str], AttemptJob] = {}
@@ -106,7 +103,7 @@ class ClusterWorker:
         self._leaving = False
 
     async def attempt(self, workflow: Workflow, attempt: Attempt) -> AttemptEnd:
-        text, issue, tell = self._text(), attempt.issue, attempt.tell
+        text, issue, tell = self._watched.text, attempt.issue, attempt.tell
         try:
             key = workspace_key(issue.identifier)
             async with self._locks[key]:
@@ -123,7 +120,7 @@ class ClusterWorker:
             return AttemptEnd(outcome="failed", error=str(exc))
 
     async def remove(self, workflow: Workflow, issue: Issue) -> None:
-        text = self._text()
+        text = self._watched.text
         key = workspace_key(issue.identifier)
         async with self._locks[key]:
             attempt = self._left.pop((key, ATTEMPT), None)
@@ -274,13 +271,12 @@ class ClusterWorker:
 
     def _made(self, what: str, identifier: str, make: Callable[[], Awaitable[Object]]) -> AttemptJob:
         claim = self._name(identifier)
-        stream = AttemptStream(self._journal, self._me, f"{self._namespace}/{claim}")
+        stream = AttemptStream(self._journal, f"{self._namespace}/{claim}")
         return AttemptJob(self._cluster, what, make, stream, claim, fields(issue_identifier=identifier))
 
     def _task(self, what: str, workflow: Workflow, issue: Issue, text: str, words: tuple[str, ...]) -> Task:
         options, name = self._options, self._name(issue.identifier)
-        hooks = {f"hooks-{number}/{file}": said for number, (file, said) in enumerate(self._hooks)}
-        more = [word for file in hooks for word in ("--hooks", f"{GIVEN}/{file}")]
+        more = [word for file in self._hooks for word in ("--hooks", f"{GIVEN}/{file}")]
         payloads = os.environ.get("HOOKLINE_PAYLOADS")
         given = (
             "--file",
@@ -299,7 +295,7 @@ class ClusterWorker:
             labels=self._labels,
             notes={IDENTIFIER_NOTE: issue.identifier, ISSUE_NOTE: issue.id},
             env={"HOOKLINE_PAYLOADS": payloads} if payloads else {},
-            files={"WORKFLOW.md": text, "issue.json": json.dumps(issue_values(issue)), **hooks},
+            files={"WORKFLOW.md": text, "issue.json": json.dumps(issue_values(issue)), **self._hooks},
             secrets=options.secret,
             claim=name,
             grace=workflow.hooks.timeout + _MORE_GRACE,

@@ -24,10 +24,11 @@ from typing import Any
 from hookline import files
 from hookline.engine.pipeline import Recorder
 from hookline.engine.plain import typed
-from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Owner, Record
+from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Record
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.journal import default_path
 from hookline.journal.masking import Mask
+from hookline.journal.recovery import owner
 from hookline.journal.sqlite import SqliteJournal
 from hookline.journal.stream import Intake, OnceJournal, Sender
 from hookline.options import flag, option
@@ -241,8 +242,8 @@ class _PodWork:
 class AttemptStream:
     """The stream of one Job's pod: records go to the journal, events of the agent to `tell`."""
 
-    def __init__(self, journal: Journal, me: Owner, claim: str) -> None:
-        self._journal, self._me, self._claim = journal, me, claim
+    def __init__(self, journal: Journal, claim: str) -> None:
+        self._journal, self._me, self._claim = journal, owner(), claim
         self._once = OnceJournal(journal)
         self._intake = Intake(self._write, self._own)
         self._last: deque[str] = deque(maxlen=3)

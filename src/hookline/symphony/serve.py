@@ -20,7 +20,6 @@ from hookline.engine.pipeline import Recorder
 from hookline.errors import UsageError
 from hookline.journal import default_path, open_journal
 from hookline.journal.masking import Mask
-from hookline.journal.recovery import owner
 from hookline.kube.lease import Lease, LeaseHeld
 from hookline.options import AGENT, KUBERNETES, WORKFLOW, ServeOptions, Target, refuse_given
 from hookline.runners.local import LocalRunner
@@ -135,23 +134,14 @@ async def _work_on_cluster(watched: WatchedWorkflow, options: ServeOptions) -> A
             " issue after it",
             workflow.tracker.kind,
         )
-    hooks = tuple((os.path.basename(each), text_of(each)) for each in options.hooks)
+    hooks = [(os.path.basename(each), text_of(each)) for each in options.hooks]
     target = Target(namespace=options.namespace, context=options.context, kubeconfig=options.kubeconfig)
     home = default_path(os.environ).parent
     with open_journal() as journal:
         async with connected(target) as cluster:
             namespace = target.namespace or cluster.namespace
             async with _sole_service(cluster, namespace, workflow_id(workflow), home) as lease:
-                worker = ClusterWorker(
-                    cluster,
-                    namespace,
-                    options,
-                    workflow,
-                    text=lambda: watched.text,
-                    hooks=hooks,
-                    journal=journal,
-                    me=owner(),
-                )
+                worker = ClusterWorker(cluster, namespace, options, watched, journal, hooks)
                 yield worker, lambda service: _until_lost(service, worker, lease)
 
 
