@@ -129,7 +129,7 @@ class OfAnAttempt:
         self.stream.flush()
 
     def missing(self) -> int:
-        return self.stream.missing
+        return self.stream.intake.missing
 
 
 class OfAPod:

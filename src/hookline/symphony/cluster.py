@@ -432,7 +432,7 @@ class AttemptJob:
             for each in self._ends:
                 each.cancel()
         # Its ending is the last that it says, and all is numbered.
-        whole = stream.ended is not None and not stream.missing
+        whole = stream.ended is not None and not stream.intake.missing
         if not whole and ending.began:
             logger.warning(
                 "%s the log of its pod is incomplete; the next pod sends the missing records", self.about

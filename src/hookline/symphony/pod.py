@@ -245,15 +245,11 @@ class AttemptStream:
     def __init__(self, journal: Journal, claim: str) -> None:
         self._journal, self._me, self._claim = journal, owner(), claim
         self._once = OnceJournal(journal)
-        self._intake = Intake(self._write, self._own)
+        self.intake = Intake(self._write, self._own)
         self._last: deque[str] = deque(maxlen=3)
         self.tell: Callable[[AgentEvent], None] = lambda _: None
         self.began = False
         self.ended: Mapping[str, Any] | None = None
-
-    @property
-    def missing(self) -> int:
-        return self._intake.missing
 
     @property
     def last(self) -> str:
@@ -266,7 +262,7 @@ class AttemptStream:
 
     async def printed(self, line: str) -> None:
         self.began = True
-        message, others = await self._intake.take(line)
+        message, others = await self.intake.take(line)
         if others.strip():
             self._last.append(others.strip())
             logger.info("%s", others)
