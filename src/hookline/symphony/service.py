@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -27,7 +26,7 @@ from hookline.symphony.read import WatchedWorkflow, Workflow
 from hookline.symphony.scheduler import Action, AskTracker, RemoveWorkspace, Running, State, StopAttempt
 from hookline.symphony.settings import TrackerSettings
 from hookline.symphony.trackers import Issue, Tracker, TrackerError
-from hookline.tasks import cancel_and_wait
+from hookline.tasks import cancel_and_wait, set_within
 
 logger = logging.getLogger(__name__)
 
@@ -169,16 +168,12 @@ class Service:
                 logger.warning("%s the tracker could not be read: %s", fields(kind=exc.kind), exc)
                 self._changed()
             self._looked_at = time.monotonic()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await self._look_now.wait()
+            await set_within(self._look_now, wait)
 
     async def _ticks(self) -> None:
         while True:
             due = scheduler.next_due(self.state, self._watched.workflow)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(None if due is None else max(due - time.monotonic(), 0.0)):
-                    await self._wake.wait()
+            await set_within(self._wake, None if due is None else max(due - time.monotonic(), 0.0))
             self._tell(scheduler.ticked)
             self._wake.clear()
 
