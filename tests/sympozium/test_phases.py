@@ -12,19 +12,19 @@ from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium.phases import (
     NO_VERDICT,
     AgentSeen,
-    DueStart,
     GateVerdict,
     Phase,
     Seen,
-    Stage,
     conditions,
     digest,
     due,
     error,
     exit_code,
-    gate,
     gate_settled,
+    gated,
+    outcome,
     phase,
+    pre_run,
     published,
     result_for_hooks,
     status,
@@ -52,7 +52,6 @@ BEFORE = Lifecycle(pre_run=hooks(2))
 AFTER = Lifecycle(post_run=hooks(2))
 BOTH = Lifecycle(pre_run=hooks(2), post_run=hooks(2, "p"))
 GATED = Lifecycle(post_run=(*hooks(1), *hooks(1, "gate", gate=True)))
-PRE, AGENT, POST = Stage.PRE_RUN, Stage.AGENT, Stage.POST_RUN
 
 
 @pytest.mark.statement(
@@ -60,51 +59,51 @@ PRE, AGENT, POST = Stage.PRE_RUN, Stage.AGENT, Stage.POST_RUN
 )
 @pytest.mark.rule("sympozium 1.5", "sympozium 1.17.1", "sympozium 1.17.7", "sympozium 1.17.9", "sympozium B5")
 @pytest.mark.parametrize(
-    ("lifecycle", "seen", "is_at", "next_one"),
+    ("lifecycle", "seen", "is_at", "waiting"),
     [
-        (NONE, Seen(), "Pending", DueStart(AGENT)),
-        (NONE, Seen(agent=WORKING), "Running", None),
-        (NONE, Seen(agent=ANSWERED), "Succeeded", None),
-        (NONE, Seen(agent=CRASHED), "Failed", None),
-        (NONE, Seen(stopped="cancelled"), "Failed", None),
-        (NONE, Seen(agent=replace(ANSWERED, reason=EndReason.TIMED_OUT)), "Failed", None),
-        (NONE, Seen(agent=replace(ANSWERED, error="no")), "Failed", None),
-        (BEFORE, Seen(), "Pending", DueStart(PRE, 0)),
-        (BEFORE, Seen(pre_run=(BUSY,)), "Pending", None),
-        (BEFORE, Seen(pre_run=(OK,)), "Pending", DueStart(PRE, 1)),
-        (BEFORE, Seen(pre_run=(OK, BUSY)), "Pending", None),
-        (BEFORE, Seen(pre_run=(OK, OK)), "Pending", DueStart(AGENT)),
-        (BEFORE, Seen(pre_run=(BAD,)), "Failed", None),
-        (AFTER, Seen(agent=WORKING), "Running", None),
-        (AFTER, Seen(agent=ANSWERED), "PostRunning", DueStart(POST, 0)),
-        (AFTER, Seen(agent=ANSWERED, post_run=(BUSY,)), "PostRunning", None),
-        (AFTER, Seen(agent=ANSWERED, post_run=(BAD,)), "PostRunning", DueStart(POST, 1)),
-        (AFTER, Seen(agent=ANSWERED, post_run=(BAD, OK)), "Succeeded", None),
-        (AFTER, Seen(agent=CRASHED, post_run=(OK, OK)), "Failed", None),
-        (BOTH, Seen(pre_run=(LATE,)), "PostRunning", DueStart(POST, 0)),
-        (BOTH, Seen(pre_run=(OK,), stopped="timeout"), "PostRunning", DueStart(POST, 0)),
-        (BOTH, Seen(pre_run=(BUSY,), stopped="timeout"), "Pending", None),
-        (BOTH, Seen(pre_run=(OK, OK), agent=ANSWERED, stopped="cancelled"), "PostRunning", DueStart(POST, 0)),
-        (BOTH, Seen(pre_run=(BAD,), post_run=(OK, OK)), "Failed", None),
+        (NONE, Seen(), "Pending", ()),
+        (NONE, Seen(agent=WORKING), "Running", ()),
+        (NONE, Seen(agent=ANSWERED), "Succeeded", ()),
+        (NONE, Seen(agent=CRASHED), "Failed", ()),
+        (NONE, Seen(stopped="cancelled"), "Failed", ()),
+        (NONE, Seen(agent=replace(ANSWERED, reason=EndReason.TIMED_OUT)), "Failed", ()),
+        (NONE, Seen(agent=replace(ANSWERED, error="no")), "Failed", ()),
+        (BEFORE, Seen(), "Pending", ()),
+        (BEFORE, Seen(pre_run=(BUSY,)), "Pending", ()),
+        (BEFORE, Seen(pre_run=(OK,)), "Pending", ()),
+        (BEFORE, Seen(pre_run=(OK, BUSY)), "Pending", ()),
+        (BEFORE, Seen(pre_run=(OK, OK)), "Pending", ()),
+        (BEFORE, Seen(pre_run=(BAD,)), "Failed", ()),
+        (AFTER, Seen(agent=WORKING), "Running", ()),
+        (AFTER, Seen(agent=ANSWERED), "PostRunning", (0, 1)),
+        (AFTER, Seen(agent=ANSWERED, post_run=(BUSY,)), "PostRunning", ()),
+        (AFTER, Seen(agent=ANSWERED, post_run=(BAD,)), "PostRunning", (1,)),
+        (AFTER, Seen(agent=ANSWERED, post_run=(BAD, OK)), "Succeeded", ()),
+        (AFTER, Seen(agent=CRASHED, post_run=(OK, OK)), "Failed", ()),
+        (BOTH, Seen(pre_run=(LATE,)), "PostRunning", (0, 1)),
+        (BOTH, Seen(pre_run=(OK,), stopped="timeout"), "PostRunning", (0, 1)),
+        (BOTH, Seen(pre_run=(BUSY,), stopped="timeout"), "Pending", ()),
+        (BOTH, Seen(pre_run=(OK, OK), agent=ANSWERED, stopped="cancelled"), "PostRunning", (0, 1)),
+        (BOTH, Seen(pre_run=(BAD,), post_run=(OK, OK)), "Failed", ()),
     ],
 )
-def test_the_phase_and_what_is_due_follow_from_what_was_seen(lifecycle, seen, is_at, next_one):
-    assert (phase(lifecycle, seen), due(lifecycle, seen)) == (is_at, next_one)
+def test_the_phase_and_what_is_due_follow_from_what_was_seen(lifecycle, seen, is_at, waiting):
+    assert (phase(lifecycle, seen), due(lifecycle, seen)) == (is_at, waiting)
 
 
 @pytest.mark.rule("sympozium 1.15", "sympozium 1.17.18")
 @pytest.mark.parametrize(
-    ("seen", "is_at", "next_one"),
+    ("seen", "is_at", "waiting"),
     [
-        (Seen(pre_run=(OK,), skip="no work"), "Pending", DueStart(PRE, 1)),
-        (Seen(pre_run=(OK, OK), skip="no work"), "Skipped", None),
-        (Seen(pre_run=(OK, BAD), skip="no work"), "PostRunning", DueStart(POST, 0)),
-        (Seen(pre_run=(OK, OK), skip="no work", stopped="cancelled"), "PostRunning", DueStart(POST, 0)),
-        (Seen(pre_run=(OK, OK), agent=replace(ANSWERED, skipped="no work")), "Skipped", None),
+        (Seen(pre_run=(OK,), skip="no work"), "Pending", ()),
+        (Seen(pre_run=(OK, OK), skip="no work"), "Skipped", ()),
+        (Seen(pre_run=(OK, BAD), skip="no work"), "PostRunning", (0, 1)),
+        (Seen(pre_run=(OK, OK), skip="no work", stopped="cancelled"), "PostRunning", (0, 1)),
+        (Seen(pre_run=(OK, OK), agent=replace(ANSWERED, skipped="no work")), "Skipped", ()),
     ],
 )
-def test_a_skip_counts_when_preRun_is_through_and_nothing_runs_after_it(seen, is_at, next_one):
-    assert (phase(BOTH, seen), due(BOTH, seen)) == (is_at, next_one)
+def test_a_skip_counts_when_preRun_is_through_and_nothing_runs_after_it(seen, is_at, waiting):
+    assert (phase(BOTH, seen), due(BOTH, seen)) == (is_at, waiting)
     if is_at == "Skipped":
         assert status(BOTH, seen)["result"] == "no work"
         assert "exitCode" not in status(BOTH, seen)
@@ -194,7 +193,9 @@ def said(action, response=None, **more):
     ],
 )
 def test_every_row_of_the_gate_s_table(given_verdict, ended_ok, default, label, text):
-    assert gate(given_verdict, ended_ok=ended_ok, default=default, original="fine") == (label, text)
+    lifecycle = replace(GATED, gate_default=default)
+    seen = Seen(agent=ANSWERED, verdict=given_verdict, post_run=(ContainerState(), OK if ended_ok else BAD))
+    assert gated(lifecycle, seen) == (label, text)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +218,7 @@ def test_only_a_verdict_in_its_form_is_one(text, found):
 @pytest.mark.rule("sympozium B6", "sympozium X3", "sympozium 1.17.17")
 def test_a_gate_runs_first_holds_the_answer_and_costs_no_other_hook_its_turn():
     seen = Seen(agent=ANSWERED)
-    assert due(GATED, seen) == DueStart(POST, 1)
+    assert due(GATED, seen) == (1, 0)
     seen = replace(seen, post_run=(ContainerState(), BUSY))
     assert (published(GATED, seen), "result" in status(GATED, seen)) == (None, False)
     assert not gate_settled(GATED, seen)
@@ -228,7 +229,7 @@ def test_a_gate_runs_first_holds_the_answer_and_costs_no_other_hook_its_turn():
         seen,
         post_run=(ContainerState(), ContainerState(state=ContainerPhase.ENDED, reason=EndReason.SETTLED)),
     )
-    assert due(GATED, seen) == DueStart(POST, 0)
+    assert due(GATED, seen) == (0,)
     assert result_for_hooks(GATED, seen, GATED.post_run[0]) == "better"
     assert result_for_hooks(GATED, seen, GATED.post_run[1]) == "fine"
     seen = replace(seen, post_run=(OK, seen.post_run[1]))
@@ -257,34 +258,41 @@ def test_whatever_happens_one_thing_runs_at_a_time_and_every_postRun_hook_once_u
     )
     pre, post = [ContainerState()] * before, [ContainerState()] * after
     seen, started, reached = Seen(), [], []
-    while (start := due(lifecycle, seen)) is not None:
+    while (start := _next(lifecycle, seen)) is not None:
         started.append(start)
-        if start.stage is AGENT:
+        if start == "agent":
             assert all(each.succeeded for each in pre)
         for done in (False, True):
             seen = _with(seen, start, pre, post, data.draw if done else None)
             reached.append(phase(lifecycle, seen))
             if not done:
-                assert due(lifecycle, seen) is None
-        if start.stage is PRE and data.draw(st.integers(0, 4)) == 0:
+                assert due(lifecycle, seen) == ()
+        if start in lifecycle.pre_run and data.draw(st.integers(0, 4)) == 0:
             seen = replace(seen, stopped="cancelled") if data.draw(st.booleans()) else replace(seen, skip="x")
     end = phase(lifecycle, seen)
     assert end.ended
     ranks = [ORDER.index(each) if each in ORDER else len(ORDER) for each in reached]
     assert ranks == sorted(ranks)
     assert len({each for each in reached if each.ended}) <= 1
-    after_it = [each for each in started if each.stage is POST]
+    after_it = [each for each in started if each in lifecycle.post_run]
     expected = () if end is Phase.SKIPPED else lifecycle.post_order
-    assert [each.position for each in after_it] == list(expected)
-    assert [each for each in started if each.stage is not POST] == (
-        [DueStart(PRE, index) for index in range(before)] + [DueStart(AGENT)]
-    )[: len(started) - len(after_it)]
+    assert after_it == [lifecycle.post_run[index] for index in expected]
+    before_it = started[: len(started) - len(after_it)]
+    assert before_it == [*lifecycle.pre_run, "agent"][: len(before_it)]
+
+
+def _next(lifecycle, seen):
+    """The hook that starts next, or the agent; None where nothing is left."""
+    if outcome(lifecycle, seen) is None:
+        states = zip(lifecycle.pre_run, pre_run(lifecycle, seen), strict=True)
+        return next((hook for hook, each in states if each.state is ContainerPhase.WAITING), "agent")
+    return next((lifecycle.post_run[index] for index in due(lifecycle, seen)), None)
 
 
 def _with(seen, start, pre, post, draw):
     """What is seen when the thing has begun, or ended in one of its ways."""
-    if start.stage is AGENT:
+    if start == "agent":
         return replace(seen, agent=draw(AGENT_ENDS) if draw else WORKING)
-    given_hooks = pre if start.stage is PRE else post
-    given_hooks[start.position] = draw(ENDS) if draw else BUSY
-    return replace(seen, pre_run=tuple(pre), post_run=tuple(post))
+    given_hooks, kind = (pre, "pre_run") if start.name.startswith("h") else (post, "post_run")
+    given_hooks[int(start.name[1:])] = draw(ENDS) if draw else BUSY
+    return replace(seen, **{kind: tuple(given_hooks)})

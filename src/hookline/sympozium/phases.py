@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -40,10 +40,9 @@ class Phase(StrEnum):
 
 
 class Stage(StrEnum):
-    """The parts of a run that are started: a hook before, the agent, a hook after."""
+    """The two lists of hooks: those before the agent, and those after it."""
 
     PRE_RUN = "preRun"
-    AGENT = "agent"
     POST_RUN = "postRun"
 
 
@@ -94,13 +93,6 @@ class Seen:
 
 def never_started(why: str) -> ContainerState:
     return ContainerState(state=ContainerPhase.ENDED, reason=EndReason.NOT_STARTED, detail=why)
-
-
-class DueStart(NamedTuple):
-    """The next thing to start: the agent, or the hook at that position in its list of the file."""
-
-    stage: Stage
-    position: int = 0
 
 
 class Gated(NamedTuple):
@@ -161,19 +153,13 @@ def hook_states(lifecycle: Lifecycle, seen: Seen) -> list[tuple[Stage, Container
     ]
 
 
-def due(lifecycle: Lifecycle, seen: Seen) -> DueStart | None:
-    """The next thing to start; None while something still runs, or if nothing is left."""
+def due(lifecycle: Lifecycle, seen: Seen) -> tuple[int, ...]:
+    """Positions of the postRun hooks that wait for their turn, as they are run; none while anything else runs or is due."""
     before, after = pre_run(lifecycle, seen), post_run(lifecycle, seen)
-    if any(each.state is ContainerPhase.RUNNING for each in (*before, seen.agent, *after)):
-        return None
-    end = outcome(lifecycle, seen)
-    if end is None:
-        waiting = _first_waiting(before, range(len(before)))
-        return DueStart(Stage.AGENT) if waiting is None else DueStart(Stage.PRE_RUN, waiting)
-    if end is Phase.SKIPPED:
-        return None
-    waiting = _first_waiting(after, lifecycle.post_order)
-    return None if waiting is None else DueStart(Stage.POST_RUN, waiting)
+    is_busy = any(each.state is ContainerPhase.RUNNING for each in (*before, seen.agent, *after))
+    if is_busy or outcome(lifecycle, seen) in (None, Phase.SKIPPED):
+        return ()
+    return tuple(index for index in lifecycle.post_order if after[index].state is ContainerPhase.WAITING)
 
 
 def error(lifecycle: Lifecycle, seen: Seen) -> str:
@@ -247,32 +233,25 @@ def verdict_of(word: Verdict) -> GateVerdict:
     return GateVerdict(action="approve", by=word.by)
 
 
-def gate(said: GateVerdict | None, *, ended_ok: bool, default: str, original: str) -> Gated:
-    """The outcome of a gate. A verdict on another answer than this one is none."""
-    if said is not None and said.holds_for(original):
-        label, instead = _VERDICTS[said.action]
-        if instead is None:
-            return Gated(label, original)
-        return Gated(label, said.response if said.response is not None else instead)
-    if default == "allow":
-        return Gated("allowed-by-default", original)
-    return Gated("timeout" if ended_ok else "error", NO_VERDICT)
-
-
 def gated(lifecycle: Lifecycle, seen: Seen) -> Gated | None:
-    """The outcome of the run's gate; None if it has none, is not through, or there is no answer to hold."""
-    index = lifecycle.gate
+    """The outcome of the run's gate; None if it has none, is not through, or there is no answer to hold.
+
+    A verdict on another answer than this one is none.
+    """
+    index, said, answer = lifecycle.gate, seen.verdict, seen.agent.result
     if index is None or outcome(lifecycle, seen) is not Phase.SUCCEEDED:
         return None
     hook = post_run(lifecycle, seen)[index]
     if hook.state is not ContainerPhase.ENDED:
         return None
-    return gate(
-        seen.verdict,
-        ended_ok=hook.succeeded,
-        default=lifecycle.gate_default,
-        original=seen.agent.result,
-    )
+    if said is not None and said.holds_for(answer):
+        label, instead = _VERDICTS[said.action]
+        if instead is None:
+            return Gated(label, answer)
+        return Gated(label, said.response if said.response is not None else instead)
+    if lifecycle.gate_default == "allow":
+        return Gated("allowed-by-default", answer)
+    return Gated("timeout" if hook.succeeded else "error", NO_VERDICT)
 
 
 def gate_settled(lifecycle: Lifecycle, seen: Seen) -> bool:
@@ -348,10 +327,6 @@ _AGENT_ENDED: Mapping[EndReason, str] = {
 
 def _filled(seen: tuple[ContainerState, ...], count: int) -> tuple[ContainerState, ...]:
     return (*seen, *(ContainerState() for _ in range(count - len(seen))))
-
-
-def _first_waiting(hooks: tuple[ContainerState, ...], order: Iterable[int]) -> int | None:
-    return next((index for index in order if hooks[index].state is ContainerPhase.WAITING), None)
 
 
 def _failed(hooks: tuple[ContainerHook, ...], seen: tuple[ContainerState, ...]) -> list[str]:

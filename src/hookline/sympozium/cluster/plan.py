@@ -241,17 +241,17 @@ class _Next(Observer):
         if self.now.agent is None and self.now.seen == Seen():
             self._start()
         agent, post = self.now.agent, self.now.post
-        start = due(self.spec.hooks, self.now.seen)
+        waiting = due(self.spec.hooks, self.now.seen)
         if agent is not None and not agent.over:
             if self.spec.hooks.post_run and self._nothing_begun:
                 self._keep_claim()
             return
-        if start is None or start.stage is not Stage.POST_RUN:
+        if not waiting:
             return
         if not post or post[-1].over:
             if self._still_running():
                 return
-            self._after(start.position)
+            self._after(waiting)
         self._keep_claim()
 
     @property
@@ -282,19 +282,19 @@ class _Next(Observer):
                 return
         self.make += wanted
 
-    def _after(self, position: int) -> None:
+    def _after(self, waiting: tuple[int, ...]) -> None:
         """Creates a Job with the hooks that wait; the gate has one of its own, since the others see the text that it let out."""
         hooks, seen, post = self.spec.hooks, self.now.seen, self.now.post
-        states = list(post_run(hooks, seen))
-        waiting = [n for n in hooks.post_order if states[n].state is ContainerPhase.WAITING]
-        positions = (position,) if hooks.post_run[position].gate else tuple(waiting)
+        has_gate = hooks.gate in waiting
+        positions = waiting[:1] if has_gate else waiting
         job = self.objects.post_job(seen, positions, len(post) + 1)
         refused = self.world.refused.get(_name(job))
-        if self.world.deleted and hooks.post_run[position].gate:
+        if self.world.deleted and has_gate:
             refused = f"{DELETED}, so its answer is not needed"
         if sum(made.positions == positions for made in post) >= _TRIES:
             refused = f"its pod was ended from outside {_TRIES} times before it began"
         if refused:
+            states = list(post_run(hooks, seen))
             for n in positions:
                 states[n] = never_started(refused)
             self.now = replace(self.now, seen=replace(seen, post_run=tuple(states)))
