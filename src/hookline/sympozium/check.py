@@ -134,10 +134,9 @@ def _explain_there(file: str, spec: RunSpec) -> Explained:
 
 def _objects(spec: RunSpec) -> list[Object]:
     """The objects as the operator would make them; only it knows its image, and only the cluster the run's uid."""
-    from hookline.sympozium.cluster.objects import OperatorSettings, RunObjects, RunOwner
+    from hookline.sympozium.cluster.objects import OperatorSettings, RunObjects
 
-    owner = RunOwner(name=spec.name, namespace=spec.namespace, uid="")
-    objects = RunObjects(owner, spec, OperatorSettings(image=_UNKNOWN))
+    objects = RunObjects(spec, "", OperatorSettings(image=_UNKNOWN))
     gate = () if spec.hooks.gate is None else (spec.hooks.gate,)
     rest = tuple(index for index in spec.hooks.post_order if index not in gate)
     after = [positions for positions in (gate, rest) if positions]

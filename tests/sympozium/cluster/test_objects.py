@@ -8,14 +8,21 @@ import pytest
 
 from hookline.kube.pod_state import ContainerPhase, ContainerState
 from hookline.sympozium.cluster import objects
-from hookline.sympozium.cluster.objects import RunObjects, RunOwner
+from hookline.sympozium.cluster.objects import RunObjects
 from hookline.sympozium.cluster.observation import frozen_of, spec_of
 from hookline.sympozium.phases import AgentSeen, Seen
-from hookline.sympozium.types import RunSpec
+from hookline.sympozium.types import GROUP, RunSpec
 from tests.sympozium.cluster.scenes import RULES
 from tests.sympozium.cluster.world import NAMESPACE, SETTINGS, agent_run, hook
 
-OWNER = RunOwner(name="r", namespace=NAMESPACE, uid="run-1")
+OWNER = {
+    "apiVersion": GROUP,
+    "kind": "AgentRun",
+    "name": "r",
+    "uid": "run-1",
+    "controller": True,
+    "blockOwnerDeletion": False,
+}
 BOTH = {"preRun": [hook("a"), hook("b")], "postRun": [hook("c"), hook("d")]}
 DONE = Seen(agent=AgentSeen(state=ContainerPhase.ENDED, exit_code=0, result="the answer"))
 
@@ -25,7 +32,7 @@ def spec(**given: Any) -> RunSpec:
 
 
 def of(run: RunSpec, **settings: Any) -> RunObjects:
-    return RunObjects(OWNER, run, replace(SETTINGS, **settings))
+    return RunObjects(run, OWNER["uid"], replace(SETTINGS, **settings))
 
 
 def agent_pod(run: RunSpec, **settings: Any) -> dict[str, Any]:
@@ -95,7 +102,7 @@ def test_rules_are_one_role_bound_to_the_runs_own_account_whose_token_only_hooks
     account, role, binding = of(run).grants()
     assert role["rules"] == RULES
     assert [each["kind"] for each in (account, role, binding)] == ["ServiceAccount", "Role", "RoleBinding"]
-    assert all(each["metadata"]["ownerReferences"] == [OWNER.reference] for each in (account, role, binding))
+    assert all(each["metadata"]["ownerReferences"] == [OWNER] for each in (account, role, binding))
     own = "sympozium-lifecycle-r"
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": own, "namespace": NAMESPACE}]
     for pod in (agent_pod(run), post_pod(run)):

@@ -9,7 +9,7 @@ import pytest
 
 from hookline.kube.objects import CLAIM, EVENT, JOB, POD, ROLE, ROLE_BINDING, SANDBOX, SECRET
 from hookline.kube.pod_state import Workload
-from hookline.sympozium.cluster.objects import RunObjects, RunOwner
+from hookline.sympozium.cluster.objects import RunObjects
 from hookline.sympozium.cluster.observation import (
     FINALIZER,
     MOST_KEPT,
@@ -789,8 +789,7 @@ async def test_a_text_that_no_variable_can_hold_ends_the_run_with_the_reason(giv
 def test_an_agent_that_was_quicker_than_our_look_is_shown_as_running_all_the_same():
     run = agent_run()
     frozen = frozen_of(run, None)
-    owner = RunOwner(name="r", namespace=NAMESPACE, uid="run-1")
-    job = RunObjects(owner, spec_of(frozen), SETTINGS).agent_job()
+    job = RunObjects(spec_of(frozen), "run-1", SETTINGS).agent_job()
     job["metadata"] |= {"uid": "job-1", "creationTimestamp": "2026-01-01T00:00:00Z"}
     ended = {"exitCode": 0, "startedAt": "2026-01-01T00:00:01Z", "finishedAt": "2026-01-01T00:00:02Z"}
     status = {"name": "agent", "state": {"terminated": ended}}

@@ -16,7 +16,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import product
 from typing import Any
@@ -108,7 +108,7 @@ class Applier:
                 world = replace(world, refused={**world.refused, exc.name: exc.why})
                 continue
             return decided, kept
-        raise RetryLater(f"{world.owner.name}: it does not settle")
+        raise RetryLater(f"{world.head['name']}: it does not settle")
 
     async def read_record(self, run: Mapping[str, Any]) -> Record | None:
         """The record of a run; None where there is none, or it is of another run."""
@@ -128,7 +128,7 @@ class Applier:
         for log in wanted:
             async with self._large if log.lines is None else nullcontext():
                 text = await self._cluster.log(
-                    log.pod, world.owner.namespace, log.container, tail_lines=log.lines
+                    log.pod, world.head["namespace"], log.container, tail_lines=log.lines
                 )
                 if text is not None and log.container == AGENT:
                     text, lines = split_text(_whole_lines(text))
@@ -138,12 +138,12 @@ class Applier:
 
     async def _mask(self, world: World) -> Mask:
         """A mask of the secrets of a run's hooks: those written in it, and those it refers to."""
-        uid = world.owner.uid
+        uid = world.head["uid"]
         if uid in self._masks or world.record is None:
             return self._masks.get(uid, Mask())
         secrets, refs = _secrets(spec_of(world.record.frozen))
         for name in {ref.name for ref in refs}:
-            found = await self._cluster.get(SECRET, name, world.owner.namespace)
+            found = await self._cluster.get(SECRET, name, world.head["namespace"])
             values = within(found or {}, "data")
             keys = {ref.key for ref in refs if ref.name == name}
             secrets += [base64.b64decode(values[key]).decode(errors="replace") for key in keys & set(values)]
@@ -152,7 +152,7 @@ class Applier:
 
     async def _apply(self, world: World, decided: Plan) -> Record | None:
         if decided.hold is True:
-            await self._set_finalizers(world, [*world.run["metadata"].get("finalizers", ()), FINALIZER])
+            await self._set_finalizers(world, [*world.head.get("finalizers", ()), FINALIZER])
         kept = world.record
         if decided.record is not None and kept is None:
             kept = await self._create_record(world, decided.record)
@@ -165,19 +165,19 @@ class Applier:
         for note in decided.notes:
             await self._write_event(world, note)
         if decided.hold is False:
-            rest = [each for each in world.run["metadata"].get("finalizers", ()) if each != FINALIZER]
+            rest = [each for each in world.head.get("finalizers", ()) if each != FINALIZER]
             await self._set_finalizers(world, rest)
         return kept
 
     async def _set_finalizers(self, world: World, finalizers: list[str]) -> None:
-        version = str(world.run["metadata"].get("resourceVersion", "")) if FINALIZER in finalizers else ""
+        version = str(world.head.get("resourceVersion", "")) if FINALIZER in finalizers else ""
         change = {"metadata": {"finalizers": finalizers or None}}
         await self._patch_run(world, change, resource_version=version)
 
     async def _patch_run(self, world: World, change: Object, **how: str) -> None:
-        owner = world.owner
+        name, namespace = world.head["name"], world.head["namespace"]
         try:
-            run = await self._cluster.patch(AGENT_RUN, owner.name, owner.namespace, change, **how)
+            run = await self._cluster.patch(AGENT_RUN, name, namespace, change, **how)
         except NotThere:
             return
         self._on_change(run)
@@ -197,10 +197,10 @@ class Applier:
             now = _with(now, made)
         now = replace(now, uids=uids)
         if now != kept:
-            name = names(world.owner.name).record
+            name = names(world.head["name"]).record
             merge = {"stringData": {STATE: written(now)[STATE]}}
             try:
-                await self._cluster.patch(SECRET, name, world.owner.namespace, merge)
+                await self._cluster.patch(SECRET, name, world.head["namespace"], merge)
             except NotThere:
                 # Somebody removed it; all that was in it is known here.
                 now = replace(now, uids={**uids, **(await self._create_record(world, now)).uids})
@@ -222,7 +222,7 @@ class Applier:
 
     async def _grantable(self, world: World) -> Rules:
         """The rules that hooks may be granted: of the whole cluster, or where it works in some namespaces only, there."""
-        for kind, namespace in ((CLUSTER_ROLE, None), (ROLE, world.owner.namespace)):
+        for kind, namespace in ((CLUSTER_ROLE, None), (ROLE, world.head["namespace"])):
             try:
                 found = await self._cluster.get(kind, GRANTABLE_NAME, namespace)
             except ApiRefused:
@@ -233,12 +233,14 @@ class Applier:
 
     async def _existing(self, world: World, kind: Kind, name: str, wanted: Object) -> Object:
         """The object that has the name already: ours of an earlier try, or else an error."""
-        found = await self._cluster.get(kind, name, world.owner.namespace)
+        found = await self._cluster.get(kind, name, world.head["namespace"])
         if found is None or found["metadata"].get("deletionTimestamp"):
             raise RetryLater(f"{kind.kind} {name!r} is just being removed")
-        if is_owned(found, world.owner.uid) or not wanted["metadata"].get("ownerReferences"):
+        if is_owned(found, world.head["uid"]) or not wanted["metadata"].get("ownerReferences"):
             return found
-        if ("AgentRun", world.owner.name) in [(each.get("kind"), each.get("name")) for each in owners(found)]:
+        if ("AgentRun", world.head["name"]) in [
+            (each.get("kind"), each.get("name")) for each in owners(found)
+        ]:
             raise RetryLater(
                 f"{kind.kind} {name!r} is left over from an earlier run of that name and is being removed"
             )
@@ -248,10 +250,10 @@ class Applier:
         )
 
     async def _remove(self, world: World, removal: Removal) -> None:
-        kind, namespace, uid = removal.kind, world.owner.namespace, removal.uid
+        kind, namespace, uid = removal.kind, world.head["namespace"], removal.uid
         if not uid:
             found = await self._cluster.get(kind, removal.name, namespace)
-            if found is None or not is_owned(found, world.owner.uid):
+            if found is None or not is_owned(found, world.head["uid"]):
                 return
             uid = str(found["metadata"]["uid"])
         await self._cluster.delete(kind, removal.name, namespace, uid=uid)
@@ -259,7 +261,7 @@ class Applier:
     async def _write_status(self, world: World, status: Object) -> None:
         """Writes the status; fields that it no longer has are removed."""
         have = dict(within(world.run, "status"))
-        wanted = {**status, "observedGeneration": world.run["metadata"].get("generation")}
+        wanted = {**status, "observedGeneration": world.head.get("generation")}
         if have == wanted:
             return
         merge = {"status": {**{key: None for key in have if key not in wanted}, **wanted}}
@@ -267,14 +269,13 @@ class Applier:
 
     async def _write_event(self, world: World, note: Note) -> None:
         """Writes an event; the same one twice is one. A failure to write it is logged, and nothing else."""
-        owner = world.owner
-        mark = hashlib.sha256(f"{owner.uid}{note.reason}{note.message}".encode()).hexdigest()[:16]
+        name, namespace, uid = (world.head[key] for key in ("name", "namespace", "uid"))
+        mark = hashlib.sha256(f"{uid}{note.reason}{note.message}".encode()).hexdigest()[:16]
         now = utc_text(datetime.now(UTC))
         event: Object = {
-            "apiVersion": "v1",
-            "kind": EVENT.kind,
-            "metadata": {"name": f"{owner.name}.{mark}", "namespace": owner.namespace},
-            "involvedObject": {"apiVersion": AGENT_RUN.api_version, "kind": AGENT_RUN.kind, **asdict(owner)},
+            **EVENT.head,
+            "metadata": {"name": f"{name}.{mark}", "namespace": namespace},
+            "involvedObject": {**AGENT_RUN.head, "name": name, "namespace": namespace, "uid": uid},
             "type": note.kind,
             "reason": note.reason,
             "message": world.mask.text(note.message)[:1000],
@@ -288,7 +289,7 @@ class Applier:
         except AlreadyThere:
             return
         except ClusterError as exc:
-            logger.warning("%s/%s: no event for %r: %s", owner.namespace, owner.name, note.message, exc)
+            logger.warning("%s/%s: no event for %r: %s", namespace, name, note.message, exc)
 
 
 class _NotCreated(Exception):

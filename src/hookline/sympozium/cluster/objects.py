@@ -92,24 +92,6 @@ class OperatorSettings:
     root, without any capability; hooks and agent do not run as root."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOwner:
-    """The AgentRun that all objects of a run belong to, and go with."""
-
-    name: str
-    namespace: str
-    uid: str
-
-    @classmethod
-    def of(cls, run: Mapping[str, Any]) -> RunOwner:
-        metadata = run["metadata"]
-        return cls(name=metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"])
-
-    @property
-    def reference(self) -> Object:
-        return owner_reference(AGENT_RUN.api_version, AGENT_RUN.kind, self.name, self.uid)
-
-
 class Names(NamedTuple):
     """The names of a run's objects."""
 
@@ -152,11 +134,12 @@ def value_object(name: str, value: Value) -> Object:
 
 
 class RunObjects:
-    """Makes the objects of one run, as the operator's settings have them."""
+    """Makes the objects of one run, as the operator's settings have them. They belong to the AgentRun with that uid."""
 
-    def __init__(self, owner: RunOwner, run: RunSpec, settings: OperatorSettings) -> None:
-        self._owner, self._run, self._settings = owner, run, settings
-        self._names = names(owner.name)
+    def __init__(self, run: RunSpec, uid: str, settings: OperatorSettings) -> None:
+        self._run, self._settings = run, settings
+        self._owner = owner_reference(AGENT_RUN.api_version, AGENT_RUN.kind, run.name, uid)
+        self._names = names(run.name)
 
     def record(self, kept: Mapping[str, str]) -> Object:
         """The Secret with the operator's record of a run and the task for its pods; it is read by no other."""
@@ -181,7 +164,7 @@ class RunObjects:
         labels = {"app.kubernetes.io/managed-by": MANAGER}
         return {
             **ACCOUNT.head,
-            "metadata": {"name": SHARED_ACCOUNT, "namespace": self._owner.namespace, "labels": labels},
+            "metadata": {"name": SHARED_ACCOUNT, "namespace": self._run.namespace, "labels": labels},
             "automountServiceAccountToken": False,
         }
 
@@ -197,7 +180,7 @@ class RunObjects:
             for each in self._run.hooks.rbac
         ]
         role = {**self._head(ROLE, name, "lifecycle"), "rules": rules}
-        subject = {"kind": "ServiceAccount", "name": self._account, "namespace": self._owner.namespace}
+        subject = {"kind": "ServiceAccount", "name": self._account, "namespace": self._run.namespace}
         binding: Object = {
             **self._head(ROLE_BINDING, name, "lifecycle"),
             "roleRef": {"apiGroup": ROLE.group, "kind": ROLE.kind, "name": name},
@@ -234,7 +217,7 @@ class RunObjects:
         containers = [self._hook(POST, hook, seen) for hook in hooks]
         done = container(DONE, self._settings.image, _OWN_RESOURCES, [], command=["true"])
         spec = self._pod(containers, done)
-        name = child(self._owner.name, "-postrun" if number == 1 else f"-postrun-{number}")
+        name = child(self._run.name, "-postrun" if number == 1 else f"-postrun-{number}")
         template: Object = {"metadata": {"labels": self._labels("post-run")}, "spec": spec}
         job = self._job(name, "post-run", [hook.timeout for hook in hooks], template)
         job["metadata"]["annotations"] = {_POSITIONS: json.dumps(list(positions))}
@@ -358,16 +341,16 @@ class RunObjects:
     def _head(self, kind: Kind, name: str, component: str) -> Object:
         metadata: Object = {
             "name": name,
-            "namespace": self._owner.namespace,
+            "namespace": self._run.namespace,
             "labels": self._labels(component),
-            "ownerReferences": [self._owner.reference],
+            "ownerReferences": [self._owner],
         }
         return {**kind.head, "metadata": metadata}
 
     def _labels(self, component: str) -> dict[str, str]:
         instance = self._run.instance
         return {
-            RUN_LABEL: self._owner.name,
+            RUN_LABEL: self._run.name,
             "sympozium.ai/component": component,
             **({"sympozium.ai/instance": child(instance, "")} if instance else {}),
             "app.kubernetes.io/part-of": "sympozium",

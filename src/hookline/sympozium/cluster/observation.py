@@ -35,7 +35,6 @@ from hookline.sympozium.cluster.objects import (
     PREPARE,
     OperatorSettings,
     RunObjects,
-    RunOwner,
     names,
     positions_of,
 )
@@ -115,15 +114,16 @@ class World:
     mask: Mask = field(default_factory=Mask)
 
     @property
-    def owner(self) -> RunOwner:
-        return RunOwner.of(self.run)
+    def head(self) -> Fields:
+        """The metadata of the run: its name, namespace and uid."""
+        return self.run["metadata"]
 
     @property
     def deleted(self) -> bool:
-        return bool(self.run["metadata"].get("deletionTimestamp"))
+        return bool(self.head.get("deletionTimestamp"))
 
     def objects(self, spec: RunSpec) -> RunObjects:
-        return RunObjects(self.owner, spec, self.settings)
+        return RunObjects(spec, self.head["uid"], self.settings)
 
 
 def has_ended(run: Mapping[str, Any]) -> bool:
@@ -224,7 +224,7 @@ class Observer:
 
     def _unrecorded_agent(self) -> Workload | None:
         """The agent's Job or Sandbox that was created, and not recorded because we were interrupted."""
-        own = names(self.world.owner.name)
+        own = names(self.world.head["name"])
         made = (*self.world.jobs, *self.world.sandboxes)
         found = (each for each in made if each["metadata"]["name"] in (own.agent, own.sandbox))
         return next(map(workload_of, found), None)

@@ -151,9 +151,9 @@ def _begun(world: World) -> Plan:
 
 
 def _without_instance(world: World, name: str) -> Plan:
-    created = parse_time(world.run["metadata"]["creationTimestamp"])
+    created = parse_time(world.head["creationTimestamp"])
     until = created + timedelta(seconds=_NO_INSTANCE)
-    said = f"there is no Agent or SympoziumInstance {name!r} in {world.owner.namespace}"
+    said = f"there is no Agent or SympoziumInstance {name!r} in {world.head['namespace']}"
     if until <= world.now:
         return _failed(world, said)
     status = {
@@ -172,7 +172,7 @@ def _put_away(world: World) -> Plan:
     workspace stay as long as the run does."""
     if not is_held(world.run):
         return Plan()
-    own = names(world.owner.name)
+    own = names(world.head["name"])
     uids: Mapping[str, str] = world.record.uids if world.record else {}
     keep = within(world.run, "spec").get("cleanup") == "keep" and not world.deleted
     # Not by the recorded objects: we may have been interrupted between creating and recording.

@@ -30,6 +30,7 @@ from hookline.kube.objects import (
     child,
     mapping,
     objects_in,
+    owner_reference,
     within,
 )
 from hookline.options import Target
@@ -37,7 +38,7 @@ from hookline.secret_names import secrets_in
 from hookline.source import load_all, without_lines
 from hookline.sympozium.check import doubts, unheeded
 from hookline.sympozium.cluster.follow import FOLLOWED, RunFollower
-from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, RunOwner, value_object
+from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, value_object
 from hookline.sympozium.read import RUN, RunManifests, parse
 from hookline.sympozium.resolve import RunRequest, named, secret_values
 from hookline.sympozium.types import GROUP, ContainerHook, Instance, RunSpec, SecretRef, Value
@@ -99,7 +100,8 @@ class _Submission:
             for head in (each["metadata"] for each in put):
                 await self._cluster.delete(SECRET, head["name"], run.namespace, uid=head["uid"])
             raise
-        owner = {**RunOwner.of(made).reference, "controller": False}
+        head = made["metadata"]
+        owner = owner_reference(GROUP, AGENT_RUN.kind, head["name"], head["uid"], controller=False)
         for each in put:
             change: Object = {"metadata": {"ownerReferences": [owner]}}
             await self._cluster.patch(SECRET, each["metadata"]["name"], run.namespace, change)
