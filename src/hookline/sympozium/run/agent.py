@@ -359,14 +359,11 @@ def _one_result(context: HookContext, outcome: Outcome) -> HookResult:
 
 
 def _bound(ipc: Path) -> socket.socket:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # A preRun hook may have left something of that name.
         (ipc / SOCKET).unlink(missing_ok=True)
-        at_socket(ipc, made.bind)
+        return at_socket(ipc, socket.socket.bind)
     except OSError as exc:
-        made.close()
         raise AgentFailed(
             f"the agent could not ask the hooks out here: /ipc/{SOCKET}: {exc.strerror}"
         ) from exc
-    return made

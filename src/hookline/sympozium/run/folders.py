@@ -16,6 +16,7 @@ import asyncio
 import json
 import os
 import re
+import socket
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -246,10 +247,16 @@ class Folder:
             self._fd = -1
 
 
-def at_socket(ipc: Path, does: Callable[[str], None]) -> None:
-    """Bind or connect through an open folder: the whole path may be too long for a socket."""
-    with files.opened_folder(ipc) as fd:
-        does(f"/proc/self/fd/{fd}/{SOCKET}")
+def at_socket(ipc: Path, join: Callable[[socket.socket, str], None]) -> socket.socket:
+    """The socket in /ipc, bound or connected through an open folder: the whole path may be too long for a socket."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with files.opened_folder(ipc) as fd:
+            join(made, f"/proc/self/fd/{fd}/{SOCKET}")
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 class DiskUsage(NamedTuple):

@@ -152,20 +152,11 @@ class Outside:
             pass  # the listener is gone
 
     async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        self._held = await asyncio.open_unix_connection(sock=_connected(self.ipc), limit=MOST_LINE)
+        sock = at_socket(self.ipc, socket.socket.connect)
+        self._held = await asyncio.open_unix_connection(sock=sock, limit=MOST_LINE)
         writer = self._held[1]
         self._sender = Sender(lambda line: writer.write(line.encode()))
         return self._held
-
-
-def _connected(ipc: Path) -> socket.socket:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        at_socket(ipc, made.connect)
-    except OSError:
-        made.close()
-        raise
-    return made
 
 
 def _agent(given: Mapping[str, str]) -> Agent:
