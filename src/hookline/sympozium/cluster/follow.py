@@ -48,7 +48,7 @@ from hookline.sympozium.phases import Phase
 from hookline.sympozium.run.folders import RECORDS
 from hookline.sympozium.view import print_end
 from hookline.tasks import cancel_and_wait, on_signals
-from hookline.terminal import err, show
+from hookline.terminal import err, show, warn
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
@@ -144,11 +144,10 @@ class RunFollower:
     async def _silent(self) -> None:
         """Warn that the run has no operator."""
         if not within(self._run, "status"):
-            err.print(
+            warn(
                 f"no operator handles run {self._name}: it has no status after {SILENT:g} s; is the operator running?"
                 " kubectl get deployments -A -l app.kubernetes.io/name=hookline"
                 " (hookline operator manifest --image IMAGE | kubectl apply -f - installs it)",
-                style="yellow",
             )
 
     async def _in_turn(self, run: Object | None) -> int | None:
@@ -200,7 +199,7 @@ class RunFollower:
         missing = self._inside.missing(self._run)
         for text in missing:
             if text not in self._missing_told and not self._quiet:
-                err.print(text, style="yellow")
+                warn(text)
         self._missing_told.update(missing)
 
     def _show(self, lines: Iterable[Line]) -> None:
@@ -233,11 +232,11 @@ class RunFollower:
             self._journal.flush()
         except JournalError as exc:
             self._ledger = None
-            err.print(f"the run continues, but is no longer recorded here: {exc}", style="yellow")
+            warn(f"the run continues, but is no longer recorded here: {exc}")
 
     def _gone(self) -> int:
         if self._ending:
-            err.print(f"run {self._name} has ended and was removed", style="yellow")
+            warn(f"run {self._name} has ended and was removed")
             return _INTERRUPTED
         raise HooklineError(f"run {self._name} was deleted by someone else before it ended")
 
@@ -269,17 +268,16 @@ class RunFollower:
             self._ask()
             return None
         self._ending = True
-        err.print("ending it; Ctrl-C again leaves before it has ended", style="yellow")
+        warn("ending it; Ctrl-C again leaves before it has ended")
         uid = self._run["metadata"]["uid"]
         await self._cluster.delete(AGENT_RUN, self._name, self._namespace, uid=uid)
         return None
 
     def _left(self) -> int:
         doing = "is being ended" if self._ending else "goes on"
-        err.print(
+        warn(
             f"\nrun {self._name} {doing}; see it: hookline runs {self._name} {self._where}\n"
             f"end it: kubectl delete agentrun {self._name} --namespace {self._namespace}",
-            style="yellow",
         )
         return _INTERRUPTED
 

@@ -17,16 +17,7 @@ from hookline.errors import JournalError, UsageError
 from hookline.journal import open_journal
 from hookline.journal.masking import Mask
 from hookline.journal.view import Tree, duration, moment
-from hookline.kube.objects import (
-    AGENT_RUN,
-    SECRET,
-    ApiRefused,
-    Conflict,
-    Object,
-    items,
-    phase_of,
-    within,
-)
+from hookline.kube.objects import AGENT_RUN, SECRET, ApiRefused, Conflict, Object, items, phase_of, within
 from hookline.options import Target
 from hookline.secret_names import secrets_in
 from hookline.sympozium.cluster.ledger import Ledger
@@ -36,7 +27,7 @@ from hookline.sympozium.cluster.records import moment_of, records_of, run_id_of
 from hookline.sympozium.phases import digest as digest_of
 from hookline.sympozium.phases import verdict, verdict_of
 from hookline.sympozium.view import lines_of_status
-from hookline.terminal import err, out, print_json, print_runs, show
+from hookline.terminal import out, print_json, print_runs, show, warn
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
@@ -115,7 +106,7 @@ async def _on_record(run: Object) -> list[Record]:
                 await Ledger(journal).take(run)
                 return journal.records(run_id)
     except JournalError as exc:
-        err.print(f"the journal is not brought up to date: {exc}", style="yellow")
+        warn(f"the journal is not brought up to date: {exc}")
     return records_of(run)
 
 

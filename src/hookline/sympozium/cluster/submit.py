@@ -43,7 +43,7 @@ from hookline.sympozium.read import RUN, RunManifests, parse
 from hookline.sympozium.resolve import RunRequest, named, secret_values
 from hookline.sympozium.types import GROUP, ContainerHook, Instance, RunSpec, SecretRef, Value
 from hookline.table import Table, unread
-from hookline.terminal import err
+from hookline.terminal import warn
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
@@ -153,7 +153,7 @@ class _Submission:
 
     def _tell(self, *texts: str) -> None:
         for text in () if self._quiet else texts:
-            err.print(text, style="yellow")
+            warn(text)
 
 
 def manifest(run: RunSpec) -> Object:

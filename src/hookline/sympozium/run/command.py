@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -26,18 +26,13 @@ from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.sympozium.check import notes_before
 from hookline.sympozium.read import parse
-from hookline.sympozium.resolve import (
-    REQUEST,
-    RunRequest,
-    secret_values,
-    spec_of,
-)
+from hookline.sympozium.resolve import REQUEST, RunRequest, secret_values, spec_of
 from hookline.sympozium.run.folders import WORKSPACE_SIZE, Home, in_bytes
 from hookline.sympozium.run.hooks import LocalSite
 from hookline.sympozium.run.local import Ran, recovered, resumed, run
 from hookline.sympozium.types import RunSpec
 from hookline.sympozium.view import print_end
-from hookline.terminal import approver_of, err, found_run, interruptible, refuse_mistakes, watcher
+from hookline.terminal import approver_of, err, found_run, interruptible, refuse_mistakes, warn, watcher
 
 _PULLS = {"Always": "always", "IfNotPresent": "missing", "Never": "never"}
 _ONLY_HERE = ("secrets", "agent_command", "agent_image", "network", "mount", "workspace_size", "hooks", "ask")
@@ -75,7 +70,7 @@ def run_agentrun(options: RunOptions) -> int:
 
     async def work(site: LocalSite) -> int:
         for text in () if options.quiet else notes_before(spec, asked):
-            err.print(text, style="yellow")
+            warn(text)
         _tell_recovered(await recovered(site), quiet=options.quiet)
         return _ended(await run(site, asked), json=options.json)
 
@@ -96,7 +91,7 @@ def resume_agentrun(options: RunOptions) -> int:
         raise UsageError(
             f"run {run_id} cannot be resumed: it is at work in another process, or its folders are gone"
         )
-    notes = cast("Mapping[str, Any]", folder.read(REQUEST) or {})
+    notes = folder.read(REQUEST) or {}
     place = options.on or str(notes.get("on") or "")
 
     async def work(site: LocalSite) -> int:
@@ -113,7 +108,7 @@ def _sound(asked: RunRequest, *, quiet: bool) -> RunSpec:
     """The run of a file without mistakes. Doubts about the commands of its hooks do not keep it from running."""
     manifests = parse(asked.text, asked.file)
     for text in (*map(str, manifests.problems), *(() if quiet else manifests.notes)):
-        err.print(text, style="yellow")
+        warn(text)
     refuse_mistakes(asked.file, len(manifests.problems))
     return spec_of(asked)
 
@@ -195,18 +190,15 @@ class _Runners:
 
 def _ended(ran: Ran, *, json: bool) -> int:
     if ran.problem:
-        err.print(ran.problem, style="yellow")
+        warn(ran.problem)
     if ran.kept is not None:
-        err.print(f"the workspace is kept: {ran.kept}; it is yours to remove", style="yellow")
+        warn(f"the workspace is kept: {ran.kept}; it is yours to remove")
     return print_end(ran.run_id, ran.phase, ran.status, json=json)
 
 
 def _tell_recovered(ended: list[Ran], *, quiet: bool) -> None:
     for each in ended:
         if each.problem:
-            err.print(
-                f"run {each.run_id} broke off, and its end hooks could not run: {each.problem}",
-                style="yellow",
-            )
+            warn(f"run {each.run_id} broke off, and its end hooks could not run: {each.problem}")
         elif not quiet:
-            err.print(f"run {each.run_id} had broken off; it is ended now: {each.phase}", style="yellow")
+            warn(f"run {each.run_id} had broken off; it is ended now: {each.phase}")
