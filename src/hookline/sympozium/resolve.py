@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from hookline.engine.hook import AgentDeclaration, Declaration, HookDeclaration, OnError
 from hookline.engine.plain import plain, typed
@@ -17,7 +17,7 @@ from hookline.runners import Capabilities, Mount, Runner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.sympozium.environment import Secrets, read_secrets, variable
-from hookline.sympozium.phases import Seen, Stage
+from hookline.sympozium.phases import Stage
 from hookline.sympozium.read import NO_TASK, Pack, Persona, RunManifests, parse
 from hookline.sympozium.run.folders import WORKSPACE_SIZE, Folder, FolderError
 from hookline.sympozium.types import ContainerHook, Instance, ModelSpec, RunSpec, SecretRef
@@ -26,22 +26,12 @@ from hookline.table import meant
 FORMAT = "sympozium"
 SCRIPTED = "scripted"
 T = TypeVar("T", RunSpec, Instance)
-_TAKEN = (
-    "model",
-    "system_prompt",
-    "lifecycle",
-    "timeout",
-    "sandbox",
-    "skills",
-    "image_pull_secrets",
-    "tools_allowed",
-    "tools_denied",
-)
+_NOT_TAKEN = ("name", "namespace", "ensemble", "place", "elsewhere")
+"""The fields of an instance that its runs do not take as they are."""
 _PROVIDERS = {"claude": "anthropic", "gpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai"}
 POINTS = {Stage.PRE_RUN: Point.RUN_START, Stage.POST_RUN: Point.RUN_END}
 ON_ERROR = {Stage.PRE_RUN: OnError.FAIL, Stage.POST_RUN: OnError.CONTINUE}
 _MANIFEST = "manifest.yaml"
-_SEEN = "seen.json"
 REQUEST = "run.json"
 """The file in a run's folder that keeps its request, without the manifest."""
 
@@ -219,22 +209,11 @@ def keep_request(folder: Folder, asked: RunRequest) -> None:
 def kept_request(folder: Folder) -> RunRequest:
     """The request that the run of a folder was begun with."""
     found = folder.read(REQUEST)
-    if not isinstance(found, dict):
+    if found is None:
         raise FolderError(
             f"{folder.path / REQUEST} cannot be read, so the run cannot be ended as it was begun"
         )
-    return typed(RunRequest, {**cast("dict[str, Any]", found), "text": text_of(folder.path / _MANIFEST)})
-
-
-def keep_seen(folder: Folder, seen: Seen) -> None:
-    """Write the state of a run beside it, so that a crash forgets none of it."""
-    folder.write(_SEEN, asdict(seen))
-
-
-def kept_seen(folder: Folder) -> Seen:
-    """The state of a run as it was last written."""
-    found = folder.read(_SEEN)
-    return typed(Seen, found) if isinstance(found, dict) else Seen()
+    return typed(RunRequest, {**found, "text": text_of(folder.path / _MANIFEST)})
 
 
 def _check_model(asked: RunRequest, spec: RunSpec, where: Capabilities) -> None:
@@ -269,11 +248,12 @@ def _with_model(spec: RunSpec, given: str) -> RunSpec:
 
 def _taken(run: RunSpec, instance: Instance) -> RunSpec:
     """The run with all that it lacks taken from the instance; a lifecycle is taken whole or not at all."""
+    names = [each.name for each in fields(Instance) if each.name not in _NOT_TAKEN]
     return replace(
         run,
         ensemble=instance.ensemble,
         elsewhere={**instance.elsewhere, **run.elsewhere},
-        **{name: getattr(run, name) or getattr(instance, name) for name in _TAKEN},
+        **{name: getattr(run, name) or getattr(instance, name) for name in names},
     )
 
 

@@ -1,7 +1,7 @@
 """What a killed process left is ended as it should be, wherever it was: each moment, one by one."""
 
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -10,7 +10,8 @@ from hookline.engine.point import Scope, Status
 from hookline.engine.record import Begun, Ended, Owner
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium.phases import AgentSeen, Seen
-from hookline.sympozium.resolve import declaration, keep_request, keep_seen, spec_of
+from hookline.sympozium.resolve import declaration, keep_request, spec_of
+from hookline.sympozium.run.hooks import SEEN
 from hookline.sympozium.run.local import recovered
 from tests.sympozium.run.conftest import hook, lifecycle
 
@@ -32,7 +33,7 @@ async def left_behind(ground, seen, *, skip=None, begun=True, spec=SPEC):
     folder = ground.site.home.make("victim")
     keep_request(folder, asked)
     made = replace(spec_of(asked), name="victim")
-    keep_seen(folder, Seen(**seen))
+    folder.write(SEEN, asdict(Seen(**seen)))
     (folder.workspace / "file").touch()
     if skip is not None:
         (folder.ipc / "control/skip").write_text(skip)

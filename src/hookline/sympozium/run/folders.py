@@ -23,7 +23,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from hookline import files
 from hookline.engine.threads import Threads
@@ -192,12 +192,13 @@ class Folder:
     def write_text(self, name: str, text: str) -> None:
         files.write_whole(self.path / name, text.encode("utf-8", "surrogatepass"), mode=0o600)
 
-    def read(self, name: str) -> Any:
+    def read(self, name: str) -> dict[str, Any] | None:
         """Read one of our own files; None where it was not written."""
         try:
-            return json.loads((self.path / name).read_text(encoding="utf-8", errors="surrogatepass"))
+            found: Any = json.loads((self.path / name).read_text(encoding="utf-8", errors="surrogatepass"))
         except (OSError, ValueError):
             return None
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
     def put(self, name: str, text: str) -> None:
         """Write a file beneath /ipc, before the run begins."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,8 +16,7 @@ from hookline.engine.lifecycle import Approver, Run
 from hookline.engine.pipeline import Recorder
 from hookline.engine.point import Point, Status
 from hookline.engine.record import Begun, Called, Decided, Ended, Owner, Question
-from hookline.engine.result import CONTINUE, HookAction, HookResult
-from hookline.engine.result import Reason as HookReason
+from hookline.engine.result import CONTINUE, HookAction, HookResult, Reason
 from hookline.errors import FileError, HookBroke
 from hookline.handlers.process import broke, context_json, environment, with_last_lines
 from hookline.journal.masking import Mask
@@ -40,7 +39,7 @@ from hookline.sympozium.phases import (
     verdict,
     verdict_of,
 )
-from hookline.sympozium.resolve import ON_ERROR, POINTS, RunRequest, keep_seen, secret_values
+from hookline.sympozium.resolve import ON_ERROR, POINTS, RunRequest, secret_values
 from hookline.sympozium.run.folders import CONTROL, NO_REASON, SKIP, Folder, Held, Home, Quota
 from hookline.sympozium.types import ContainerHook, RunSpec
 from hookline.tasks import cancel_and_wait
@@ -49,6 +48,8 @@ logger = logging.getLogger(__name__)
 
 PHASE = "x.sympozium.phase"
 """The point of a note on a run's phase."""
+SEEN = "seen.json"
+"""The file in a run's folder with its state, so that a crash forgets none of it."""
 CANCELLED = "cancelled"
 WORKSPACE = "/workspace"
 VERDICT = f"{CONTROL}/gate-verdict"
@@ -135,7 +136,7 @@ class Ground:
     def _keep(self, seen: Seen) -> None:
         self.seen = seen
         try:
-            keep_seen(self.folder, seen)
+            self.folder.write(SEEN, asdict(seen))
         except OSError as exc:
             # A full disk must not keep a hook from running, least of all one that cleans up.
             logger.warning("%s: its state cannot be kept: %s", self.folder.run_id, exc)
@@ -326,7 +327,7 @@ class _ContainerHandler:
             scope_id=ground.scope_id,
             point=Point.RUN_END,
             tool=None,
-            reasons=(HookReason(self.spec.name, HookAction.ASK, "the answer waits for a verdict"),),
+            reasons=(Reason(self.spec.name, HookAction.ASK, "the answer waits for a verdict"),),
             value=ground.seen.agent.result,
             asked=time.time(),
         )

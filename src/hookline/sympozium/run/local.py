@@ -18,7 +18,7 @@ from typing import Any, cast
 from hookline.engine.context import Facts, WorkflowContext
 from hookline.engine.lifecycle import OpenScope, new_run_id
 from hookline.engine.pipeline import Pipeline
-from hookline.engine.plain import as_text, plain
+from hookline.engine.plain import as_text, plain, typed
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Journal, Owner, Record, RunRow, owed
 from hookline.engine.result import Outcome
@@ -26,7 +26,7 @@ from hookline.errors import AgentFailed, HooklineError, RunEnded, RunTimedOut, S
 from hookline.journal.recovery import LOST, alive, claim_abandoned, format_of, lost_end, lost_ends
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium.environment import task_input
-from hookline.sympozium.phases import AgentSeen, Phase, outcome
+from hookline.sympozium.phases import AgentSeen, Phase, Seen, outcome
 from hookline.sympozium.resolve import (
     FORMAT,
     RunRequest,
@@ -34,13 +34,12 @@ from hookline.sympozium.resolve import (
     declaration,
     keep_request,
     kept_request,
-    kept_seen,
     named,
     spec_of,
 )
 from hookline.sympozium.run.agent import inner_points, relayed, run_agent
 from hookline.sympozium.run.folders import RELAYED, Folder, FolderError, apart
-from hookline.sympozium.run.hooks import CANCELLED, Ground, LocalSite, container_hooks
+from hookline.sympozium.run.hooks import CANCELLED, SEEN, Ground, LocalSite, container_hooks
 from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
 
 AGAIN = f"{LOST}; its postRun hooks had begun; unfinished ones were run again"
@@ -117,7 +116,8 @@ async def resumed(site: LocalSite, folder: Folder) -> Ran | None:
         folder.let_go()
         return Ran(run_id=folder.run_id, phase=Phase.FAILED, status={}, problem=str(exc))
     try:
-        return await _LocalRun(site, asked, spec, folder, kept_seen(folder)).broken_off(journal)
+        seen = typed(Seen, folder.read(SEEN) or {})
+        return await _LocalRun(site, asked, spec, folder, seen).broken_off(journal)
     finally:
         folder.let_go()
 
