@@ -28,6 +28,7 @@ from hookline.kube.pod_state import (
     WorkloadState,
     follow,
 )
+from hookline.sympozium import phases
 from hookline.sympozium.cluster.objects import (
     AGENT,
     POST,
@@ -39,18 +40,7 @@ from hookline.sympozium.cluster.objects import (
     positions_of,
 )
 from hookline.sympozium.environment import cut
-from hookline.sympozium.phases import (
-    AgentSeen,
-    Phase,
-    Seen,
-    gate_settled,
-    gated,
-    never_started,
-    outcome,
-    post_run,
-    pre_run,
-    verdict,
-)
+from hookline.sympozium.phases import AgentSeen, Phase, Seen
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import run_of, with_provider
 from hookline.sympozium.run.agent import ended, from_output
@@ -188,7 +178,7 @@ def workload_of(made: Fields) -> Workload:
 
 def never_begun(spec: RunSpec, seen: Seen, why: str) -> Seen:
     """A run of which nothing was begun, so that there is nothing that a hook could clean up."""
-    never = tuple(never_started("nothing was begun") for _ in spec.hooks.post_run)
+    never = tuple(phases.never_started("nothing was begun") for _ in spec.hooks.post_run)
     return replace(seen, stopped=why, post_run=never)
 
 
@@ -239,7 +229,7 @@ class Observer:
     @property
     def _open(self) -> bool:
         """True if the agent's part has not ended."""
-        return outcome(self.spec.hooks, self.now.seen) is None
+        return phases.outcome(self.spec.hooks, self.now.seen) is None
 
     def _look_at_agent(self) -> None:
         agent, seen = self.now.agent, self.now.seen
@@ -249,7 +239,7 @@ class Observer:
             if self.world.deleted:
                 self._see(never_begun(self.spec, seen, DELETED))
             return
-        hooks, known = self.spec.hooks.pre_run, pre_run(self.spec.hooks, seen)
+        hooks, known = self.spec.hooks.pre_run, phases.pre_run(self.spec.hooks, seen)
         last = Slot(container=AGENT, seen=seen.agent, timeout=self.spec.timeout or RUN_TIMEOUT)
         stop = (EndReason.KILLED, DELETED) if self.world.deleted else None
         found = self._followed(agent, [*_slots(PRE, hooks, known), last], stop)
@@ -339,16 +329,16 @@ class Observer:
         if unanswered or not text:
             # One that is removed and given again counts for the present answer.
             self.now = replace(now, void=text)
-        elif text != now.void and gated(hooks, now.seen) is None:
-            self._see(replace(now.seen, verdict=verdict(text)))
+        elif text != now.void and phases.gated(hooks, now.seen) is None:
+            self._see(replace(now.seen, verdict=phases.verdict(text)))
 
     def _look_at_hooks(self, index: int, made: Workload) -> None:
         lifecycle, hooks = self.spec.hooks, self.spec.hooks.post_run
-        known = list(post_run(lifecycle, self.now.seen))
+        known = list(phases.post_run(lifecycle, self.now.seen))
         slots = _slots(POST, [hooks[n] for n in made.positions], [known[n] for n in made.positions])
         stop = None
         if lifecycle.gate in made.positions:
-            if gate_settled(lifecycle, self.now.seen):
+            if phases.gate_settled(lifecycle, self.now.seen):
                 stop = (EndReason.SETTLED, "")
             elif self.world.deleted:
                 # The answer that it holds back is not needed any more.
@@ -361,7 +351,7 @@ class Observer:
         if prepared.seen.failed and prepared.seen.reason is not EndReason.KILLED:
             why = self._unprepared(prepared, found.pod)
             for n in made.positions:
-                known[n] = never_started(why)
+                known[n] = phases.never_started(why)
         self._see(replace(self.now.seen, post_run=tuple(known)))
         post = self.now.post
         self.now = replace(self.now, post=(*post[:index], found.made, *post[index + 1 :]))

@@ -29,6 +29,7 @@ from hookline.kube.objects import (
     within,
 )
 from hookline.kube.pod_state import NODE_LOST, ContainerPhase, ContainerState, Workload, any_running, lost_at
+from hookline.sympozium import phases
 from hookline.sympozium.check import unheeded, unrunnable
 from hookline.sympozium.cluster.objects import is_sandboxed, names
 from hookline.sympozium.cluster.observation import (
@@ -44,22 +45,7 @@ from hookline.sympozium.cluster.observation import (
     problem_text,
     spec_of,
 )
-from hookline.sympozium.phases import (
-    Phase,
-    Seen,
-    Stage,
-    condition,
-    digest,
-    due,
-    error,
-    failure,
-    gated,
-    hook_states,
-    never_started,
-    phase,
-    post_run,
-    status,
-)
+from hookline.sympozium.phases import Phase, Seen, Stage
 from hookline.sympozium.types import ContainerHook, RunSpec
 
 _NO_INSTANCE = 60.0
@@ -158,7 +144,7 @@ def _without_instance(world: World, name: str) -> Plan:
         return _failed(world, said)
     status = {
         "phase": str(Phase.PENDING),
-        "conditions": [condition("Waiting", "InstanceNotFound", said, created)],
+        "conditions": [phases.condition("Waiting", "InstanceNotFound", said, created)],
     }
     return Plan(status=status, notes=(Note("Warning", "InstanceNotFound", said),), wake=until)
 
@@ -200,7 +186,7 @@ class _Next(Observer):
     def plan(self) -> Plan:
         self._end_rest()
         self._go_on()
-        if self.now.closed is None and phase(self.spec.hooks, self.now.seen).ended:
+        if self.now.closed is None and phases.phase(self.spec.hooks, self.now.seen).ended:
             self.now = replace(self.now, closed=self.world.now)
         return Plan(
             make=tuple(self.make),
@@ -241,7 +227,7 @@ class _Next(Observer):
         if self.now.agent is None and self.now.seen == Seen():
             self._start()
         agent, post = self.now.agent, self.now.post
-        waiting = due(self.spec.hooks, self.now.seen)
+        waiting = phases.due(self.spec.hooks, self.now.seen)
         if agent is not None and not agent.over:
             if self.spec.hooks.post_run and self._nothing_begun:
                 self._keep_claim()
@@ -294,9 +280,9 @@ class _Next(Observer):
         if sum(made.positions == positions for made in post) >= _TRIES:
             refused = f"its pod was ended from outside {_TRIES} times before it began"
         if refused:
-            states = list(post_run(hooks, seen))
+            states = list(phases.post_run(hooks, seen))
             for n in positions:
-                states[n] = never_started(refused)
+                states[n] = phases.never_started(refused)
             self.now = replace(self.now, seen=replace(seen, post_run=tuple(states)))
             self.wakes.append(self.world.now)
             return
@@ -334,15 +320,15 @@ def _name(wanted: Fields) -> str:
 def shown(spec: RunSpec, record: Record) -> dict[str, Any]:
     """The status of a run, whole."""
     seen, lifecycle = record.seen, spec.hooks
-    told = status(lifecycle, seen)
+    told = phases.status(lifecycle, seen)
     kind = "sandboxName" if is_sandboxed(spec) else "jobName"
-    waits = lifecycle.gate is not None and seen.agent.succeeded and gated(lifecycle, seen) is None
+    waits = lifecycle.gate is not None and seen.agent.succeeded and phases.gated(lifecycle, seen) is None
     more: dict[str, Any] = {
         # Of a run in which nothing began no container says when it ended.
         "completedAt": told.get("completedAt") or (utc_text(record.closed) if record.closed else None),
         kind: record.agent.name if record.agent else None,
         "postRunJobName": record.post[-1].name if record.post else None,
-        "gateDigest": digest(seen.agent.result) if waits else None,
+        "gateDigest": phases.digest(seen.agent.result) if waits else None,
         "gateBy": seen.verdict.by if seen.verdict and seen.verdict.by else None,
         "conditions": [*told.get("conditions", ()), *_conditions(record)] or None,
     }
@@ -357,7 +343,9 @@ def failed_status(why: str, now: datetime) -> dict[str, Any]:
 def notes_of(spec: RunSpec, before: Record, after: Record) -> tuple[Note, ...]:
     """The events for the changes between two records."""
     lifecycle = spec.hooks
-    hooks = zip(hook_states(lifecycle, before.seen), hook_states(lifecycle, after.seen), strict=True)
+    hooks = zip(
+        phases.hook_states(lifecycle, before.seen), phases.hook_states(lifecycle, after.seen), strict=True
+    )
     notes = [
         _hook_note(stage, hook, now)
         for (stage, hook, was), (_, _, now) in hooks
@@ -372,9 +360,9 @@ def notes_of(spec: RunSpec, before: Record, after: Record) -> tuple[Note, ...]:
         notes.append(Note("Normal", "GateVerdict", f"{after.seen.verdict.action} by {by}"))
     if after.void and after.void != before.void:
         notes.append(Note("Warning", "VerdictTooEarly", _TOO_EARLY))
-    was, now = phase(lifecycle, before.seen), phase(lifecycle, after.seen)
+    was, now = phases.phase(lifecycle, before.seen), phases.phase(lifecycle, after.seen)
     if now is not was:
-        why = error(lifecycle, after.seen)
+        why = phases.error(lifecycle, after.seen)
         notes.append(Note("Warning" if why else "Normal", str(now), why or f"the run is {now}"))
     return tuple(notes)
 
@@ -383,15 +371,15 @@ def _hook_note(stage: Stage, hook: ContainerHook, seen: ContainerState) -> Note:
     took = f" after {seen.seconds:g} s" if seen.seconds is not None else ""
     if seen.succeeded:
         return Note("Normal", "HookSucceeded", f"{stage} hook {hook.name} succeeded{took}")
-    return Note("Warning", "HookFailed", f"{stage} hook {hook.name} {failure(hook, seen)}{took}")
+    return Note("Warning", "HookFailed", f"{stage} hook {hook.name} {phases.failure(hook, seen)}{took}")
 
 
 def _conditions(record: Record) -> Iterator[dict[str, Any]]:
     if record.waiting is not None:
-        yield condition("Waiting", record.waiting.reason, record.waiting.message, record.waiting.at)
+        yield phases.condition("Waiting", record.waiting.reason, record.waiting.message, record.waiting.at)
     if record.lost is not None:
-        yield condition("WorkspaceLost", "ClaimDeleted", _LOST, record.lost)
+        yield phases.condition("WorkspaceLost", "ClaimDeleted", _LOST, record.lost)
     if record.cut and record.seen.agent.started is not None:
         kept = len(record.seen.agent.result.encode("utf-8", "replace"))
         said = f"the answer has {record.cut} bytes, of which the first {kept} are kept"
-        yield condition("ResultCut", "TooLong", said, record.seen.agent.started)
+        yield phases.condition("ResultCut", "TooLong", said, record.seen.agent.started)

@@ -22,23 +22,9 @@ from hookline.handlers.process import broke, context_json, environment, with_las
 from hookline.journal.masking import Mask
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.runners import Ending, Mount, Order, Runner
+from hookline.sympozium import phases
 from hookline.sympozium.environment import Environment, command_of, for_hook
-from hookline.sympozium.phases import (
-    GateVerdict,
-    Phase,
-    Seen,
-    Stage,
-    digest,
-    exit_code,
-    gate_settled,
-    never_started,
-    phase,
-    post_run,
-    pre_run,
-    status,
-    verdict,
-    verdict_of,
-)
+from hookline.sympozium.phases import GateVerdict, Phase, Seen, Stage
 from hookline.sympozium.resolve import ON_ERROR, POINTS, RunRequest, secret_values
 from hookline.sympozium.run.folders import CONTROL, NO_REASON, SKIP, Folder, Held, Home, Quota
 from hookline.sympozium.types import ContainerHook, RunSpec
@@ -58,7 +44,7 @@ _VERDICT_BYTES = 1024 * 1024
 _TAIL = 2048
 _MORE_GRACE = 5.0
 _LIKE_HERE = ("PATH", "LANG", "LC_ALL", "TZ")
-_OF_STAGE = {Stage.PRE_RUN: ("pre_run", pre_run), Stage.POST_RUN: ("post_run", post_run)}
+_OF_STAGE = {Stage.PRE_RUN: ("pre_run", phases.pre_run), Stage.POST_RUN: ("post_run", phases.post_run)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +104,7 @@ class Ground:
 
     @property
     def phase(self) -> Phase:
-        return phase(self.spec.hooks, self.seen)
+        return phases.phase(self.spec.hooks, self.seen)
 
     def change(self, **changes: Any) -> None:
         self._keep(replace(self.seen, **changes))
@@ -147,7 +133,7 @@ class Ground:
         self._about |= about
         # In place, since others hold a reference to it.
         self.shown.clear()
-        self.shown.update(status(self.spec.hooks, self.seen), **self._about)
+        self.shown.update(phases.status(self.spec.hooks, self.seen), **self._about)
 
     def tell_phase(self) -> None:
         """Record the phase as a note, where it is a new one; the first is Pending, however short."""
@@ -184,7 +170,7 @@ class _PhaseRecorder(Recorder):
 def container_hooks(ground: Ground) -> tuple[Hook, ...]:
     """The hooks that have not ended yet, in the order in which they run, with the one for the skip marker."""
     lifecycle = ground.spec.hooks
-    known = post_run(lifecycle, ground.seen)
+    known = phases.post_run(lifecycle, ground.seen)
     left = [index for index in lifecycle.post_order if known[index].state is not ContainerPhase.ENDED]
     return (
         *(_hook(ground, Stage.PRE_RUN, index, hook) for index, hook in enumerate(lifecycle.pre_run)),
@@ -291,7 +277,7 @@ class _ContainerHandler:
                 f"it has no command; that of its image {self.spec.image!r} is only known with --on container"
             )
             return Held(Ending(not_started=why))
-        if self.spec.gate and exit_code(self.ground.spec.hooks, self.ground.seen) == 0:
+        if self.spec.gate and phases.exit_code(self.ground.spec.hooks, self.ground.seen) == 0:
             return await self._gated(runner, order)
         return await self.ground.quota.run(runner, order)
 
@@ -306,7 +292,7 @@ class _ContainerHandler:
             await asyncio.wait({running, asking}, return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
                 self._take(asking.result())
-            if gate_settled(ground.spec.hooks, ground.seen):
+            if phases.gate_settled(ground.spec.hooks, ground.seen):
                 return None
             held = await running
             self._take(self._own_verdict())
@@ -331,18 +317,18 @@ class _ContainerHandler:
             value=ground.seen.agent.result,
             asked=time.time(),
         )
-        return verdict_of(await ground.run.ask(question))
+        return phases.verdict_of(await ground.run.ask(question))
 
     def _own_verdict(self) -> GateVerdict | None:
         found = self.ground.folder.left_in_ipc(VERDICT, _VERDICT_BYTES)
-        said = verdict(found.decode("utf-8", "replace")) if found is not None else None
+        said = phases.verdict(found.decode("utf-8", "replace")) if found is not None else None
         return None if said is None else replace(said, by=said.by or f"hook {self.spec.name}")
 
     def _take(self, said: GateVerdict | None) -> None:
         if said is None:
             return
         ground = self.ground
-        ground.change(verdict=replace(said, digest=digest(ground.seen.agent.result)))
+        ground.change(verdict=replace(said, digest=phases.digest(ground.seen.agent.result)))
         ground.show(gate={"action": said.action, "by": said.by, "reason": said.reason})
 
     def _order(self, runner: Runner, context: HookContext) -> Order:
@@ -382,8 +368,10 @@ class _ContainerHandler:
 
     def _give_up_rest(self) -> None:
         """After a cancellation no other hook is called: the postRun hooks that wait never start."""
-        never = never_started("interrupted before its turn")
-        after = post_run(self.ground.spec.hooks, self.ground.seen) if self.stage is Stage.POST_RUN else ()
+        never = phases.never_started("interrupted before its turn")
+        after = (
+            phases.post_run(self.ground.spec.hooks, self.ground.seen) if self.stage is Stage.POST_RUN else ()
+        )
         for index, known in enumerate(after):
             if known.state is ContainerPhase.WAITING:
                 self.ground.see_hook(self.stage, index, never)
