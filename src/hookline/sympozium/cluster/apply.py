@@ -24,27 +24,9 @@ from typing import Any
 from hookline.engine.plain import utc_text
 from hookline.journal.masking import Mask
 from hookline.journal.stream import split_text
+from hookline.kube import objects
 from hookline.kube.client import MOST_LOG_BYTES, Cluster
-from hookline.kube.objects import (
-    AGENT_RUN,
-    CLUSTER_ROLE,
-    EVENT,
-    JOB,
-    ROLE,
-    SANDBOX,
-    SECRET,
-    AlreadyThere,
-    ApiRefused,
-    ClusterError,
-    Kind,
-    NotThere,
-    Object,
-    is_owned,
-    items,
-    kind_of,
-    owners,
-    within,
-)
+from hookline.kube.objects import AlreadyThere, ApiRefused, ClusterError, Kind, NotThere, Object, within
 from hookline.kube.operator import GRANTABLE, GRANTABLE_NAME
 from hookline.secret_names import secrets_in
 from hookline.sympozium.cluster.objects import AGENT, MANAGER, names
@@ -114,8 +96,8 @@ class Applier:
         """The record of a run; None where there is none, or it is of another run."""
         metadata = run["metadata"]
         name = names(metadata["name"]).record
-        found = await self._cluster.get(SECRET, name, metadata["namespace"])
-        if found is None or not is_owned(found, metadata["uid"]):
+        found = await self._cluster.get(objects.SECRET, name, metadata["namespace"])
+        if found is None or not objects.is_owned(found, metadata["uid"]):
             return None
         kept = read_secret(found)
         return replace(kept, uids={**kept.uids, f"Secret/{name}": found["metadata"]["uid"]})
@@ -143,7 +125,7 @@ class Applier:
             return self._masks.get(uid, Mask())
         secrets, refs = _secrets(spec_of(world.record.frozen))
         for name in {ref.name for ref in refs}:
-            found = await self._cluster.get(SECRET, name, world.head["namespace"])
+            found = await self._cluster.get(objects.SECRET, name, world.head["namespace"])
             values = within(found or {}, "data")
             keys = {ref.key for ref in refs if ref.name == name}
             secrets += [base64.b64decode(values[key]).decode(errors="replace") for key in keys & set(values)]
@@ -177,14 +159,14 @@ class Applier:
     async def _patch_run(self, world: World, change: Object, **how: str) -> None:
         name, namespace = world.head["name"], world.head["namespace"]
         try:
-            run = await self._cluster.patch(AGENT_RUN, name, namespace, change, **how)
+            run = await self._cluster.patch(objects.AGENT_RUN, name, namespace, change, **how)
         except NotThere:
             return
         self._on_change(run)
 
     async def _create_record(self, world: World, begun: Record) -> Record:
-        objects = world.objects(spec_of(begun.frozen))
-        made = await self._create(world, objects.record(written(begun)))
+        wanted = world.objects(spec_of(begun.frozen))
+        made = await self._create(world, wanted.record(written(begun)))
         return replace(begun, uids={f"Secret/{made['metadata']['name']}": made["metadata"]["uid"]})
 
     async def _create_and_record(self, world: World, kept: Record, decided: Plan) -> Record:
@@ -200,15 +182,15 @@ class Applier:
             name = names(world.head["name"]).record
             merge = {"stringData": {STATE: written(now)[STATE]}}
             try:
-                await self._cluster.patch(SECRET, name, world.head["namespace"], merge)
+                await self._cluster.patch(objects.SECRET, name, world.head["namespace"], merge)
             except NotThere:
                 # Somebody removed it; all that was in it is known here.
                 now = replace(now, uids={**uids, **(await self._create_record(world, now)).uids})
         return now
 
     async def _create(self, world: World, wanted: Object) -> Object:
-        name, kind = str(wanted["metadata"]["name"]), kind_of(wanted)
-        if kind is ROLE and (more := beyond(wanted["rules"], await self._grantable(world))):
+        name, kind = str(wanted["metadata"]["name"]), objects.kind_of(wanted)
+        if kind is objects.ROLE and (more := beyond(wanted["rules"], await self._grantable(world))):
             raise _NotCreated(f"{kind.kind}/{name}", f"{_TOO_WIDE}: {', '.join(more)}")
         try:
             made = await self._cluster.create(wanted)
@@ -222,13 +204,13 @@ class Applier:
 
     async def _grantable(self, world: World) -> Rules:
         """The rules that hooks may be granted: of the whole cluster, or where it works in some namespaces only, there."""
-        for kind, namespace in ((CLUSTER_ROLE, None), (ROLE, world.head["namespace"])):
+        for kind, namespace in ((objects.CLUSTER_ROLE, None), (objects.ROLE, world.head["namespace"])):
             try:
                 found = await self._cluster.get(kind, GRANTABLE_NAME, namespace)
             except ApiRefused:
                 continue  # one that works in some namespaces may not read the other
             if found is not None:
-                return items(found.get("rules"))
+                return objects.items(found.get("rules"))
         return GRANTABLE
 
     async def _existing(self, world: World, kind: Kind, name: str, wanted: Object) -> Object:
@@ -236,10 +218,10 @@ class Applier:
         found = await self._cluster.get(kind, name, world.head["namespace"])
         if found is None or found["metadata"].get("deletionTimestamp"):
             raise RetryLater(f"{kind.kind} {name!r} is just being removed")
-        if is_owned(found, world.head["uid"]) or not wanted["metadata"].get("ownerReferences"):
+        if objects.is_owned(found, world.head["uid"]) or not wanted["metadata"].get("ownerReferences"):
             return found
         if ("AgentRun", world.head["name"]) in [
-            (each.get("kind"), each.get("name")) for each in owners(found)
+            (each.get("kind"), each.get("name")) for each in objects.owners(found)
         ]:
             raise RetryLater(
                 f"{kind.kind} {name!r} is left over from an earlier run of that name and is being removed"
@@ -253,7 +235,7 @@ class Applier:
         kind, namespace, uid = removal.kind, world.head["namespace"], removal.uid
         if not uid:
             found = await self._cluster.get(kind, removal.name, namespace)
-            if found is None or not is_owned(found, world.head["uid"]):
+            if found is None or not objects.is_owned(found, world.head["uid"]):
                 return
             uid = str(found["metadata"]["uid"])
         await self._cluster.delete(kind, removal.name, namespace, uid=uid)
@@ -273,9 +255,9 @@ class Applier:
         mark = hashlib.sha256(f"{uid}{note.reason}{note.message}".encode()).hexdigest()[:16]
         now = utc_text(datetime.now(UTC))
         event: Object = {
-            **EVENT.head,
+            **objects.EVENT.head,
             "metadata": {"name": f"{name}.{mark}", "namespace": namespace},
-            "involvedObject": {**AGENT_RUN.head, "name": name, "namespace": namespace, "uid": uid},
+            "involvedObject": {**objects.AGENT_RUN.head, "name": name, "namespace": namespace, "uid": uid},
             "type": note.kind,
             "reason": note.reason,
             "message": world.mask.text(note.message)[:1000],
@@ -322,7 +304,7 @@ def _covers(rule: Mapping[str, Any], wanted: tuple[str, ...]) -> bool:
 
 def _with(kept: Record, made: Mapping[str, Any]) -> Record:
     """The record with a Job or Sandbox that was created."""
-    if made["kind"] not in (JOB.kind, SANDBOX.kind):
+    if made["kind"] not in (objects.JOB.kind, objects.SANDBOX.kind):
         return kept
     entry = workload_of(made)
     return replace(kept, post=(*kept.post, entry)) if entry.positions else replace(kept, agent=entry)

@@ -10,25 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from hookline.kube import objects
 from hookline.kube.jobs import START_SECONDS, claim_spec
-from hookline.kube.objects import (
-    ACCOUNT,
-    AGENT_RUN,
-    CLAIM,
-    JOB,
-    ROLE,
-    ROLE_BINDING,
-    SAFE_ROOT,
-    SANDBOX,
-    SECRET,
-    USER,
-    Kind,
-    Object,
-    child,
-    container,
-    owner_reference,
-    resources,
-)
+from hookline.kube.objects import Kind, Object, child, container, owner_reference, resources
 from hookline.sympozium.environment import (
     LONGEST_VARIABLE,
     Environment,
@@ -138,13 +122,13 @@ class RunObjects:
 
     def __init__(self, run: RunSpec, uid: str, settings: OperatorSettings) -> None:
         self._run, self._settings = run, settings
-        self._owner = owner_reference(AGENT_RUN.api_version, AGENT_RUN.kind, run.name, uid)
+        self._owner = owner_reference(objects.AGENT_RUN.api_version, objects.AGENT_RUN.kind, run.name, uid)
         self._names = names(run.name)
 
     def record(self, kept: Mapping[str, str]) -> Object:
         """The Secret with the operator's record of a run and the task for its pods; it is read by no other."""
         return {
-            **self._head(SECRET, self._names.record, "record"),
+            **self._head(objects.SECRET, self._names.record, "record"),
             "type": "hookline.dev/run",
             "stringData": {"task.json": task_input(self._run), **kept},
         }
@@ -163,7 +147,7 @@ class RunObjects:
         """The account of a namespace's runs. It belongs to no run, and is never removed."""
         labels = {"app.kubernetes.io/managed-by": MANAGER}
         return {
-            **ACCOUNT.head,
+            **objects.ACCOUNT.head,
             "metadata": {"name": SHARED_ACCOUNT, "namespace": self._run.namespace, "labels": labels},
             "automountServiceAccountToken": False,
         }
@@ -174,16 +158,16 @@ class RunObjects:
         if not self._run.hooks.rbac:
             return []
         name = self._names.account
-        account = {**self._head(ACCOUNT, name, "lifecycle"), "automountServiceAccountToken": False}
+        account = {**self._head(objects.ACCOUNT, name, "lifecycle"), "automountServiceAccountToken": False}
         rules: list[Object] = [
             {"apiGroups": list(each.api_groups), "resources": list(each.resources), "verbs": list(each.verbs)}
             for each in self._run.hooks.rbac
         ]
-        role = {**self._head(ROLE, name, "lifecycle"), "rules": rules}
+        role = {**self._head(objects.ROLE, name, "lifecycle"), "rules": rules}
         subject = {"kind": "ServiceAccount", "name": self._account, "namespace": self._run.namespace}
         binding: Object = {
-            **self._head(ROLE_BINDING, name, "lifecycle"),
-            "roleRef": {"apiGroup": ROLE.group, "kind": ROLE.kind, "name": name},
+            **self._head(objects.ROLE_BINDING, name, "lifecycle"),
+            "roleRef": {"apiGroup": objects.ROLE.group, "kind": objects.ROLE.kind, "name": name},
             "subjects": [subject],
         }
         return [*([] if self._settings.shared_account else [account]), role, binding]
@@ -191,7 +175,7 @@ class RunObjects:
     def claim(self) -> Object:
         """The volume that agent and postRun hooks share."""
         return {
-            **self._head(CLAIM, self._names.claim, "workspace"),
+            **self._head(objects.CLAIM, self._names.claim, "workspace"),
             "spec": claim_spec(self._settings.workspace_size, self._settings.storage_class),
         }
 
@@ -207,7 +191,7 @@ class RunObjects:
         if self._run.sandbox and self._run.sandbox.runtime_class:
             template["spec"]["runtimeClassName"] = self._run.sandbox.runtime_class
         template["metadata"]["labels"] |= labels
-        made = self._head(SANDBOX, self._names.sandbox, "agent-run")
+        made = self._head(objects.SANDBOX, self._names.sandbox, "agent-run")
         made["metadata"]["labels"] |= labels
         return {**made, "spec": {"podTemplate": template, "replicas": 1}}
 
@@ -259,7 +243,7 @@ class RunObjects:
             # The agent has no token; hooks that were granted something have one of their own.
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "securityContext": USER,
+            "securityContext": objects.USER,
             **({"imagePullSecrets": pulls} if pulls else {}),
             "initContainers": [self._prepare(), *hooks],
             "containers": [last],
@@ -289,7 +273,7 @@ class RunObjects:
             *([{"name": "workspace", "mountPath": _VOLUME}] if lasting else self._mounts()),
         ]
         program = ["python3", "-P", "-m", "hookline.sympozium.cluster.prepare", f"{_RECORD}/task.json"]
-        more: Object = {"securityContext": SAFE_ROOT} if self._settings.prepare_as_root else {}
+        more: Object = {"securityContext": objects.SAFE_ROOT} if self._settings.prepare_as_root else {}
         image = self._settings.image
         return container(PREPARE, image, _OWN_RESOURCES, mounts, command=[*program, *places], **more)
 
@@ -324,7 +308,7 @@ class RunObjects:
 
     def _job(self, name: str, component: str, limits: Sequence[float], template: Object) -> Object:
         return {
-            **self._head(JOB, name, component),
+            **self._head(objects.JOB, name, component),
             "spec": {
                 "backoffLimit": 0,
                 "activeDeadlineSeconds": int(sum(limits)) + START_SECONDS,

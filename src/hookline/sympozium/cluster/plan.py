@@ -13,21 +13,8 @@ from typing import Any, NamedTuple
 
 from hookline.engine.plain import parse_time, utc_text
 from hookline.errors import FileError
-from hookline.kube.objects import (
-    ACCOUNT,
-    CLAIM,
-    JOB,
-    POD,
-    ROLE,
-    ROLE_BINDING,
-    SANDBOX,
-    SECRET,
-    Fields,
-    Kind,
-    is_owned,
-    phase_of,
-    within,
-)
+from hookline.kube import objects
+from hookline.kube.objects import Fields, Kind, is_owned, phase_of, within
 from hookline.kube.pod_state import NODE_LOST, ContainerPhase, ContainerState, Workload, any_running, lost_at
 from hookline.sympozium import phases
 from hookline.sympozium.check import unheeded, unrunnable
@@ -123,7 +110,7 @@ def _begun(world: World) -> Plan:
     if why := unrunnable(spec, builtin=not world.settings.agent_command):
         return _failed(world, why)
     record = Record(frozen=frozen)
-    if refused := world.refused.get(f"{SECRET.kind}/{names(spec.name).record}"):
+    if refused := world.refused.get(f"{objects.SECRET.kind}/{names(spec.name).record}"):
         return _failed(world, refused)
     notes = [Note("Warning", "NotHeeded", problem_text(each)) for each in unheeded(spec)]
     # The first phase is shown before anything can run, however late the next plan is.
@@ -163,13 +150,13 @@ def _put_away(world: World) -> Plan:
     keep = within(world.run, "spec").get("cleanup") == "keep" and not world.deleted
     # Not by the recorded objects: we may have been interrupted between creating and recording.
     had_grants = world.record is None or bool(spec_of(world.record.frozen).hooks.rbac)
-    granted = (ROLE_BINDING, ROLE, ACCOUNT) if had_grants else ()
+    granted = (objects.ROLE_BINDING, objects.ROLE, objects.ACCOUNT) if had_grants else ()
     # Pods before the claim that they hold.
-    seen = ((JOB, world.jobs), (SANDBOX, world.sandboxes), (CLAIM, world.claims))
+    seen = ((objects.JOB, world.jobs), (objects.SANDBOX, world.sandboxes), (objects.CLAIM, world.claims))
     remove = (
         *(Removal(kind, own.account, uids.get(f"{kind.kind}/{own.account}", "")) for kind in granted),
         *(Removal.of(kind, each) for kind, found in seen if not keep for each in found),
-        Removal(SECRET, own.record, uids.get(f"{SECRET.kind}/{own.record}", "")),
+        Removal(objects.SECRET, own.record, uids.get(f"{objects.SECRET.kind}/{own.record}", "")),
     )
     return Plan(remove=remove, hold=False)
 
@@ -206,12 +193,12 @@ class _Next(Observer):
         gone = {made.uid for made in self._made if self._must_be_removed(made)}
         if agent is not None and agent.over and is_sandboxed(self.spec):
             gone.add(agent.uid)
-        for kind, found in ((JOB, self.world.jobs), (SANDBOX, self.world.sandboxes)):
+        for kind, found in ((objects.JOB, self.world.jobs), (objects.SANDBOX, self.world.sandboxes)):
             left = [each for each in found if each["metadata"]["uid"] in gone and not _is_ending(each)]
             self.remove += [Removal.of(kind, each) for each in left]
         for pod in self.world.pods:
             if not _is_ending(pod) and any(is_owned(pod, uid) for uid in gone):
-                self.remove.append(Removal.of(POD, pod))
+                self.remove.append(Removal.of(objects.POD, pod))
 
     @property
     def _made(self) -> list[Workload]:
@@ -254,7 +241,7 @@ class _Next(Observer):
             until = lost_at(pod)
             if until is not None and until <= self.world.now:
                 continue
-            if any_running(pod) or (until is None and Removal.of(POD, pod) in self.remove):
+            if any_running(pod) or (until is None and Removal.of(objects.POD, pod) in self.remove):
                 self.wakes.append(until or self.world.now + timedelta(seconds=NODE_LOST))
                 return True
         return False
@@ -305,7 +292,7 @@ class _Next(Observer):
         """A pod that has ended keeps its claim from going for as long as it is there, so its Job goes."""
         over = {made.uid for made in self._made if made.over}
         left = [job for job in self.world.jobs if job["metadata"]["uid"] in over and not _is_ending(job)]
-        found = [Removal.of(JOB, job) for job in left]
+        found = [Removal.of(objects.JOB, job) for job in left]
         self.remove += [each for each in found if each not in self.remove]
 
 
