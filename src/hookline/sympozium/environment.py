@@ -81,7 +81,7 @@ def for_agent(run: RunSpec) -> Environment:
         "THINKING_MODE": model.thinking,
         "MODEL_PROVIDER_HEADERS": json.dumps(dict(model.headers)) if model.headers else "",
         "USE_CONTEXT": "true" if run.use_context else "false",
-        "RUN_TIMEOUT": _duration(run.timeout),
+        "RUN_TIMEOUT": f"{run.timeout:.3f}".rstrip("0").rstrip(".") + "s" if run.timeout else "",
         "DRY_RUN": "true" if run.dry_run else "",
         "CANARY_MODE": "true" if run.canary else "",
         "AGENT_MODE": "prompt-server" if isinstance(run.task, TaskSpec) else "",
@@ -229,10 +229,6 @@ def _of_the_model(env: Environment) -> list[str]:
         if isinstance(value, str) and any(f"$({each})" in value for each in found):
             found.append(name)
     return found
-
-
-def _duration(seconds: float | None) -> str:
-    return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s" if seconds else ""
 
 
 def _identity(run: RunSpec) -> dict[str, str]:

@@ -192,7 +192,7 @@ def test_an_agent_with_the_clusters_defaults_is_still_the_one_in_the_file():
     default = stored["spec"]["agents"]["default"]
     default["lifecycle"]["gateDefault"] = "block"
     default["lifecycle"]["preRun"][0]["imagePullPolicy"] = "IfNotPresent"
-    written = submitting.instance_in(manifests, "oncall")
+    written = next(each for each in manifests.agents if each.name == "oncall")
     assert not submitting.differs(stored, written)
     default["lifecycle"]["preRun"][0]["image"] = "busybox:1.37"
     assert submitting.differs(stored, written)

@@ -10,30 +10,10 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
 from hookline.engine.record import Journal
+from hookline.kube import objects
 from hookline.kube.client import Cluster
 from hookline.kube.controller import Controller, Key, Watch
-from hookline.kube.objects import (
-    AGENT,
-    AGENT_RUN,
-    CLAIM,
-    ENSEMBLE,
-    INSTANCE,
-    JOB,
-    PACK,
-    POD,
-    SANDBOX,
-    AlreadyThere,
-    ClusterError,
-    Kind,
-    Object,
-    bare,
-    is_owned,
-    mapping,
-    owner_reference,
-    owners,
-    phase_of,
-    within,
-)
+from hookline.kube.objects import AGENT, AGENT_RUN, CLAIM, ENSEMBLE, INSTANCE, JOB, PACK, POD, SANDBOX, Object
 from hookline.sympozium.cluster.apply import Applier
 from hookline.sympozium.cluster.ledger import JournalWriter
 from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, OperatorSettings
@@ -83,7 +63,7 @@ class AgentRunController(Controller):
     def background(self) -> Iterable[Coroutine[Any, Any, None]]:
         return () if self._writing is None else (self._writing.run(self.caches.all(AGENT_RUN)),)
 
-    def on_change(self, kind: Kind, before: Object | None, after: Object | None) -> None:
+    def on_change(self, kind: objects.Kind, before: Object | None, after: Object | None) -> None:
         if kind is AGENT_RUN and self._writing is not None:
             self._writing.note(before, after)
         super().on_change(kind, before, after)
@@ -94,17 +74,17 @@ class AgentRunController(Controller):
                 if kind is not AGENT_RUN or not _is_put_away(each):
                     yield Key.of(each)
 
-    def keys_for(self, kind: Kind, before: Object | None, after: Object | None) -> Iterator[Key]:
+    def keys_for(self, kind: objects.Kind, before: Object | None, after: Object | None) -> Iterator[Key]:
         obj = after or before or {}
         namespace = str(obj["metadata"].get("namespace") or "")
         if kind in _LABELLED:
-            if run := within(obj, "metadata", "labels").get(RUN_LABEL):
+            if run := objects.within(obj, "metadata", "labels").get(RUN_LABEL):
                 yield Key(AGENT_RUN.kind, namespace, str(run))
         elif kind in (AGENT, INSTANCE):
             for run in self._all_in(AGENT_RUN, namespace):
-                if phase_of(run) in ("", Phase.PENDING):
+                if objects.phase_of(run) in ("", Phase.PENDING):
                     yield Key.of(run)
-            for owner in owners(obj):
+            for owner in objects.owners(obj):
                 if owner.get("kind") in (ENSEMBLE.kind, PACK.kind):
                     yield Key(str(owner["kind"]), namespace, str(owner.get("name")))
         else:
@@ -133,7 +113,7 @@ class AgentRunController(Controller):
                 self._records[uid] = found
         try:
             decided, record = await self._applier.apply(self._world(run))
-        except ClusterError:
+        except objects.ClusterError:
             # It may have been put on record before something after it went wrong.
             self._records.pop(uid, None)
             raise
@@ -173,7 +153,7 @@ class AgentRunController(Controller):
         found = self.caches.get(AGENT, namespace, name) or self.caches.get(INSTANCE, namespace, name)
         if found is None:
             return None
-        for owner in owners(found):
+        for owner in objects.owners(found):
             for kind in (ENSEMBLE, PACK):
                 if owner.get("kind") == kind.kind:
                     return self.caches.get(kind, namespace, str(owner.get("name"))) or found
@@ -190,7 +170,7 @@ class AgentRunController(Controller):
         for each in found.remove:
             metadata = each["metadata"]
             await self.cluster.delete(AGENT, metadata["name"], key.namespace, uid=metadata["uid"])
-        have = within(pack, "status")
+        have = objects.within(pack, "status")
         if any(have.get(field) != value for field, value in found.status.items()):
             await self.cluster.patch(
                 kind, key.name, key.namespace, {"status": found.status}, subresource="status"
@@ -199,11 +179,11 @@ class AgentRunController(Controller):
     async def _put(self, agent: Object) -> Object:
         try:
             return await self.cluster.create(agent)
-        except AlreadyThere:
+        except objects.AlreadyThere:
             metadata = agent["metadata"]
             # The whole spec, so that fields go that the pack no longer has.
             have = self.caches.get(AGENT, metadata["namespace"], metadata["name"])
-            version = str(within(have or {}, "metadata").get("resourceVersion") or "")
+            version = str(objects.within(have or {}, "metadata").get("resourceVersion") or "")
             return await self.cluster.replace({**agent, "metadata": {**metadata, "resourceVersion": version}})
 
     async def _prune(self, namespace: str) -> None:
@@ -212,7 +192,7 @@ class AgentRunController(Controller):
             metadata = old["metadata"]
             await self.cluster.delete(AGENT_RUN, metadata["name"], namespace, uid=metadata["uid"])
 
-    def _all_in(self, kind: Kind, namespace: str) -> list[Object]:
+    def _all_in(self, kind: objects.Kind, namespace: str) -> list[Object]:
         return [each for each in self.caches.all(kind) if each["metadata"]["namespace"] == namespace]
 
 
@@ -230,22 +210,21 @@ class Members(NamedTuple):
 
 def members(pack: Object, agents: Sequence[Object]) -> Members:
     """`agents` are those in the pack's namespace. Foreign ones are left alone, and named in the status."""
-    manifests = parse(json.dumps(bare(pack)), f"{pack['kind']} {pack['metadata']['name']}")
-    own = [each for each in agents if is_owned(each, pack["metadata"]["uid"])]
+    manifests = parse(json.dumps(objects.bare(pack)), f"{pack['kind']} {pack['metadata']['name']}")
     if manifests.problems:
         # The agents of the last good pack stay: taking them away would take their hooks away.
         return Members((), (), {"phase": "Error", "message": problem_text(*manifests.problems)})
     read = manifests.packs[0]
     wanted = {each["metadata"]["name"]: each for each in _wanted(pack, read)}
-    foreign = {each["metadata"]["name"] for each in agents} - {each["metadata"]["name"] for each in own}
-    taken = sorted(foreign & set(wanted))
-    have = {each["metadata"]["name"]: each for each in own}
-    put = [each for name, each in wanted.items() if name not in taken and _differs(have.get(name), each)]
+    there = {each["metadata"]["name"]: each for each in agents}
+    have = {name: each for name, each in there.items() if objects.is_owned(each, pack["metadata"]["uid"])}
+    taken = sorted(name for name in wanted if name in there and name not in have)
+    free = {name: each for name, each in wanted.items() if name not in taken}
+    put = [each for name, each in free.items() if _differs(have.get(name), each)]
     gone = [each for name, each in have.items() if name not in wanted]
     installed = [
         {"name": each["metadata"]["labels"][_MEMBER_LABEL], "instanceName": name}
-        for name, each in wanted.items()
-        if name not in taken
+        for name, each in free.items()
     ]
     status: dict[str, Any] = {
         "phase": "Ready" if read.enabled and not taken else "Error" if taken else "Disabled",
@@ -310,7 +289,9 @@ def _agent(pack: Object, member: Mapping[str, Any], own: str, name: str) -> dict
                 _MEMBER_LABEL: own,
                 "app.kubernetes.io/managed-by": MANAGER,
             },
-            "ownerReferences": [owner_reference(GROUP, pack["kind"], metadata["name"], metadata["uid"])],
+            "ownerReferences": [
+                objects.owner_reference(GROUP, pack["kind"], metadata["name"], metadata["uid"])
+            ],
         },
         "spec": wanted,
     }
@@ -321,7 +302,7 @@ def _differs(have: Object | None, wanted: Object) -> bool:
     if have is None:
         return True
     same = all(
-        within(have, "metadata", part).get(key) == value
+        objects.within(have, "metadata", part).get(key) == value
         for part in ("labels", "annotations")
         for key, value in wanted["metadata"][part].items()
     )
@@ -331,7 +312,7 @@ def _differs(have: Object | None, wanted: Object) -> bool:
 def _missing(wanted: Any, have: Any) -> bool:
     if isinstance(wanted, Mapping):
         known = cast("Mapping[str, Any]", wanted)
-        return any(_missing(value, mapping(have).get(key)) for key, value in known.items())
+        return any(_missing(value, objects.mapping(have).get(key)) for key, value in known.items())
     if isinstance(wanted, list):
         listed, others = cast("list[Any]", wanted), cast("list[Any]", have) if isinstance(have, list) else []
         return len(listed) != len(others) or any(map(_missing, listed, others))
@@ -342,6 +323,6 @@ def _extra_hooks(wanted: Object, have: Object) -> bool:
     """True if the agent has a lifecycle or sandbox that the pack no longer has."""
     default = ("spec", "agents", "default")
     return any(
-        within(have, *default).get(key) and not within(wanted, *default).get(key)
+        objects.within(have, *default).get(key) and not objects.within(wanted, *default).get(key)
         for key in ("lifecycle", "agentSandbox")
     )

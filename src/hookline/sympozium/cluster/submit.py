@@ -19,20 +19,8 @@ from hookline.engine.record import Journal
 from hookline.errors import UsageError
 from hookline.journal import open_journal
 from hookline.journal.masking import Mask
-from hookline.kube.objects import (
-    AGENT,
-    AGENT_RUN,
-    INSTANCE,
-    SECRET,
-    AlreadyThere,
-    Object,
-    bare,
-    child,
-    mapping,
-    objects_in,
-    owner_reference,
-    within,
-)
+from hookline.kube import objects
+from hookline.kube.objects import AlreadyThere, Object, bare, child, mapping, within
 from hookline.options import Target
 from hookline.secret_names import secrets_in
 from hookline.source import load_all, without_lines
@@ -87,7 +75,7 @@ class _Submission:
         found = [*doubts(run.hooks, set(run.env)).problems, *unheeded(run)]
         self._tell(*dict.fromkeys(map(str, found)))
         # The first call: an error of the connection comes before anything is created.
-        await self._cluster.list(AGENT_RUN, run.namespace, {FOLLOWED: name})
+        await self._cluster.list(objects.AGENT_RUN, run.namespace, {FOLLOWED: name})
         run = await self._with_agent(run)
         known = self._manifests.secrets
         put: list[Object] = []
@@ -98,21 +86,23 @@ class _Submission:
             made = await self._cluster.create(manifest(with_own_secrets(run, known)))
         except BaseException:
             for head in (each["metadata"] for each in put):
-                await self._cluster.delete(SECRET, head["name"], run.namespace, uid=head["uid"])
+                await self._cluster.delete(objects.SECRET, head["name"], run.namespace, uid=head["uid"])
             raise
         head = made["metadata"]
-        owner = owner_reference(GROUP, AGENT_RUN.kind, head["name"], head["uid"], controller=False)
+        owner = objects.owner_reference(
+            GROUP, objects.AGENT_RUN.kind, head["name"], head["uid"], controller=False
+        )
         for each in put:
             change: Object = {"metadata": {"ownerReferences": [owner]}}
-            await self._cluster.patch(SECRET, each["metadata"]["name"], run.namespace, change)
+            await self._cluster.patch(objects.SECRET, each["metadata"]["name"], run.namespace, change)
         return made
 
     async def _with_agent(self, run: RunSpec) -> RunSpec:
         """The run with an agent of the cluster, or without one: all that it takes from the file's agent is in the run."""
         if not run.instance:
             return run
-        written = instance_in(self._manifests, run.instance)
-        for kind in (AGENT, INSTANCE):
+        written = next((each for each in self._manifests.agents if each.name == run.instance), None)
+        for kind in (objects.AGENT, objects.INSTANCE):
             stored = await self._cluster.get(kind, run.instance, run.namespace)
             if stored is None:
                 continue
@@ -162,7 +152,7 @@ def manifest(run: RunSpec) -> Object:
         run = replace(run, model=None)  # the name of a provider alone is no model
     tools = {"allow": list(run.tools_allowed), "deny": list(run.tools_denied)}
     return {
-        **AGENT_RUN.head,
+        **objects.AGENT_RUN.head,
         "metadata": {
             "name": run.name,
             "namespace": run.namespace,
@@ -174,32 +164,27 @@ def manifest(run: RunSpec) -> Object:
 
 def documents(text: str, file: str) -> list[Object]:
     """Every object of a file as it is written, also those of a List."""
-    found = (mapping(without_lines(each.value)) for each in objects_in(load_all(text, file)))
+    found = (mapping(without_lines(each.value)) for each in objects.objects_in(load_all(text, file)))
     return [cast("Object", each) for each in found]
 
 
-def names_namespace(objects: list[Object]) -> bool:
+def names_namespace(written: list[Object]) -> bool:
     """True if the file itself says in which namespace its objects stand."""
-    return any(within(each, "metadata").get("namespace") for each in objects if _is_ours(each))
+    return any(within(each, "metadata").get("namespace") for each in written if _is_ours(each))
 
 
-def source_of(objects: list[Object], manifests: RunManifests, run: RunSpec) -> Object | None:
+def source_of(written: list[Object], manifests: RunManifests, run: RunSpec) -> Object | None:
     """The object of the file that makes the run's agent: the agent itself, or the pack that it is a member of."""
     wanted = {run.instance: ("Agent", "SympoziumInstance")}
     for pack in manifests.packs:
         if any(member.instance.name == run.instance for member in pack.members):
             wanted = {pack.name: (pack.kind,)}
-    for each in objects:
+    for each in written:
         kinds = wanted.get(str(within(each, "metadata").get("name")), ())
         if each.get("kind") in kinds and _is_ours(each):
             metadata = {**within(each, "metadata"), "namespace": run.namespace}
             return {"apiVersion": GROUP, "kind": each["kind"], "metadata": metadata, "spec": each.get("spec")}
     return None
-
-
-def instance_in(manifests: RunManifests, name: str) -> Instance | None:
-    """The agent of that name, also as a member of a pack."""
-    return next((each for each in manifests.agents if each.name == name), None)
 
 
 def differs(stored: Mapping[str, Any], written: Instance) -> bool:
@@ -227,13 +212,13 @@ def with_own_secrets(run: RunSpec, known: Mapping[str, Any]) -> RunSpec:
 
 
 def secrets_of(
-    run: RunSpec, objects: list[Object], known: Mapping[str, Mapping[str, str]]
+    run: RunSpec, written: list[Object], known: Mapping[str, Mapping[str, str]]
 ) -> tuple[Object, ...]:
     """The Secrets of the file that the run, as the file has it, names."""
     asked = [name for name in dict.fromkeys(_asked(run)) if name in known]
     kinds = {
         str(within(each, "metadata").get("name")): each.get("type")
-        for each in objects
+        for each in written
         if each.get("kind") == "Secret"
     }
     return tuple(
