@@ -11,15 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hookline.errors import FileError
-from hookline.kube.objects import (
-    api_version,
-    holds_objects,
-    is_foreign,
-    mapping,
-    named_objects,
-    secret_values,
-    spec_of,
-)
+from hookline.kube import objects
 from hookline.source import Wrong, load_all
 from hookline.sympozium.types import (
     GROUP,
@@ -104,7 +96,7 @@ class RunManifests(NamedTuple):
 
 def is_sympozium(text: str, file: str | PathLike[str]) -> bool:
     """True if a YAML text holds an object of Sympozium's, or the part of one that has its hooks."""
-    return holds_objects(text, file, _DOMAIN, _is_fragment)
+    return objects.holds_objects(text, file, _DOMAIN, _is_fragment)
 
 
 @lru_cache(maxsize=16)
@@ -121,20 +113,20 @@ def parse(content: str | bytes, file: str | PathLike[str]) -> RunManifests:
     made: list[RunSpec | Instance | Pack | None] = []
     secrets: dict[str, Mapping[str, str]] = {}
     fragments = 0
-    found = named_objects(
+    found = objects.named_objects(
         documents, findings, kinds=KINDS, is_apart=_is_apart, is_read=_is_read, names=_names
     )
     for node, kind, name, namespace in found:
         if kind:
             read, parts = _READERS[kind]
-            spec = spec_of(node, parts)
+            spec = objects.spec_of(node, parts)
             made += [read(node, spec, name, namespace)] if spec is not None else []
         elif _is_fragment(node.value):
             made.append(_fragment(node, file, fragments))
             fragments += made[-1] is not None
         else:
             metadata = node.mapping("metadata")
-            secrets[metadata.get("name", text) if metadata else ""] = secret_values(node)
+            secrets[metadata.get("name", text) if metadata else ""] = objects.secret_values(node)
     return RunManifests(
         runs=tuple(each for each in made if isinstance(each, RunSpec)),
         instances=tuple(each for each in made if type(each) is Instance),
@@ -378,7 +370,7 @@ def _fragment(node: Node, file: str | PathLike[str], number: int) -> RunSpec | N
 def _instance(_node: Node, spec: Node, name: str, namespace: str) -> Instance | None:
     values = INSTANCE.read(spec)
     agents = spec.of_mapping.get("agents")
-    if agents is None or (isinstance(agents, Mapping) and mapping(agents).get("default") is None):
+    if agents is None or (isinstance(agents, Mapping) and objects.mapping(agents).get("default") is None):
         spec.wrong("agents.default is missing; it has the model and the lifecycle")
     if "agents" not in values:
         return None
@@ -512,7 +504,7 @@ def _agent_model(values: dict[str, Any], auth: tuple[str, str]) -> ModelSpec | N
 def _is_read(node: Node, kind: str) -> bool:
     """True if an object is of a known kind and version."""
     api = node.get("apiVersion", text, needed=f"it is {GROUP}")
-    if is_foreign(node, kind, api, _DOMAIN):
+    if objects.is_foreign(node, kind, api, _DOMAIN):
         return False
     if kind in _OF_THE_CLUSTER:
         node.note(f"a {kind} is not supported here; supported: {', '.join(KINDS)}", "kind")
@@ -529,13 +521,14 @@ def _is_read(node: Node, kind: str) -> bool:
 
 def _is_apart(value: Any) -> bool:
     """True for a run without its head, and for a Secret."""
-    return _is_fragment(value) or (mapping(value).get("kind") == "Secret" and api_version(value) == "v1")
+    is_secret = objects.mapping(value).get("kind") == "Secret" and objects.api_version(value) == "v1"
+    return is_secret or _is_fragment(value)
 
 
 def _is_fragment(value: Any) -> bool:
     """True for a run as documents show it: `spec` with `lifecycle`, and neither apiVersion nor kind."""
-    given = mapping(value)
-    return "lifecycle" in mapping(given.get("spec")) and not {"apiVersion", "kind"} & set(given)
+    given = objects.mapping(value)
+    return "lifecycle" in objects.mapping(given.get("spec")) and not {"apiVersion", "kind"} & set(given)
 
 
 _READERS: Mapping[str, tuple[Callable[[Node, Node, str, str], RunSpec | Instance | Pack | None], str]] = {

@@ -29,18 +29,9 @@ from hookline.kube.client import MOST_LOG_BYTES, Cluster
 from hookline.kube.objects import AlreadyThere, ApiRefused, ClusterError, Kind, NotThere, Object, within
 from hookline.kube.operator import GRANTABLE, GRANTABLE_NAME
 from hookline.secret_names import secrets_in
+from hookline.sympozium.cluster import observation
 from hookline.sympozium.cluster.objects import AGENT, MANAGER, names
-from hookline.sympozium.cluster.observation import (
-    FINALIZER,
-    STATE,
-    Log,
-    Record,
-    World,
-    read_secret,
-    spec_of,
-    workload_of,
-    written,
-)
+from hookline.sympozium.cluster.observation import FINALIZER, STATE, Log, Record, World
 from hookline.sympozium.cluster.plan import Note, Plan, Removal, plan
 from hookline.sympozium.environment import for_agent
 from hookline.sympozium.types import RunSpec, SecretRef
@@ -99,7 +90,7 @@ class Applier:
         found = await self._cluster.get(objects.SECRET, name, metadata["namespace"])
         if found is None or not objects.is_owned(found, metadata["uid"]):
             return None
-        kept = read_secret(found)
+        kept = observation.read_secret(found)
         return replace(kept, uids={**kept.uids, f"Secret/{name}": found["metadata"]["uid"]})
 
     def forget(self, uid: str) -> None:
@@ -123,7 +114,7 @@ class Applier:
         uid = world.head["uid"]
         if uid in self._masks or world.record is None:
             return self._masks.get(uid, Mask())
-        secrets, refs = _secrets(spec_of(world.record.frozen))
+        secrets, refs = _secrets(observation.spec_of(world.record.frozen))
         for name in {ref.name for ref in refs}:
             found = await self._cluster.get(objects.SECRET, name, world.head["namespace"])
             values = within(found or {}, "data")
@@ -165,8 +156,8 @@ class Applier:
         self._on_change(run)
 
     async def _create_record(self, world: World, begun: Record) -> Record:
-        wanted = world.objects(spec_of(begun.frozen))
-        made = await self._create(world, wanted.record(written(begun)))
+        wanted = world.objects(observation.spec_of(begun.frozen))
+        made = await self._create(world, wanted.record(observation.written(begun)))
         return replace(begun, uids={f"Secret/{made['metadata']['name']}": made["metadata"]["uid"]})
 
     async def _create_and_record(self, world: World, kept: Record, decided: Plan) -> Record:
@@ -180,7 +171,7 @@ class Applier:
         now = replace(now, uids=uids)
         if now != kept:
             name = names(world.head["name"]).record
-            merge = {"stringData": {STATE: written(now)[STATE]}}
+            merge = {"stringData": {STATE: observation.written(now)[STATE]}}
             try:
                 await self._cluster.patch(objects.SECRET, name, world.head["namespace"], merge)
             except NotThere:
@@ -306,7 +297,7 @@ def _with(kept: Record, made: Mapping[str, Any]) -> Record:
     """The record with a Job or Sandbox that was created."""
     if made["kind"] not in (objects.JOB.kind, objects.SANDBOX.kind):
         return kept
-    entry = workload_of(made)
+    entry = observation.workload_of(made)
     return replace(kept, post=(*kept.post, entry)) if entry.positions else replace(kept, agent=entry)
 
 

@@ -22,28 +22,12 @@ from hookline.journal.stream import split_line
 from hookline.journal.view import Line
 from hookline.kube.controller import Store
 from hookline.kube.logs import GONE, LogReader
-from hookline.kube.objects import (
-    AGENT_RUN,
-    POD,
-    ApiRefused,
-    ClusterError,
-    Object,
-    items,
-    owners,
-    phase_of,
-    within,
-)
+from hookline.kube.objects import AGENT_RUN, POD, ApiRefused, ClusterError, Object, items, owners, within
 from hookline.kube.pod_state import ContainerPhase, container_state
+from hookline.sympozium.cluster import records
 from hookline.sympozium.cluster.ledger import InnerRecords, Ledger, RunView
 from hookline.sympozium.cluster.objects import AGENT, RUN_LABEL, names
 from hookline.sympozium.cluster.observation import has_ended
-from hookline.sympozium.cluster.records import (
-    agent_has_begun,
-    agent_is_over,
-    inside_note,
-    run_id_of,
-    would_tell,
-)
 from hookline.sympozium.phases import Phase
 from hookline.sympozium.run.folders import RECORDS
 from hookline.sympozium.view import print_end
@@ -156,9 +140,9 @@ class RunFollower:
         if run is None and self._held:
             code = await self._log_ended("the run is gone")
             return await self._changed(run) if code is None else code
-        if run is None or self._inside.over or not would_tell(run):
+        if run is None or self._inside.over or not records.would_tell(run):
             return await self._changed(run)
-        if not self._held and not agent_is_over(run):
+        if not self._held and not records.agent_is_over(run):
             code = await self._changed(run)
             await self._shown_inside()
             return code
@@ -176,7 +160,7 @@ class RunFollower:
             await self._shown_inside()
 
     async def _shown_inside(self) -> None:
-        if agent_has_begun(self._run):
+        if records.agent_has_begun(self._run):
             new = self._inside.new()
             await self._written(lambda ledger: ledger.add(self._run, new))
             self._show(self._view.inside(new))
@@ -208,12 +192,12 @@ class RunFollower:
 
     async def _changed(self, run: Object | None) -> int | None:
         if run is None or run["metadata"]["uid"] != self._run["metadata"]["uid"]:
-            await self._written(lambda ledger: ledger.lost(run_id_of(self._run)))
+            await self._written(lambda ledger: ledger.lost(records.run_id_of(self._run)))
             return self._gone()
         self._run = run
-        last = self._inside.over and agent_is_over(run)
+        last = self._inside.over and records.agent_is_over(run)
         rest = self._inside.new() if last else []
-        notes = [inside_note(run, text) for text in self._inside.missing(run)]
+        notes = [records.inside_note(run, text) for text in self._inside.missing(run)]
 
         async def inside() -> list[Record]:
             return [*rest, *notes]
@@ -241,8 +225,9 @@ class RunFollower:
         raise HooklineError(f"run {self._name} was deleted by someone else before it ended")
 
     def _over(self) -> int:
-        status, now = within(self._run, "status"), Phase(phase_of(self._run))
-        return print_end(self._name, now, status, json=self._json, where=f" {self._where}")
+        status = within(self._run, "status")
+        end = Phase(status["phase"])
+        return print_end(self._name, end, status, json=self._json, where=f" {self._where}")
 
     async def _interrupted(self, asks: bool) -> int | None:
         """A signal came; `asks` if there is a terminal to ask whether the run is to end."""

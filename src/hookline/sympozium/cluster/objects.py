@@ -13,14 +13,8 @@ from typing import Any, NamedTuple
 from hookline.kube import objects
 from hookline.kube.jobs import START_SECONDS, claim_spec
 from hookline.kube.objects import Kind, Object, child, container, owner_reference, resources
-from hookline.sympozium.environment import (
-    LONGEST_VARIABLE,
-    Environment,
-    for_agent,
-    for_hook,
-    task_input,
-    unread,
-)
+from hookline.sympozium import environment
+from hookline.sympozium.environment import LONGEST_VARIABLE, Environment
 from hookline.sympozium.phases import Seen
 from hookline.sympozium.run.folders import RECORDS
 from hookline.sympozium.types import RUN_TIMEOUT, ContainerHook, RunSpec, Value
@@ -130,7 +124,7 @@ class RunObjects:
         return {
             **self._head(objects.SECRET, self._names.record, "record"),
             "type": "hookline.dev/run",
-            "stringData": {"task.json": task_input(self._run), **kept},
+            "stringData": {"task.json": environment.task_input(self._run), **kept},
         }
 
     def first(self) -> list[Object]:
@@ -210,7 +204,7 @@ class RunObjects:
     def _agent_template(self) -> Object:
         run, settings = self._run, self._settings
         hooks = [self._hook(PRE, hook) for hook in run.hooks.pre_run]
-        variables = _variables(for_agent(run))
+        variables = _variables(environment.for_agent(run))
         builtin = ["python3", "-P", "-m", "hookline.sympozium.run.program"]
         agent = container(
             AGENT,
@@ -251,8 +245,8 @@ class RunObjects:
         }
 
     def _hook(self, prefix: str, hook: ContainerHook, seen: Seen | None = None) -> Object:
-        environment = for_hook(self._run, hook, seen)
-        argv, split = unread(hook, environment), len(hook.command)
+        env = environment.for_hook(self._run, hook, seen)
+        argv, split = environment.unread(hook, env), len(hook.command)
         return container(
             f"{prefix}{hook.name}",
             hook.image,
@@ -261,7 +255,7 @@ class RunObjects:
             imagePullPolicy=hook.pull_policy,
             **({"command": list(argv[:split])} if hook.command else {}),
             **({"args": list(argv[split:])} if hook.args else {}),
-            env=[*_PLACES, *_variables(environment)],
+            env=[*_PLACES, *_variables(env)],
         )
 
     def _prepare(self) -> Object:
@@ -342,7 +336,7 @@ class RunObjects:
         }
 
 
-def _variables(environment: Environment) -> list[Object]:
+def _variables(env: Environment) -> list[Object]:
     """The variables as a container lists them: `$` is doubled in fixed ones, or the cluster would expand it."""
-    fixed = [value_object(name, value.replace("$", "$$")) for name, value in environment.fixed.items()]
-    return [*fixed, *(value_object(name, value) for name, value in environment.given.items())]
+    fixed = [value_object(name, value.replace("$", "$$")) for name, value in env.fixed.items()]
+    return [*fixed, *(value_object(name, value) for name, value in env.given.items())]

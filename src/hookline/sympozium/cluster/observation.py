@@ -17,28 +17,12 @@ from typing import Any, NamedTuple, cast
 from hookline.engine.plain import typed
 from hookline.errors import FileError
 from hookline.journal.masking import Mask
+from hookline.kube import pod_state
 from hookline.kube.objects import Fields, bare, phase_of, within
-from hookline.kube.pod_state import (
-    ContainerPhase,
-    ContainerState,
-    EndReason,
-    Slot,
-    Stall,
-    Workload,
-    WorkloadState,
-    follow,
-)
+from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason, Slot, Workload, WorkloadState
 from hookline.sympozium import phases
-from hookline.sympozium.cluster.objects import (
-    AGENT,
-    POST,
-    PRE,
-    PREPARE,
-    OperatorSettings,
-    RunObjects,
-    names,
-    positions_of,
-)
+from hookline.sympozium.cluster import objects
+from hookline.sympozium.cluster.objects import OperatorSettings, RunObjects
 from hookline.sympozium.environment import cut
 from hookline.sympozium.phases import AgentSeen, Phase, Seen
 from hookline.sympozium.read import parse
@@ -76,7 +60,7 @@ class Record:
     agent: Workload | None = None
     post: tuple[Workload, ...] = ()
     uids: Mapping[str, str] = field(default_factory=dict[str, str])
-    waiting: Stall | None = None
+    waiting: pod_state.Stall | None = None
     void: str = ""
     lost: datetime | None = None
     closed: datetime | None = None
@@ -173,7 +157,7 @@ def is_held(run: Fields) -> bool:
 def workload_of(made: Fields) -> Workload:
     """A Job or Sandbox of a run as its record has it."""
     metadata = made["metadata"]
-    return Workload(name=metadata["name"], uid=metadata["uid"], positions=positions_of(made))
+    return Workload(name=metadata["name"], uid=metadata["uid"], positions=objects.positions_of(made))
 
 
 def never_begun(spec: RunSpec, seen: Seen, why: str) -> Seen:
@@ -214,7 +198,7 @@ class Observer:
 
     def _unrecorded_agent(self) -> Workload | None:
         """The agent's Job or Sandbox that was created, and not recorded because we were interrupted."""
-        own = names(self.world.head["name"])
+        own = objects.names(self.world.head["name"])
         made = (*self.world.jobs, *self.world.sandboxes)
         found = (each for each in made if each["metadata"]["name"] in (own.agent, own.sandbox))
         return next(map(workload_of, found), None)
@@ -240,9 +224,9 @@ class Observer:
                 self._see(never_begun(self.spec, seen, DELETED))
             return
         hooks, known = self.spec.hooks.pre_run, phases.pre_run(self.spec.hooks, seen)
-        last = Slot(container=AGENT, seen=seen.agent, timeout=self.spec.timeout or RUN_TIMEOUT)
+        last = Slot(container=objects.AGENT, seen=seen.agent, timeout=self.spec.timeout or RUN_TIMEOUT)
         stop = (EndReason.KILLED, DELETED) if self.world.deleted else None
-        found = self._followed(agent, [*_slots(PRE, hooks, known), last], stop)
+        found = self._followed(agent, [*_slots(objects.PRE, hooks, known), last], stop)
         prepared, *before, last = found.slots
         seen = replace(
             seen,
@@ -257,7 +241,7 @@ class Observer:
     ) -> WorkloadState:
         wholes = (*self.world.jobs, *self.world.sandboxes)
         whole = next((each for each in wholes if each["metadata"]["uid"] == made.uid), None)
-        found = follow(
+        found = pod_state.follow(
             made, whole, self.world.pods, slots, now=self.world.now, stop=stop, before=self.record.waiting
         )
         self.now = replace(self.now, waiting=found.waiting)
@@ -309,7 +293,9 @@ class Observer:
             return AgentSeen(state=seen.state, started=seen.started)
         # The built-in agent prints its records from the beginning on.
         lines = _AGENT_LINES if self.world.settings.agent_command else None
-        text = "" if pod is None or seen.reason is EndReason.NOT_STARTED else self._log(pod, AGENT, lines)
+        text = ""
+        if pod is not None and seen.reason is not EndReason.NOT_STARTED:
+            text = self._log(pod, objects.AGENT, lines)
         code = seen.exit_code if seen.reason is EndReason.EXITED else None
         found = ended(code, from_output(text), reason=seen.reason, detail=seen.detail, tail=_tail(text))
         # The error is visible to all who may read AgentRuns; the secrets are not for all of them.
@@ -335,7 +321,7 @@ class Observer:
     def _look_at_hooks(self, index: int, made: Workload) -> None:
         lifecycle, hooks = self.spec.hooks, self.spec.hooks.post_run
         known = list(phases.post_run(lifecycle, self.now.seen))
-        slots = _slots(POST, [hooks[n] for n in made.positions], [known[n] for n in made.positions])
+        slots = _slots(objects.POST, [hooks[n] for n in made.positions], [known[n] for n in made.positions])
         stop = None
         if lifecycle.gate in made.positions:
             if phases.gate_settled(lifecycle, self.now.seen):
@@ -360,7 +346,7 @@ class Observer:
 def _slots(prefix: str, hooks: Sequence[ContainerHook], known: Sequence[ContainerState]) -> list[Slot]:
     """The containers of a pod up to its last hook."""
     return [
-        Slot(container=PREPARE, seen=ContainerState()),
+        Slot(container=objects.PREPARE, seen=ContainerState()),
         *(
             Slot(container=f"{prefix}{hook.name}", seen=seen, timeout=hook.timeout)
             for hook, seen in zip(hooks, known, strict=True)

@@ -18,20 +18,9 @@ from hookline.kube.objects import Fields, Kind, is_owned, phase_of, within
 from hookline.kube.pod_state import NODE_LOST, ContainerPhase, ContainerState, Workload, any_running, lost_at
 from hookline.sympozium import phases
 from hookline.sympozium.check import unheeded, unrunnable
+from hookline.sympozium.cluster import observation
 from hookline.sympozium.cluster.objects import is_sandboxed, names
-from hookline.sympozium.cluster.observation import (
-    DELETED,
-    Log,
-    Observer,
-    Record,
-    World,
-    frozen_of,
-    has_ended,
-    is_held,
-    never_begun,
-    problem_text,
-    spec_of,
-)
+from hookline.sympozium.cluster.observation import DELETED, Log, Observer, Record, World
 from hookline.sympozium.phases import Phase, Seen, Stage
 from hookline.sympozium.types import ContainerHook, RunSpec
 
@@ -79,7 +68,7 @@ class Plan:
 
 
 def plan(world: World) -> Plan:
-    if has_ended(world.run):
+    if observation.has_ended(world.run):
         return _put_away(world)
     if world.record is None:
         return _begun(world)
@@ -99,12 +88,12 @@ def plan(world: World) -> Plan:
 def _begun(world: World) -> Plan:
     """The plan for a run that has no record yet: it is checked as a whole, and frozen as it is."""
     if world.deleted:
-        return Plan(hold=False if is_held(world.run) else None)
-    frozen = frozen_of(world.run, world.instance)
+        return Plan(hold=False if observation.is_held(world.run) else None)
+    frozen = observation.frozen_of(world.run, world.instance)
     try:
-        spec = spec_of(frozen)
+        spec = observation.spec_of(frozen)
     except FileError as exc:
-        return _failed(world, problem_text(exc))
+        return _failed(world, observation.problem_text(exc))
     if spec.instance and world.instance is None:
         return _without_instance(world, spec.instance)
     if why := unrunnable(spec, builtin=not world.settings.agent_command):
@@ -112,10 +101,10 @@ def _begun(world: World) -> Plan:
     record = Record(frozen=frozen)
     if refused := world.refused.get(f"{objects.SECRET.kind}/{names(spec.name).record}"):
         return _failed(world, refused)
-    notes = [Note("Warning", "NotHeeded", problem_text(each)) for each in unheeded(spec)]
+    notes = [Note("Warning", "NotHeeded", observation.problem_text(each)) for each in unheeded(spec)]
     # The first phase is shown before anything can run, however late the next plan is.
     return Plan(
-        hold=None if is_held(world.run) else True,
+        hold=None if observation.is_held(world.run) else True,
         record=record,
         status=shown(spec, record),
         notes=tuple(notes),
@@ -143,13 +132,13 @@ def _failed(world: World, why: str) -> Plan:
 def _put_away(world: World) -> Plan:
     """The plan for a run that has ended: all that was created for it goes. With `cleanup: keep` its Jobs, with their logs, and its
     workspace stay as long as the run does."""
-    if not is_held(world.run):
+    if not observation.is_held(world.run):
         return Plan()
     own = names(world.head["name"])
     uids: Mapping[str, str] = world.record.uids if world.record else {}
     keep = within(world.run, "spec").get("cleanup") == "keep" and not world.deleted
     # Not by the recorded objects: we may have been interrupted between creating and recording.
-    had_grants = world.record is None or bool(spec_of(world.record.frozen).hooks.rbac)
+    had_grants = world.record is None or bool(observation.spec_of(world.record.frozen).hooks.rbac)
     granted = (objects.ROLE_BINDING, objects.ROLE, objects.ACCOUNT) if had_grants else ()
     # Pods before the claim that they hold.
     seen = ((objects.JOB, world.jobs), (objects.SANDBOX, world.sandboxes), (objects.CLAIM, world.claims))
@@ -251,7 +240,7 @@ class _Next(Observer):
         wanted = self.objects.first()
         for each in wanted:
             if refused := self.world.refused.get(_name(each)):
-                self.now = replace(self.now, seen=never_begun(self.spec, self.now.seen, refused))
+                self.now = replace(self.now, seen=observation.never_begun(self.spec, self.now.seen, refused))
                 return
         self.make += wanted
 

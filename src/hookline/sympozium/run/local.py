@@ -25,18 +25,10 @@ from hookline.engine.result import Outcome
 from hookline.errors import AgentFailed, HooklineError, RunEnded, RunTimedOut, Skipped, UsageError
 from hookline.journal.recovery import LOST, alive, claim_abandoned, format_of, lost_end, lost_ends
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
+from hookline.sympozium import resolve
 from hookline.sympozium.environment import task_input
 from hookline.sympozium.phases import AgentSeen, Phase, Seen, outcome
-from hookline.sympozium.resolve import (
-    FORMAT,
-    RunRequest,
-    check_request,
-    declaration,
-    keep_request,
-    kept_request,
-    named,
-    spec_of,
-)
+from hookline.sympozium.resolve import FORMAT, RunRequest
 from hookline.sympozium.run.agent import inner_points, relayed, run_agent
 from hookline.sympozium.run.folders import RELAYED, Folder, FolderError, apart
 from hookline.sympozium.run.hooks import CANCELLED, SEEN, Ground, LocalSite, container_hooks
@@ -62,17 +54,17 @@ async def run(site: LocalSite, asked: RunRequest) -> Ran:
 
     A cancellation is raised after postRun; any other failure is in the returned value.
     """
-    spec = spec_of(asked)
-    check_request(asked, spec, site.environ, site.agent_runner)
+    spec = resolve.spec_of(asked)
+    resolve.check_request(asked, spec, site.environ, site.agent_runner)
     _check_hooks(site, asked)
-    run_id = asked.name or named(spec.name, new_run_id())
+    run_id = asked.name or resolve.named(spec.name, new_run_id())
     spec = replace(spec, name=run_id)
     journal = site.recorder.journal
     if journal is not None and run_id in journal.find(run_id):
         raise UsageError(f"there was a run {run_id!r} already; give another --name, or none")
     folder = site.home.make(run_id)
     try:
-        keep_request(folder, asked)
+        resolve.keep_request(folder, asked)
         folder.put("input/task.json", task_input(spec))
         work = _LocalRun(site, asked, spec, folder)
     except BaseException:
@@ -110,8 +102,8 @@ async def resumed(site: LocalSite, folder: Folder) -> Ran | None:
         folder.let_go()
         return None
     try:
-        asked = kept_request(folder)
-        spec = replace(spec_of(asked), name=folder.run_id)
+        asked = resolve.kept_request(folder)
+        spec = replace(resolve.spec_of(asked), name=folder.run_id)
     except HooklineError as exc:
         folder.let_go()
         return Ran(run_id=folder.run_id, phase=Phase.FAILED, status={}, problem=str(exc))
@@ -146,7 +138,7 @@ class _LocalRun(Ground):
         try:
             entered = await scope.enter(
                 {"input": self._task, "workspace": str(self.folder.workspace)},
-                declaration=declaration(self.spec).to_dict(),
+                declaration=resolve.declaration(self.spec).to_dict(),
                 source=self.asked.file,
                 owner=self.site.owner,
             )

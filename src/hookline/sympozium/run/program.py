@@ -33,18 +33,7 @@ from hookline.errors import HookBroke, HooklineError, UsageError
 from hookline.journal.masking import Mask
 from hookline.journal.stream import Sender
 from hookline.secret_names import secrets_in
-from hookline.sympozium.run.folders import (
-    BEGIN,
-    END,
-    MOST_LINE,
-    NO_REASON,
-    RECORDS,
-    RELAYED,
-    RESULT,
-    SKIP,
-    SOCKET,
-    at_socket,
-)
+from hookline.sympozium.run import folders
 
 _MODEL_KEYS = re.compile(r"(_API_KEY|_AUTH_TOKEN)$")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -76,10 +65,10 @@ async def _worked(task: str, given: Mapping[str, str], ipc: Ipc) -> dict[str, An
     outside = Outside(ipc.path)
     await outside.open()
     try:
-        asking = asking_hooks(outside, given.get(RELAYED, ""))
+        asking = asking_hooks(outside, given.get(folders.RELAYED, ""))
         session = given.get("SESSION_KEY") or None
         watch = [outside.send]
-        if given.get(RECORDS) == "1":
+        if given.get(folders.RECORDS) == "1":
             # Masked: others may read the log as well.
             watch.append(Sender(partial(print, end="", flush=True), Mask(secrets_in(given))).scope)
         result = await agent.run(task, session_id=session, hooks=[*asking, ipc.calls], watch=watch)
@@ -103,7 +92,7 @@ def asking_hooks(outside: Outside, points: str) -> list[Hook]:
             handler=outside,
             timeout=None,
             on_error=OnError.BLOCK if point.is_start else OnError.FAIL,
-            source=f"{outside.ipc}/{SOCKET}",
+            source=f"{outside.ipc}/{folders.SOCKET}",
         )
         for point in named
     ]
@@ -152,8 +141,8 @@ class Outside:
             pass  # the listener is gone
 
     async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        sock = at_socket(self.ipc, socket.socket.connect)
-        self._held = await asyncio.open_unix_connection(sock=sock, limit=MOST_LINE)
+        sock = folders.at_socket(self.ipc, socket.socket.connect)
+        self._held = await asyncio.open_unix_connection(sock=sock, limit=folders.MOST_LINE)
         writer = self._held[1]
         self._sender = Sender(lambda line: writer.write(line.encode()))
         return self._held
@@ -199,10 +188,10 @@ class Ipc:
     def skip(self) -> str | None:
         """The reason in the skip marker, where a hook has left one."""
         try:
-            text = (self.path / SKIP).read_text(errors="replace")
+            text = (self.path / folders.SKIP).read_text(errors="replace")
         except OSError:
             return None
-        return text.strip() or NO_REASON
+        return text.strip() or folders.NO_REASON
 
     def task(self, given: Mapping[str, str]) -> str:
         task = given.get("TASK", "")
@@ -227,12 +216,12 @@ class Ipc:
         """Write the result to all its places; returns the exit code."""
         metrics = {"durationMs": round((time.monotonic() - began) * 1000), "toolCalls": self._calls}
         result = {**result, "metrics": {**result.get("metrics", {}), **metrics}}
-        self.write(RESULT, result)
+        self.write(folders.RESULT, result)
         if result["status"] == "success":
             self.write("output/stream-0.json", {"type": "text", "content": result["response"], "index": 0})
         (self.path / "done").write_text("done")
         line = json.dumps(result, separators=(",", ":"))
-        sys.stdout.write(f"\n{BEGIN}{line}{END}\n")
+        sys.stdout.write(f"\n{folders.BEGIN}{line}{folders.END}\n")
         sys.stdout.flush()
         return 1 if result["status"] == "error" else 0
 
