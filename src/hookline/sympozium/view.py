@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from hookline.engine.record import Ended, Record
 from hookline.journal.view import Line, duration
+from hookline.kube.objects import items, mapping
 from hookline.sympozium.phases import WITHHELD, Phase
 from hookline.terminal import err, out, print_json
 
@@ -27,12 +28,11 @@ def lines_of_status(status: Mapping[str, Any]) -> Iterator[Line]:
     for key in ("error", "result", "exitCode", "gateVerdict", "workspace", "note"):
         if status.get(key) not in (None, ""):
             yield Line(f"  {key}  {_one_line(status[key])}")
-    if isinstance(status.get("gate"), dict):
-        gate = cast("Mapping[str, Any]", status["gate"])
+    if gate := mapping(status.get("gate")):
         yield Line(f"  gate  {gate.get('action')} by {gate.get('by') or 'default'}")
-    for each in cast("list[Mapping[str, Any]]", status.get("conditions") or []):
+    for each in items(status.get("conditions")):
         yield Line(f"  condition  {each.get('type')}: {each.get('message')}", "magenta")
-    for each in cast("list[Mapping[str, Any]]", status.get("hooks") or []):
+    for each in items(status.get("hooks")):
         yield from _hook_lines(each)
 
 

@@ -16,14 +16,14 @@ from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Record
 from hookline.engine.result import HookAction
 from hookline.journal.masking import Mask
-from hookline.journal.stream import INSIDE, MARK, Intake, Sender, split_text
+from hookline.journal.stream import INSIDE, MARK, Sender, split_text
 from hookline.kube.client import MOST_LOG_BYTES
 from hookline.kube.logs import GONE
 from hookline.kube.objects import AGENT_RUN, POD, ApiRefused, Kind, NotThere, Unreachable
 from hookline.sympozium.cluster.controller import AgentRunController
 from hookline.sympozium.cluster.follow import AgentLog, RunFollower
-from hookline.sympozium.cluster.ledger import Ledger
-from hookline.sympozium.cluster.records import inner_scopes_of, records_of, run_id_of
+from hookline.sympozium.cluster.ledger import InnerRecords, Ledger
+from hookline.sympozium.cluster.records import records_of, run_id_of
 from tests.kube.memory_cluster import Node, Object, Play, copied
 from tests.sympozium.cluster.scenes import gate, verdict
 from tests.sympozium.cluster.test_controller import Watchable
@@ -81,16 +81,10 @@ LOST = [*BELOW[:4], ("ended", "tool", "lost"), ("ended", "step", "lost")]
 
 async def admitted(run: Object, lines: list[str]) -> list[Record]:
     """What is taken of the lines of a run's agent."""
-    found: list[Record] = []
-
-    async def keep(record: Record, size: int) -> bool:
-        found.append(record)
-        return True
-
-    intake = Intake(keep, inner_scopes_of(run).admit, trusted=False)
+    inside = InnerRecords(run, Mask())
     for each in lines:
-        await intake.take(each)
-    return found
+        await inside.take(each)
+    return inside.new()
 
 
 def inner(records: list[Record]) -> list[tuple[str, str, str]]:

@@ -21,24 +21,13 @@ from hookline.errors import JournalError
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import end_as_lost, lost_ends
 from hookline.journal.sqlite import KEEP_BYTES_OPERATOR, KEEP_DAYS, SqliteJournal
-from hookline.journal.stream import BROKEN_OFF, MOST_BYTES, Intake, OnceJournal, lacking
+from hookline.journal.stream import BROKEN_OFF, MOST_BYTES, InnerScopes, Intake, OnceJournal, lacking
 from hookline.journal.view import Line, Tree
 from hookline.kube.objects import Fields, items, mapping, phase_of, within
 from hookline.options import KUBERNETES
+from hookline.sympozium.cluster import records
 from hookline.sympozium.cluster.observation import has_ended
-from hookline.sympozium.cluster.records import (
-    AGENT_SCOPE,
-    RUN_SCOPE,
-    agent_has_begun,
-    agents_end,
-    inner_scopes_of,
-    inside_note,
-    is_agents_end,
-    is_runs_end,
-    records_of,
-    run_id_of,
-    would_tell,
-)
+from hookline.sympozium.cluster.records import AGENT_SCOPE, RUN_SCOPE
 from hookline.sympozium.phases import Stage
 from hookline.sympozium.resolve import FORMAT
 from hookline.sympozium.run.hooks import PHASE
@@ -71,13 +60,13 @@ class Ledger:
 
     async def take(self, run: Fields, inside: Inside | None = None) -> list[Record]:
         """Write the new records of a run, and return them. `inside` gives the inner records, once the agent has ended."""
-        run_id = run_id_of(run)
+        run_id = records.run_id_of(run)
         if run_id in self._whole:
             return []
         if not self._alone:
             self._once.forget(run_id)
-        told = records_of(run)
-        at = agents_end(told)
+        told = records.records_of(run)
+        at = records.agents_end(told)
         if at is not None and (Ended, AGENT_SCOPE) not in self._once.keys(run_id):
             told[at:at] = await self._rest(run, inside)
         return await self._write(run_id, told)
@@ -86,7 +75,7 @@ class Ledger:
         """Write inner records of an agent at work, and return the new ones. None is written after the agent's end.
 
         The journal is not read for each: there are too many of them."""
-        run_id = run_id_of(run)
+        run_id = records.run_id_of(run)
         if run_id in self._whole or (Ended, AGENT_SCOPE) in self._once.keys(run_id):
             return []
         return await self._write(run_id, [_let_out(record, run) for record in inside])
@@ -102,15 +91,15 @@ class Ledger:
 
     async def _rest(self, run: Fields, inside: Inside | None) -> list[Record]:
         """The remaining inner records of a finished agent, with an end for each scope that it never closed."""
-        run_id = run_id_of(run)
+        run_id = records.run_id_of(run)
         rest = [_let_out(record, run) for record in await inside()] if inside else []
         open_now = lost_ends([*self._journal.records(run_id), *rest], BROKEN_OFF)
         ends = [each for each in open_now if each.scope_id.startswith(f"{AGENT_SCOPE}.")]
-        note = [inside_note(run, _UNFINISHED)] if ends and inside is None else []
+        note = [records.inside_note(run, _UNFINISHED)] if ends and inside is None else []
         return [*rest, *ends, *note]
 
-    async def _write(self, run_id: str, records: Iterable[Record]) -> list[Record]:
-        new = [record for record in records if await self._once.write(record)]
+    async def _write(self, run_id: str, told: Iterable[Record]) -> list[Record]:
+        new = [record for record in told if await self._once.write(record)]
         if (Ended, RUN_SCOPE) in self._once.keys(run_id):
             self._once.forget(run_id)
             self._whole.add(run_id)
@@ -121,7 +110,8 @@ class InnerRecords:
     """The records from inside an agent, read from its log, on their way to the journal and the screen."""
 
     def __init__(self, run: Fields, mask: Mask) -> None:
-        self._scopes = inner_scopes_of(run, mask)
+        made = records.moment_of(within(run, "metadata").get("creationTimestamp"))
+        self._scopes = InnerScopes(records.run_id_of(run), AGENT_SCOPE, mask, since=made)
         self._intake = Intake(self._keep, self._scopes.admit, trusted=False, most=MOST_BYTES)
         self._known: set[tuple[type, str]] = set()
         self._waiting: list[Record] = []
@@ -144,7 +134,7 @@ class InnerRecords:
 
     def missing(self, run: Fields) -> list[str]:
         """Notes on the records that never come, once that is certain."""
-        if not (self.over and would_tell(run) and agent_has_begun(run)):
+        if not (self.over and records.would_tell(run) and records.agent_has_begun(run)):
             return []
         why = [f"some of the agent's inner records are missing: {self.why}"] if self.why else []
         return [*why, *self.lacking()]
@@ -176,7 +166,7 @@ class RunView:
 
     def lines(self, run: Fields, inside: Iterable[Record] = ()) -> Iterator[Line]:
         """Lines for all that is new in the run; `inside` are the records from inside its agent, once that has ended."""
-        told = records_of(run)
+        told = records.records_of(run)
         new, self._count = told[self._count :], max(self._count, len(told))
         found = [(_place(each), each) for each in (*new, *inside) if getattr(each, "point", "") != PHASE]
         notes = [(place, _note(run, self._mask.text(text))) for place, text in self._notes(run)]
@@ -184,9 +174,9 @@ class RunView:
             # `hookline runs` finds it by the name that it has on the cluster.
             yield from self._tree.lines(record._replace(run_id=run["metadata"]["name"]))
 
-    def inside(self, records: Iterable[Record]) -> Iterator[Line]:
+    def inside(self, told: Iterable[Record]) -> Iterator[Line]:
         """Lines for records from inside the agent, while it is at work."""
-        for each in records:
+        for each in told:
             yield from self._tree.lines(each)
 
     def _notes(self, run: Fields) -> Iterator[tuple[int, str]]:
@@ -248,19 +238,19 @@ class JournalWriter:
         run = after or before
         if run is None or (before and after and before.get("status") == after.get("status")):
             return
-        self._due[run_id_of(run)] = _DueRun(run, after is None)
+        self._due[records.run_id_of(run)] = _DueRun(run, after is None)
         self._any.set()
 
     def keep_lines(self, run: Mapping[str, Any], lines: list[str], mask: Mask) -> None:
         """Keep the lines of an agent that has ended; its status comes after this."""
-        size, run_id = sum(map(len, lines)), run_id_of(run)
+        size, run_id = sum(map(len, lines)), records.run_id_of(run)
         self._kept.pop(run_id, None)
         if self._built_in and sum(each.size for each in self._kept.values()) + size <= _HELD_BYTES:
             self._kept[run_id] = _AgentLines(lines, mask, size)
 
     async def run(self, runs: Sequence[Fields]) -> None:
         """Writes until it is cancelled. `runs` are those that are there: others that are open went unseen."""
-        there = {run_id_of(run) for run in runs}
+        there = {records.run_id_of(run) for run in runs}
         await self._tried(self._end_others(there))
         while True:
             await self._any.wait()
@@ -284,27 +274,27 @@ class JournalWriter:
             if now.gone:
                 await self._ledger.lost(run_id)
                 self._ledger.forget(run_id)
-            if now.gone or any(map(is_agents_end, new)):
+            if now.gone or any(map(records.is_agents_end, new)):
                 self._kept.pop(run_id, None)
         except JournalError:
             self._due.setdefault(run_id, now)
             raise
-        self._ended += any(map(is_runs_end, new))
+        self._ended += any(map(records.is_runs_end, new))
         if self._ended >= _PRUNED_AFTER:
             self._ended = 0
             await self._prune()
 
     async def _inside(self, run: Fields) -> list[Record]:
         """The inner records that the agent printed; a note that they are missing, where its log was not read here."""
-        heard = self._kept.get(run_id_of(run))
+        heard = self._kept.get(records.run_id_of(run))
         if heard is None:
-            return [inside_note(run, _UNREAD)] if self._built_in and would_tell(run) else []
+            return [records.inside_note(run, _UNREAD)] if self._built_in and records.would_tell(run) else []
         inside = InnerRecords(run, heard.mask)
         for number, line in enumerate(heard.lines):
             await inside.take(line)
             if number % _AT_A_TIME == 0:
                 await asyncio.sleep(0)
-        return [*inside.new(), *(inside_note(run, text) for text in inside.lacking())]
+        return [*inside.new(), *(records.inside_note(run, text) for text in inside.lacking())]
 
     async def _prune(self) -> None:
         if isinstance(self._journal, SqliteJournal):
@@ -347,8 +337,8 @@ def _may_be_gated(run: Fields) -> bool:
     return any(told.get("stage") == Stage.POST_RUN for told in items(within(run, "status").get("hooks")))
 
 
-def _is_on_cluster(records: Iterable[Record]) -> bool:
-    declared = (each.declaration or {} for each in records if isinstance(each, Begun))
+def _is_on_cluster(told: Iterable[Record]) -> bool:
+    declared = (each.declaration or {} for each in told if isinstance(each, Begun))
     return any((each.get("format"), each.get("on")) == (FORMAT, KUBERNETES) for each in declared)
 
 
@@ -366,13 +356,13 @@ _BEFORE, _PHASE, _AGENT_OVER, _GATE, _AFTER, _CONDITION, _PHASE_OVER, _OVER = ra
 
 
 def _place(record: Record) -> int:
-    if is_runs_end(record):
+    if records.is_runs_end(record):
         return _OVER
-    if is_agents_end(record):
+    if records.is_agents_end(record):
         return _AGENT_OVER
     is_after = isinstance(record, Called) and record.point is Point.RUN_END
     return _AFTER if is_after else _BEFORE
 
 
 def _note(run: Fields, text: str) -> Decided:
-    return Decided(run_id_of(run), RUN_SCOPE, PHASE, time.time(), HookAction.CONTINUE, note=text)
+    return Decided(records.run_id_of(run), RUN_SCOPE, PHASE, time.time(), HookAction.CONTINUE, note=text)

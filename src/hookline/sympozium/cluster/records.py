@@ -15,8 +15,7 @@ from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import LEAVING, Begun, Called, Decided, Ended, Record
 from hookline.engine.result import HookAction, Reason
 from hookline.errors import FileError
-from hookline.journal.masking import Mask
-from hookline.journal.stream import INSIDE, InnerScopes
+from hookline.journal.stream import INSIDE
 from hookline.kube.objects import Fields, items, mapping, phase_of, within
 from hookline.options import KUBERNETES
 from hookline.sympozium.cluster.observation import agent_name, frozen_of, has_ended, spec_of
@@ -71,12 +70,6 @@ def would_tell(run: Fields) -> bool:
     """True if a built-in agent would have inner records."""
     idle = phase_of(run) == Phase.SKIPPED or within(run, "spec").get("dryRun")
     return bool(within(run, "status").get("startedAt")) and not idle
-
-
-def inner_scopes_of(run: Fields, mask: Mask | None = None) -> InnerScopes:
-    """Admits the inner records of the run's agent."""
-    made = moment_of(within(run, "metadata").get("creationTimestamp"))
-    return InnerScopes(run_id_of(run), AGENT_SCOPE, mask, since=made)
 
 
 def inside_note(run: Fields, text: str) -> Decided:
