@@ -57,6 +57,8 @@ _HERE = {
     ),
     "skills": "is not used on one machine: the packs of skills are objects of a cluster",
     "imagePullSecrets": "is not used on one machine: images are pulled with your own login",
+    "rbac": "is not used on one machine: it grants access to a cluster; here hooks have your own rights",
+    "mode": "mode: server is not used on one machine: the run is done once, as a task",
 }
 _HEEDED = ("agentSandbox", "imagePullSecrets")
 """Keys that have no effect on a user's machine, and have one on a cluster."""
@@ -206,21 +208,13 @@ def doubts_of_file(manifests: RunManifests, known: Collection[str] = ()) -> Find
 
 def not_here(run: RunSpec) -> tuple[str, ...]:
     """One sentence for each thing that the run asks for and only a cluster has."""
-    told = list(_of_cluster(run.elsewhere))
+    keys = dict(run.elsewhere)
     if run.hooks.rbac:
         place = run.hooks.place
-        key = f"{place.key}.rbac" if place.key else "rbac"
-        told.append(
-            _said(
-                place._replace(key=key),
-                "is not used on one machine: it grants access to a cluster; here hooks have your own rights",
-            )
-        )
+        keys["rbac"] = place._replace(key=f"{place.key}.rbac" if place.key else "rbac")
     if run.mode == "server":
-        told.append(
-            _said(run.place, "mode: server is not used on one machine: the run is done once, as a task")
-        )
-    return tuple(told)
+        keys["mode"] = run.place
+    return tuple(_of_cluster(keys))
 
 
 def unheeded(run: RunSpec) -> list[FileError]:
