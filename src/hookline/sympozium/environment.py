@@ -10,7 +10,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 
 from hookline.errors import FileError
@@ -112,12 +112,7 @@ def too_long(run: RunSpec) -> list[str]:
 
 def task_input(run: RunSpec) -> str:
     """The content of `/ipc/input/task.json`."""
-    task = run.task
-    given = (
-        {"mode": task.mode, "tool": task.tool, "parameters": dict(task.parameters)}
-        if isinstance(task, TaskSpec)
-        else task
-    )
+    given = asdict(run.task) if isinstance(run.task, TaskSpec) else run.task
     return json.dumps({"task": given}, ensure_ascii=False)
 
 

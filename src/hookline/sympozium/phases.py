@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from hookline.engine.plain import utc_text
 from hookline.engine.record import Verdict, VerdictKind
+from hookline.kube.objects import mapping
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium.types import ContainerHook, Lifecycle
 
@@ -212,10 +213,9 @@ def condition(kind: str, reason: str, message: str, at: datetime | None) -> dict
 def verdict(text: str) -> GateVerdict | None:
     """The annotation of a gate hook. A text that is no JSON of that form, or has another action, is no verdict."""
     try:
-        given: Any = json.loads(text)
+        found = mapping(json.loads(text))
     except (ValueError, RecursionError):
         return None
-    found: Mapping[str, Any] = cast("Mapping[str, Any]", given) if isinstance(given, dict) else {}
     action, response = found.get("action"), found.get("response")
     if not isinstance(action, str) or action not in _VERDICTS or not isinstance(response, str | None):
         return None

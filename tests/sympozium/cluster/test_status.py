@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason, Stall, Workload
-from hookline.sympozium.cluster.observation import Record, frozen_of, spec_of
-from hookline.sympozium.cluster.plan import failed_status, notes_of, shown
+from hookline.sympozium.cluster.observation import Record, World, frozen_of, spec_of
+from hookline.sympozium.cluster.plan import notes_of, plan, shown
 from hookline.sympozium.phases import AgentSeen, GateVerdict, Seen
 from tests.kube.memory_cluster import START
-from tests.sympozium.cluster.world import agent_run, hook
+from tests.sympozium.cluster.world import SETTINGS, agent_run, hook
 
 FROZEN = frozen_of(agent_run(lifecycle={"preRun": [hook("a")], "postRun": [hook("c"), hook("d")]}), None)
 SPEC = spec_of(FROZEN)
@@ -66,9 +66,10 @@ def test_a_run_in_which_nothing_began_says_when_it_ended_all_the_same() -> None:
         "no rights",
         "2026-01-01T00:00:00Z",
     )
-    assert failed_status("why", START) == {
+    refused = plan(World(run=agent_run(mode="server"), now=START, settings=SETTINGS)).status
+    assert refused == {
         "phase": "Failed",
-        "error": "why",
+        "error": "mode: server is not supported here; only runs with mode: task have hooks",
         "completedAt": "2026-01-01T00:00:00Z",
     }
 

@@ -126,7 +126,9 @@ def _without_instance(world: World, name: str) -> Plan:
 
 
 def _failed(world: World, why: str) -> Plan:
-    return Plan(status=failed_status(why, world.now), notes=(Note("Warning", "Failed", why),), wake=world.now)
+    """The plan for a run that could not begin."""
+    status = {"phase": str(Phase.FAILED), "error": why, "completedAt": utc_text(world.now)}
+    return Plan(status=status, notes=(Note("Warning", "Failed", why),), wake=world.now)
 
 
 def _put_away(world: World) -> Plan:
@@ -309,11 +311,6 @@ def shown(spec: RunSpec, record: Record) -> dict[str, Any]:
         "conditions": [*told.get("conditions", ()), *_conditions(record)] or None,
     }
     return {**told, **{key: value for key, value in more.items() if value is not None}}
-
-
-def failed_status(why: str, now: datetime) -> dict[str, Any]:
-    """The status of a run that could not begin."""
-    return {"phase": str(Phase.FAILED), "error": why, "completedAt": utc_text(now)}
 
 
 def notes_of(spec: RunSpec, before: Record, after: Record) -> tuple[Note, ...]:

@@ -20,12 +20,11 @@ from hookline.journal.view import Tree, duration, moment
 from hookline.kube.objects import AGENT_RUN, SECRET, ApiRefused, Conflict, Object, items, phase_of, within
 from hookline.options import Target
 from hookline.secret_names import secrets_in
+from hookline.sympozium import phases
 from hookline.sympozium.cluster.ledger import Ledger
 from hookline.sympozium.cluster.objects import names
 from hookline.sympozium.cluster.observation import VERDICT, agent_name, read_secret
 from hookline.sympozium.cluster.records import moment_of, records_of, run_id_of
-from hookline.sympozium.phases import digest as digest_of
-from hookline.sympozium.phases import verdict, verdict_of
 from hookline.sympozium.view import lines_of_status
 from hookline.terminal import out, print_json, print_runs, show, warn
 
@@ -158,7 +157,7 @@ def _held(run: Object) -> str:
         raise UsageError(
             f"run {name} is not waiting for an answer; its phase is {phase_of(run) or 'unknown'}{told}"
         )
-    before = verdict(str(within(run, "metadata", "annotations").get(VERDICT, "")))
+    before = phases.verdict(str(within(run, "metadata", "annotations").get(VERDICT, "")))
     if before is not None and before.digest == digest:
         raise UsageError(f"run {name}: someone else has just answered ({before.action} by {before.by})")
     return digest
@@ -175,7 +174,7 @@ async def _show_answer(cluster: Cluster, run: Object, digest: str) -> None:
     except (KeyError, ValueError) as exc:
         out.print(f"the answer is not shown, because its record cannot be read ({exc!r})", style="yellow")
         return
-    if digest_of(answer) != digest:
+    if phases.digest(answer) != digest:
         raise UsageError(f"run {name} has a new answer in the meantime; try again")
     out.print(f"the answer of {name}:")
     out.print(Mask(secrets_in(os.environ)).text(answer))
@@ -189,7 +188,7 @@ def _confirmed(kind: VerdictKind) -> bool:
 async def _answer(cluster: Cluster, run: Object, word: Verdict, digest: str) -> None:
     """Write the verdict, only on the run as it was read: the second of two people gets an error."""
     by = cluster.user or f"{getpass.getuser()}@{socket.gethostname()}"
-    said = asdict(replace(verdict_of(word), by=by, digest=digest))
+    said = asdict(replace(phases.verdict_of(word), by=by, digest=digest))
     text = jsonlib.dumps({key: value for key, value in said.items() if value}, ensure_ascii=False)
     change: Object = {"metadata": {"annotations": {VERDICT: text}}}
     while True:

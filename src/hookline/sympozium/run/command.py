@@ -43,7 +43,6 @@ def run_agentrun(options: RunOptions) -> int:
     target = target_of(options)
     if target is not None:
         refuse_given(options, _ONLY_HERE, f"not with --on {KUBERNETES}; it is for runs on this machine")
-    size = options.workspace_size
     asked = RunRequest(
         file=os.path.abspath(options.file),
         text=text_of(options.file),
@@ -59,7 +58,7 @@ def run_agentrun(options: RunOptions) -> int:
         network=options.network,
         mounts=tuple(map(mount_of, options.mount)),
         on=options.on if target else _place(options.on),
-        workspace_size=in_bytes(size) if size else WORKSPACE_SIZE,
+        workspace_size=in_bytes(options.workspace_size) if options.workspace_size else WORKSPACE_SIZE,
     )
     spec = _sound(asked, quiet=options.quiet)
     if target is not None:

@@ -20,7 +20,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -200,10 +200,6 @@ class Folder:
             return None
         return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
-    def put(self, name: str, text: str) -> None:
-        """Write a file beneath /ipc, before the run begins."""
-        (self.ipc / name).write_text(text, encoding="utf-8", errors="replace")
-
     def left_in_ipc(self, name: str, most: int) -> bytes | None:
         """A file that somebody wrote beneath /ipc: at most `most` bytes and one more; None if there is no such file."""
         try:
@@ -220,10 +216,8 @@ class Folder:
 
     def drop_from_ipc(self, name: str) -> None:
         """Remove a file beneath /ipc, if it is there; whatever it is."""
-        try:
+        with suppress(OSError):  # none there, or a folder, which is no verdict
             files.unlink_below(self.ipc, name)
-        except OSError:
-            pass  # none there, or a folder, which is no verdict
 
     def keep(self) -> Path:
         """Put the workspace where it stays, and remove the rest; where it is now."""

@@ -65,7 +65,8 @@ async def run(site: LocalSite, asked: RunRequest) -> Ran:
     folder = site.home.make(run_id)
     try:
         resolve.keep_request(folder, asked)
-        folder.put("input/task.json", task_input(spec))
+        task = folder.ipc / "input/task.json"
+        task.write_text(task_input(spec), encoding="utf-8", errors="replace")
         work = _LocalRun(site, asked, spec, folder)
     except BaseException:
         folder.remove()

@@ -134,11 +134,9 @@ class Outside:
         if self._held is None:
             return
         writer = self._held[1]
-        try:
+        with suppress(OSError):  # the listener is gone
             writer.close()
             await writer.wait_closed()
-        except OSError:
-            pass  # the listener is gone
 
     async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         sock = folders.at_socket(self.ipc, socket.socket.connect)
