@@ -20,7 +20,7 @@ from hookline.errors import UsageError
 from hookline.journal import open_journal
 from hookline.journal.masking import Mask
 from hookline.kube import objects
-from hookline.kube.objects import AlreadyThere, Object, bare, child, mapping, within
+from hookline.kube.objects import AlreadyThere, Object, bare, child, mapping, owner_reference, within
 from hookline.options import Target
 from hookline.secret_names import secrets_in
 from hookline.source import load_all, without_lines
@@ -89,9 +89,7 @@ class _Submission:
                 await self._cluster.delete(objects.SECRET, head["name"], run.namespace, uid=head["uid"])
             raise
         head = made["metadata"]
-        owner = objects.owner_reference(
-            GROUP, objects.AGENT_RUN.kind, head["name"], head["uid"], controller=False
-        )
+        owner = owner_reference(GROUP, objects.AGENT_RUN.kind, head["name"], head["uid"], controller=False)
         for each in put:
             change: Object = {"metadata": {"ownerReferences": [owner]}}
             await self._cluster.patch(objects.SECRET, each["metadata"]["name"], run.namespace, change)

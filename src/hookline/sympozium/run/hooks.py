@@ -368,11 +368,10 @@ class _ContainerHandler:
 
     def _give_up_rest(self) -> None:
         """After a cancellation no other hook is called: the postRun hooks that wait never start."""
+        if self.stage is Stage.PRE_RUN:
+            return
         never = phases.never_started("interrupted before its turn")
-        after = (
-            phases.post_run(self.ground.spec.hooks, self.ground.seen) if self.stage is Stage.POST_RUN else ()
-        )
-        for index, known in enumerate(after):
+        for index, known in enumerate(phases.post_run(self.ground.spec.hooks, self.ground.seen)):
             if known.state is ContainerPhase.WAITING:
                 self.ground.see_hook(self.stage, index, never)
 
