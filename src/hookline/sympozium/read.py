@@ -13,18 +13,8 @@ from typing import Any, NamedTuple
 from hookline.errors import FileError
 from hookline.kube import objects
 from hookline.source import Wrong, load_all
-from hookline.sympozium.types import (
-    GROUP,
-    IN_LIFECYCLE,
-    Instance,
-    ModelSpec,
-    RunSpec,
-    Sandbox,
-    TaskSpec,
-    label,
-    limit,
-    may_be_set,
-)
+from hookline.sympozium import types
+from hookline.sympozium.types import GROUP, IN_LIFECYCLE, Instance, ModelSpec, RunSpec, Sandbox, TaskSpec
 from hookline.table import (
     UNSET,
     Findings,
@@ -153,7 +143,7 @@ def _variables(node: Node) -> dict[str, str]:
     if isinstance(node.value, list):
         raise Wrong("is a list; the env of a run is a mapping, as in {LOG_LEVEL: debug}")
     found = pairs(node)
-    return {name: found[name] for name in sorted(found) if may_be_set(node, name, name)}
+    return {name: found[name] for name in sorted(found) if types.may_be_set(node, name, name)}
 
 
 def _task(node: Node) -> str | TaskSpec:
@@ -266,7 +256,7 @@ RUN = Table(
         "agentSandbox": _IN_SANDBOX,
         "skills": _IN_SKILLS,
         "toolPolicy": _IN_TOOLS,
-        "timeout": Key(limit("10m")),
+        "timeout": Key(types.limit("10m")),
         "cleanup": Key(word("delete", "keep")),
         "mode": Key(word("task", "server")),
         "dryRun": Key(flag, field="dry_run"),
@@ -288,7 +278,7 @@ _AGENT = Table(
         "thinking": Key(word(*THINKING)),
         "systemPrompt": Key(text, field="system_prompt"),
         "agentSandbox": _IN_SANDBOX,
-        "runTimeout": Key(limit("10m"), field="timeout"),
+        "runTimeout": Key(types.limit("10m"), field="timeout"),
         "lifecycle": IN_LIFECYCLE,
         **_unheeded("sandbox", "subagents", "nodeSelector", "tolerations"),
     },
@@ -312,7 +302,7 @@ INSTANCE = Table(
 )
 _MEMBER = Table(
     {
-        "name": Key(label("a persona's name"), needed="every persona has a name of its own"),
+        "name": Key(types.label("a persona's name"), needed="every persona has a name of its own"),
         "systemPrompt": Key(text, field="system_prompt"),
         "model": _IN_MODEL,
         "provider": Key(text),
@@ -439,7 +429,7 @@ def _names(kind: str, metadata: Node) -> tuple[str, str]:
 
 
 def _is_label(metadata: Node, key: str, name: str) -> bool:
-    return bool(metadata.with_value({key: name}).get(key, label()))
+    return bool(metadata.with_value({key: name}).get(key, types.label()))
 
 
 def _run(_node: Node, spec: Node, name: str, namespace: str) -> RunSpec:
