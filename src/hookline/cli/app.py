@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, get_type_hints
 
 from hookline.errors import FileError, HooklineError, JournalError, RunEnded, UsageError
 
@@ -17,58 +17,67 @@ ABOUT = (
 
 
 class Command(NamedTuple):
-    """The module of a command, loaded only when it is called, and its line in `hookline --help`."""
+    """A command: its function, whose module is loaded only when it is called, and its line in `hookline --help`.
 
-    module: str
+    The function has one parameter; the annotation of that is the class of the command's options.
+    """
+
+    function: str
     about: str
 
 
 COMMANDS = {
-    "run": Command("cli.file", "Run an agent with all its hooks."),
-    "check": Command("cli.file", "Report every mistake in the files, with its line; exit 2 if there is one."),
+    "run": Command("cli.file:run", "Run an agent with all its hooks."),
+    "check": Command(
+        "cli.file:check", "Report every mistake in the files, with its line; exit 2 if there is one."
+    ),
     "explain": Command(
-        "cli.file", "Show which hooks run at which point, in which order, with what limits, from which file."
+        "cli.file:explain",
+        "Show which hooks run at which point, in which order, with what limits, from which file.",
     ),
     "try": Command(
-        "cli.file",
+        "systems:try_",
         "Show what the hooks would decide for a made-up event, without an agent; exit 1 if they refuse it.",
     ),
-    "schema": Command("cli.project", "Print the JSON Schema of hookline.yaml, for editors."),
+    "schema": Command("cli.project:print_schema", "Print the JSON Schema of hookline.yaml, for editors."),
     "serve": Command(
-        "cli.file",
+        "systems:serve",
         "Work on the issues of a tracker, each in its own workspace, or serve an agent over A2A, until stopped.",
     ),
     "attempt": Command(
-        "symphony.pod", "Make one attempt at an issue; the pods of `hookline serve --on kubernetes` run this."
+        "symphony.pod:attempt",
+        "Make one attempt at an issue; the pods of `hookline serve --on kubernetes` run this.",
     ),
     "operator": Command(
-        "cli.operator",
+        "cli.operator:start",
         "Run the Kubernetes operator for AgentRuns, agents and packs of Sympozium, until stopped.",
     ),
     "operator manifest": Command(
-        "cli.operator", "Print the manifests of an installation, for `kubectl apply -f -`."
+        "cli.operator:manifest", "Print the manifests of an installation, for `kubectl apply -f -`."
     ),
-    "crds": Command("cli.operator", "Print the CustomResourceDefinitions, for `kubectl apply -f -`."),
+    "crds": Command(
+        "cli.operator:print_crds", "Print the CustomResourceDefinitions, for `kubectl apply -f -`."
+    ),
     "workspace list": Command(
-        "cli.workspace",
+        "cli.workspace:list_workspaces",
         "List the workspaces of a WORKFLOW.md, with their issues and creation times.",
     ),
-    "workspace rm": Command("cli.workspace", "Run `before_remove` and delete a workspace."),
-    "runs": Command("cli.runs", "List the runs in the journal or on a cluster, or show one as a tree."),
-    "logs": Command("cli.runs", "Show the input and the result of every hook call of a run."),
-    "approve": Command("cli.runs", "Approve what a run is waiting for."),
-    "reject": Command("cli.runs", "Reject what a run is waiting for."),
-    "rewrite": Command("cli.runs", "Approve what a run is waiting for, with a different input."),
-    "prune": Command("cli.runs", "Delete old runs from the journal; unfinished runs are kept."),
-    "init": Command("cli.project", "Write a first hookline.yaml."),
+    "workspace rm": Command("cli.workspace:remove_workspace", "Run `before_remove` and delete a workspace."),
+    "runs": Command("cli.runs:runs", "List the runs in the journal or on a cluster, or show one as a tree."),
+    "logs": Command("cli.runs:logs", "Show the input and the result of every hook call of a run."),
+    "approve": Command("cli.runs:approve", "Approve what a run is waiting for."),
+    "reject": Command("cli.runs:reject", "Reject what a run is waiting for."),
+    "rewrite": Command("cli.runs:rewrite", "Approve what a run is waiting for, with a different input."),
+    "prune": Command("cli.runs:prune", "Delete old runs from the journal; unfinished runs are kept."),
+    "init": Command("cli.project:init", "Write a first hookline.yaml."),
     "install": Command(
-        "cli.project", "Add hookline to an agent's settings, so that it calls `hookline answer`."
+        "cli.project:install", "Add hookline to an agent's settings, so that it calls `hookline answer`."
     ),
     "uninstall": Command(
-        "cli.project", "Remove from an agent's settings what `install` added, and nothing else."
+        "cli.project:uninstall", "Remove from an agent's settings what `install` added, and nothing else."
     ),
     "trust": Command(
-        "cli.project",
+        "cli.project:trust",
         "Show the hooks of a file and approve it; `hookline answer` runs a hookline.yaml that it finds only if it is approved.",
     ),
 }
@@ -83,8 +92,9 @@ def call(words: Sequence[str]) -> int:
     from hookline.cli.parser import parse
 
     command = COMMANDS[name]
-    module = importlib.import_module(f"hookline.{command.module}")
-    kind, function = module.COMMANDS[name]
+    module, _, called = command.function.partition(":")
+    function = getattr(importlib.import_module(f"hookline.{module}"), called)
+    kind = next(iter(get_type_hints(function).values()))
     options = parse(kind, rest, name, command.about)
     return 0 if options is None else function(options)
 
@@ -142,23 +152,15 @@ def main(words: Sequence[str]) -> int:
     """Exit 0 done or skipped, 1 failed or refused, 2 wrong use or wrong file, 130 interrupted."""
     try:
         return call(words)
-    except (UsageError, FileError, JournalError) as exc:
-        return _failed(exc, WRONG)
-    except RunEnded as exc:
-        where = f" (hookline runs {exc.run_id})" if exc.run_id else ""
-        return _failed(exc, FAILED, where)
     except HooklineError as exc:
-        return _failed(exc, FAILED)
+        from hookline.terminal import err
+
+        where = f" (hookline runs {exc.run_id})" if isinstance(exc, RunEnded) and exc.run_id else ""
+        err.print(f"error: {exc}{where}", style="red")
+        return WRONG if isinstance(exc, UsageError | FileError | JournalError) else FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone; the interpreter must not report that again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-
-
-def _failed(exc: BaseException, code: int, where: str = "") -> int:
-    from hookline.terminal import err
-
-    err.print(f"error: {exc}{where}", style="red")
-    return code

@@ -1,11 +1,11 @@
-"""`hookline run`, `serve`, `try`, `check` and `explain`: commands on a file, carried out by its system."""
+"""`hookline run`, `check` and `explain`: commands on a file, carried out by its system (as `serve` and `try` are)."""
 
 from __future__ import annotations
 
 from hookline import systems
 from hookline.engine.hook import Hook, Mode
 from hookline.errors import HooklineError, UsageError
-from hookline.options import CheckOptions, ExplainOptions, RunOptions, ServeOptions, TryOptions
+from hookline.options import CheckOptions, ExplainOptions, RunOptions
 from hookline.terminal import Explained, out, print_explained, print_json
 
 
@@ -105,12 +105,3 @@ def _hooks(files: list[str]) -> list[Hook]:
             raise attached.problems[0]
         found += [hook for hook in attached.hooks if hook.mode is not Mode.OFF]
     return found
-
-
-COMMANDS = {
-    "run": (RunOptions, run),
-    "serve": (ServeOptions, systems.serve),
-    "try": (TryOptions, systems.try_),
-    "check": (CheckOptions, check),
-    "explain": (ExplainOptions, explain),
-}

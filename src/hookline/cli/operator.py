@@ -140,10 +140,3 @@ def print_objects(objects: Sequence[Any], *, as_json: bool) -> None:
     listed = {"apiVersion": "v1", "kind": "List", "items": objects}
     sys.stdout.write(json.dumps(listed, indent=2) + "\n" if as_json else yaml_of(objects))
     sys.stdout.flush()
-
-
-COMMANDS = {
-    "operator": (StartOptions, start),
-    "operator manifest": (ManifestOptions, manifest),
-    "crds": (CrdsOptions, print_crds),
-}

@@ -201,12 +201,3 @@ def _project(options: InstallOptions) -> Path:
     if not folder.is_dir():
         raise UsageError(f"--project {folder} is not a folder")
     return folder
-
-
-COMMANDS = {
-    "init": (InitOptions, init),
-    "trust": (TrustOptions, trust),
-    "schema": (SchemaOptions, print_schema),
-    "install": (InstallOptions, install),
-    "uninstall": (InstallOptions, uninstall),
-}

@@ -235,13 +235,3 @@ def prune(options: PruneOptions) -> int:
     else:
         out.print("1 run deleted" if gone == 1 else f"{gone} runs deleted")
     return 0
-
-
-COMMANDS = {
-    "runs": (RunsOptions, runs),
-    "logs": (LogsOptions, logs),
-    "approve": (ApproveOptions, approve),
-    "reject": (RejectOptions, reject),
-    "rewrite": (RewriteOptions, rewrite),
-    "prune": (PruneOptions, prune),
-}

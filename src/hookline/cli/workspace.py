@@ -75,9 +75,3 @@ async def _removed(site: AttemptSite, found: Workspace) -> int:
     finally:
         await site.runner.close()
     return 0
-
-
-COMMANDS = {
-    "workspace list": (ListOptions, list_workspaces),
-    "workspace rm": (RemoveOptions, remove_workspace),
-}

@@ -332,6 +332,3 @@ def _is_full(root: str) -> bool:
     except OSError:
         return False
     return found.f_bavail * found.f_frsize < _FULL or bool(found.f_files and not found.f_favail)
-
-
-COMMANDS = {"attempt": (AttemptOptions, attempt)}
