@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hookline.claude.answer import answer
 from hookline.claude.events import CALLERS, EVENTS, event_of, point_of
 from hookline.claude.matchers import applies, selector, whole_pattern
-from hookline.claude.payload import context_of, encode, filled, native_of, read, variables
+from hookline.claude.payload import command_of, context_of, encode, filled, native_of, read
 from hookline.claude.settings import declared, once
 from hookline.claude.wire import TEXT_LIMIT, decode
 from hookline.engine.context import Facts, HookContext
@@ -27,6 +27,7 @@ from hookline.errors import HookBroke, UsageError
 from hookline.journal.encoding import CAP
 from hookline.journal.sqlite import MemoryJournal
 from hookline.matcher import pattern
+from hookline.runners.local import LocalRunner
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "claude-code"
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "claude-code-rules.md"
@@ -275,10 +276,12 @@ def test_an_event_newer_than_we_are_passes_under_its_own_name():
 
 
 @rule("claude 4")
-def test_rule_4_same_the_environment_names_the_project_and_an_argument_may_too():
-    assert variables("PreToolUse", "/p", env_file="/e") == {"CLAUDE_PROJECT_DIR": "/p"}
-    for event in ("SessionStart", "Setup", "CwdChanged", "FileChanged"):
-        assert variables(event, "/p", env_file="/e")["CLAUDE_ENV_FILE"] == "/e"
+async def test_rule_4_same_the_environment_names_the_project_and_an_argument_may_too():
+    [named] = settings({"PreToolUse": [{"hooks": [command('echo "$CLAUDE_PROJECT_DIR" >&2; exit 2')]}]}).hooks
+    runner = LocalRunner()
+    answered = await command_of(named, runner)(None, context_of(BASH))
+    await runner.close()
+    assert answered.reason == str(Path.cwd())
     group = [{"hooks": [command("x.sh", args=["${CLAUDE_PROJECT_DIR}/a b"]), command("y.sh | cat")]}]
     direct, shell = settings({"PreToolUse": group}).hooks
     assert filled(direct.params["argv"], "/p") == ("x.sh", "/p/a b")

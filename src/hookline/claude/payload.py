@@ -30,8 +30,11 @@ from hookline.engine.result import CONTINUE, HookResult
 from hookline.errors import UsageError
 
 if TYPE_CHECKING:
+    from hookline.handlers.process import Decode, Encode
     from hookline.runners import Ending, Runner
 
+PROJECT = "CLAUDE_PROJECT_DIR"
+"""The variable of Claude Code that names the project's folder."""
 MAIN_AGENT = {"claude": "claude-code", "codex": "codex", "gemini": "gemini-cli", "kagent": "kagent"}
 """The main agent's name in a context, if the payload does not name it."""
 
@@ -104,29 +107,14 @@ def encode(context: HookContext, *, cwd: str = "") -> bytes:
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
-def variables(event: str, project: str, *, env_file: str | None = None) -> dict[str, str]:
-    """The variables of Claude Code in a hook's environment."""
-    found = {"CLAUDE_PROJECT_DIR": project}
-    if env_file is not None and event in _WITH_ENV_FILE:
-        found["CLAUDE_ENV_FILE"] = env_file
-    return found
-
-
 def filled(argv: Iterable[str], project: str) -> tuple[str, ...]:
     """The arguments of a command without a shell, with the project's folder filled in."""
-    return tuple(item.replace("${CLAUDE_PROJECT_DIR}", project) for item in argv)
+    return tuple(item.replace(f"${{{PROJECT}}}", project) for item in argv)
 
 
 def command_of(declared: HookDeclaration, runner: Runner) -> Handler:
     """The handler of an entry's `command:`."""
-    return command_handler(
-        argv_of(declared.params),
-        runner,
-        env=_environment(declared.params),
-        cwd=declared.params.get("cwd"),
-        timeout=declared.timeout,
-        background_keep=declared.params.get("background") == "keep",
-    )
+    return _process_of(declared, runner, argv_of(declared.params), encode=stdin_of, decode=result_of)
 
 
 def argv_of(params: Mapping[str, Any]) -> Sequence[str]:
@@ -135,42 +123,32 @@ def argv_of(params: Mapping[str, Any]) -> Sequence[str]:
     return filled(argv, os.getcwd()) if "event" in params and "command" not in params else argv
 
 
-def command_handler(
-    argv: Sequence[str],
-    runner: Runner,
-    *,
-    env: Mapping[str, str],
-    timeout: float | None,
-    event: str | None = None,
-    cwd: str | None = None,
-    background_keep: bool = False,
-) -> Handler:
-    """The handler of a command in this protocol. `event` is the only event it knows, if it knows just one."""
-    from hookline.handlers.process import process_handler
+def shell_of(declared: HookDeclaration, runner: Runner) -> Handler:
+    """The handler of an entry's `shell:`; only its exit code counts."""
+    return _process_of(declared, runner, ("sh", "-c", declared.params["script"]))
 
+
+def _process_of(
+    declared: HookDeclaration,
+    runner: Runner,
+    argv: Sequence[str],
+    *,
+    encode: Encode | None = None,
+    decode: Decode | None = None,
+) -> Handler:
+    from hookline.handlers.process import context_json, process_handler
+
+    params = declared.params
+    theirs = {PROJECT: os.getcwd()} if "event" in params else {}
     return process_handler(
         argv,
         runner,
-        encode=lambda context: stdin_of(context, event=event),
-        decode=lambda ending, context: result_of(ending, context, event=event),
-        env=env,
-        cwd=cwd,
-        timeout=timeout,
-        background_keep=background_keep,
-    )
-
-
-def shell_of(declared: HookDeclaration, runner: Runner) -> Handler:
-    """The handler of an entry's `shell:`; only its exit code counts."""
-    from hookline.handlers.process import process_handler
-
-    return process_handler(
-        ("sh", "-c", declared.params["script"]),
-        runner,
-        env=_environment(declared.params),
-        cwd=declared.params.get("cwd"),
+        encode=encode or context_json,
+        decode=decode,
+        env={**os.environ, **theirs, **params.get("env", {})},
+        cwd=params.get("cwd"),
         timeout=declared.timeout,
-        background_keep=declared.params.get("background") == "keep",
+        background_keep=params.get("background") == "keep",
     )
 
 
@@ -207,9 +185,6 @@ def result_of(
     code = ending.exit_code if ending.exit_code is not None else 1
     name = event or _event_at(context)
     return decode(name, code, ending.stdout.content, ending.stderr.content, reads_text=reads_text)
-
-
-_WITH_ENV_FILE = ("SessionStart", "Setup", "CwdChanged", "FileChanged")
 
 
 def _event_in(payload: Json, as_: str) -> str:
@@ -354,8 +329,3 @@ def _event_at(context: HookContext) -> str:
         # If Claude Code has no event, a start is read as one before a tool, an end as one after it.
         return "PreToolUse" if point.is_start else "PostToolUse"
     return event_of(context.facts)
-
-
-def _environment(params: Mapping[str, Any]) -> dict[str, str]:
-    theirs = variables(params["event"], os.getcwd()) if "event" in params else {}
-    return {**os.environ, **theirs, **params.get("env", {})}

@@ -19,12 +19,13 @@ from hookline.agent.models import COMPATIBLE
 from hookline.agent.sdk import Agent
 from hookline.agent.tools import ready_tool
 from hookline.claude.events import kind_of
-from hookline.claude.payload import command_handler, variables
+from hookline.claude.payload import PROJECT, result_of, stdin_of
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import Declaration, Handler, Hook, OnError
 from hookline.engine.point import Point, Scope
 from hookline.engine.result import HookResult
 from hookline.errors import FileError, HookBroke, UsageError
+from hookline.handlers.process import process_handler
 from hookline.kagent.agent import (
     EVENTS,
     FOLDER,
@@ -312,9 +313,16 @@ def live(hook: HookEntry, runner: Runner, env: Mapping[str, str], folder: str, i
         here=hook.folder(images),
         own_programs=runner.capabilities.uses_image,
     )
-    whole = {**env, **variables(hook.event, os.getcwd()), OWN_FOLDER: own}
-    # kagent has one event for every end of a call; Claude Code has another one for failed calls.
-    handler = command_handler(argv, runner, event=hook.event, env=whole, timeout=TIMEOUT)
+    whole = {**env, PROJECT: os.getcwd(), OWN_FOLDER: own}
+    handler = process_handler(
+        argv,
+        runner,
+        # kagent has one event for every end of a call; Claude Code has another one for failed calls.
+        encode=lambda context: stdin_of(context, event=hook.event),
+        decode=lambda ending, context: result_of(ending, context, event=hook.event),
+        env=whole,
+        timeout=TIMEOUT,
+    )
     point = EVENTS[hook.event]
     text = hook.matcher if point.scope is Scope.TOOL else ""
     match = None
