@@ -34,12 +34,6 @@ from hookline.guards.shell import LONGEST, read
 from hookline.secret_names import lazy_pattern
 
 
-@hook(on="tool.start", match="kind:shell", inline=True, name="no_force_push")
-def no_force_push(ctx: WorkflowContext | None, hook_context: HookContext) -> HookResult:
-    """Blocks a shell call that would force-push, mirror, prune or delete on a remote."""
-    return _answer(hook_context)
-
-
 def no_force_push_unless(
     *, lease: bool = False, delete: bool = False
 ) -> Callable[[WorkflowContext | None, HookContext], HookResult]:
@@ -47,9 +41,18 @@ def no_force_push_unless(
 
     @hook(on="tool.start", match="kind:shell", inline=True, name="no_force_push")
     def guard(ctx: WorkflowContext | None, hook_context: HookContext) -> HookResult:
-        return _answer(hook_context, lease=lease, delete=delete)
+        """Blocks a shell call that would force-push, mirror, prune or delete on a remote."""
+        work = StepBudget()  # for all commands of one call
+        for command in asked(hook_context.current_payload):
+            reason = objection(command, lease=lease, delete=delete, work=work)
+            if reason is not None:
+                return HookResult.block(f"no force-push: {reason}")
+        return CONTINUE
 
     return guard
+
+
+no_force_push = no_force_push_unless()
 
 
 def objection(
@@ -71,15 +74,6 @@ def objection(
         return _check_commands((argument_list(words, work),), rules)
     except TooMuch as exc:
         return str(exc)
-
-
-def _answer(hook_context: HookContext, *, lease: bool = False, delete: bool = False) -> HookResult:
-    work = StepBudget()  # for all commands of one call
-    for command in asked(hook_context.current_payload):
-        reason = objection(command, lease=lease, delete=delete, work=work)
-        if reason is not None:
-            return HookResult.block(f"no force-push: {reason}")
-    return CONTINUE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,51 +28,42 @@ from hookline.guards.commands import (
 )
 from hookline.guards.shell import LONGEST, read
 
-_MATCH = "kind:write|shell"
-
-
-# Not inline: resolving paths reads the file system, which may be slow.
-@hook(on="tool.start", match=_MATCH, name="no_writes_outside")
-def no_writes_outside(ctx: WorkflowContext | None, hook_context: HookContext) -> HookResult:
-    """Blocks a write to a path outside the run's workspace."""
-    return _answer(hook_context, (_workspace(ctx),))
-
 
 def no_writes_outside_of(
     *roots: str | os.PathLike[str],
 ) -> Callable[[WorkflowContext | None, HookContext], HookResult]:
     """`no_writes_outside` for the folders you name; the workspace only counts if you name none."""
 
-    @hook(on="tool.start", match=_MATCH, name="no_writes_outside")
+    # Not inline: resolving paths reads the file system, which may be slow.
+    @hook(on="tool.start", match="kind:write|shell", name="no_writes_outside")
     def guard(ctx: WorkflowContext | None, hook_context: HookContext) -> HookResult:
-        base = _workspace(ctx)
-        named = tuple(os.path.join(base, os.path.expanduser(root)) for root in roots)
-        return _answer(hook_context, named or (base,), base)
+        """Blocks a write to a path outside the run's workspace."""
+        base = (ctx.workspace if ctx is not None else None) or os.getcwd()
+        named = [os.path.join(base, os.path.expanduser(root)) for root in roots]
+        real = [os.path.realpath(root) for root in named or [base]]
+        try:
+            paths = _targets(hook_context, base)
+        except TooMuch as exc:
+            return HookResult.block(f"no writes outside: {exc}")
+        for path in paths:
+            reason = _outside(path, base, real)
+            if reason is not None:
+                return HookResult.block(f"no writes outside: {reason}")
+        return CONTINUE
 
     return guard
 
 
-def _answer(hook_context: HookContext, roots: Sequence[str], base: str | None = None) -> HookResult:
+no_writes_outside = no_writes_outside_of()
+
+
+def _targets(hook_context: HookContext, base: str) -> list[str]:
+    """The paths that a call writes to."""
     payload = hook_context.current_payload
-    base = base or roots[0]
-    if hook_context.tool_kind == "shell":
-        folder, work = _folder(payload, base), StepBudget()
-        try:
-            paths = [path for command in asked(payload) for path in shell_targets(command, folder, work)]
-        except TooMuch as exc:
-            return HookResult.block(f"no writes outside: {exc}")
-    else:
-        paths = list(written_paths(payload))
-    real = [os.path.realpath(root) for root in roots]
-    for path in paths:
-        reason = _outside(path, base, real)
-        if reason is not None:
-            return HookResult.block(f"no writes outside: {reason}")
-    return CONTINUE
-
-
-def _workspace(ctx: WorkflowContext | None) -> str:
-    return (ctx.workspace if ctx is not None else None) or os.getcwd()
+    if hook_context.tool_kind != "shell":
+        return list(written_paths(payload))
+    folder, work = _folder(payload, base), StepBudget()
+    return [path for command in asked(payload) for path in shell_targets(command, folder, work)]
 
 
 def _folder(payload: Any, base: str) -> str:
