@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from hookline.claude.answer import CallerAnswer, answer, trouble
 from hookline.claude.events import CALLERS, meant, point_of
-from hookline.claude.payload import asked_when, command_of, context_of, read, shell_of
+from hookline.claude.payload import asked_when, command_of, conditions_of, context_of, read, shell_of
 from hookline.engine.context import Facts, HookContext
 from hookline.engine.hook import Handler, Hook, Mode, OnError
 from hookline.engine.pipeline import Pipeline, Recorder
@@ -182,7 +182,7 @@ def _short_way(asked: _Asked, stdin: bytes) -> Callable[[], None] | None:
     point = event.context.facts.point
     standing = [row for row in rows if point in row.points and row.mode != "off"]
     fitting = [row for row in standing if _fits(row, event.context.facts)]
-    met = any(all(test(event.context) for test in _conditions(row)) for row in fitting)
+    met = any(all(test(event.context) for test in conditions_of(row)) for row in fitting)
     concerned = fitting if met else []
     if not all(row.plain for row in concerned):
         return None
@@ -300,14 +300,6 @@ def _fits(row: Row, facts: Facts) -> bool:
     return matcher(row.match)(facts)
 
 
-def _conditions(row: Row) -> list[Callable[[HookContext], bool]]:
-    if row.when is None:
-        return []
-    from hookline.hookfile.condition import condition
-
-    return [condition(row.when)]
-
-
 def _is_own(row: Row) -> bool:
     return row.params.get("module", "").startswith(OWN_GUARDS)
 
@@ -346,7 +338,7 @@ def _runner(rows: Sequence[Row]) -> Runner | None:
 def _live(row: Row, fits: bool, asked: bool, point: str, runner: Runner | None) -> Hook:
     handler: Handler = _not_concerned
     if asked:
-        handler = asked_when(_conditions(row), _HANDLERS[row.kind](row, cast("Runner", runner)))
+        handler = asked_when(row, _HANDLERS[row.kind](row, cast("Runner", runner)))
     return Hook(
         name=row.name,
         points=frozenset(row.points),

@@ -152,8 +152,24 @@ def _process_of(
     )
 
 
-def asked_when(conditions: Sequence[Callable[[HookContext], bool]], handler: Handler) -> Handler:
-    """The handler, called only if every condition is met, so that no process starts needlessly."""
+def conditions_of(declared: HookDeclaration) -> list[Callable[[HookContext], bool]]:
+    """The conditions of an entry: its `when:`, and `if` in the settings of Claude Code."""
+    found: list[Callable[[HookContext], bool]] = []
+    if declared.when is not None:
+        from hookline.hookfile.condition import condition  # slow to load, and few entries have one
+
+        found.append(condition(declared.when))
+    rule = declared.params.get("if")
+    if rule is not None:
+        from hookline.claude.matchers import applies
+
+        found.append(lambda context: applies(rule, context.current_tool or "", context.given.payload))
+    return found
+
+
+def asked_when(declared: HookDeclaration, handler: Handler) -> Handler:
+    """The handler, called only if every condition of its entry is met, so that no process starts needlessly."""
+    conditions = conditions_of(declared)
     if not conditions:
         return handler
 

@@ -13,16 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from hookline.claude.matchers import applies, selector
+from hookline.claude.matchers import selector
 from hookline.claude.payload import argv_of, asked_when, command_of, result_of, shell_of, stdin_of
-from hookline.engine.context import HookContext
 from hookline.engine.hook import Handler, Hook, HookDeclaration, Mode, OnError, options_of
 from hookline.engine.point import Point
 from hookline.errors import FileError, UsageError
 from hookline.handlers.process import container_handler
 from hookline.handlers.python import python_hook
 from hookline.hookfile import read as native
-from hookline.hookfile.condition import condition
 from hookline.hookfile.importer import function_of, imported
 from hookline.matcher import matcher
 from hookline.runners import Runner
@@ -182,7 +180,7 @@ def _live(declared: HookDeclaration, runner: Runner) -> Hook:
     text = ", ".join(declared.match) if isinstance(declared.match, tuple) else declared.match
     return replace(
         made,
-        handler=asked_when(_conditions(declared), made.handler),
+        handler=asked_when(declared, made.handler),
         match=match,
         match_text=text or made.match_text,
         on_error=declared.on_error,
@@ -193,11 +191,10 @@ def _live(declared: HookDeclaration, runner: Runner) -> Hook:
 
 def _async(made: Hook, declared: HookDeclaration, runner: Runner, background: Background) -> Hook:
     """The hook, begun and not waited for; what it says is observed at most."""
-    conditions = _conditions(declared)
     unlimited = _HANDLERS[declared.kind](replace(declared, timeout=None), runner)
     limited = _HANDLERS[declared.kind](declared, runner)
     handler = background.handler(declared.name, unlimited, limited)
-    return replace(made, handler=asked_when(conditions, handler), timeout=None, mode=Mode.OBSERVE)
+    return replace(made, handler=asked_when(declared, handler), timeout=None, mode=Mode.OBSERVE)
 
 
 def _end_of_async(file: Path, background: Background) -> Hook:
@@ -280,13 +277,3 @@ _HANDLERS: Mapping[str, Callable[[HookDeclaration, Runner], Handler]] = {
 }
 _CLAUDE_DEFAULTS: Mapping[Point, OnError] = dict.fromkeys(Point, OnError.CONTINUE)
 """Their protocol's own rule: what breaks lets things go on. It is on record, and shown."""
-
-
-def _conditions(declared: HookDeclaration) -> list[Callable[[HookContext], bool]]:
-    found: list[Callable[[HookContext], bool]] = []
-    if declared.when is not None:
-        found.append(condition(declared.when))
-    rule = declared.params.get("if")
-    if rule is not None:
-        found.append(lambda context: applies(rule, context.current_tool or "", context.given.payload))
-    return found

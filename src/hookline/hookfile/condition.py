@@ -52,8 +52,8 @@ def condition(data: Mapping[str, Any]) -> Condition:
     def met(context: HookContext) -> bool:
         try:
             return holds(context)
-        except _Undecided:
-            # Whether it concerns the hook cannot be told, so the hook is asked: never a way around a guard.
+        except TimeoutError:
+            # A pattern took too long. Whether it concerns the hook cannot be told, so the hook is asked: never a way around a guard.
             return True
 
     return met
@@ -82,10 +82,6 @@ def check_condition(data: Any, points: Iterable[Point | str]) -> Condition:
         return lambda context: test(_inside(take(context), rest))
 
     return all_of(data, ())
-
-
-class _Undecided(Exception):
-    """A pattern took too long over a text."""
 
 
 def _all(tests: list[Test]) -> Test:
@@ -176,7 +172,10 @@ def _contains(wanted: Any, trail: Trail) -> Test:
 
 
 def _matches(wanted: Any, trail: Trail) -> Test:
-    find = _search(_text(wanted, "matches", trail), trail)
+    try:
+        find = search(_text(wanted, "matches", trail))
+    except UsageError as exc:
+        raise Wrong(str(exc), trail) from exc
 
     def matches(found: Any) -> bool:
         known = _as_text(found)
@@ -254,22 +253,6 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(other, int | float):
         return isinstance(one, int | float) and one == other
     return one == other if isinstance(other, str) else one is None and other is None
-
-
-def _search(text: str, trail: Trail) -> Callable[[str], bool]:
-    """True if the pattern is found anywhere; _Undecided if the search takes too long."""
-    try:
-        find = search(text)
-    except UsageError as exc:
-        raise Wrong(str(exc), trail) from exc
-
-    def found(known: str) -> bool:
-        try:
-            return find(known)
-        except TimeoutError:
-            raise _Undecided from None
-
-    return found
 
 
 def _text(wanted: Any, word: str, trail: Trail) -> str:

@@ -345,13 +345,9 @@ def _check_whole(entry: Node, values: Mapping[str, Any]) -> None:
     no_tool = [point for point in points if isinstance(point, Point) and point.scope is not Scope.TOOL]
     if "match" in values and no_tool:
         entry.wrong(f"is for names of tools, and {', '.join(no_tool)} has no tool", "match")
-    if "when" in values:
-        _check_when(entry, points)
-
-
-def _check_when(entry: Node, points: Iterable[Point | str]) -> None:
     try:
-        check_condition(entry.of_mapping["when"], points)
+        if "when" in values:
+            check_condition(given["when"], points)
     except Wrong as exc:
         entry.wrong(exc.message, "when", *exc.trail)
 
