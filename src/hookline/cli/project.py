@@ -157,13 +157,12 @@ def install(options: InstallOptions) -> int:
     report = Report(options.json)
     settings = read_settings(folder, local=options.local)
     place = settings.file
-    commands = {event: command_for(event) for event in INSTALLED}
-    missing = [event for event in INSTALLED if not settings.has(event)]
-    if missing:
-        add_entries(settings, {event: commands[event] for event in missing})
+    added = {event: command_for(event) for event in INSTALLED if not settings.has(event)}
+    if added:
+        add_entries(settings, added)
         report(f"wrote {place}")
-        for event in missing:
-            report(f"  {event}: {commands[event]}")
+        for event, command in added.items():
+            report(f"  {event}: {command}")
     else:
         report(f"{place}: hookline is installed already; nothing was changed")
     found = nearest(folder)
@@ -174,9 +173,7 @@ def install(options: InstallOptions) -> int:
         )
     else:
         approved = approve_shown(found, report, broken=True)
-    return report.done(
-        {"file": str(place), "added": {event: commands[event] for event in missing}, "approved": approved}
-    )
+    return report.done({"file": str(place), "added": added, "approved": approved})
 
 
 def uninstall(options: InstallOptions) -> int:
