@@ -47,12 +47,11 @@ def _more_hooks(files: tuple[str, ...], found: list[str]) -> list[Hook]:
     if not files:
         return []
     from hookline.hookfile.attach import load_hooks
-    from hookline.runners.process import ProcessRunner  # nothing is run, and it starts faster
 
     more: list[Hook] = []
     for each in files:
         try:
-            attached = load_hooks(each, ProcessRunner())
+            attached = load_hooks(each)
             more += attached.hooks
             found += attached.all_problems()
         except HooklineError as exc:
@@ -72,9 +71,16 @@ def _explain_for_adk(options: ExplainOptions) -> Explained:
     if options.framework != "adk":
         raise UsageError(f"--for is {options.framework!r}; known: adk")
     from hookline.adapters.google_adk import TESTED, gaps
+    from hookline.hookfile.attach import load_hooks
     from hookline.pyagent.system import explained_hooks, hook_rows
 
-    rows = list(hook_rows(_hooks([options.file, *options.hooks])))
+    hooks: list[Hook] = []
+    for file in (options.file, *options.hooks):
+        attached = load_hooks(file)
+        if attached.problems:
+            raise attached.problems[0]
+        hooks += [hook for hook in attached.hooks if hook.mode is not Mode.OFF]
+    rows = list(hook_rows(hooks))
     standing = {str(row["point"]) for row in rows}
     concerned = [gap for gap in gaps() if standing & set(gap.points)]
     lines = [
@@ -92,16 +98,3 @@ def _explain_for_adk(options: ExplainOptions) -> Explained:
         notes=[note],
         value={"for": name, "hooks": rows, "gaps": [gap._asdict() for gap in concerned]},
     )
-
-
-def _hooks(files: list[str]) -> list[Hook]:
-    from hookline.hookfile.attach import load_hooks
-    from hookline.runners.process import ProcessRunner
-
-    found: list[Hook] = []
-    for file in files:
-        attached = load_hooks(file, ProcessRunner())
-        if attached.problems:
-            raise attached.problems[0]
-        found += [hook for hook in attached.hooks if hook.mode is not Mode.OFF]
-    return found

@@ -53,8 +53,15 @@ class Attached(NamedTuple):
         return [*map(str, self.problems), *self.notes, *self.doubts]
 
 
-def load_hooks(target: str, runner: Runner) -> Attached:
-    """The hooks of a hook file: `hookline.yaml`, a `.claude/settings.json`, or Python functions with `@hook(on=...)`."""
+def load_hooks(target: str, runner: Runner | None = None) -> Attached:
+    """The hooks of a hook file: `hookline.yaml`, a `.claude/settings.json`, or Python functions with `@hook(on=...)`.
+
+    Without a runner they are only looked at.
+    """
+    if runner is None:
+        from hookline.runners.process import ProcessRunner  # the one that starts fastest
+
+        runner = ProcessRunner()
     path = Path(target)
     if path.suffix in SUFFIXES:
         if not path.is_file():

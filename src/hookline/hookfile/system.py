@@ -32,10 +32,8 @@ def load(target: str) -> NoReturn:
 
 def problems(target: str, _options: CheckOptions, _hooks: Sequence[Hook]) -> Problems:
     from hookline.hookfile.attach import load_hooks
-    from hookline.runners.process import ProcessRunner  # nothing is run, and it starts faster
 
-    attached = load_hooks(target, ProcessRunner())
-    return Problems(attached.all_problems(), _unapproved(Path(target)))
+    return Problems(load_hooks(target).all_problems(), _unapproved(Path(target)))
 
 
 def _no_agent(options: ExplainOptions | TryOptions | RunOptions | ServeOptions) -> NoReturn:
