@@ -193,7 +193,6 @@ class _Reader:
     """Makes values of the parser's events: depth and size are known before anything is built of them."""
 
     def __init__(self, text: str, file: str) -> None:
-        self._text = text
         self._file = file
         self._events: Iterator[Any] = _events(text, file)
         self._anchors: dict[str, tuple[Any, int]] = {}

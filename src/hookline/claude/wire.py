@@ -119,7 +119,7 @@ def decode(
 ) -> HookResult:
     """The result of a finished hook of the event; HookBroke if it has none.
 
-    With exit code 0 the output is read, 2 refuses, any other is broke unless the output refuses.
+    With exit code 0 the output is read, 2 refuses (with the reason of a JSON refusal on stdout, if any), any other is broke unless the output refuses.
     Without `reads_text` (an http hook) only a JSON object is an answer.
     """
     if name not in EVENTS:
@@ -127,7 +127,9 @@ def decode(
     at = EVENTS[name]
     said = stderr.decode("utf-8", "replace").strip()
     if exit_code == 2:
-        return _refusal(at, _reason_beside_two(name, stdout) or said or _STOCK_REASON)
+        result = _json_result(name, stdout)
+        refuses = result.action in (HookAction.BLOCK, HookAction.FAIL)
+        return _refusal(at, (result.error_message if refuses else None) or said or _STOCK_REASON)
     if exit_code != 0:
         return _after_failure(name, exit_code, stdout, said)
     text = _decoded(stdout)
@@ -148,12 +150,6 @@ def _refusal(
         return HookResult.continue_with(tell_user=_joined(reason, user), tell_model=context)
     action = HookAction.FAIL if at.refusal == "end" else HookAction.BLOCK
     return HookResult(action=action, error_message=reason, tell_model=context, tell_user=user)
-
-
-def _reason_beside_two(name: str, stdout: bytes) -> str | None:
-    """The reason of a JSON refusal on stdout; other output is ignored."""
-    result = _json_result(name, stdout)
-    return result.error_message if result.action in (HookAction.BLOCK, HookAction.FAIL) else None
 
 
 def _after_failure(name: str, exit_code: int, stdout: bytes, stderr: str) -> HookResult:
