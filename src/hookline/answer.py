@@ -254,21 +254,19 @@ def _tell(said: CallerAnswer) -> int:
 
 
 def _troubled(exc: Exception, event: str, caller: str, facts: Facts | None) -> CallerAnswer:
-    """The answer after an error of our own; to the caller a crash would be a yes."""
-    if isinstance(exc, JournalError):
-        return trouble(str(exc), event, caller)
-    if isinstance(exc, HooklineError):
-        return _kept_trouble(str(exc), event, caller, facts)
-    import traceback
+    """The answer after an error of our own, where no hook could be asked; to the caller a crash would be a yes.
 
-    traceback.print_exception(exc)
-    message = f"a bug in hookline: {type(exc).__name__}: {exc}"
-    return _kept_trouble(message, event, caller, facts)
+    It is on record, as every answer is, unless the record itself is the trouble.
+    """
+    message = str(exc)
+    if not isinstance(exc, HooklineError):
+        import traceback
 
-
-def _kept_trouble(message: str, event: str, caller: str, facts: Facts | None) -> CallerAnswer:
-    """The answer where no hook could be asked; on record, as every answer is."""
+        traceback.print_exception(exc)
+        message = f"a bug in hookline: {type(exc).__name__}: {exc}"
     said = trouble(message, event, caller)
+    if isinstance(exc, JournalError):
+        return said
     facts = facts or Facts(caller, point_of(event, caller))
     refused = said.exit_code != 1
     action, status = (HookAction.BLOCK, Status.BLOCKED) if refused else (HookAction.CONTINUE, Status.FAILED)
@@ -281,9 +279,9 @@ def _kept_trouble(message: str, event: str, caller: str, facts: Facts | None) ->
             _done(journal.write(start))
             journal.note(decided)
             _done(journal.write(Ended(*ids, start.scope, time.time(), status, None, message)))
-    except Exception as exc:
+    except Exception as failure:
         # The answer is owed, whatever becomes of its record.
-        return said._replace(stderr=f"{said.stderr}hookline: not recorded: {exc}\n")
+        return said._replace(stderr=f"{said.stderr}hookline: not recorded: {failure}\n")
     return said
 
 
