@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -24,6 +24,8 @@ from hookline.source import Document, LinedDict, LinedList, Trail
 
 INSTALLED = ("PreToolUse", "PostToolUse", "UserPromptSubmit", "Stop", "SessionStart", "SessionEnd")
 """The events of which `hookline answer` is asked."""
+Cut = list[tuple[int, int]] | None
+"""The stretches to take out of a value; None if nothing is left of it."""
 _BOM = "\ufeff"
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
@@ -183,36 +185,29 @@ def _without_ours(text: str) -> str:
     hooks = root.at("hooks")
     if hooks is None:
         return text
-    stretches: list[tuple[int, int]] = []
-    empty: set[int] = set()
-    for index, member in enumerate(hooks.members):
-        if member.key in INSTALLED and member.value is hooks.at(member.key):
-            cut, whole = _cut(text, member.key, member.value)
-            stretches += [] if whole else cut
-            empty |= {index} if whole else set()
-    if empty and len(empty) == len(hooks.members):
-        stretches = removals(root, {index for index, each in enumerate(root.members) if each.value is hooks})
-    elif empty:
-        stretches += removals(hooks, empty)
-    return removed(text, stretches)
+    cuts: dict[int, Cut] = {}
+    for index, (event, _, listed) in enumerate(hooks.members):
+        if event in INSTALLED and listed is hooks.at(event):
+            groups = [_cut_of_group(text, group.value, event) for group in listed.members]
+            cuts[index] = _cut(listed, dict(enumerate(groups)))
+    cut = _cut(hooks, cuts)
+    if cut is None:
+        cut = removals(root, {index for index, each in enumerate(root.members) if each.value is hooks})
+    return removed(text, cut)
 
 
-def _cut(text: str, event: str, listed: JsonNode) -> tuple[list[tuple[int, int]], bool]:
-    """The stretches to take out of an event's list, and True if nothing is left of it."""
-    stretches: list[tuple[int, int]] = []
-    empty: set[int] = set()
-    for index, group in enumerate(listed.members):
-        ours = _ours(text, group.value, event)
-        handlers = group.value.at("hooks")
-        if not ours or handlers is None:
-            continue
-        if len(ours) == len(handlers.members):
-            empty.add(index)
-        else:
-            stretches += removals(handlers, ours)
-    if empty and len(empty) == len(listed.members):
-        return [], True
-    return stretches + (removals(listed, empty) if empty else []), False
+def _cut_of_group(text: str, group: JsonNode, event: str) -> Cut:
+    handlers = group.at("hooks")
+    return _cut(handlers, dict.fromkeys(_ours(text, group, event))) if handlers is not None else []
+
+
+def _cut(within: JsonNode, members: Mapping[int, Cut]) -> Cut:
+    """The stretches to take out of an object or a list, by those of its members."""
+    gone = {index for index, cut in members.items() if cut is None}
+    if gone and len(gone) == len(within.members):
+        return None
+    left = [stretch for cut in members.values() if cut for stretch in cut]
+    return left + (removals(within, gone) if gone else [])
 
 
 def _ours(text: str, group: JsonNode, event: str) -> set[int]:
