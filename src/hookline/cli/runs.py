@@ -15,7 +15,7 @@ from hookline.engine.result import merged
 from hookline.errors import UsageError
 from hookline.journal import open_journal
 from hookline.journal.masking import Mask
-from hookline.journal.recovery import alive
+from hookline.journal.recovery import alive, format_of
 from hookline.journal.sqlite import KEEP_BYTES, KEEP_DAYS
 from hookline.journal.view import Tree, duration, moment
 from hookline.options import KUBERNETES, ClusterOptions, Target, argument, flag, option, target_of_runs
@@ -81,7 +81,7 @@ def _show_run(records: list[Record], *, as_json: bool) -> None:
         return
     tree = Tree(width=max(out.width, 60))
     lines = [line for record in records for line in tree.lines(record)]
-    if _is_agentrun(records):
+    if format_of(records) == "sympozium":
         from hookline.sympozium.view import status_lines
 
         lines += status_lines(records)
@@ -100,11 +100,6 @@ def _cluster_words(records: list[Record]) -> str:
     if any(isinstance(each, Ended) and each.scope_id == begun.scope_id for each in records):
         return ""
     return f"{declared.get('name')} {Target(namespace=str(declared.get('namespace'))).words()}"
-
-
-def _is_agentrun(records: list[Record]) -> bool:
-    declared = (each.declaration or {} for each in records if isinstance(each, Begun))
-    return any(each.get("format") == "sympozium" for each in declared)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
