@@ -306,21 +306,19 @@ def _environment(plan: AgentPlan, folder: str) -> dict[str, str]:
 def live(hook: HookEntry, runner: Runner, env: Mapping[str, str], folder: str, images: str) -> Hook:
     """A hook, started with these variables and its own. Its process has the images in `folder`, this machine in `images`."""
     own = hook.folder(folder)
-    argv = program(
-        hook.argv,
-        own,
-        env.get("PATH"),
-        here=hook.folder(images),
-        own_programs=runner.capabilities.uses_image,
-    )
-    whole = {**env, PROJECT: os.getcwd(), OWN_FOLDER: own}
     handler = process_handler(
-        argv,
+        program(
+            hook.argv,
+            own,
+            env.get("PATH"),
+            here=hook.folder(images),
+            own_programs=runner.capabilities.uses_image,
+        ),
         runner,
         # kagent has one event for every end of a call; Claude Code has another one for failed calls.
         encode=lambda context: stdin_of(context, event=hook.event),
         decode=lambda ending, context: result_of(ending, context, event=hook.event),
-        env=whole,
+        env={**env, PROJECT: os.getcwd(), OWN_FOLDER: own},
         timeout=TIMEOUT,
     )
     point = EVENTS[hook.event]
