@@ -7,7 +7,8 @@ import pytest
 from hookline.symphony.read import Workflow
 from hookline.symphony.run import tracker_of
 from hookline.symphony.settings import TrackerSettings
-from hookline.symphony.trackers import TRACKERS, Blocker, TrackerError, WebTracker, retry_seconds
+from hookline.symphony.trackers import TRACKERS, Blocker, TrackerError
+from hookline.symphony.trackers.client import WebTracker, retry_seconds
 from hookline.symphony.trackers.github import GithubTracker
 from hookline.symphony.trackers.linear import LinearTracker
 from tests.fakes.trackers import FakeGithub, FakeLinear, Trouble, github_issue, linear_issue
