@@ -82,14 +82,16 @@ def test_trust_shows_what_each_hook_runs(hookline, folder):
         "  - {name: b, on: [run.start, run.end], command: [prog, 'two words']}\n"
         "  - {name: c, on: tool.end, shell: make test}\n"
         "  - {name: d, on: tool.end, http: 'http://localhost:1/x'}\n"
+        "  - {name: e, on: tool.end, image: 'ghcr.io/o/guard:1', command: [check], args: ['two words']}\n"
     )
     said = hookline("trust", "hookline.yaml").stdout
     assert f"a at tool.start runs {folder}/guard.py:note" in said
     assert "b at run.start, run.end runs prog 'two words'" in said
     assert "c at tool.end runs make test" in said
     assert "d at tool.end runs http://localhost:1/x" in said
+    assert "e at tool.end runs ghcr.io/o/guard:1 check 'two words'" in said
     found = json.loads(hookline("trust", "--json").stdout)["approved"]
-    assert [row["name"] for row in found["hooks"]] == ["a", "b", "c", "d"]
+    assert [row["name"] for row in found["hooks"]] == ["a", "b", "c", "d", "e"]
 
 
 @pytest.mark.parametrize("name", ["hookline.yaml", "guard.py"])

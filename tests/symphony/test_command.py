@@ -131,6 +131,17 @@ def test_a_wrong_file_runs_nothing(project):
     assert not (project.folder / "ws").exists()
 
 
+@pytest.mark.parametrize("hooks", [[], ["--hooks", "hookline.yaml"]], ids=["alone", "with hooks"])
+def test_an_agent_without_a_command_is_told(project, hooks):
+    file = project.folder / "WORKFLOW.md"
+    file.write_text(file.read_text().replace('  command: ["sh", "agent.sh"]\n', ""))
+    (project.folder / "hookline.yaml").write_text("hooks:\n  - {name: a, on: tool.start, shell: 'true'}\n")
+    done = project.call("run", "WORKFLOW.md", "--issue", "ABC-123", *hooks)
+    assert done.returncode == 2
+    assert "error: a command-line agent needs a command, such as claude -p" in done.stderr
+    assert not project.story
+
+
 def test_json_is_for_programs(project):
     done = project.call("run", "WORKFLOW.md", "--issue", "ABC-123", "--json")
     lines = [json.loads(line) for line in done.stdout.splitlines()]

@@ -64,6 +64,8 @@ def _runs(hook: HookDeclaration) -> str:
         return f"{params.get('file') or params['module']}:{params['function']}"
     if hook.kind == "command":
         return shlex.join(params["argv"])
+    if hook.kind == "image":
+        return shlex.join([params["image"], *params["command"], *params.get("args", ())])
     return str(params["script"]).strip() if hook.kind == "shell" else str(params["url"])
 
 

@@ -158,7 +158,7 @@ async def test_a_slow_server_is_given_up():
 
 
 async def test_an_answer_without_end_is_not_kept(monkeypatch):
-    monkeypatch.setattr("hookline.symphony.trackers.LARGEST", 1000)
+    monkeypatch.setattr("hookline.symphony.trackers.client.LARGEST", 1000)
     with FakeGithub() as fake:
         fake.trouble = [Trouble(body="x" * 2000)]
         api = WebTracker("It", fake.url, {})

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
-from hookline.engine.plain import inner, parse_time
 from hookline.errors import HooklineError
-from hookline.http_client import retry_after
 
 _NAME = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
 
