@@ -15,11 +15,11 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-real bench lint docs clean
+.PHONY: help demo test plain test-real bench lint docs clean
 
 help:
 	@echo "make demo       show hookline at work, offline"
-	@echo "make test       lint, then every test that needs only Python"
+	@echo "make test       lint, and every test that needs only Python"
 	@echo "make test-real  the tests that need more: containers, a cluster, other agents"
 	@echo "make bench      measure hookline beside its peers"
 	@echo "make lint       ruff and pyright"
@@ -54,7 +54,11 @@ lint: $(READY)
 	@echo "==> pyright"
 	@$(BIN)/pyright
 
-test: lint
+# Beside each other: pyright uses one core.
+test: $(READY)
+	@$(MAKE) --no-print-directory --jobs=2 lint plain
+
+plain: $(READY)
 	@echo "==> pytest: every test that needs only Python"
 	@$(BIN)/python -m pytest -m "not real" -n $(WORKERS) --dist worksteal
 
