@@ -66,11 +66,20 @@ def run(words, *, cwd=".", env=os.environ, stdin=""):
 
 def run_bytes(words, *, cwd, env, stdin=b""):
     words = [str(word) for word in words]
-    if any(env.get(name) != os.environ.get(name) for name in {*env, *os.environ} if name[:6] == "PYTHON"):
-        # They are read by an interpreter that starts.
+    if _for_python(env) != _for_python(os.environ):
         start = [sys.executable, "-m", "hookline", *words]
         return subprocess.run(start, cwd=cwd, env=env, input=stdin, capture_output=True, check=False)
-    return _server().run(words, cwd, env, stdin)
+    try:
+        return _server().run(words, cwd, env, stdin)
+    except BaseException:
+        # What it says next belongs to this call.
+        _server.cache_clear()
+        raise
+
+
+def _for_python(env):
+    """The variables that an interpreter reads when it starts, but for the one about its output, which is a file here."""
+    return {name: env[name] for name in env if name.startswith("PYTHON") and name != "PYTHONUNBUFFERED"}
 
 
 class Server:
@@ -79,7 +88,10 @@ class Server:
         self._files = {name: Path(self._folder.name, name) for name in STREAMS}
         asks, self._asks = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", SERVER, str(asks)], pass_fds=[asks], stdout=subprocess.PIPE
+            [sys.executable, "-c", SERVER, str(asks)],
+            env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+            pass_fds=[asks],
+            stdout=subprocess.PIPE,
         )
         os.close(asks)
 
