@@ -200,12 +200,3 @@ def test_work_that_was_stopped_before_begins_nothing():
     stop.stop()
     with pytest.raises(WorkStopped), stop.ending(lambda: None):
         pytest.fail("it began")
-
-
-@pytest.mark.parametrize("seconds", [0.0, 0.01, None])
-async def test_an_event_is_waited_for_no_longer_than_said(seconds):
-    event = asyncio.Event()
-    if seconds is None:
-        asyncio.get_running_loop().call_soon(event.set)
-    await set_within(event, seconds)
-    assert event.is_set() is (seconds is None)

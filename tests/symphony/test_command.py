@@ -137,9 +137,10 @@ def test_an_agent_without_a_command_is_told(project, hooks):
     file.write_text(file.read_text().replace('  command: ["sh", "agent.sh"]\n', ""))
     (project.folder / "hookline.yaml").write_text("hooks:\n  - {name: a, on: tool.start, shell: 'true'}\n")
     done = project.call("run", "WORKFLOW.md", "--issue", "ABC-123", *hooks)
-    assert done.returncode == 2
-    assert "error: a command-line agent needs a command, such as claude -p" in done.stderr
-    assert not project.story
+    assert (done.returncode, done.stdout) == (2, "")
+    said = 'WORKFLOW.md: agent.command: is missing; give the program of the agent, such as "claude -p"'
+    assert done.stderr == f"error: {project.folder}/{said}\n"
+    assert not (project.folder / "ws").exists()
 
 
 def test_json_is_for_programs(project):

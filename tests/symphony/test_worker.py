@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from hookline.errors import UsageError
 from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import AgentPlace
 from hookline.symphony.hooks import AttemptSite
@@ -65,12 +64,6 @@ async def test_where_the_file_says_nothing_codex_asks_nobody_and_writes_only_in_
     thread = asked["thread/start"]
     assert (thread["approvalPolicy"], thread["sandbox"]) == ("never", "workspace-write")
     assert "sandboxPolicy" not in asked["turn/start"]
-
-
-def test_no_command_is_refused_before_the_attempt_begins(tmp_path):
-    given = workflow(tmp_path, agent={"kind": "command"})
-    with site_in(tmp_path, lambda: given) as site, pytest.raises(UsageError, match="needs a command"):
-        agent_of(given, site)
 
 
 def test_a_variable_that_a_changed_file_names_is_withheld_from_then_on(tmp_path):

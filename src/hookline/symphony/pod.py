@@ -38,7 +38,7 @@ from hookline.source import text_of
 from hookline.symphony.agents import AgentEvent
 from hookline.symphony.attempt import Attempt, Halt, outcome_of, recovered, remove_workspace
 from hookline.symphony.hooks import AttemptSite
-from hookline.symphony.read import Workflow, read
+from hookline.symphony.read import Workflow, read, ready
 from hookline.symphony.run import agent_of, log_masked, site_of, tracker_of
 from hookline.symphony.trackers import Issue, Tracker, TrackerError
 from hookline.symphony.workspace import WorkspaceError, WorkspaceRoot
@@ -90,7 +90,7 @@ def _workflow(file: str, source: str, root: str) -> Workflow:
     found = read(text_of(Path(file)), source, os.environ)
     # Where the service would have its workspaces is of no concern here.
     problems = tuple(each for each in found.problems if each.key != "workspace.root")
-    found = replace(found, problems=problems, root=root).checked()
+    found = ready(replace(found, problems=problems, root=root))
     if found.tracker.kind in NEAR:
         # Nobody here knows whether the issue wants another turn.
         return replace(found, agent=replace(found.agent, max_turns=1))

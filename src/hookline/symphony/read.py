@@ -109,8 +109,15 @@ class Workflow:
         raise WorkflowError.of(first, first.kind, more=more) from first
 
 
+def ready(workflow: Workflow) -> Workflow:
+    """The workflow itself; raises its first problem, or the first setting that an attempt needs and it leaves out."""
+    for missing in missing_for_dispatch(workflow.checked()):
+        raise missing
+    return workflow
+
+
 def missing_for_dispatch(workflow: Workflow) -> tuple[WorkflowError, ...]:
-    """Errors for the settings that a service needs and the file leaves out."""
+    """Errors for the settings that an attempt needs and the file leaves out."""
     found: list[tuple[str, str]] = []
     if workflow.tracker.kind is None:
         found.append(("tracker.kind", f"is missing; give one of {', '.join(TRACKERS)}"))
@@ -307,9 +314,7 @@ class WatchedWorkflow:
         return True
 
     def _read(self, content: bytes) -> Workflow:
-        workflow = read(content, self.file, self._env, strict=self._strict).checked()
-        for missing in missing_for_dispatch(workflow):
-            raise missing
+        workflow = ready(read(content, self.file, self._env, strict=self._strict))
         self._check(workflow)
         self.text = content.decode("utf-8-sig")
         for warning in workflow.warnings:

@@ -41,7 +41,7 @@ from hookline.symphony.agents.command import CommandSession
 from hookline.symphony.agents.guard import guard_of
 from hookline.symphony.attempt import Attempt, Attempted, AttemptEnd, outcome_of, recovered, remove_workspace
 from hookline.symphony.hooks import KEEP_BYTES, AttemptSite, Outputs, Scene, workspace_hooks
-from hookline.symphony.read import AGENT_HERE, Workflow, WorkflowError, read_workflow
+from hookline.symphony.read import AGENT_HERE, Workflow, WorkflowError, read_workflow, ready
 from hookline.symphony.scheduler import is_terminal
 from hookline.symphony.settings import POINTS
 from hookline.symphony.trackers import TRACKERS, Issue, Tracker, TrackerError, setting
@@ -61,7 +61,7 @@ def run_one_issue(options: RunOptions) -> int:
         raise UsageError(
             f"--issue is missing: hookline run {file} --issue ABC-123 (hookline serve {file} works on all issues)"
         )
-    workflow = read_workflow(file, strict=options.strict).checked()
+    workflow = ready(read_workflow(file, strict=options.strict))
     for warning in workflow.warnings:
         warn(str(warning))
     place, others = place_of(options.on, options.image, network=options.network, mounts=options.mount)
@@ -237,8 +237,6 @@ def agent_of(workflow: Workflow, site: AttemptSite) -> CodingAgent:
     """The agent that a workflow names. The built-in one runs the hooks of the site itself; others get its guard."""
     agent, codex, guard = workflow.agent, workflow.codex, site.guard
     if agent.kind == "command":
-        if not agent.command:
-            raise UsageError("a command-line agent needs a command, such as claude -p")
         argv = guard.argv(agent.command) if guard else agent.command
         return partial(CommandSession, argv=argv, silence=codex.turn_timeout)
     if agent.kind == "builtin":

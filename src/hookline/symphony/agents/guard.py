@@ -154,8 +154,6 @@ def _limit(hooks: Iterable[Hook]) -> int:
 
 def _why_not(argv: tuple[str, ...]) -> str | None:
     """The reason why a command-line agent cannot be given hooks; None if it can."""
-    if not argv:
-        return "agent.command is missing"
     program = os.path.basename(argv[0])
     if program != "claude":
         better = "; agent.kind: codex can" if program == "codex" else ""
