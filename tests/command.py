@@ -3,9 +3,12 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from hookline.hookfile import trust
+from hookline.hookfile.read import read
 from tests import forks
 
 AGENT = """
@@ -75,3 +78,8 @@ class Command:
 def hookline(tmp_path):
     (tmp_path / "agent.py").write_text(AGENT)
     return Command(tmp_path)
+
+
+def approve(file, environ):
+    """Approve a hook file as a person at a terminal does with `hookline trust`."""
+    trust.approve(Path(file), read(Path(file)).checked().hooks, environ)
