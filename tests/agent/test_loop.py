@@ -269,13 +269,13 @@ async def test_a_block_at_agent_end_makes_its_reason_the_next_input() -> None:
     assert [len(context.steps) for context in seen.contexts] == [1, 2]
 
 
-async def test_an_agent_whose_end_is_always_refused_is_sent_back_eight_times() -> None:
+async def test_an_agent_whose_end_is_always_refused_is_sent_back_eight_times_and_then_ends_well() -> None:
     endless = Agent(
         id="a", model=Scripted(["again"], repeat=True), on_end=[answering(HookResult.block("more"))]
     )
-    with pytest.raises(Refused, match="its end was refused 8 times, last: more") as caught:
-        await endless.run("hi")
-    assert caught.value.point == "agent.end"
+    result = await endless.run("hi")
+    assert result.result == "again"
+    assert result.notices == ("its end was refused 9 times; it ends all the same, against hook answer: more",)
     assert len(endless.model.requests) == 9
 
 

@@ -975,7 +975,6 @@ def test_rule_21_same_a_block_or_context_at_a_stop_continues(event):
 
 @rule("claude 21")
 def test_rule_21_same_the_next_stop_is_told_that_a_hook_made_it_go_on():
-    """That the ninth block is overruled is the loop's matter; ours refuses the run then."""
     context = HookContext(workflow_id="w", point="agent.end", current_output="done")
     assert json.loads(encode(context))["stop_hook_active"] is False
     context = HookContext(workflow_id="w", point="agent.end", current_output="done", end_refused=True)

@@ -8,7 +8,7 @@ agent.start
     tool.end of every call, in order
   step.end(n)
   no tool was called: the answer; else stop conditions, then the next step
-agent.end                                             refused: the reason is the next input, eight times
+agent.end                                             refused: the reason is the next input, eight times; then it ends
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Loop(AgentContext):
             return await self._work(scope)
 
         async def again(ending: Outcome) -> AgentResult:
-            told = self.refusal(ending, Point.AGENT_END) or "This is not finished yet; go on."
+            told = ending.reason or "This is not finished yet; go on."
             self.note(ending)
             self.messages.append(text_message("user", told))
             self._hook_texts.extend(ending.tell_model)
@@ -105,7 +105,7 @@ class Loop(AgentContext):
                 self.messages.append(text_message("user", self.refusal(step, Point.STEP_START)))
                 continue
             self.refusals[Scope.STEP] = 0
-            stopped_by = await self._stopped() if step.tool_results else None
+            stopped_by = await self._stopped(scope) if step.tool_results else None
             goes_on = bool(step.tool_results) and stopped_by is None
             if self._shown_at is Point.STEP_END or (self._shown_at is Point.AGENT_END and goes_on):
                 self._show(step.content or "")
@@ -129,11 +129,18 @@ class Loop(AgentContext):
                 stopped_by=stopped_by or ("max_output_tokens" if self._cut else None),
             )
 
-    async def _stopped(self) -> str | None:
+    async def _stopped(self, scope: OpenScope) -> str | None:
+        """The condition that ends the agent here, told and on record; the limit that nobody set is a failure."""
         context = StopConditionContext(list(self.steps), self.spec.id, self.run.id)
         for condition in self.spec.conditions():
-            if await condition.holds(context):
-                return str(condition)
+            if not await condition.holds(context):
+                continue
+            if condition not in self.spec.stop_conditions:
+                raise AgentFailed(f"ended at its limit of {len(self.steps)} steps, without an answer")
+            told = f"stopped by {condition}"
+            scope.remark(told)
+            self.notice(self.config.name, told)
+            return str(condition)
         return None
 
     def _final(self, result: AgentResult, ending: Outcome, *, answered: bool) -> AgentResult:

@@ -208,7 +208,6 @@ _REFUSED = {
     Point.STEP_START: ("the step", 3, "This step was refused: {}"),
     Point.MODEL_START: ("the call of the model", 3, "This request was refused: {}. Answer again."),
     Point.MODEL_END: ("the model's answer", 3, "Your answer was refused: {}. Answer again."),
-    Point.AGENT_END: ("its end", 8, "{}"),
 }
 """For each point the thing refused, how often that may be in a row before the run is refused, and the text for the model."""
 

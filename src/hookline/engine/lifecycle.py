@@ -38,6 +38,9 @@ from hookline.errors import HookFailed, Refused, RunTimedOut, Skipped
 END_GRACE = 10.0
 """Seconds that all end hooks of a run may take together after it was cancelled."""
 
+END_REFUSALS = 8
+"""How often in a row an agent's end may be refused; the next refusal is overruled, as Claude Code does."""
+
 Approver = Callable[[Question], Awaitable[Verdict]]
 """Gets a person's verdict on a question. If nobody can be asked, there is no approver."""
 
@@ -124,7 +127,7 @@ class OpenScope:
     ended: bool = field(default=False, init=False)
     _due: bool = field(default=True, init=False)
     """True at first: a scope that is only left here was entered by another process, and its end is due."""
-    _end_refused: bool = field(default=False, init=False)
+    _end_refusals: int = field(default=0, init=False)
     _payload: Any = field(default=None, init=False)
 
     async def enter(self, payload: Any, *, permission: str | None = None, **recorded: Any) -> Outcome:
@@ -155,7 +158,8 @@ class OpenScope:
     async def leave(self, output: Any, status: Status = Status.OK, *, error: str | None = None) -> Outcome:
         """Run the end hooks, if they are due, and record the end; a second call does nothing.
 
-        A block at an agent's end means that the agent is not finished: the scope then stays open.
+        A block at an agent's end means that the agent is not finished: the scope then stays open. After END_REFUSALS
+        of them it ends all the same, and well.
         """
         outcome = Outcome(output=output)
         if self.ended:
@@ -165,7 +169,7 @@ class OpenScope:
             error = _and(error, "its end hooks did not run")
         elif self._due:
             facts = self.facts.at(self.scope.end, status, tuple(self.steps))
-            facts.end_refused = self._end_refused
+            facts.end_refused = self._end_refusals > 0
             payload = self.outcome.payload if self.outcome is not None else self._payload
             self._mark_leaving()
             try:
@@ -177,8 +181,10 @@ class OpenScope:
                 await self._write_end(how, output, _and(error, "its end hooks were interrupted"))
                 raise
         if outcome.action is HookAction.BLOCK and self.scope is Scope.AGENT and status is Status.OK:
-            self._end_refused = True
-            return outcome
+            self._end_refusals += 1
+            if self._end_refusals <= END_REFUSALS:
+                return outcome
+            outcome = self._overruled(outcome)
         if outcome.action is HookAction.FAIL:
             status, error = Status.FAILED, error or outcome.reason
         await self._write_end(status, outcome.output, error)
@@ -322,6 +328,17 @@ class OpenScope:
             await self.run.recorder.write(
                 Ended(self.run.id, self.facts.scope_id, self.scope, time.time(), status, output, error)
             )
+
+    def _overruled(self, outcome: Outcome) -> Outcome:
+        """The outcome of an end that was refused too often: the agent ends, and that is told and on record."""
+        told = f"its end was refused {END_REFUSALS + 1} times; it ends all the same, against hook {outcome.hook}: {outcome.reason}"
+        ended = outcome._replace(action=HookAction.CONTINUE, tell_user=(*outcome.tell_user, told))
+        self.remark(told)
+        return ended
+
+    def remark(self, text: str) -> None:
+        """Put a note on its end on record."""
+        self._note(self.facts.at(self.scope.end), Outcome(), text)
 
     async def _settled(self, facts: Facts, outcome: Outcome) -> Outcome:
         """The outcome after a person's verdict, which is asked for and recorded."""
