@@ -6,6 +6,7 @@ import pytest
 
 from hookline import (
     Agent,
+    AgentFailed,
     ExecutedToolConfig,
     HasTextConfig,
     HookResult,
@@ -21,6 +22,7 @@ from hookline import (
     stop_condition,
     tool,
 )
+from hookline.engine.record import Decided
 from tests.agents import answering, calls
 
 
@@ -40,12 +42,20 @@ def going_on(turns: list[Any], *conditions: Any, **given: Any) -> Agent:
     )
 
 
-async def test_without_a_condition_an_agent_ends_after_twenty_steps_and_says_so() -> None:
-    result = await going_on([calls("echo", text="thinking")]).run("hi")
-    assert result.total_steps == 20
-    assert result.stopped_by is not None
-    assert result.stopped_by.startswith("max_steps")
-    assert result.result == "thinking"
+async def test_without_a_condition_an_agent_fails_after_twenty_steps_and_says_so() -> None:
+    endless = going_on([calls("echo", text="thinking")])
+    with pytest.raises(AgentFailed, match="ended at its limit of 20 steps, without an answer"):
+        await endless.run("hi")
+    assert len(endless.model.requests) == 20
+
+
+async def test_an_agent_that_a_condition_stops_says_so() -> None:
+    records: list[Any] = []
+    stopped = going_on([calls("echo", text="thinking")], executed_tool(tool_names=["echo"]))
+    result = await stopped.run("hi", watch=[records.append])
+    told = f"stopped by {stopped.stop_conditions[0]}"
+    assert (result.result, result.notices) == ("thinking", (told,))
+    assert [record.note for record in records if isinstance(record, Decided)] == [told]
 
 
 async def test_an_agent_that_ends_by_itself_was_not_stopped() -> None:

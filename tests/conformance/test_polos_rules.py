@@ -774,9 +774,9 @@ async def test_a_failing_tool_is_recorded_as_failed_and_an_end_hook_leaves_the_a
 
 @pytest.mark.rule("polos W9")
 async def test_the_number_of_steps_is_right_at_the_cap() -> None:
-    agent = Agent(id="a", model=Scripted([calls("echo")], repeat=True), tools=[echo])
-    result = await agent.run("hi")
-    assert (result.total_steps, len(agent.model.requests)) == (20, 20)
+    model = Scripted([calls("echo")], repeat=True)
+    result = await Agent(id="a", model=model, tools=[echo], stop_conditions=max_steps()).run("hi")
+    assert (result.total_steps, len(model.requests)) == (20, 20)
 
 
 # -- the bugs --------------------------------------------------------------------------------------------------

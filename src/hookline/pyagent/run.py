@@ -102,6 +102,9 @@ def run_agent(options: RunOptions, load: Loader) -> int:
                 say({"run_id": exc.run_id, "skipped": exc.reason}, f"skipped: {exc}")
                 return 0
             say(plain(answer), as_text(plain(answer.result)))
+            if answer.stopped_by and answer.result is None:
+                warn(f"there is no answer: the agent was stopped by {answer.stopped_by}")
+                return 1
             return 0
 
         def say(value: dict[str, Any], text: str) -> None:
