@@ -171,6 +171,20 @@ def in_place(change):
     return handler
 
 
+@pytest.mark.rule("design 7.31")
+@pytest.mark.parametrize("point", ENDS)
+async def test_a_changed_input_at_an_end_has_no_effect_and_is_told_once(point, caplog):
+    both = R.continue_with(modified_payload={"a": 2}, modified_output={"b": 2})
+    hooks = saying(R.continue_with(modified_payload={"a": 2})), saying(both, name="both")
+    for _ in range(2):
+        seen = await fired(*hooks, point=point, payload={"a": 1}, output={"b": 1})
+        assert (seen.outcome.payload, seen.outcome.output) == ({"a": 1}, {"b": 2})
+        assert ["modified_payload has no effect" in call.note for call in seen.calls] == [True, True]
+        assert not any(call.error for call in seen.calls)
+        await Pipeline(hooks).fire(context(point, {"a": 1}, {"b": 1}))
+    assert len([text for text in caplog.messages if "modified_payload has no effect" in text]) == 2
+
+
 CHANGES = {
     "a key": lambda seen: seen.current_payload.update(a=2),
     "deep": lambda seen: seen.current_payload["deep"]["list"].append(1),

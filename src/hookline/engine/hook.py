@@ -268,7 +268,10 @@ def _word(kind: type[W], name: str, value: str | None) -> W | None:
 
 
 class Effect(NamedTuple):
-    """The effect of a hook's answer. `said` is the result of a hook that only observes."""
+    """The effect of a hook's answer. `said` is the result of a hook that only observes.
+
+    `is_odd`: the note is about something that has no effect, which its author will not expect.
+    """
 
     result: HookResult
     payload: Any = None
@@ -278,6 +281,7 @@ class Effect(NamedTuple):
     error: str | None = None
     note: str | None = None
     said: HookResult | None = None
+    is_odd: bool = False
 
     @property
     def decides(self) -> bool:
@@ -329,7 +333,11 @@ def _valid(point: Point | str, answer: Any) -> HookResult:
 def _accepted(view: HookContext, result: HookResult) -> Effect:
     facts, payload, output = view.given
     changed = note = None
-    if result.modified_payload is not None:
+    at_end = isinstance(facts.point, Point) and not facts.point.is_start
+    if at_end and result.modified_payload is not None:
+        # One function may stand at several points, and its change of the input is meant for the others.
+        note = "modified_payload has no effect at an end: the input is used already; modified_output changes the output"
+    if result.modified_payload is not None and not at_end:
         changed = result.modified_payload
         payload = merged("modified_payload", payload, changed, replace=result.replace, aliases=facts.aliases)
     elif result.modified_output is not None:
@@ -338,12 +346,13 @@ def _accepted(view: HookContext, result: HookResult) -> Effect:
     elif result.action is HookAction.ANSWER:
         strictly_plain(result.output, "answer(output)")
         note = "answered in its place"
-    elif field := view.changed_in_place:
+    elif note is None and (field := view.changed_in_place):
         which = "modified_payload" if field == "current_payload" else "modified_output"
         note = (
             f"changed hook_context.{field} in place, which has no effect; return continue_with({which}=...)"
         )
-    return Effect(result, payload, output, changed, note=note)
+    is_odd = note is not None and result.action is not HookAction.ANSWER
+    return Effect(result, payload, output, changed, note=note, is_odd=is_odd)
 
 
 def _broken(hook: Hook, point: Point | str, exc: BaseException) -> Effect:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Coroutine, Sequence
 from contextvars import Context, ContextVar
+from functools import lru_cache
 from types import CoroutineType
 from typing import Any
 
@@ -117,6 +118,18 @@ async def _awaited(answer: Awaitable[Any]) -> Any:
     return await answer
 
 
+def _warn(text: str, *values: Any) -> None:
+    import logging  # slow to load, and seldom needed
+
+    logging.getLogger(__name__).warning(text, *values)
+
+
+@lru_cache(maxsize=256)
+def _warn_once(hook: str, point: str, note: str) -> None:
+    """Tell what has no effect where nobody watches the run: once, for it is the same at every call."""
+    _warn("hook %s at %s: %s", hook, point, note)
+
+
 class _Walk:
     """One walk over the hooks of a point: the values for the next hook, the answers so far, and the record of both."""
 
@@ -169,12 +182,12 @@ class _Walk:
     def takes(self, hook: Hook, effect: Effect) -> bool:
         """Apply the effect of an answer; True if it ends the walk."""
         self.note(hook, effect)
-        if effect.error is not None and (self._recorder is None or not self._recorder.watchers):
+        if (effect.error or effect.is_odd) and (self._recorder is None or not self._recorder.watchers):
             facts = self.given.facts
-            import logging  # slow to load, and seldom needed
-
-            told = "%s: hook %s at %s broke: %s"
-            logging.getLogger(__name__).warning(told, facts.run_id, hook.name, facts.point, effect.error)
+            if effect.error is not None:
+                _warn("%s: hook %s at %s broke: %s", facts.run_id, hook.name, facts.point, effect.error)
+            else:
+                _warn_once(hook.name, facts.point, effect.note or "")
         if effect.changed is not None:
             self.given = Given(self.given.facts, effect.payload, effect.output)
             self.changed = True

@@ -207,8 +207,6 @@ def fault(result: HookResult, point: Point | str) -> str | None:
     if point not in ALLOWED[result.action]:
         places = ", ".join(p for p in Point if p in ALLOWED[result.action])
         return f"{result.action} means nothing at {point}; it is for {places}"
-    if result.modified_payload is not None and not point.is_start:
-        return f"modified_payload means nothing at {point}; the input is used already, give modified_output"
     if result.modified_output is not None and point.is_start:
         return f"modified_output means nothing at {point}; there is no output yet, give modified_payload or answer(...)"
     return None
