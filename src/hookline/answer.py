@@ -24,18 +24,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from hookline.claude.answer import CallerAnswer, answer, trouble
 from hookline.claude.events import CALLERS, meant, point_of
 from hookline.claude.payload import asked_when, command_of, conditions_of, context_of, read, shell_of
+from hookline.claude.scope import begun, ended, renamed
 from hookline.engine.context import Facts, HookContext
 from hookline.engine.hook import Handler, Hook, Mode, OnError
 from hookline.engine.pipeline import Pipeline, Recorder
-from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import Begun, Decided, Ended, Journal
+from hookline.engine.point import Status
+from hookline.engine.record import Decided, Ended, Journal
 from hookline.engine.result import CONTINUE, HookAction, Reason
 from hookline.errors import HooklineError, JournalError
 from hookline.hookfile.compiler import OWN_GUARDS, copy_of, keep_copy
 from hookline.hookfile.importer import function_of
 from hookline.hookfile.trust import FILE, trusted
 from hookline.journal import open_journal, opened_journal
-from hookline.journal.masking import storable
 
 if TYPE_CHECKING:
     from hookline.engine.context import WorkflowContext
@@ -214,13 +214,14 @@ async def _recorded(journal: Journal, hooks: list[Hook], event: ForeignEvent) ->
     """The hooks' answer in the caller's words."""
     name, caller, payload, context = event
     facts = context.facts
-    start = _begun(facts, name, caller, context.given.payload)
+    start = begun(facts, name, caller, context.given.payload)
     ids = start.run_id, start.scope_id
     facts.run_id, facts.scope_id = ids
     await journal.write(start)
     pipeline = Pipeline(hooks, Recorder(journal))
     outcome = await pipeline.fire(context)
     said = answer(outcome, name, caller, given=payload)
+    last = ended(start, facts, outcome, refused=said.refused) or renamed(start, facts, outcome)
     notes = [f"lost: {lost}" for lost in said.lost]
     if name not in CALLERS[caller] and not pipeline.at(facts.point):
         unknown = f"{name!r} is not a known event of {caller}, and no hook stands at {facts.point}"
@@ -228,20 +229,9 @@ async def _recorded(journal: Journal, hooks: list[Hook], event: ForeignEvent) ->
         said = said._replace(stderr=f"{said.stderr}hookline: {notes[-1]}\n")
     for note in notes:
         journal.note(Decided(*ids, facts.point, time.time(), outcome.action, note=note))
-    refused = outcome.action in (HookAction.BLOCK, HookAction.FAIL)
-    status = Status.BLOCKED if refused else Status.OK
-    await journal.write(Ended(*ids, start.scope, time.time(), status, outcome.output, outcome.reason or None))
+    if last is not None:
+        await journal.write(last)
     return said
-
-
-def _begun(facts: Facts, event: str, caller: str, payload: Any) -> Begun:
-    """The record of an event's beginning; it also names the run and the scope."""
-    # An id may hold half a surrogate pair, and is then no key for a journal.
-    run_id = storable(f"{caller}-{facts.session_id or os.getpid()}")
-    scope_id = storable(f"{facts.call_id or event}-{time.time_ns():x}")
-    scope = facts.point.scope if isinstance(facts.point, Point) else Scope.SESSION
-    about = {"event": event, "tool": facts.current_tool, "agent": facts.agent}
-    return Begun(run_id, scope_id, None, scope, facts.current_tool or event, time.time(), payload, about)
 
 
 def _tell(said: CallerAnswer) -> int:
@@ -270,7 +260,7 @@ def _troubled(exc: Exception, event: str, caller: str, facts: Facts | None) -> C
     facts = facts or Facts(caller, point_of(event, caller))
     refused = said.exit_code != 1
     action, status = (HookAction.BLOCK, Status.BLOCKED) if refused else (HookAction.CONTINUE, Status.FAILED)
-    start = _begun(facts, event, caller, None)
+    start = begun(facts, event, caller, None)
     reasons = (Reason("hookline", action, message),) if refused else ()
     ids = start.run_id, start.scope_id
     decided = Decided(*ids, facts.point, time.time(), action, reasons, note=f"no hook was called: {message}")

@@ -125,6 +125,7 @@ def test_an_event_that_cannot_be_read_and_is_not_named_is_an_error(asked):
 def test_every_answer_is_in_the_journal(asked):
     asked()
     asked(tool_input={"command": "true"}, tool_use_id="t2")
+    asked(hook_event_name="PostToolUse", tool_input={"command": "true"}, tool_use_id="t2", tool_response="x")
     shown = asked.hookline("runs", "claude-s1").stdout
     assert "tool Bash" in shown
     assert "blocked: no force pushes" in shown

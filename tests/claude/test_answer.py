@@ -122,7 +122,7 @@ def test_an_outcome_in_the_callers_words_and_what_is_lost(as_, event, given_, wo
     "event", ["PreCompact", "TaskCreated", "TaskCompleted", "TeammateIdle", "ConfigChange"]
 )
 def test_an_event_that_reads_only_exit_codes_is_refused_with_exit_2(event):
-    assert answer(outcome("block", "no"), event) == (2, "", "no\n", ())
+    assert answer(outcome("block", "no"), event) == (2, "", "no\n", (), True)
 
 
 def test_an_unknown_caller_is_told():

@@ -15,12 +15,15 @@ Json = dict[str, Any]
 
 
 class CallerAnswer(NamedTuple):
-    """The output and exit code for the caller. `lost` lists what its format could not express, for the record."""
+    """The output and exit code for the caller. `lost` lists what its format could not express, for the record.
+
+    `refused`: to the caller this is a refusal, also where the hooks said something else that it cannot take."""
 
     exit_code: int
     stdout: str
     stderr: str = ""
     lost: tuple[str, ...] = ()
+    refused: bool = False
 
 
 class AnswerForm(NamedTuple):
@@ -155,6 +158,7 @@ class _AnswerWriter:
         self.context = list(outcome.tell_model)
         self.exit_reason: str | None = None
         self.lost: list[str] = []
+        self.refused = False
 
     def whole(self) -> CallerAnswer:
         self._verdict()
@@ -223,9 +227,11 @@ class _AnswerWriter:
             self.specific["permissionDecisionReason"] = reason
 
     def _stop(self, reason: str) -> None:
+        self.refused = True
         self.top |= {"continue": False, "stopReason": reason}
 
     def _refuse(self, reason: str) -> None:
+        self.refused = self.refused or self.form.refuse not in (None, "context")
         match self.form.refuse:
             case "permission":
                 self._permission("deny", reason)
@@ -335,12 +341,12 @@ class _AnswerWriter:
     def _written(self) -> CallerAnswer:
         if self.exit_reason is not None:
             said = "\n".join([self.exit_reason, *self.outcome.tell_user])
-            return CallerAnswer(2, "", f"{said}\n", tuple(self.lost))
+            return CallerAnswer(2, "", f"{said}\n", tuple(self.lost), self.refused)
         whole = dict(self.top)
         if self.specific:
             whole["hookSpecificOutput"] = {"hookEventName": self.event, **self.specific}
         text = json.dumps(whole, ensure_ascii=False, default=str) + "\n" if whole else ""
-        return CallerAnswer(0, text, "", tuple(self.lost))
+        return CallerAnswer(0, text, "", tuple(self.lost), self.refused)
 
 
 def _keys_gone(before: Any, after: Any) -> bool:

@@ -96,6 +96,8 @@ CALLERS: Mapping[str, Mapping[str, Point | None]] = {
         "PreToolUse": Point.TOOL_START,
         "PermissionRequest": None,
         "PostToolUse": Point.TOOL_END,
+        "PreModelRequest": Point.MODEL_START,
+        "PostModelRequest": Point.MODEL_END,
         "Stop": Point.AGENT_END,
         "Interrupt": None,
         "SubagentStart": Point.AGENT_START,
@@ -124,6 +126,9 @@ CALLERS: Mapping[str, Mapping[str, Point | None]] = {
     },
 }
 """The events of each caller with their points; None passes through as `x.<caller>.<Name>`."""
+
+CODEX_MODEL = ("PreModelRequest", "PostModelRequest")
+"""The events of a model call in Codex: it tells which model and how it went, and takes no answer."""
 
 NAMES: Mapping[Point, str] = {
     Point.TOOL_START: "PreToolUse",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hookline.claude.events import (
     CALLERS,
+    CODEX_MODEL,
     EVENTS,
     FAILED,
     NAMES,
@@ -22,6 +23,7 @@ from hookline.claude.events import (
     meant,
     point_of,
 )
+from hookline.claude.scope import status_in
 from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.hook import Handler, HookDeclaration
 from hookline.engine.plain import as_text, finite, plain
@@ -74,7 +76,7 @@ def context_of(payload: Json, *, as_: str = "claude") -> HookContext:
         session_id=session,
         current_tool=tool,
         tool_kind=kind_of(tool, as_) if tool else None,
-        status=_status_in(payload, event, point),
+        status=status_in(payload, event, point),
         native=payload,
         aliases={"prompt": "input"} if point is Point.AGENT_START else None,
         current_payload=given,
@@ -227,12 +229,6 @@ def _agent_in(payload: Json, as_: str, event: str) -> tuple[str, tuple[str, ...]
     return kind or main, ()
 
 
-def _status_in(payload: Json, event: str, point: Point | str) -> Status | None:
-    if event == "PostToolUseFailure":
-        return Status.CANCELLED if payload.get("is_interrupt") is True else Status.FAILED
-    return Status.OK if isinstance(point, Point) and not point.is_start else None
-
-
 def _values_in(payload: Json, point: Point | str, event: str) -> tuple[Any, Any]:
     """The input and output in a payload, in the form the built-in agent uses."""
     match point:
@@ -246,6 +242,10 @@ def _values_in(payload: Json, point: Point | str, event: str) -> tuple[Any, Any]
             return {"input": payload.get("prompt"), "prompt": payload.get("prompt")}, None
         case Point.AGENT_END:
             return None, payload.get("last_assistant_message", payload.get("prompt_response"))
+        case Point.MODEL_START | Point.MODEL_END if event in CODEX_MODEL:
+            given = {"model": payload.get("model")}
+            told = {key: payload.get(key) for key in ("status", "error", "token_usage")}
+            return given, None if point.is_start else told
         case Point.MODEL_START:
             return payload.get("llm_request"), None
         case Point.MODEL_END:

@@ -80,7 +80,7 @@ def _show_run(records: list[Record], *, as_json: bool) -> None:
             print_json({"record": type(record).__name__.lower(), **record._asdict()})
         return
     tree = Tree(width=max(out.width, 60))
-    lines = [line for record in records for line in tree.lines(record)]
+    lines = [*(line for record in records for line in tree.lines(record)), *tree.open()]
     if format_of(records) == "sympozium":
         from hookline.sympozium.view import status_lines
 
@@ -144,19 +144,34 @@ def logs(options: LogsOptions) -> int:
 
 def _with_given(records: list[Record]) -> Iterator[Called]:
     """Every call with its input, taken from its scope and from earlier changes if the record does not have it."""
-    began = {record.scope_id: record.payload for record in records if isinstance(record, Begun)}
-    ended = {record.scope_id: record.output for record in records if isinstance(record, Ended)}
+    began: dict[str, Any] = {}
     now: dict[tuple[str, str], Any] = {}
-    for record in records:
+    for record, output in zip(records, _outputs(records), strict=True):
+        if isinstance(record, Begun):
+            # A foreign agent's scope may have the name of an earlier one.
+            now = {place: value for place, value in now.items() if place[0] != record.scope_id}
+            began[record.scope_id] = record.payload
         if not isinstance(record, Called):
             continue
         place = (record.scope_id, str(record.point))
-        scope = began if str(record.point).endswith(".start") else ended
-        given = record.given if record.given is not None else now.get(place, scope.get(record.scope_id))
+        at_start = str(record.point).endswith(".start")
+        first = began.get(record.scope_id) if at_start else output
+        given = record.given if record.given is not None else now.get(place, first)
         yield record._replace(given=given)
         now[place] = given
         if record.changed is not None and record.mode == Mode.ENFORCE:
             now[place] = merged("changed", given, record.changed)
+
+
+def _outputs(records: list[Record]) -> list[Any]:
+    """The output with which the scope of each record ended."""
+    ahead: dict[str, Any] = {}
+    found: list[Any] = []
+    for record in reversed(records):
+        if isinstance(record, Ended):
+            ahead[record.scope_id] = record.output
+        found.append(ahead.get(record.scope_id))
+    return found[::-1]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -7,7 +7,7 @@ same records, as they happen.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -140,6 +140,29 @@ class Ended(NamedTuple):
 
 
 Record = Begun | Called | Decided | Ended
+
+
+def joined(records: Iterable[Record]) -> Iterator[Record]:
+    """The records with one beginning for each scope, also where its start and its end were told by two processes.
+
+    A beginning that `joins` an open scope is left out; one that says what the scope `was` gives it a second name.
+    """
+    names: dict[str, str] = {}
+    unfinished: set[str] = set()
+    for record in records:
+        key = names.get(record.scope_id, record.scope_id)
+        if isinstance(record, Begun):
+            was = record.about.get("was")
+            if was in unfinished:
+                names[record.scope_id] = was
+                continue
+            if key in unfinished and record.about.get("joins"):
+                continue
+            unfinished.add(key)
+        elif isinstance(record, Ended):
+            unfinished.discard(key)
+            names.pop(record.scope_id, None)
+        yield record if key == record.scope_id else record._replace(scope_id=key)
 
 
 class VerdictKind(StrEnum):

@@ -61,12 +61,15 @@ MIGRATIONS: Sequence[Sequence[str]] = (
 """Step n leads to version n + 1. A step that was released is never changed; a new one is added."""
 
 _CLAIM = "UPDATE chore SET done = ? WHERE name = 'prune' AND done <= ?"
-# Records of which no beginning was ever written belong to no run, and are finished when they are a day old.
+# Records of which no beginning was ever written belong to no run, and are finished when they are a day old; so is what
+# a foreign agent left open, for nobody holds it.
 _OLDEST_FINISHED = """
     SELECT run_id, ended AS last FROM run WHERE ended IS NOT NULL
     UNION ALL
     SELECT run_id, max(at) AS last FROM record
-    WHERE run_id NOT IN (SELECT run_id FROM run)
+    WHERE run_id NOT IN (
+            SELECT run_id FROM run WHERE ended IS NOT NULL OR pid IS NOT NULL OR scope IN ('workspace', 'run')
+        )
         AND run_id NOT IN (SELECT run_id FROM question WHERE verdict IS NULL)
     GROUP BY run_id HAVING max(at) < ?
     ORDER BY last

@@ -26,6 +26,7 @@ from hookline.engine.record import (
     RunRow,
     Verdict,
     VerdictKind,
+    joined,
 )
 from hookline.errors import JournalError
 from hookline.journal.database import IN_MEMORY, Database, is_busy, sqlite3, transaction
@@ -122,7 +123,7 @@ class SqliteJournal:
 
     def records(self, run_id: str) -> list[Record]:
         bodies = self._all("SELECT body FROM record WHERE run_id = ? ORDER BY seq", run_id)
-        return [decoded(run_id, fields) for (body,) in bodies for fields in json.loads(body)]
+        return [*joined(decoded(run_id, fields) for (body,) in bodies for fields in json.loads(body))]
 
     def find(self, prefix: str) -> list[str]:
         found = self._all(
@@ -293,7 +294,8 @@ class MemoryJournal(SqliteJournal):
 
 
 _RECORD = "INSERT INTO record (run_id, at, calls, body) VALUES (?, ?, ?, ?)"
-# A run is listed by its own scope; by another outermost scope (a workspace, an agent) if it has none.
+# A run is listed by its own scope; by another outermost scope (a workspace, an agent) if it has none. What a foreign agent
+# began and nobody holds may never be told to have ended: there the newest counts.
 _BEGIN_RUN = """
     INSERT INTO run (run_id, scope_id, scope, name, began, source, boot_id, pid, started)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -304,6 +306,7 @@ _BEGIN_RUN = """
         boot_id = CASE WHEN excluded.pid IS NULL THEN boot_id ELSE excluded.boot_id END,
         pid = coalesce(excluded.pid, pid)
     WHERE excluded.scope = 'run' OR (run.ended IS NOT NULL AND run.scope <> 'run')
+        OR (run.pid IS NULL AND run.scope IN ('agent', 'model', 'tool'))
 """
 _END_RUN = "UPDATE run SET ended = ?, status = ?, error = ? WHERE run_id = ? AND scope_id = ?"
 _CLAIM_RUN = """

@@ -59,6 +59,12 @@ class Tree:
         else:
             yield from self._ended(record)
 
+    def open(self) -> Iterator[Line]:
+        """A line for each scope that has not ended: it is not known how it went."""
+        for scope_id, begun in self._began.items():
+            if begun.scope not in _QUIET:
+                yield self._line(self._depth[scope_id] + 1, f"= {_named(begun)}open", "yellow")
+
     def _begun(self, record: Begun) -> Line:
         depth = self._depth.get(record.parent_id or "", -1) + 1
         self._depth[record.scope_id] = depth
@@ -119,8 +125,8 @@ class Tree:
         self._told.add(record.error or "")
         tells_itself = record.scope is Scope.TOOL and (ok or record.error is None)
         shown = f"  {self._short(record.output)}" if tells_itself else ""
-        tool = f"{begun.name} " if begun is not None and record.scope is Scope.TOOL else ""
-        yield self._line(depth + 1, f"= {tool}{record.status}{took}{error}{shown}", "green" if ok else "red")
+        name = _named(begun) if begun is not None else ""
+        yield self._line(depth + 1, f"= {name}{record.status}{took}{error}{shown}", "green" if ok else "red")
 
     def _took(self, seconds: float) -> str:
         return f"  {'under 1 s' if self._in_seconds and not seconds else duration(seconds)}"
@@ -148,6 +154,12 @@ class Tree:
         if len(whole) > self._width:
             whole = f"{whole[: self._width - 3]}..."
         return Line(whole, style)
+
+
+def _named(begun: Begun) -> str:
+    """The name for the line of an end, where that may stand far below its beginning: tools run at once, and what a
+    foreign agent tells of is not nested."""
+    return f"{begun.name} " if begun.scope is Scope.TOOL or "event" in begun.about else ""
 
 
 def duration(seconds: float) -> str:
