@@ -44,6 +44,9 @@ MESSAGES = {
     529: "overloaded",
 }
 
+CONVERSATION = ("messages", "input", "contents")
+"""The keys under which a request has its conversation, by protocol."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
@@ -99,6 +102,11 @@ class FakeProvider:
         return f"{self.url}/v1"
 
     @property
+    def gemini(self) -> str:
+        """The base url for Google's clients."""
+        return self.url
+
+    @property
     def anthropic(self) -> str:
         """The base url for Anthropic's clients."""
         return self.url
@@ -132,14 +140,14 @@ class FakeProvider:
             line.send_json(400, wire.error(400, str(exc)))
             return
         complaint = _complaint(wire, received) or expected(
-            answer.turn, (received.body.get("messages") or received.body["input"])[-1]
+            answer.turn, next(received.body[key] for key in CONVERSATION if received.body.get(key))[-1]
         )
         if complaint:
             line.send_json(400, wire.error(400, complaint))
             return
         time.sleep(answer.turn.delay)
         try:
-            _send(line, wire, taken, answer, received.body)
+            _send(line, wire, taken, answer, received)
         finally:
             stream: Any = answer.turn.stream
             if isinstance(stream, Generator):
@@ -178,7 +186,9 @@ def _complaint(wire: Wire, received: Received) -> str | None:
         return f"the request is malformed: {exc!r}"
 
 
-def _send(line: _Line, wire: Wire, taken: _Turn, answer: Answer, body: Mapping[str, Any]) -> None:
+def _send(line: _Line, wire: Wire, taken: _Turn, answer: Answer, received: Received) -> None:
+    body = received.body
+    streams = body.get("stream") or ":stream" in received.path
     headers = dict(taken.headers)
     if taken.retry_after is not None:
         headers["retry-after"] = f"{taken.retry_after:g}"
@@ -190,9 +200,9 @@ def _send(line: _Line, wire: Wire, taken: _Turn, answer: Answer, body: Mapping[s
     elif taken.status >= 400:
         message = answer.turn.error or MESSAGES.get(taken.status, "internal error")
         line.send_json(taken.status, wire.error(taken.status, message), headers)
-    elif taken.empty and not body.get("stream"):
+    elif taken.empty and not streams:
         line.send_json(200, wire.nothing(answer), headers)
-    elif not body.get("stream"):
+    elif not streams:
         line.send_json(200, wire.whole(answer), headers)
     else:
         line.stream(_events(wire, taken, answer, body), headers, cut=taken.cut, hang=taken.hang)

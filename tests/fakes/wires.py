@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 
 from hookline.agent.models.script import ScriptTurn
 from hookline.engine.context import ToolCall
+from tests.fakes.gemini import Contents
 
 FRAGMENT = 7
 
@@ -323,6 +324,8 @@ WIRES: Mapping[str, Wire] = {
     "/chat/completions": Chat(),
     "/v1/messages": Messages(),
     "/v1/responses": Responses(),
+    ":generateContent": Contents(),
+    ":streamGenerateContent": Contents(),
 }
 
 
