@@ -11,28 +11,9 @@ Three functions read it, by the cost of a mistake:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any, cast
 
-
-class _LazyPattern:
-    def __init__(self, text: str, flags: int) -> None:
-        self._pattern = text, flags
-
-    def __getattr__(self, name: str) -> Any:
-        # Found as a plain attribute from now on.
-        value = self.__dict__[name] = getattr(re.compile(*self._pattern), name)
-        return value
-
-
-def lazy_pattern(text: str, flags: int = 0) -> re.Pattern[str]:
-    """A pattern that is compiled when first used: most texts need few of them, and starting must be quick."""
-    return cast("re.Pattern[str]", _LazyPattern(text, flags))
-
-
-HIDDEN = "***"
-"""Stands where a secret was."""
+from hookline.engine.secret_shapes import lazy_pattern
 
 _KINDS_OF_KEY = ("access", "account", "api", "auth", "encryption", "master", "private", "service", "signing")
 # Each alternative begins with a plain letter: patterns are searched much faster so.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from hookline.engine.record import Journal, Question, Record, Verdict, VerdictKind
+from hookline.engine.secret_shapes import without_shapes
 from hookline.errors import UsageError
 from hookline.journal.masking import Mask
 from hookline.journal.view import Line, Tree
@@ -58,7 +59,7 @@ class Console:
         return shutil.get_terminal_size().columns
 
     def print(self, text: object = "", *, style: str = "", end: str = "\n") -> None:
-        shown = str(text).translate(_CONTROLS)
+        shown = without_shapes(str(text).translate(_CONTROLS))
         self.stream.write(self._styled(shown, style) + end)
         self.stream.flush()
 

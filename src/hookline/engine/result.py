@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 from hookline.engine.classes import dataclass
 from hookline.engine.plain import like, plain, strictly_plain
 from hookline.engine.point import HookAction, Point
+from hookline.engine.secret_shapes import without_shapes
 from hookline.errors import UsageError
 
 _EVERYWHERE = frozenset(Point)
@@ -189,12 +190,12 @@ def add_up(
         payload=payload,
         output=last.output if answered else output,
         reasons=tuple(
-            Reason(name, result.action, result.error_message or "")
+            Reason(name, result.action, without_shapes(result.error_message or ""))
             for name, result in answers
             if result.action is not HookAction.CONTINUE
         ),
         tell_model=tuple(result.tell_model for _, result in answers if result.tell_model),
-        tell_user=tuple(result.tell_user for _, result in answers if result.tell_user),
+        tell_user=tuple(without_shapes(result.tell_user) for _, result in answers if result.tell_user),
         changed=changed or answered,
         answered=answered,
     )

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, cast
 
 from hookline.engine.classes import dataclass, field
-from hookline.secret_names import lazy_pattern
+from hookline.engine.secret_shapes import lazy_pattern
 
 HOLE = "\ue000"
 """The placeholder in a word for a part that cannot be known."""

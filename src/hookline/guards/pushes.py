@@ -16,6 +16,7 @@ from hookline.engine.classes import dataclass, field, replace
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import hook
 from hookline.engine.result import CONTINUE, HookResult
+from hookline.engine.secret_shapes import lazy_pattern
 from hookline.guards.commands import (
     HOLE,
     OPEN,
@@ -31,7 +32,6 @@ from hookline.guards.commands import (
     shell_aliases,
 )
 from hookline.guards.shell import LONGEST, read
-from hookline.secret_names import lazy_pattern
 
 
 def no_force_push_unless(

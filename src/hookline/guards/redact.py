@@ -15,7 +15,8 @@ from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import hook
 from hookline.engine.point import Point
 from hookline.engine.result import CONTINUE, HookResult
-from hookline.secret_names import HIDDEN, WORDS, is_secret_to_agent, lazy_pattern
+from hookline.engine.secret_shapes import HIDDEN, lazy_pattern, without_shapes
+from hookline.secret_names import WORDS, is_secret_to_agent
 
 EMAIL = "[email]"
 PHONE = "[phone]"
@@ -155,50 +156,12 @@ def masked(text: str, key: str | None = None) -> str:
     """The text without secrets; `key` is the key it is stored under, if any."""
     if key is not None and is_secret_to_agent(key) and _is_value(key, text):
         return HIDDEN
-    text = _without_private_keys(text)
-    found = 1
-    while found:
-        # A secret directly after another begins a word only once that one is masked.
-        text, found = _SHAPES.subn(HIDDEN, text)
+    text = without_shapes(text)
     text = _AUTHORIZATION.sub(rf"\g<1>{HIDDEN}", text)
     text = _BEARER.sub(rf"\g<1>{HIDDEN}", text)
-    text = _IN_URL.sub(rf"\g<1>{HIDDEN}@", text)
     return _ASSIGNED.sub(_hidden_value, text)
 
 
-# The prefixes of providers' keys, with the least number of characters that follow.
-_PREFIXED = (
-    r"sk-(?:ant|proj|svcacct|admin|or|lf)-[\w-]{16,}",
-    r"sk-(?=[A-Za-z]{0,60}\d)[A-Za-z0-9]{20,}",
-    r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,}",
-    r"whsec_[A-Za-z0-9+/=]{16,}",
-    r"gh[pousr]_[A-Za-z0-9]{20,}",
-    r"github_pat_\w{20,}",
-    r"gl(?:pat|ptt|dt|rt|soat)-[\w-]{16,}",
-    r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])",
-    r"xox[abceoprs]-[\w-]{10,}",
-    r"xapp-\d-[\w-]{10,}",
-    r"AIza[\w-]{35}",
-    r"ya29\.[\w-]{20,}",
-    r"npm_[A-Za-z0-9]{36}",
-    r"pypi-[\w-]{50,}",
-    r"hf_[A-Za-z0-9]{30,}",
-    r"gsk_[A-Za-z0-9]{40,}",
-    r"xai-[A-Za-z0-9]{40,}",
-    r"r8_[A-Za-z0-9]{36,}",
-    r"lin_api_[A-Za-z0-9]{30,}",
-    r"do[opr]_v1_[a-f0-9]{64}",
-    r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}",
-    r"dapi[a-f0-9]{32}(?![A-Za-z0-9])",
-    r"SG\.[\w-]{16,64}\.[\w-]{16,}",
-    r"AGE-SECRET-KEY-1[0-9A-Z]{50,}",
-    r"eyJ[\w-]{8,}\.eyJ[\w-]{8,}(?:\.[\w-]*)?",
-)
-_SHAPES = lazy_pattern(
-    rf"(?<![A-Za-z0-9_-])(?:{'|'.join(_PREFIXED)})"
-    r"|(?<=hooks\.slack\.com/services/)[\w/]{20,}"
-    r"|(?<![\w-])\d{8,10}:AA[\w-]{33}(?![\w-])"
-)
 _AUTHORIZATION = lazy_pattern(
     r"((?<![A-Za-z])authorization\\{0,3}[\"']?[ \t]{0,3}[:=][ \t]{0,3}\\{0,3}[\"']?"
     r"(?:(?:bearer|basic|token|digest|negotiate|apikey|key)[ \t]{1,4})?)"
@@ -208,7 +171,6 @@ _AUTHORIZATION = lazy_pattern(
 _BEARER = lazy_pattern(
     r"((?<![A-Za-z])bearer[ \t]{1,4})(?=[A-Za-z._~+/=-]{0,200}\d)[\w.~+/=-]{16,}", re.IGNORECASE
 )
-_IN_URL = lazy_pattern(r"(://[^\s/:@\"'<>]{0,100}:)(?![$*{<])[^\s/@\"'<>]{1,256}@")
 
 _ASSIGNED = lazy_pattern(
     # The name of an option or variable from the word that marks a secret; then the separator, then the value.
@@ -244,32 +206,3 @@ def _hidden_value(found: re.Match[str]) -> str:
     if found["yaml"] and not looks:
         return found[0]
     return found[0].removesuffix(value) + HIDDEN
-
-
-_KEY_BEGINS = lazy_pattern(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_KEY_ENDS = lazy_pattern(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_KEY_BODY = lazy_pattern(r"(?:[A-Za-z0-9+/=\s\\:,]|-(?!--))*")
-
-
-def _without_private_keys(text: str) -> str:
-    begins = _KEY_BEGINS.search(text)
-    if begins is None:
-        return text
-    parts: list[str] = []
-    done = 0
-    closed = True
-    while begins is not None:
-        ends = _KEY_ENDS.search(text, begins.end()) if closed else None
-        closed = ends is not None
-        body = _KEY_BODY.match(text, begins.end())
-        # A key that is cut off is masked up to its last character.
-        stop = ends.start() if ends else body.end() if body else begins.end()
-        parts.append(text[done : begins.end()])
-        if text[begins.end() : stop].strip() or ends:
-            parts.append(HIDDEN)
-            done = stop
-        else:
-            done = begins.end()
-        begins = _KEY_BEGINS.search(text, stop)
-    parts.append(text[done:])
-    return "".join(parts)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from hookline.engine.secret_shapes import lazy_pattern
 from hookline.guards.commands import (
     BARE,
     HOLE,
@@ -23,7 +24,6 @@ from hookline.guards.commands import (
     split_words,
     unescaped,
 )
-from hookline.secret_names import lazy_pattern
 
 # The longest argument that Linux passes to a program.
 LONGEST = 131_072

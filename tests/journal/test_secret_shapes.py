@@ -1,0 +1,114 @@
+"""Secrets that only their shape gives away, with no guard: neither stored nor shown, and still given to the tool."""
+
+import json
+
+import pytest
+
+from hookline.journal.masking import Mask
+from tests.command import approve
+
+A40 = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF3gH6/+x9"
+BODY = A40[:36]
+BLOCK = f"-----BEGIN RSA PRIVATE KEY-----\n{BODY}\n-----END RSA PRIVATE KEY-----"
+# A text, and the part of it that must be gone.
+SHAPES = {
+    "GitHub": (f"ghp_{BODY}", BODY),
+    "GitHub, fine-grained": (f"github_pat_11AAAAAAA0_{BODY}", BODY),
+    "GitLab": (f"glpat-{BODY}", BODY),
+    "Slack": (f"xoxb-{BODY}", BODY),
+    "AWS": (f"AKIAIOSFODNN7EXAMPLE,{A40}", A40),
+    "Google": (f"AIza{BODY[:35]}", BODY[:35]),
+    "OpenAI": (f"sk-proj-{BODY}", BODY),
+    "Anthropic": (f"sk-ant-api03-{BODY}", BODY),
+    "Stripe": (f"rk_live_{BODY}", BODY),
+    "npm": (f"npm_{BODY}", BODY),
+    "PyPI": (f"pypi-{BODY}{BODY}", BODY),
+    "Hugging Face": (f"hf_{BODY}", BODY),
+    "JWT": (f"eyJhbGciOiJIUzI1NiJ9.eyJ{BODY}.{BODY}", BODY),
+    "private key": (BLOCK, BODY),
+    "URL": (f"postgres://me:{BODY}@db/x", BODY),
+}
+AGENT = f"""
+from hookline import Agent, HookResult, Scripted, hook, tool
+
+@tool
+async def keep(text: str) -> str:
+    open("kept", "a").write(text)
+    return f"kept {{text}}"
+
+@hook(inline=True)
+def no_second(ctx, hook_context):
+    if "second" in hook_context.current_payload["text"]:
+        return HookResult.block(f"not {{hook_context.current_payload['text']}}", )
+    return HookResult.continue_with(tell_user=f"saw {{hook_context.current_payload['text']}}")
+
+def last(request):
+    open("told", "w").write(repr(request.messages))
+    return "done"
+
+agent = Agent(
+    id="keeper",
+    model=Scripted([
+        {{"tools": [{{"name": "keep", "arguments": {{"text": {SHAPES["GitHub"][0]!r}}}}}]}},
+        {{"tools": [{{"name": "keep", "arguments": {{"text": {"second " + SHAPES["URL"][0]!r}}}}}]}},
+        last,
+    ]),
+    tools=[keep],
+    on_tool_start=[no_second],
+)
+"""
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_secret_of_a_known_shape_is_masked_in_texts_and_in_values(name):
+    text, gone = SHAPES[name]
+    mask = Mask()
+    assert gone not in mask.text(f"a {text} b")
+    assert "***" in mask.text(f"a {text} b")
+    stored = mask.json({"plain": [f"a {text} b"], text: 1})
+    assert gone not in stored
+    assert json.dumps(gone)[1:-1] not in stored
+    # Also once so much was read that another engine looks for the beginnings.
+    mask.json("x" * 200_000)
+    assert gone not in mask.json([text])
+
+
+def test_a_run_stores_and_shows_no_secret_while_tool_and_model_have_it(hookline, tmp_path):
+    (tmp_path / "agent.py").write_text(AGENT)
+    done = hookline("run", "agent.py", "go")
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    assert (tmp_path / "kept").read_text() == SHAPES["GitHub"][0]
+    # The output is the tool's; the reason of the refusal is ours.
+    told = (tmp_path / "told").read_text()
+    assert f"kept {SHAPES['GitHub'][0]}" in told
+    assert "not second postgres://me:***@db/x" in told
+    listed, logged = hookline("runs", "last"), hookline("logs", "last")
+    assert "postgres://me:***@db/x" in listed.stdout
+    assert "saw ***" in done.stderr
+    stored = b"".join(file.read_bytes() for file in (tmp_path / "home").iterdir() if file.is_file())
+    for shown in (done.stderr, listed.stdout, logged.stdout, stored.decode(errors="replace")):
+        assert BODY not in shown
+
+
+def test_the_reason_of_a_refusal_reaches_the_client_without_the_secret(hookline, tmp_path):
+    file = tmp_path / "hookline.yaml"
+    secret = SHAPES["GitLab"][0]
+    says = {
+        "name": "says",
+        "on": "tool.start",
+        "command": ["echo", json.dumps({"systemMessage": f"saw {secret}"})],
+    }
+    refuses = {"name": "no", "on": "tool.start", "command": ["sh", "-c", f"echo no {secret} >&2; exit 2"]}
+    file.write_text(json.dumps({"hooks": [says, refuses]}))
+    approve(file, hookline.environ)
+    event = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {"command": "ls"}}
+    done = hookline("answer", stdin=json.dumps({**event, "cwd": str(tmp_path), "session_id": "s"}))
+    assert '"deny"' in done.stdout
+    assert "no ***" in done.stdout
+    assert "saw ***" in done.stdout
+    assert BODY not in done.stdout + done.stderr
+
+
+def test_a_message_shows_no_secret(hookline):
+    done = hookline(SHAPES["npm"][0])
+    assert (done.returncode, done.stderr) == (2, "error: there is no command '***' (hookline --help)\n")
