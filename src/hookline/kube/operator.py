@@ -62,6 +62,7 @@ RULES: tuple[Object, ...] = (
     _rule(_OURS, (*_LOOK, "patch")),
     _rule(_OURS, ("get", "patch", "update"), "/status"),
     _rule(_OURS, ("patch", "update"), "/finalizers"),
+    _rule([objects.POLICY], _LOOK),
     # For the members of packs, and for pruning the history.
     _rule([objects.AGENT], ("create", "update", "delete")),
     _rule([objects.AGENT_RUN], ("delete",)),

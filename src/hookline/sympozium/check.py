@@ -6,7 +6,7 @@ Mistakes are found in the text of a hook's command; nothing of it is run.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from hookline.errors import FileError
 from hookline.kube.objects import Object, items, within
@@ -17,10 +17,11 @@ from hookline.secret_names import secret_words
 from hookline.source import text_of
 from hookline.sympozium.environment import LONGEST_VARIABLE, script_at, too_long
 from hookline.sympozium.phases import Seen
+from hookline.sympozium.policy import Policy, breaches, left_to_agent, permitted, policy_of, unbound
 from hookline.sympozium.read import RunManifests, parse
-from hookline.sympozium.resolve import RunRequest, declaration, spec_of
+from hookline.sympozium.resolve import RunRequest, declaration, spec_of, with_instance
 from hookline.sympozium.run.folders import IPC_SIZE, TMP_SIZE, WORKSPACE_SIZE, shown
-from hookline.sympozium.types import RESERVED, ContainerHook, Lifecycle, RunSpec
+from hookline.sympozium.types import RESERVED, ContainerHook, Instance, Lifecycle, RunSpec
 from hookline.table import Findings, Location
 from hookline.terminal import Explained, ExplainedHook, Problems
 
@@ -71,13 +72,17 @@ _QUOTA = (
 )
 
 
-def problems_of(file: str, env: Mapping[str, str]) -> Problems:
+def problems_of(file: str, env: Mapping[str, str], others: Iterable[str] = ()) -> Problems:
     """The mistakes in a manifest, and notes on it.
 
-    `env` are the variables of the command line; those of this process do not reach any hook.
+    `env` are the variables of the command line; those of this process do not reach any hook. A policy may be in one of
+    the `others`, which are checked too.
     """
     manifests = parse(text_of(file), file)
     found = doubts_of_file(manifests, {*_TOLD, *env})
+    policies = [policy for each in (file, *others) for policy in parse(text_of(each), each).policies]
+    found.problems += _beyond_policy(manifests, policies)
+    found.notes += [note for each in (*manifests.runs, *manifests.agents) for note in unbound(each)]
     elsewhere = [note for each in manifests.runs for note in not_here(each)]
     elsewhere += [note for each in manifests.agents for note in _of_cluster(each.elsewhere)]
     notes = [*manifests.notes, *map(str, found.notes), *dict.fromkeys(elsewhere)]
@@ -103,6 +108,10 @@ def explain_agentrun(options: ExplainOptions) -> Explained:
     head = [f"{file} ({declared.format}), on {asked.on}"]
     if agent is not None:
         head.append(f"agent {agent.name}, {agent.provider or '?'}/{agent.model or '?'}")
+    if spec.policy:
+        head.append(f"policy {spec.policy}")
+    if spec.tools_allowed or spec.tools_denied:
+        head.append(f"tools: {', '.join(permitted(spec.tools_allowed, spec.tools_denied)) or 'none'}")
     hooks: list[ExplainedHook] = []
     heading, number = "", 0
     for hook in declared.hooks:
@@ -167,6 +176,7 @@ def notes_before(spec: RunSpec, asked: RunRequest) -> list[str]:
     known = {*spec.env, *asked.env, *_TOLD}
     found = [str(each) for each in doubts(spec.hooks, known).problems]
     found += not_here(spec)
+    found += map(str, unbound(spec)) if asked.is_builtin else left_to_agent(spec)
     for hook in spec.hooks.containers:
         order = Order(argv=(), image=hook.image if not where.uses_image else None)
         found += where.shortfalls(order)
@@ -195,6 +205,20 @@ def doubts(lifecycle: Lifecycle, known: Collection[str] = ()) -> Findings:
     return found
 
 
+def _beyond_policy(manifests: RunManifests, policies: Iterable[Policy]) -> list[FileError]:
+    """One for each policy that is missing, and for each limit that a run or an agent of the file breaks."""
+    found: list[FileError] = []
+    known = tuple(policies)
+    given: list[Instance] = [with_instance(manifests, each) for each in manifests.runs]
+    for each in (*given, *manifests.agents):
+        try:
+            policy = policy_of(each, known)
+            found += breaches(each, policy) if policy else ()
+        except FileError as exc:
+            found.append(exc)
+    return found
+
+
 def doubts_of_file(manifests: RunManifests, known: Collection[str] = ()) -> Findings:
     """The same for every lifecycle in a file."""
     found = Findings()
@@ -220,7 +244,8 @@ def not_here(run: RunSpec) -> tuple[str, ...]:
 def unheeded(run: RunSpec) -> list[FileError]:
     """One for each key of a run that has no effect, on a cluster either."""
     places = [place for key, place in run.elsewhere.items() if key not in _HEEDED]
-    return [place.problem("has no effect: hookline's operator does not support it") for place in places]
+    told = [place.problem("has no effect: hookline's operator does not support it") for place in places]
+    return [*told, *unbound(run)]
 
 
 def unrunnable(run: RunSpec, *, builtin: bool) -> str:

@@ -17,6 +17,7 @@ from hookline.errors import FileError
 from hookline.kube.objects import mapping
 from hookline.source import Document, load_all, text_of
 from hookline.sympozium.phases import Seen, exit_code, result_for_hooks
+from hookline.sympozium.policy import VARIABLES
 from hookline.sympozium.types import RESERVED, ContainerHook, ModelSpec, RunSpec, SecretRef, TaskSpec, Value
 
 MOST_RESULT = 32 * 1024
@@ -24,7 +25,7 @@ MOST_RESULT = 32 * 1024
 LONGEST_VARIABLE = 100 * 1024
 """Bytes of a variable with which a process can be started."""
 _IDENTITY = ("AGENT_RUN_ID", "INSTANCE_NAME", "AGENT_NAMESPACE", "AGENT_ID", "SESSION_KEY", "TASK")
-"""The variables that a run cannot set otherwise for its agent; the others are defaults."""
+"""The variables that a run cannot set otherwise for its agent, besides the limits on its tools; the others are defaults."""
 _PROVIDER_KEYS = ("API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "AZURE_OPENAI_API_KEY", "GEMINI_API_KEY")
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
 _OF_THE_MODEL = "AGENT_RESULT"
@@ -86,17 +87,18 @@ def for_agent(run: RunSpec) -> Environment:
         "CANARY_MODE": "true" if run.canary else "",
         "AGENT_MODE": "prompt-server" if isinstance(run.task, TaskSpec) else "",
         "TOOLS_ENABLED": "true",
-        "TOOL_POLICY_ALLOW": ",".join(run.tools_allowed),
-        "TOOL_POLICY_DENY": ",".join(run.tools_denied),
     }
+    names = (",".join(run.tools_allowed), ",".join(run.tools_denied))
+    limits = {name: value for name, value in zip(VARIABLES, names, strict=True) if value}
     keys = {
         name: SecretRef(name=model.auth_secret, key=name, optional=True, place=run.place)
         for name in _PROVIDER_KEYS
         if model.auth_secret
     }
-    free = {name: value for name, value in run.env.items() if name not in (*_IDENTITY, *RESERVED)}
+    kept = (*_IDENTITY, *RESERVED, *limits)
+    free = {name: value for name, value in run.env.items() if name not in kept}
     set_here = {name: value for name, value in defaults.items() if value and name not in free}
-    return Environment(fixed={**fixed, **set_here}, given={**keys, **free})
+    return Environment(fixed={**fixed, **set_here, **limits}, given={**keys, **free})
 
 
 def too_long(run: RunSpec) -> list[str]:

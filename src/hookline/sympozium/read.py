@@ -14,6 +14,7 @@ from hookline.errors import FileError
 from hookline.kube import objects
 from hookline.source import Wrong, load_all
 from hookline.sympozium import types
+from hookline.sympozium.policy import POLICY, POLICY_REF, VARIABLES, Policy, read_policy
 from hookline.sympozium.types import GROUP, IN_LIFECYCLE, Instance, ModelSpec, RunSpec, Sandbox, TaskSpec
 from hookline.table import (
     UNSET,
@@ -39,7 +40,7 @@ from hookline.table import (
 _DOMAIN = "sympozium.ai/"
 THINKING = ("off", "low", "medium", "high")
 NO_TASK = "spec.task is required and must not be empty: a text, or a mapping with mode, tool and parameters"
-_OF_THE_CLUSTER = ("SkillPack", "SympoziumPolicy", "SympoziumSchedule", "Model", "MCPServer")
+_OF_THE_CLUSTER = ("SkillPack", "SympoziumSchedule", "Model", "MCPServer")
 _POD_PARTS = ("tolerations", "volumes", "volumeMounts")
 _RUN_ELSEWHERE = ("parent", "sandbox", "agentSandbox", "skills", "imagePullSecrets", *_POD_PARTS, "backend")
 _AGENT_ELSEWHERE = ("sandbox", "agentSandbox", "subagents", "nodeSelector", "tolerations")
@@ -73,6 +74,7 @@ class RunManifests(NamedTuple):
     runs: tuple[RunSpec, ...] = ()
     instances: tuple[Instance, ...] = ()
     packs: tuple[Pack, ...] = ()
+    policies: tuple[Policy, ...] = ()
     secrets: Mapping[str, Mapping[str, str]] = {}
     problems: tuple[FileError, ...] = ()
     notes: tuple[str, ...] = ()
@@ -100,7 +102,7 @@ def parse(content: str | bytes, file: str | PathLike[str]) -> RunManifests:
     except FileError as exc:
         return RunManifests(problems=(exc,), file=str(file))
     findings = Findings()
-    made: list[RunSpec | Instance | Pack | None] = []
+    made: list[RunSpec | Instance | Pack | Policy | None] = []
     secrets: dict[str, Mapping[str, str]] = {}
     fragments = 0
     found = objects.named_objects(
@@ -121,6 +123,7 @@ def parse(content: str | bytes, file: str | PathLike[str]) -> RunManifests:
         runs=tuple(each for each in made if isinstance(each, RunSpec)),
         instances=tuple(each for each in made if type(each) is Instance),
         packs=tuple(each for each in made if isinstance(each, Pack)),
+        policies=tuple(each for each in made if isinstance(each, Policy)),
         secrets=secrets,
         problems=tuple(findings.problems),
         notes=tuple(map(str, findings.notes)),
@@ -169,6 +172,18 @@ def _model(node: Node) -> ModelSpec:
 def _made_model(node: Node, values: dict[str, Any]) -> ModelSpec:
     needed = "" if values.get("ref") else "it names the provider's model"
     return ModelSpec(**values, model=node.get("model", text, needed=needed))
+
+
+def _tools(node: Node, values: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a run for its `toolPolicy`."""
+    places = {
+        name: node.location(key, index)
+        for key in _TOOLS.keys
+        if key in node
+        for index, name in enumerate(node.child(key).of_list)
+        if isinstance(name, str)
+    }
+    return {**values, "places": places}
 
 
 def _unheeded(*keys: str) -> dict[str, Key]:
@@ -222,14 +237,16 @@ _SANDBOX = Table(
     },
     unknown=refuse_slips,
 )
-_TOOLS = Table({"allow": Key(texts), "deny": Key(texts)}, unknown=ignore)
+_TOOLS = Table(
+    {"allow": Key(texts, field="tools_allowed"), "deny": Key(texts, field="tools_denied")},
+    unknown=refuse_slips,
+)
 _AUTH = Table({"provider": Key(text), "secret": Key(text, needed="it names the Secret")}, unknown=ignore)
 
 _IN_MODEL = Key(_model, inner=_MODEL)
 _IN_SANDBOX = Key(InMapping(_SANDBOX, lambda _, values: Sandbox(**values)), field="sandbox")
-_IN_TOOLS = Key(
-    InMapping(_TOOLS, lambda _, values: (values.get("allow", ()), values.get("deny", ()))), field="tools"
-)
+_IN_TOOLS = Key(InMapping(_TOOLS, _tools), field="tools")
+_IN_POLICY = Key(text, field="policy")
 _IN_AUTH = Key(
     InList(_AUTH, lambda _, values: (values.get("provider", ""), values.get("secret", "")), "- secret: ..."),
     field="auth",
@@ -241,6 +258,7 @@ _UNDER_LIFECYCLE = {
     **dict.fromkeys(("preRun", "postRun", "rbac"), ": it belongs under lifecycle"),
     "hooks": "; did you mean lifecycle?",
     "prompt": "; did you mean task?",
+    "policyRef": ": it belongs under spec of the Agent or Ensemble",
 }
 
 RUN = Table(
@@ -291,7 +309,7 @@ INSTANCE = Table(
         **_unheeded("channels"),
         "agents": Key(InMapping(_AGENTS, lambda _, values: values.get("default", UNSET))),
         "skills": _IN_SKILLS,
-        **_unheeded("policyRef"),
+        "policyRef": _IN_POLICY,
         "authRefs": _IN_AUTH,
         **_unheeded("memory", "observability", "mcpServers", "webEndpoint"),
         "imagePullSecrets": _IN_PULL_SECRETS,
@@ -327,17 +345,19 @@ PACK = Table(
         "baseURL": Key(text, field="base_url"),
         "modelRef": Key(text, field="ref"),
         "agentSandbox": _IN_SANDBOX,
-        **_unheeded("description", "category", "version", "policyRef", "taskOverride", "skillParams"),
+        "policyRef": _IN_POLICY,
+        **_unheeded("description", "category", "version", "taskOverride", "skillParams"),
         **_unheeded("sharedMemory", "stimulus", "relationships", "workflowType", "volumes", "volumeMounts"),
         **_unheeded("channelConfigs", "channelVolumes", "channelVolumeMounts", *_OF_CHANNELS),
     },
     unknown=refuse_slips,
 )
-_INSTANCE_ELSEWHERE = tuple(key for key in INSTANCE.keys if key not in ("agents", "authRefs"))
+_INSTANCE_ELSEWHERE = tuple(key for key in INSTANCE.keys if key not in ("agents", "authRefs", "policyRef"))
 SPECS: Mapping[str, Table] = {
     "AgentRun": RUN,
     **dict.fromkeys(("Agent", "SympoziumInstance"), INSTANCE),
     **dict.fromkeys(("Ensemble", "PersonaPack"), PACK),
+    "SympoziumPolicy": POLICY,
 }
 """The kinds that are read, and the keys under `spec` of each."""
 KINDS = tuple(SPECS)
@@ -372,6 +392,7 @@ def _instance(_node: Node, spec: Node, name: str, namespace: str) -> Instance | 
         namespace=namespace,
         model=_agent_model(inner, first),
         place=default.location(),
+        places={POLICY_REF: spec.location(POLICY_REF)},
         elsewhere=where,
         **values,
         **inner,
@@ -393,6 +414,8 @@ def _pack(node: Node, spec: Node, name: str, namespace: str) -> Pack:
         ensemble=name,
         model=ModelSpec(provider=provider, base_url=base_url, auth_secret=secret, ref=ref),
         sandbox=values.get("sandbox"),
+        policy=values.get("policy", ""),
+        places={POLICY_REF: spec.location(POLICY_REF)},
     )
     for each, inner in values.get("members", ()):
         member = _member(shared, each, inner, excluded)
@@ -436,14 +459,15 @@ def _run(_node: Node, spec: Node, name: str, namespace: str) -> RunSpec:
     values = RUN.read(spec)
     if "task" in spec.of_mapping and "task" not in spec:
         spec.wrong(NO_TASK, "task")
-    allowed, denied = values.pop("tools", ((), ()))
+    for variable in VARIABLES if "tools" in values else ():
+        if variable in values.get("env", {}):
+            spec.note("is set by toolPolicy and cannot be set here, so this has no effect", "env", variable)
     return RunSpec(
         name=name,
         namespace=namespace,
-        tools_allowed=allowed,
-        tools_denied=denied,
         place=spec.location(),
         elsewhere=elsewhere(spec, _RUN_ELSEWHERE),
+        **values.pop("tools", {}),
         **values,
     )
 
@@ -456,15 +480,14 @@ def _member(pack: Instance, node: Node, values: dict[str, Any], excluded: tuple[
     if len(name) > 63:
         node.wrong(f"{name!r}, which it becomes, has more than 63 letters", "name")
         return None
-    allowed, denied = values.pop("tools", ((), ()))
+    tools: dict[str, Any] = values.pop("tools", {})
     instance = replace(
         pack,
         name=name,
         model=_member_model(pack.model or ModelSpec(), values),
-        tools_allowed=allowed,
-        tools_denied=denied,
         place=node.location(),
         elsewhere=elsewhere(node, _MEMBER_ELSEWHERE),
+        **{**tools, "places": {**pack.places, **tools.get("places", {})}},
         **values,
     )
     return Persona(name=own, instance=instance, excluded=own in excluded)
@@ -521,9 +544,12 @@ def _is_fragment(value: Any) -> bool:
     return "lifecycle" in objects.mapping(given.get("spec")) and not {"apiVersion", "kind"} & set(given)
 
 
-_READERS: Mapping[str, tuple[Callable[[Node, Node, str, str], RunSpec | Instance | Pack | None], str]] = {
+_READERS: Mapping[
+    str, tuple[Callable[[Node, Node, str, str], RunSpec | Instance | Pack | Policy | None], str]
+] = {
     "AgentRun": (_run, "the run's agentRef, task and model"),
     **dict.fromkeys(("Agent", "SympoziumInstance"), (_instance, "agents.default with model and lifecycle")),
     **dict.fromkeys(("Ensemble", "PersonaPack"), (_pack, "agentConfigs (once personas)")),
+    "SympoziumPolicy": (read_policy, "toolGating, imagePolicy and lifecyclePolicy"),
 }
 """For each kind the function that reads it, by its whole and its spec, and what belongs into the spec."""

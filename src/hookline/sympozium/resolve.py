@@ -13,11 +13,13 @@ from hookline.engine.plain import plain, typed
 from hookline.engine.point import Point
 from hookline.errors import FileError, UsageError
 from hookline.kube.objects import LABEL, LONGEST_NAME
+from hookline.options import KUBERNETES
 from hookline.runners import Capabilities, Mount, Runner
 from hookline.secret_names import secrets_in
 from hookline.source import text_of
 from hookline.sympozium.environment import Secrets, read_secrets, variable
 from hookline.sympozium.phases import Stage
+from hookline.sympozium.policy import governed, policy_of
 from hookline.sympozium.read import NO_TASK, Pack, Persona, RunManifests, parse
 from hookline.sympozium.run.folders import WORKSPACE_SIZE, Folder, FolderError
 from hookline.sympozium.types import ContainerHook, Instance, ModelSpec, RunSpec, SecretRef
@@ -26,7 +28,7 @@ from hookline.table import meant
 FORMAT = "sympozium"
 SCRIPTED = "scripted"
 T = TypeVar("T", RunSpec, Instance)
-_NOT_TAKEN = ("name", "namespace", "ensemble", "place", "elsewhere")
+_NOT_TAKEN = ("name", "namespace", "ensemble", "place", "places", "elsewhere")
 """The fields of an instance that its runs do not take as they are."""
 _PROVIDERS = {"claude": "anthropic", "gpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai"}
 POINTS = {Stage.PRE_RUN: Point.RUN_START, Stage.POST_RUN: Point.RUN_END}
@@ -84,9 +86,10 @@ def run_of(manifests: RunManifests, asked: RunRequest | None = None) -> RunSpec:
     """The run that the file asks for: its AgentRun, else a new one of its instance, or of a pack's persona.
 
     A name, namespace, task and variables of the request override those of the file. A FileError names the missing
-    object, or those to choose from.
+    object, those to choose from, or a limit of the agent's policy that the run breaks. A policy that the file lacks is
+    looked up by the caller where the run is for a cluster.
     """
-    asked = asked or RunRequest(file=manifests.file, text="")
+    asked = asked or RunRequest(file=manifests.file, text="", on=KUBERNETES)
     name = asked.name
     if name and (len(name) > LONGEST_NAME or not LABEL.fullmatch(name)):
         raise UsageError(
@@ -96,13 +99,17 @@ def run_of(manifests: RunManifests, asked: RunRequest | None = None) -> RunSpec:
     if asked.persona:
         found = _started(_persona(manifests, asked.persona))
     elif manifests.runs:
-        found = _only(manifests, list(manifests.runs), "AgentRuns")
-        instance = _instance_named(manifests, found)
-        found = _taken(found, instance) if instance else found
+        found = with_instance(manifests, _only(manifests, list(manifests.runs), "AgentRuns"))
     elif manifests.instances:
         found = _started(_only(manifests, list(manifests.instances), "agents"))
     else:
         found = _started(_persona(manifests, ""))
+    try:
+        policy = policy_of(found, manifests.policies)
+    except FileError:
+        if asked.on != KUBERNETES:
+            raise
+        policy = None
     found = replace(
         found,
         name=name or found.name,
@@ -112,7 +119,14 @@ def run_of(manifests: RunManifests, asked: RunRequest | None = None) -> RunSpec:
     )
     if not found.task:
         raise found.place.problem(f"{NO_TASK}; or give it on the command line")
-    return replace(found, session_key=found.session_key or found.name)
+    found = replace(found, session_key=found.session_key or found.name)
+    return governed(found, policy, asked.on) if policy else found
+
+
+def with_instance(manifests: RunManifests, run: RunSpec) -> RunSpec:
+    """The run with all that it takes from the instance that it names, where that is in the same file."""
+    instance = _instance_named(manifests, run)
+    return _taken(run, instance) if instance else run
 
 
 def named(name: str, mark: str) -> str:
@@ -252,6 +266,7 @@ def _taken(run: RunSpec, instance: Instance) -> RunSpec:
     return replace(
         run,
         ensemble=instance.ensemble,
+        places={**instance.places, **run.places},
         elsewhere={**instance.elsewhere, **run.elsewhere},
         **{name: getattr(run, name) or getattr(instance, name) for name in names},
     )

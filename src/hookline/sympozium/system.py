@@ -43,7 +43,8 @@ def load(target: str) -> RunManifests:
 def problems(target: str, options: CheckOptions, _hooks: Sequence[Hook]) -> Problems:
     from hookline.sympozium.check import problems_of
 
-    return problems_of(target, options.variables())
+    others = [each for each in options.files if each != target and matches(each)]
+    return problems_of(target, options.variables(), others)
 
 
 def explain(options: ExplainOptions) -> Explained:

@@ -141,7 +141,8 @@ class Sandbox:
 class Instance:
     """An `Agent` (once `SympoziumInstance`): the defaults of the runs that are made of it.
 
-    `elsewhere` are the keys in the file that only a cluster heeds, and where they stand.
+    `elsewhere` are the keys in the file that only a cluster heeds, and where they stand; `places` says the same of
+    `policyRef` and of each name of a tool.
     """
 
     name: str
@@ -156,6 +157,8 @@ class Instance:
     image_pull_secrets: tuple[str, ...] = ()
     tools_allowed: tuple[str, ...] = ()
     tools_denied: tuple[str, ...] = ()
+    policy: str = ""
+    places: Mapping[str, Location] = field(default_factory=dict[str, Location], compare=False)
     place: Location = field(default=Location(""), compare=False)
     elsewhere: Mapping[str, Location] = field(default_factory=dict[str, Location], compare=False)
 

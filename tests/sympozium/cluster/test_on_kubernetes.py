@@ -544,3 +544,28 @@ def test_who_may_not_read_the_log_follows_the_run_all_the_same(there):
     notes = [each["note"] for each in on_record(there, "there") if each.get("point") == "x.hookline.inside"]
     assert len(notes) == 1
     assert "inner records are missing: its pod cannot be looked up" in notes[0]
+
+
+def test_a_policy_of_the_file_goes_along_and_its_agent_has_no_shell(there):
+    calls = [{"tools": [{"name": "bash", "arguments": {"command": "touch /workspace/shell"}}]}, "done"]
+    hooks = {
+        "preRun": [shell("brief", f"echo '{json.dumps(calls)}' > /workspace/script.json")],
+        "postRun": [shell("look", "ls /workspace")],
+    }
+    default = {"model": {"provider": "scripted", "model": "/workspace/script.json"}, "lifecycle": hooks}
+    gating = {"rules": [{"tool": "execute_command", "action": "deny"}]}
+    head = {"apiVersion": "sympozium.ai/v1alpha1"}
+    made = [
+        {**head, "kind": "SympoziumPolicy", "metadata": {"name": "strict"}, "spec": {"toolGating": gating}},
+        {**head, "kind": "Agent", "metadata": {"name": "oncall"}, "spec": {"agents": {"default": default}, "policyRef": "strict"}},
+    ]  # fmt: skip
+    done = there("run", there.file("\n---\n".join(map(json.dumps, made))), "look")
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    (hook,) = [each for each in there.runs()[0]["status"]["hooks"] if each["name"] == "look"]
+    assert "script.json" in hook["tail"]
+    assert "shell" not in hook["tail"]
+    there.kubectl.well("delete", "sympoziumpolicy", "strict")
+    made[1]["metadata"]["name"] = "other"
+    alone = there("run", there.file(json.dumps(made[1])), "look")
+    assert alone.returncode == 2
+    assert "there is no SympoziumPolicy 'strict'" in " ".join(alone.stderr.split())

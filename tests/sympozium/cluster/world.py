@@ -46,6 +46,7 @@ class Scene:
     plays: dict[str, Play] = field(default_factory=dict)
     settings: OperatorSettings = SETTINGS
     instance: Object | None = None
+    policy: Object | None = None
     cluster: PretendCluster = field(default_factory=PretendCluster)
     crashes: int = 0
     forgetful: bool = False
@@ -192,6 +193,7 @@ class Scene:
             settings=self.settings,
             record=record,
             instance=self.instance,
+            policy=self.policy,
             jobs=copied(jobs),
             pods=copied(pods),
             sandboxes=copied(sandboxes),

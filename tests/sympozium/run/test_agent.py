@@ -55,8 +55,31 @@ async def test_the_built_in_agent_reads_what_pre_run_left_and_its_tool_calls_are
 
 
 async def test_a_tool_that_the_policy_denies_is_none_of_the_agents(ground, tmp_path):
+    calls = [
+        {"name": "bash", "arguments": {"command": "touch $TRUTH/shell"}},
+        {"name": "write_file", "arguments": {"path": "written", "content": "x"}},
+    ]
+    model = script(tmp_path, {"tools": calls}, "ok")
+    keep = lifecycle(after=[hook("keep", "cp $WORKSPACE/written $TRUTH; true")])
+    for given, left in (
+        ({"deny": ["execute_command"]}, ["written"]),
+        ({"allow": ["read_file"]}, []),
+        ({"deny": ["execute_comand"]}, ["shell", "written"]),
+    ):
+        ran = await ground.run({"toolPolicy": given, **keep}, agent_command=(), model=model)
+        assert ran.phase == "Succeeded"
+        assert sorted(each.name for each in ground.truth.iterdir()) == left
+        for name in left:
+            (ground.truth / name).unlink()
+    notes = [getattr(each, "note", None) or "" for each in ground.records]
+    assert [note for note in notes if "'execute_comand' matches no tool" in note]
+
+
+async def test_an_environment_does_not_loosen_the_tools(ground, tmp_path):
     model = script(tmp_path, {"tools": [{"name": "bash", "arguments": {"command": "touch $TRUTH/x"}}]}, "ok")
-    ran = await ground.run({"toolPolicy": {"deny": ["bash"]}}, agent_command=(), model=model)
+    env = {"TRUTH": str(ground.truth), "TOOL_POLICY_DENY": "nothing"}
+    spec = {"toolPolicy": {"deny": ["execute_command"]}, "env": env}
+    ran = await ground.run(spec, agent_command=(), model=model)
     assert ran.phase == "Succeeded"
     assert not (ground.truth / "x").exists()
 

@@ -13,11 +13,31 @@ from hookline.engine.record import Journal
 from hookline.kube import objects
 from hookline.kube.client import Cluster
 from hookline.kube.controller import Controller, Key, Watch
-from hookline.kube.objects import AGENT, AGENT_RUN, CLAIM, ENSEMBLE, INSTANCE, JOB, PACK, POD, SANDBOX, Object
+from hookline.kube.objects import (
+    AGENT,
+    AGENT_RUN,
+    CLAIM,
+    ENSEMBLE,
+    INSTANCE,
+    JOB,
+    PACK,
+    POD,
+    POLICY,
+    SANDBOX,
+    Object,
+)
 from hookline.sympozium.cluster.apply import Applier
 from hookline.sympozium.cluster.ledger import JournalWriter
 from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, OperatorSettings
-from hookline.sympozium.cluster.observation import Record, World, agent_name, has_ended, is_held, problem_text
+from hookline.sympozium.cluster.observation import (
+    Record,
+    World,
+    agent_name,
+    has_ended,
+    is_held,
+    policy_name,
+    problem_text,
+)
 from hookline.sympozium.phases import Phase
 from hookline.sympozium.read import Pack, parse
 from hookline.sympozium.types import GROUP
@@ -34,6 +54,8 @@ _LABELLED = (JOB, POD, CLAIM, SANDBOX)
 _OWN = f"{RUN_LABEL},app.kubernetes.io/managed-by=hookline"
 _WATCHES = (
     *(Watch(kind) for kind in (AGENT_RUN, AGENT, INSTANCE, ENSEMBLE, PACK)),
+    # Optional: the definitions on a cluster may be older than the operator.
+    Watch(POLICY, optional=True),
     *(Watch(kind, _OWN, optional=kind is SANDBOX) for kind in _LABELLED),
 )
 
@@ -80,7 +102,7 @@ class AgentRunController(Controller):
         if kind in _LABELLED:
             if run := objects.within(obj, "metadata", "labels").get(RUN_LABEL):
                 yield Key(AGENT_RUN.kind, namespace, str(run))
-        elif kind in (AGENT, INSTANCE):
+        elif kind in (AGENT, INSTANCE, POLICY):
             for run in self._all_in(AGENT_RUN, namespace):
                 if objects.phase_of(run) in ("", Phase.PENDING):
                     yield Key.of(run)
@@ -128,7 +150,8 @@ class AgentRunController(Controller):
         self._applier.forget(uid)
 
     def _world(self, run: Object) -> World:
-        uid = run["metadata"]["uid"]
+        uid, namespace = run["metadata"]["uid"], run["metadata"]["namespace"]
+        instance = self._instance(run)
         jobs, sandboxes = self.caches.owned(JOB, uid), self.caches.owned(SANDBOX, uid)
         record = self._records.get(uid)
         owners_of_pods = [each["metadata"]["uid"] for each in (*jobs, *sandboxes)]
@@ -140,7 +163,8 @@ class AgentRunController(Controller):
             now=datetime.now(UTC),
             settings=self._settings,
             record=record,
-            instance=self._instance(run),
+            instance=instance,
+            policy=self.caches.get(POLICY, namespace, policy_name(instance)),
             jobs=jobs,
             pods=[pod for each in dict.fromkeys(owners_of_pods) for pod in self.caches.owned(POD, each)],
             sandboxes=sandboxes,

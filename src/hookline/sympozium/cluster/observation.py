@@ -25,6 +25,7 @@ from hookline.sympozium.cluster import objects
 from hookline.sympozium.cluster.objects import OperatorSettings, RunObjects
 from hookline.sympozium.environment import cut
 from hookline.sympozium.phases import AgentSeen, Phase, Seen
+from hookline.sympozium.policy import POLICY_REF
 from hookline.sympozium.read import parse
 from hookline.sympozium.resolve import run_of, with_provider
 from hookline.sympozium.run.agent import ended, from_output
@@ -79,6 +80,7 @@ class World:
     settings: OperatorSettings
     record: Record | None = None
     instance: Fields | None = None
+    policy: Fields | None = None
     jobs: Sequence[Fields] = ()
     pods: Sequence[Fields] = ()
     sandboxes: Sequence[Fields] = ()
@@ -110,9 +112,14 @@ def agent_name(run: Mapping[str, Any]) -> str:
     return str(spec.get("agentRef") or spec.get("instanceRef") or "")
 
 
-def frozen_of(run: Mapping[str, Any], instance: Mapping[str, Any] | None) -> str:
-    """The manifests as they are now; later changes of them are for other runs."""
-    return json.dumps([bare(each) for each in (run, instance) if each is not None], ensure_ascii=False)
+def policy_name(instance: Mapping[str, Any] | None) -> str:
+    """The SympoziumPolicy that an agent or a pack refers to."""
+    return str(within(instance or {}, "spec").get(POLICY_REF) or "")
+
+
+def frozen_of(run: Mapping[str, Any], *others: Mapping[str, Any] | None) -> str:
+    """The manifests of the run, its agent and its policy as they are now; later changes of them are for other runs."""
+    return json.dumps([bare(each) for each in (run, *others) if each is not None], ensure_ascii=False)
 
 
 @lru_cache(maxsize=512)

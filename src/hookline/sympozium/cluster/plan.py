@@ -22,10 +22,11 @@ from hookline.sympozium.cluster import observation
 from hookline.sympozium.cluster.objects import is_sandboxed, names
 from hookline.sympozium.cluster.observation import DELETED, Log, Observer, Record, World
 from hookline.sympozium.phases import Phase, Seen, Stage
+from hookline.sympozium.policy import left_to_agent
 from hookline.sympozium.types import ContainerHook, RunSpec
 
-_NO_INSTANCE = 60.0
-"""Seconds that a run waits for its agent to be there."""
+_NOT_THERE = 60.0
+"""Seconds that a run waits for its agent, and for the policy of that, to be there."""
 _TRIES = 3
 """Jobs for the same hooks, where each one before was ended from outside and none of them had begun."""
 _TOO_EARLY = "the gate's verdict stood there before there was an answer, so it holds for none; take it away and give it again"
@@ -89,19 +90,23 @@ def _begun(world: World) -> Plan:
     """The plan for a run that has no record yet: it is checked as a whole, and frozen as it is."""
     if world.deleted:
         return Plan(hold=False if observation.is_held(world.run) else None)
-    frozen = observation.frozen_of(world.run, world.instance)
+    frozen = observation.frozen_of(world.run, world.instance, world.policy)
     try:
         spec = observation.spec_of(frozen)
     except FileError as exc:
         return _failed(world, observation.problem_text(exc))
     if spec.instance and world.instance is None:
-        return _without_instance(world, spec.instance)
+        return _waiting(world, "InstanceNotFound", f"Agent or SympoziumInstance {spec.instance!r}")
+    if spec.policy and world.policy is None:
+        return _waiting(world, "PolicyNotFound", f"SympoziumPolicy {spec.policy!r}")
     if why := unrunnable(spec, builtin=not world.settings.agent_command):
         return _failed(world, why)
     record = Record(frozen=frozen)
     if refused := world.refused.get(f"{objects.SECRET.kind}/{names(spec.name).record}"):
         return _failed(world, refused)
-    notes = [Note("Warning", "NotHeeded", observation.problem_text(each)) for each in unheeded(spec)]
+    told = [observation.problem_text(each) for each in unheeded(spec)]
+    told += left_to_agent(spec) if world.settings.agent_command else ()
+    notes = [Note("Warning", "NotHeeded", each) for each in told]
     # The first phase is shown before anything can run, however late the next plan is.
     return Plan(
         hold=None if observation.is_held(world.run) else True,
@@ -112,17 +117,18 @@ def _begun(world: World) -> Plan:
     )
 
 
-def _without_instance(world: World, name: str) -> Plan:
+def _waiting(world: World, reason: str, what: str) -> Plan:
+    """The plan for a run that lacks an object which may be made a moment later."""
     created = parse_time(world.head["creationTimestamp"])
-    until = created + timedelta(seconds=_NO_INSTANCE)
-    said = f"there is no Agent or SympoziumInstance {name!r} in {world.head['namespace']}"
+    until = created + timedelta(seconds=_NOT_THERE)
+    said = f"there is no {what} in {world.head['namespace']}"
     if until <= world.now:
         return _failed(world, said)
     status = {
         "phase": str(Phase.PENDING),
-        "conditions": [phases.condition("Waiting", "InstanceNotFound", said, created)],
+        "conditions": [phases.condition("Waiting", reason, said, created)],
     }
-    return Plan(status=status, notes=(Note("Warning", "InstanceNotFound", said),), wake=until)
+    return Plan(status=status, notes=(Note("Warning", reason, said),), wake=until)
 
 
 def _failed(world: World, why: str) -> Plan:

@@ -21,12 +21,13 @@ from hookline.journal import open_journal
 from hookline.journal.masking import Mask
 from hookline.kube import objects
 from hookline.kube.objects import AlreadyThere, Object, bare, child, mapping, owner_reference, within
-from hookline.options import Target
+from hookline.options import KUBERNETES, Target
 from hookline.secret_names import secrets_in
 from hookline.source import load_all, without_lines
 from hookline.sympozium.check import doubts, unheeded
 from hookline.sympozium.cluster.follow import FOLLOWED, RunFollower
 from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, value_object
+from hookline.sympozium.policy import governed, policy_of
 from hookline.sympozium.read import RUN, RunManifests, parse
 from hookline.sympozium.resolve import RunRequest, named, secret_values
 from hookline.sympozium.types import GROUP, ContainerHook, Instance, RunSpec, SecretRef, Value
@@ -76,7 +77,7 @@ class _Submission:
         self._tell(*dict.fromkeys(map(str, found)))
         # The first call: an error of the connection comes before anything is created.
         await self._cluster.list(objects.AGENT_RUN, run.namespace, {FOLLOWED: name})
-        run = await self._with_agent(run)
+        run = await self._with_agent(await self._with_policy(run))
         known = self._manifests.secrets
         put: list[Object] = []
         try:
@@ -95,6 +96,26 @@ class _Submission:
             await self._cluster.patch(objects.SECRET, each["metadata"]["name"], run.namespace, change)
         return made
 
+    async def _with_policy(self, run: RunSpec) -> RunSpec:
+        """The run with the limits of its policy: the file's, which is put on the cluster, or the cluster's."""
+        if not run.policy:
+            return run
+        stored = await self._cluster.get(objects.POLICY, run.policy, run.namespace)
+        written = source_of(self._objects, {run.policy: (objects.POLICY.kind,)}, run)
+        if stored is None and written is not None:
+            await self._put_source(run, written)
+        found = stored or written
+        read = parse(jsonlib.dumps(bare(found)), f"SympoziumPolicy {run.policy}") if found else RunManifests()
+        for problem in read.problems:
+            raise problem
+        if stored is not None and written is not None and stored.get("spec") != written.get("spec"):
+            self._tell(
+                f"the SympoziumPolicy {run.policy!r} on the cluster is not the one in {self._asked.file}; this run has"
+                " the limits of both (kubectl apply -f changes the cluster's)"
+            )
+        policy = policy_of(run, (replace(each, namespace=run.namespace) for each in read.policies))
+        return governed(run, policy, KUBERNETES) if policy else run
+
     async def _with_agent(self, run: RunSpec) -> RunSpec:
         """The run with an agent of the cluster, or without one: all that it takes from the file's agent is in the run."""
         if not run.instance:
@@ -110,7 +131,7 @@ class _Submission:
                     " has what the file says, and the cluster's stays as it is (kubectl apply -f changes it)"
                 )
             return run
-        source = source_of(self._objects, self._manifests, run)
+        source = source_of(self._objects, makers(self._manifests, run), run)
         if source is not None:
             await self._put_source(run, source)
             return run
@@ -171,12 +192,16 @@ def names_namespace(written: list[Object]) -> bool:
     return any(within(each, "metadata").get("namespace") for each in written if _is_ours(each))
 
 
-def source_of(written: list[Object], manifests: RunManifests, run: RunSpec) -> Object | None:
-    """The object of the file that makes the run's agent: the agent itself, or the pack that it is a member of."""
-    wanted = {run.instance: ("Agent", "SympoziumInstance")}
+def makers(manifests: RunManifests, run: RunSpec) -> dict[str, tuple[str, ...]]:
+    """The name and kinds of the object that makes the run's agent: the agent itself, or the pack that it is a member of."""
     for pack in manifests.packs:
         if any(member.instance.name == run.instance for member in pack.members):
-            wanted = {pack.name: (pack.kind,)}
+            return {pack.name: (pack.kind,)}
+    return {run.instance: ("Agent", "SympoziumInstance")}
+
+
+def source_of(written: list[Object], wanted: Mapping[str, tuple[str, ...]], run: RunSpec) -> Object | None:
+    """The object of the file that has one of the names and its kinds, for the run's namespace."""
     for each in written:
         kinds = wanted.get(str(within(each, "metadata").get("name")), ())
         if each.get("kind") in kinds and _is_ours(each):
@@ -190,7 +215,7 @@ def differs(stored: Mapping[str, Any], written: Instance) -> bool:
     found = parse(jsonlib.dumps({**bare(stored), "metadata": {"name": written.name}}), written.name).instances
     return not found or any(
         getattr(found[0], key) != getattr(written, key)
-        for key in ("model", "system_prompt", "lifecycle", "timeout")
+        for key in ("model", "system_prompt", "lifecycle", "timeout", "policy")
     )
 
 

@@ -142,10 +142,13 @@ class Ground:
         for now in (self._phase or Phase.PENDING, self.phase):
             if now is not self._phase:
                 self._phase = now
-                note = f"phase {now}"
-                self.recorder.note(
-                    Decided(self.run.id, self.scope_id, PHASE, time.time(), HookAction.CONTINUE, note=note)
-                )
+                self.note(PHASE, f"phase {now}")
+
+    def note(self, point: str, text: str) -> None:
+        """Put a sentence on the record of the run."""
+        if self.recorder.on:
+            at = self.scope_id
+            self.recorder.note(Decided(self.run.id, at, point, time.time(), HookAction.CONTINUE, note=text))
 
 
 class _PhaseRecorder(Recorder):

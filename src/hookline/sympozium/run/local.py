@@ -28,12 +28,15 @@ from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium import resolve
 from hookline.sympozium.environment import task_input
 from hookline.sympozium.phases import AgentSeen, Phase, Seen, outcome
+from hookline.sympozium.policy import left_to_agent, unbound
 from hookline.sympozium.resolve import FORMAT, RunRequest
 from hookline.sympozium.run.agent import inner_points, relayed, run_agent
 from hookline.sympozium.run.folders import RELAYED, Folder, FolderError, apart
 from hookline.sympozium.run.hooks import CANCELLED, SEEN, Ground, LocalSite, container_hooks
 from hookline.sympozium.types import RUN_TIMEOUT, RunSpec
 
+TOOL_POLICY = "x.sympozium.toolPolicy"
+"""The point of a note on a limit that has no effect."""
 AGAIN = f"{LOST}; its postRun hooks had begun; unfinished ones were run again"
 _STATUS: dict[Phase | None, Status] = {Phase.SUCCEEDED: Status.OK, Phase.SKIPPED: Status.SKIPPED}
 
@@ -143,6 +146,8 @@ class _LocalRun(Ground):
                 source=self.asked.file,
                 owner=self.site.owner,
             )
+            for text in self._unlimited():
+                self.note(TOOL_POLICY, text)
             scope.raise_if_over(entered, Point.RUN_START)
             await self._agent(scope)
         except GeneratorExit:
@@ -156,6 +161,10 @@ class _LocalRun(Ground):
                 raise
         else:
             await scope.left(self.shown, Status.OK)
+
+    def _unlimited(self) -> list[str]:
+        """Notes on the limits on tools that have no effect."""
+        return list(map(str, unbound(self.spec))) if self.asked.is_builtin else left_to_agent(self.spec)
 
     async def broken_off(self, journal: Journal) -> Ran:
         """End a run that a killed process left: postRun hooks that had not ended, the record, the folders."""

@@ -22,7 +22,7 @@ from typing import Any, cast
 
 from hookline import files
 from hookline.agent.sdk import Agent
-from hookline.agent.tools import BASH_SECONDS, READY
+from hookline.agent.tools import BASH_SECONDS
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import Hook, OnError
 from hookline.engine.plain import as_text, plain
@@ -33,6 +33,7 @@ from hookline.errors import HookBroke, HooklineError, UsageError
 from hookline.journal.masking import Mask
 from hookline.journal.stream import Sender
 from hookline.secret_names import secrets_in
+from hookline.sympozium.policy import permitted
 from hookline.sympozium.run import folders
 
 _MODEL_KEYS = re.compile(r"(_API_KEY|_AUTH_TOKEN)$")
@@ -162,11 +163,10 @@ def _agent(given: Mapping[str, str]) -> Agent:
 
 
 def _tools(given: Mapping[str, str]) -> list[str]:
-    """The ready tools that the policy of the manifest allows; a denied tool stays denied where it is also allowed."""
-    allowed, denied = _words(given, "TOOL_POLICY_ALLOW"), _words(given, "TOOL_POLICY_DENY")
+    """The ready tools that the policy of the manifest allows."""
     if given.get("TOOLS_ENABLED", "true") != "true":
         return []
-    return [name for name in READY if (not allowed or name in allowed) and name not in denied]
+    return permitted(_words(given, "TOOL_POLICY_ALLOW"), _words(given, "TOOL_POLICY_DENY"))
 
 
 def _words(given: Mapping[str, str], name: str) -> set[str]:
