@@ -58,17 +58,10 @@ def main() -> int:
 
 
 def approved_run(env: dict[str, str], question: str) -> int:
-    """Runs the agent; when a hook asks for a person, answers as one would, from a second process."""
-    arguments = ["run", AGENT, question, "--ask", "journal"]
-    typed(arguments)
-    running = subprocess.Popen([*HOOKLINE, *arguments], env=env)
-    answered = False
-    while running.poll() is None:
-        if not answered and waiting(env):
-            answered = True
-            shown(env, "approve", "last")
-        time.sleep(0.1)
-    return running.returncode
+    """Runs the agent; when a hook asks for a person, the answer is what one would type."""
+    arguments = ["run", AGENT, question, "--ask", "terminal"]
+    print(f"$ echo a | hookline {shlex.join(arguments)}", flush=True)
+    return subprocess.run([*HOOKLINE, *arguments], env=env, input=b"a\n", check=False).returncode
 
 
 def asked(env: dict[str, str], command: str) -> int:
@@ -113,13 +106,6 @@ def worked_off(env: dict[str, str], board: Path) -> int:
     lines = (board / "story.txt").read_text().splitlines()
     print("\n".join(sorted(lines, key=lambda line: line.split()[0])), flush=True)
     return service.returncode
-
-
-def waiting(env: dict[str, str]) -> bool:
-    listed = subprocess.run(
-        [*HOOKLINE, "runs", "--json"], env=env, capture_output=True, text=True, check=False
-    )
-    return any(json.loads(line)["waiting"] for line in listed.stdout.splitlines())
 
 
 def shown(env: dict[str, str], *arguments: str) -> int:

@@ -62,6 +62,10 @@ class Command:
     def __call__(self, *arguments, stdin=""):
         return forks.run(arguments, cwd=self.folder, env=self.environ, stdin=stdin)
 
+    def at_terminal(self, *arguments):
+        """The same, called by a person at a terminal of their own."""
+        return forks.run(arguments, cwd=self.folder, env=self.environ, terminal=True)
+
     def start(self, *arguments, **options):
         return subprocess.Popen(
             [sys.executable, "-m", "hookline", *arguments],

@@ -13,9 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from hookline.hookfile.person import SIGNS
+
 STREAMS = ("stdin", "stdout", "stderr")
 SERVER = """
-import atexit, gc, importlib, json, os, pkgutil, runpy, sys, threading, time
+import atexit, fcntl, gc, importlib, json, os, pkgutil, runpy, sys, termios, threading, time
 
 import hookline
 for module in pkgutil.walk_packages(hookline.__path__, "hookline."):
@@ -26,10 +28,14 @@ asks = int(sys.argv[1])
 os.set_inheritable(asks, False)
 for line in open(asks, closefd=False):
     asked = json.loads(line)
+    reads, writes = os.pipe()
     pid = os.fork()
     if not pid:
         break
-    os.write(1, b"%d\\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    os.close(writes)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    os.write(1, b"%d\\n" % (int(os.read(reads, 9) or 1) if asked["terminal"] else code))
+    os.close(reads)
 else:
     os._exit(0)
 # Outside of the loop, so that the fork ends as any interpreter does.
@@ -42,6 +48,17 @@ for fd, name in enumerate(("stdin", "stdout", "stderr")):
     file = os.open(asked[name], os.O_RDWR)
     os.dup2(file, fd)
     os.close(file)
+if asked["terminal"]:
+    # A terminal is nobody's child here: who runs the tests may be an agent.
+    parent = os.getpid()
+    if os.fork():
+        os._exit(0)
+    while os.getppid() == parent:
+        os.sched_yield()
+    os.setsid()
+    _, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+    os.dup2(terminal, 0)
 sys.argv[1:] = asked["words"]
 sys.path[0] = os.getcwd()
 try:
@@ -53,24 +70,27 @@ threading._shutdown()
 atexit._run_exitfuncs()
 sys.stdout.flush()
 sys.stderr.flush()
+os.write(writes, b"%d" % (code or 0))
 os._exit(code or 0)
 """
 
 
-def run(words, *, cwd=".", env=os.environ, stdin=""):
-    """Call `hookline WORDS` to its end, as `subprocess.run(..., text=True)` does."""
-    done = run_bytes(words, cwd=cwd, env=env, stdin=stdin.encode())
+def run(words, *, cwd=".", env=os.environ, stdin="", terminal=False):
+    """Call `hookline WORDS` to its end, as `subprocess.run(..., text=True)` does; or as a person at a terminal does."""
+    done = run_bytes(words, cwd=cwd, env=env, stdin=stdin.encode(), terminal=terminal)
     done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
     return done
 
 
-def run_bytes(words, *, cwd, env, stdin=b""):
+def run_bytes(words, *, cwd, env, stdin=b"", terminal=False):
     words = [str(word) for word in words]
-    if _for_python(env) != _for_python(os.environ):
+    if terminal:
+        env = {name: value for name, value in env.items() if name not in SIGNS}
+    elif _for_python(env) != _for_python(os.environ):
         start = [sys.executable, "-m", "hookline", *words]
         return subprocess.run(start, cwd=cwd, env=env, input=stdin, capture_output=True, check=False)
     try:
-        return _server().run(words, cwd, env, stdin)
+        return _server().run(words, cwd, env, stdin, terminal)
     except BaseException:
         # What it says next belongs to this call.
         _server.cache_clear()
@@ -89,19 +109,19 @@ class Server:
         asks, self._asks = os.pipe()
         self._process = subprocess.Popen(
             [sys.executable, "-c", SERVER, str(asks)],
-            env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+            env={name: os.environ[name] for name in os.environ if name not in ("PYTHONUNBUFFERED", *SIGNS)},
             pass_fds=[asks],
             stdout=subprocess.PIPE,
         )
         os.close(asks)
 
-    def run(self, words, cwd, env, stdin):
+    def run(self, words, cwd, env, stdin, terminal):
         for name, file in self._files.items():
             # A new file each time: a process that a command left behind may still write to the old one.
             file.unlink(missing_ok=True)
             file.write_bytes(stdin if name == "stdin" else b"")
         files = {name: str(file) for name, file in self._files.items()}
-        asked = {"words": words, "cwd": os.path.abspath(cwd), "env": dict(env), **files}
+        asked = {"words": words, "cwd": os.path.abspath(cwd), "env": dict(env), "terminal": terminal, **files}
         os.write(self._asks, json.dumps(asked).encode() + b"\n")
         code = int(self._process.stdout.readline())
         said = [self._files[name].read_bytes() for name in STREAMS[1:]]

@@ -90,14 +90,22 @@ class Project:
             file.chmod(0o755 if file.stat().st_mode & 0o100 else 0o644)
 
     def run(
-        self, *arguments: str, stdin: str = "", given: str = "", cwd: str = ".", wide: bool = False
+        self,
+        *arguments: str,
+        stdin: str = "",
+        given: str = "",
+        cwd: str = ".",
+        wide: bool = False,
+        terminal: bool = False,
     ) -> str:
         """Call `hookline ARGUMENTS`, keep what it says and return its standard output.
 
         `given` is how a reader is told of `stdin`. Widths are those of no terminal with `wide`, because a line
-        with a duration in it is else broken here or there.
+        with a duration in it is else broken here or there. With `terminal` a person calls.
         """
-        done = forks.run(arguments, cwd=self.folder / cwd, env=self._environ(wide), stdin=stdin)
+        done = forks.run(
+            arguments, cwd=self.folder / cwd, env=self._environ(wide), stdin=stdin, terminal=terminal
+        )
         self.keep(arguments, done.returncode, done.stdout, done.stderr, given)
         return done.stdout
 

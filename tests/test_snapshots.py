@@ -85,7 +85,7 @@ def release(project, *on):
         for line in process.stderr:
             err += line
             if "hookline approve" in line:
-                project.run("approve", "last")
+                project.run("approve", "last", terminal=True)
         out = process.stdout.read()
         watch.cancel()
     project.keep(arguments, process.returncode, out, err)
@@ -316,10 +316,11 @@ def test_a_project_is_set_up_and_cleared_with_the_same_words(project):
     project.run("init", cwd="new")
     project.run("answer", cwd="new", **asked)
     project.run("trust", cwd="new")
+    project.run("trust", cwd="new", terminal=True)
     project.run("answer", cwd="new", **asked)
     project.run("install", "claude-code", cwd="new")
     project.note(".claude/settings.json", (project.folder / "new/.claude/settings.json").read_text())
-    project.run("uninstall", "claude-code", cwd="new")
+    project.run("uninstall", "claude-code", cwd="new", terminal=True)
     project.run("install", "emacs", cwd="new")
     same({"project.txt": project.text()})
 

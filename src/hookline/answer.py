@@ -34,6 +34,7 @@ from hookline.engine.result import CONTINUE, HookAction, Reason
 from hookline.errors import HooklineError, JournalError
 from hookline.hookfile.compiler import OWN_GUARDS, copy_of, keep_copy
 from hookline.hookfile.importer import function_of
+from hookline.hookfile.person import note_client
 from hookline.hookfile.trust import FILE, trusted
 from hookline.journal import open_journal, opened_journal
 
@@ -73,6 +74,10 @@ def main(words: list[str]) -> int:
     usual = None if os.environ.get(LONG) else _usual_options(words)
     asked = usual or _options(words)
     stdin = sys.stdin.buffer.read() if sys.stdin is not None else b""  # pyright: ignore[reportUnnecessaryComparison]
+    try:
+        note_client(os.environ)
+    except OSError:
+        pass  # the journal, in the same folder, says why
     try:
         answer_and_exit = _short_way(asked, stdin) if usual else None
     except Exception:

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.command import approve
+
 EVENT = {
     "session_id": "s1",
     "transcript_path": "/t",
@@ -43,7 +45,7 @@ def hide(ctx, c):
 def asked(hookline):
     (hookline.folder / "hookline.yaml").write_text(GUARDED)
     (hookline.folder / "guard.py").write_text(GUARD)
-    hookline("trust")
+    approve(hookline.folder / "hookline.yaml", hookline.environ)
 
     def ask(*words, stdin=None, **changes):
         event = {**EVENT, "cwd": str(hookline.folder), **changes}

@@ -230,7 +230,7 @@ def ways(tmp_path_factory):
     (made.folder / "lineless").chmod(0o755)
     (made.folder / "inner").mkdir()
     made.write(json.dumps(SETTINGS), "settings.json")
-    assert made.command("trust").returncode == 0
+    made.approve()
     for words in ((), ("--file", "settings.json")):
         assert made.command("answer", *words, stdin=made.event()).returncode == 0
     return made

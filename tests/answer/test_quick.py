@@ -56,7 +56,7 @@ def ways(tmp_path_factory):
     made.write(FILE)
     made.write(GUARD, "guard.py")
     made.write(json.dumps(SETTINGS), "settings.json")
-    assert made.command("trust").returncode == 0
+    made.approve()
     # The first call of each file takes the long way and leaves a copy behind.
     for words in ((), ("--file", "settings.json")):
         assert made.command("answer", *words, stdin=made.event()).returncode == 0
@@ -71,7 +71,7 @@ def own(tmp_path):
     made = Ways(tmp_path)
     made.write("hooks:\n  - {name: no, on: tool.start, match: kind:shell, python: 'guard.py:kept'}\n")
     made.write(GUARD, "guard.py")
-    made.command("trust")
+    made.approve()
     made.copy = copy_place(tmp_path / "hookline.yaml", {"HOOKLINE_HOME": str(made.approved)})
     made.command("answer", stdin=made.event())
     assert made.copy.is_file()
@@ -302,7 +302,7 @@ def test_a_copy_that_is_the_users_own_and_whole_is_believed(own):
 def test_a_change_of_the_file_holds_at_once(own):
     own.write("hooks:\n  - {name: no, on: tool.start, match: Read, python: 'guard.py:kept'}\n")
     assert refused(own, tool_name="TodoWrite"), "it is not approved any more"
-    own.command("trust")
+    own.approve()
     assert not refused(own)
     assert refused(own, tool_name="Read")
     assert not refused(own)

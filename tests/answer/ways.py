@@ -10,6 +10,7 @@ import sys
 from hookline.answer import LONG
 from hookline.journal.encoding import decoded
 from tests import forks
+from tests.command import approve
 
 _IMPORT = "import time:"
 CALL = {
@@ -35,6 +36,9 @@ class Ways:
 
     def write(self, text, name="hookline.yaml"):
         (self.folder / name).write_text(text.replace("PYTHON", sys.executable))
+
+    def approve(self):
+        approve(self.folder / "hookline.yaml", self.environ(self.approved))
 
     def command(self, *words, home=None, stdin=b"", options=(), **more):
         environ = self.environ(home or self.approved, **more)

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.command import approve
+
 AGENT = """
 from hookline import Agent, Scripted
 turn = {"tools": [{"name": "bash", "arguments": {"command": "echo hi"}}]}
@@ -136,13 +138,13 @@ def test_a_file_that_is_not_trusted_is_told(guarded, event):
     checked = hookline("check", "hookline.yaml")
     assert "hookline.yaml: is not approved" in checked.stdout
     assert checked.returncode == 0, "where nobody approves, as in CI, a right file stays right"
-    hookline("trust")
+    approve(hookline.folder / "hookline.yaml", hookline.environ)
     assert "is not approved" not in hookline("check", "hookline.yaml").stdout
 
 
 def test_an_event_that_nobody_knows_is_told_and_refuses_nothing(guarded):
     hookline = guarded("shell: exit 1")
-    hookline("trust")
+    approve(hookline.folder / "hookline.yaml", hookline.environ)
     done = asked(hookline, "PreTolUse")
     assert (done.returncode, done.stdout) == (0, "")
     said = "'PreTolUse' is not a known event of claude, and no hook stands at x.claude.PreTolUse"
@@ -152,5 +154,5 @@ def test_an_event_that_nobody_knows_is_told_and_refuses_nothing(guarded):
 
 def test_a_new_event_that_a_hook_stands_at_is_not_told(guarded):
     hookline = guarded("shell: 'true'", on="x.claude.Brandnew")
-    hookline("trust")
+    approve(hookline.folder / "hookline.yaml", hookline.environ)
     assert asked(hookline, "Brandnew").stderr == ""

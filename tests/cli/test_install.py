@@ -206,7 +206,7 @@ def test_install_adds_and_uninstall_gives_every_byte_back(hookline, project, tex
     once = file.read_bytes()
     assert "already" in well(hookline("install", "claude-code"))
     assert file.read_bytes() == once, "twice is once"
-    well(hookline("uninstall", "claude-code"))
+    well(hookline.at_terminal("uninstall", "claude-code"))
     assert file.read_bytes() == text.encode()
 
 
@@ -215,7 +215,7 @@ def test_uninstall_gives_the_bytes_back_also_where_nobody_remembers_the_install(
     file = place(project, FILES[name])
     well(hookline("install", "claude-code"))
     (project / "home" / "installed.json").unlink()
-    well(hookline("uninstall", "claude-code"))
+    well(hookline.at_terminal("uninstall", "claude-code"))
     assert file.read_bytes() == FILES[name].encode()
 
 
@@ -247,7 +247,7 @@ def test_uninstall_keeps_what_was_changed_since(hookline, project):
     value["hooks"]["PreToolUse"].append({"hooks": [{"type": "command", "command": "mine last"}]})
     value["new"] = True
     file.write_text(json.dumps(value, indent=1))
-    well(hookline("uninstall", "claude-code"))
+    well(hookline.at_terminal("uninstall", "claude-code"))
     left = json.loads(file.read_text())
     expected = json.loads(THEIRS)
     expected["new"] = True
@@ -272,13 +272,13 @@ def test_what_was_taken_out_by_hand_is_put_back_and_all_of_it_goes_again(hooklin
     file.write_text(json.dumps(value, indent=2))
     said = json.loads(well(hookline("install", "claude-code", "--json")))
     assert list(said["added"]) == ["Stop"]
-    well(hookline("uninstall", "claude-code"))
+    well(hookline.at_terminal("uninstall", "claude-code"))
     assert json.loads(file.read_text()) == json.loads(THEIRS)
 
 
 def test_a_file_that_install_made_goes_and_its_folder_with_it(hookline, project):
     well(hookline("install", "claude-code"))
-    said = well(hookline("uninstall", "claude-code"))
+    said = well(hookline.at_terminal("uninstall", "claude-code"))
     assert "removed" in said
     assert not (project / ".claude").exists()
 
@@ -287,14 +287,14 @@ def test_a_file_that_install_made_stays_when_something_else_is_in_it(hookline, p
     well(hookline("install", "claude-code"))
     file = place(project)
     file.write_text(json.dumps({**json.loads(file.read_text()), "model": "opus"}))
-    well(hookline("uninstall", "claude-code"))
+    well(hookline.at_terminal("uninstall", "claude-code"))
     assert json.loads(file.read_text()) == {"model": "opus"}
 
 
 def test_a_folder_with_something_in_it_stays(hookline, project):
     well(hookline("install", "claude-code"))
     (project / ".claude" / "agents.md").write_text("mine")
-    well(hookline("uninstall", "claude-code"))
+    well(hookline.at_terminal("uninstall", "claude-code"))
     assert os.listdir(project / ".claude") == ["agents.md"]
 
 
@@ -340,7 +340,7 @@ def test_the_mode_and_a_link_stay(hookline, project):
     assert file.is_symlink()
     assert "PreToolUse" in real.read_text()
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
-    well(hookline("uninstall", "claude-code"))
+    well(hookline.at_terminal("uninstall", "claude-code"))
     assert real.read_text() == "{}"
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
 
@@ -351,9 +351,9 @@ def test_another_project_and_local_settings_can_be_named(hookline, project):
     well(hookline("install", "claude-code", "--project", "other", "--local"))
     assert os.listdir(other / ".claude") == ["settings.local.json"]
     assert not (project / ".claude").exists()
-    well(hookline("uninstall", "claude-code", "--project", "other"))
+    well(hookline.at_terminal("uninstall", "claude-code", "--project", "other"))
     assert os.listdir(other / ".claude") == ["settings.local.json"], "that was the other file"
-    well(hookline("uninstall", "claude-code", "--project", "other", "--local"))
+    well(hookline.at_terminal("uninstall", "claude-code", "--project", "other", "--local"))
     assert os.listdir(other) == []
 
 
@@ -368,10 +368,10 @@ def test_an_unknown_agent_and_an_unknown_folder_are_wrong_use(hookline, project)
 
 def test_uninstall_where_nothing_is_installed_changes_nothing(hookline, project):
     file = place(project, THEIRS)
-    assert "not installed" in well(hookline("uninstall", "claude-code"))
+    assert "not installed" in well(hookline.at_terminal("uninstall", "claude-code"))
     assert file.read_text() == THEIRS
     file.unlink()
-    assert "not installed" in well(hookline("uninstall", "claude-code"))
+    assert "not installed" in well(hookline.at_terminal("uninstall", "claude-code"))
     assert not file.exists()
 
 
@@ -382,7 +382,7 @@ def test_a_program_is_told_in_json(hookline, project):
     added = json.loads(well(hookline("install", "claude-code", "--json")))
     assert list(added["added"]) == EVENTS
     assert added["file"].endswith(".claude/settings.json")
-    gone = json.loads(well(hookline("uninstall", "claude-code", "--json")))
+    gone = json.loads(well(hookline.at_terminal("uninstall", "claude-code", "--json")))
     assert gone["removed"] == EVENTS
 
 

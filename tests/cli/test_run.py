@@ -277,7 +277,7 @@ def test_another_terminal_answers_a_question(hookline, words, answer):
     process = hookline.start("run", "asks.py", "x", "--ask", "journal")
     while " waiting" not in hookline("runs").stdout:
         assert process.poll() is None, process.stderr.read()
-    said = hookline(*words)
+    said = hookline.at_terminal(*words)
     out, err = process.communicate()
     assert said.returncode == 0, said.stderr
     assert (process.returncode, out) == (0, f"{answer}\n"), err

@@ -63,7 +63,7 @@ def test_elsewhere_than_at_a_start_it_is_exit_code_1(asked, folder):
 
 
 def test_an_approved_file_runs_also_from_a_folder_below(asked, hookline, folder):
-    assert hookline("trust").returncode == 0
+    assert hookline.at_terminal("trust").returncode == 0
     (folder / "below").mkdir()
     done = asked(cwd=str(folder / "below"))
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
@@ -84,19 +84,19 @@ def test_trust_shows_what_each_hook_runs(hookline, folder):
         "  - {name: d, on: tool.end, http: 'http://localhost:1/x'}\n"
         "  - {name: e, on: tool.end, image: 'ghcr.io/o/guard:1', command: [check], args: ['two words']}\n"
     )
-    said = hookline("trust", "hookline.yaml").stdout
+    said = hookline.at_terminal("trust", "hookline.yaml").stdout
     assert f"a at tool.start runs {folder}/guard.py:note" in said
     assert "b at run.start, run.end runs prog 'two words'" in said
     assert "c at tool.end runs make test" in said
     assert "d at tool.end runs http://localhost:1/x" in said
     assert "e at tool.end runs ghcr.io/o/guard:1 check 'two words'" in said
-    found = json.loads(hookline("trust", "--json").stdout)["approved"]
+    found = json.loads(hookline.at_terminal("trust", "--json").stdout)["approved"]
     assert [row["name"] for row in found["hooks"]] == ["a", "b", "c", "d", "e"]
 
 
 @pytest.mark.parametrize("name", ["hookline.yaml", "guard.py"])
 def test_a_change_takes_the_approval_away_until_it_is_given_again(asked, hookline, folder, name):
-    hookline("trust")
+    hookline.at_terminal("trust")
     file = folder / name
     text = file.read_text()
     file.write_text(text + "# changed\n")
@@ -105,7 +105,7 @@ def test_a_change_takes_the_approval_away_until_it_is_given_again(asked, hooklin
     file.write_text(text)
     assert asked().stdout == "", "the content is what was approved"
     file.write_text(text + "# changed\n")
-    hookline("trust")
+    hookline.at_terminal("trust")
     assert asked().stdout == ""
 
 
@@ -126,7 +126,7 @@ def test_a_script_that_the_file_names_is_approved_with_it(asked, hookline, folde
     file.chmod(0o755)
     entry = entry.replace("PYTHON", sys.executable)
     (folder / "hookline.yaml").write_text(f"hooks:\n  - {{name: a, on: tool.start, {entry}}}\n")
-    assert f"approved, with {script}" in hookline("trust").stdout
+    assert f"approved, with {script}" in hookline.at_terminal("trust").stdout
     assert asked().stdout == ""
     file.write_text(file.read_text() + "print('changed')\n")
     assert f"{script} changed since it was approved" in refusal(asked())
@@ -134,7 +134,7 @@ def test_a_script_that_the_file_names_is_approved_with_it(asked, hookline, folde
 
 def test_a_script_that_appears_later_was_not_approved(asked, hookline, folder):
     (folder / "guard.py").unlink()
-    hookline("trust")
+    hookline.at_terminal("trust")
     (folder / "guard.py").write_text(GUARD)
     assert "guard.py changed" in refusal(asked())
     assert not ran(folder)
@@ -142,14 +142,14 @@ def test_a_script_that_appears_later_was_not_approved(asked, hookline, folder):
 
 def test_what_a_hook_writes_does_not_take_its_own_approval_away(asked, hookline, folder):
     (folder / "hookline.yaml").write_text("hooks:\n  - {name: a, on: tool.start, shell: echo x >> noted}\n")
-    hookline("trust")
+    hookline.at_terminal("trust")
     assert asked().stdout == ""
     assert asked().stdout == ""
     assert (folder / "noted").read_text() == "x\nx\n"
 
 
 def test_the_same_content_in_another_folder_is_not_approved_with_it(asked, hookline, folder):
-    hookline("trust")
+    hookline.at_terminal("trust")
     other = folder / "other"
     other.mkdir()
     for name in ("hookline.yaml", "guard.py"):
@@ -159,14 +159,14 @@ def test_the_same_content_in_another_folder_is_not_approved_with_it(asked, hookl
 
 def test_a_file_with_a_mistake_is_not_approved(asked, hookline, folder):
     (folder / "hookline.yaml").write_text("hooks:\n  - {name: a, on: tool.strat, shell: 'true'}\n")
-    done = hookline("trust")
+    done = hookline.at_terminal("trust")
     assert done.returncode == 2
     assert "hookline.yaml:2" in done.stderr
     assert "is not approved" in refusal(asked())
 
 
 def test_install_approves_the_file_of_the_project_after_showing_it(asked, hookline, folder):
-    said = hookline("install", "claude-code").stdout
+    said = hookline.at_terminal("install", "claude-code").stdout
     assert said.index("mine at tool.start, tool.end runs") < said.index("approved, with guard.py")
     assert asked().stdout == ""
 
@@ -181,19 +181,19 @@ def test_install_does_not_approve_a_file_with_a_mistake_and_says_so(asked, hookl
 
 @pytest.mark.parametrize("text", ["{half", "[]", '{"a": 1}'])
 def test_approvals_that_cannot_be_read_are_a_refusal(asked, hookline, folder, text):
-    hookline("trust")
+    hookline.at_terminal("trust")
     (folder / "home" / "trusted.json").write_text(text)
     assert "trusted.json" in refusal(asked())
     assert not ran(folder)
 
 
 def test_approvals_are_for_the_user_alone(asked, hookline, folder):
-    hookline("trust")
+    hookline.at_terminal("trust")
     assert (folder / "home" / "trusted.json").stat().st_mode & 0o077 == 0
 
 
 def test_trust_where_there_is_no_file_says_so(hookline, folder):
-    done = hookline("trust")
+    done = hookline.at_terminal("trust")
     assert done.returncode == 2
     assert "there is no hookline.yaml" in done.stderr
-    assert hookline("trust", "gone.yaml").returncode == 2
+    assert hookline.at_terminal("trust", "gone.yaml").returncode == 2

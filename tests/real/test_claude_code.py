@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command import approve
 from tests.fakes import FakeProvider
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -73,12 +74,7 @@ class Project:
         self.home.mkdir()
         (self.folder / "hookline.yaml").write_text(FILE)
         (self.folder / "mine.py").write_text(MINE)
-        subprocess.run(
-            [sys.executable, "-m", "hookline", "trust"],
-            cwd=self.folder,
-            env={**os.environ, "HOOKLINE_HOME": str(self.home / "hookline")},
-            check=True,
-        )
+        approve(self.folder / "hookline.yaml", {"HOOKLINE_HOME": str(self.home / "hookline")})
         settings = {
             "hooks": {event: self._hook(event) for event in ("PreToolUse", "PostToolUse", "UserPromptSubmit")}
         }

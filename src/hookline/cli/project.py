@@ -12,8 +12,9 @@ from typing import Any
 
 from hookline.engine.hook import HookDeclaration
 from hookline.errors import FileError, HooklineError, UsageError
+from hookline.hookfile.person import agent_above, missing_person, need_person
 from hookline.hookfile.read import read, schema
-from hookline.hookfile.trust import FILE, approve, nearest
+from hookline.hookfile.trust import FILE, approve, distrusted, nearest
 from hookline.options import argument, flag, option
 from hookline.terminal import out, print_json
 
@@ -56,6 +57,17 @@ def approve_shown(file: Path, say: Report, *, broken: bool = False) -> dict[str,
     covered = f", with {', '.join(also)}" if also else ""
     say(f"approved{covered}; after a change it must be approved again")
     return {"file": str(file), "hooks": rows, "also": also}
+
+
+def approve_by(why: str | None, file: Path, say: Report) -> dict[str, Any] | None:
+    """Approve a file that was found, unless there is a reason why nobody is there to do that; it is said."""
+    if why is None:
+        return approve_shown(file, say, broken=True)
+    if distrusted(file, os.environ) is not None:
+        say(
+            f"{file} is not approved: {why}; in a terminal of your own: hookline trust {shlex.quote(str(file))}"
+        )
+    return None
 
 
 def _runs(hook: HookDeclaration) -> str:
@@ -110,7 +122,7 @@ def init(options: InitOptions) -> int:
         raise FileError(f"cannot be written: {exc.strerror}", file=file) from exc
     report = Report(options.json)
     report(f"wrote {file}")
-    approved = approve_shown(file, report)
+    approved = approve_by(agent_above(os.environ), file, report)
     report("next: hookline install claude-code")
     return report.done({"wrote": str(file), "approved": approved})
 
@@ -127,6 +139,12 @@ def trust(options: TrustOptions) -> int:
     found = options.file or nearest(Path.cwd())
     if found is None:
         raise UsageError(f"there is no {FILE} in {Path.cwd()} or above it; `hookline init` writes one")
+    need_person(
+        "trust",
+        os.environ,
+        "without one, name the file (--hooks FILE, `hookline answer --file FILE`), which approves it for that call,"
+        " or set HOOKLINE_TRUST to what `hookline trust --digest` prints",
+    )
     report = Report(options.json)
     return report.done({"approved": approve_shown(found, report)})
 
@@ -174,7 +192,7 @@ def install(options: InstallOptions) -> int:
             f"there is no {FILE} in {folder} or above it, so every call is refused; write one with: hookline init"
         )
     else:
-        approved = approve_shown(found, report, broken=True)
+        approved = approve_by(missing_person(os.environ), found, report)
     return report.done({"file": str(place), "added": added, "approved": approved})
 
 
@@ -182,6 +200,7 @@ def uninstall(options: InstallOptions) -> int:
     from hookline.claude.settings_file import INSTALLED, read_settings, take_entries_out
 
     settings = read_settings(_project(options), local=options.local)
+    need_person("uninstall", os.environ, f"without one, edit {settings.file} by hand")
     report = Report(options.json)
     place = settings.file
     gone = [event for event in INSTALLED if settings.has(event)]

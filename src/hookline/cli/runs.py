@@ -13,6 +13,7 @@ from hookline.engine.plain import plain
 from hookline.engine.record import THERE, Begun, Called, Ended, Record, RunRow, Verdict, VerdictKind
 from hookline.engine.result import merged
 from hookline.errors import UsageError
+from hookline.hookfile.person import need_person, refuse_agent
 from hookline.journal import open_journal
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import alive, format_of
@@ -216,6 +217,11 @@ def _answer(options: ApproveOptions, verdict: Verdict) -> int:
             raise UsageError(f"run {run_id} is on a cluster; answer it with: hookline approve {there}")
         if not pending:
             raise UsageError(f"run {run_id} is not waiting for an answer")
+        need_person(
+            str(verdict.kind),
+            os.environ,
+            "answer in a terminal of your own; a run on a cluster is answered with --on kubernetes, by who has the rights there",
+        )
         question = pending[0]
         if not journal.answer(question.id, verdict):
             raise UsageError(f"run {run_id}: someone else has just answered")
@@ -238,6 +244,7 @@ class PruneOptions:
 
 
 def prune(options: PruneOptions) -> int:
+    refuse_agent("prune", os.environ)
     with open_journal() as journal:
         gone = journal.prune(keep_days=options.days, keep_bytes=int(options.megabytes * _MEGABYTE))
     if options.json:

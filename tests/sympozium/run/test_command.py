@@ -48,7 +48,8 @@ class Command:
         )  # fmt: skip
 
     def __call__(self, does, **given):
-        done = forks.run(arguments(does, given), cwd=self.folder, env=self.environ)
+        person = does in ("approve", "reject", "rewrite")
+        done = forks.run(arguments(does, given), cwd=self.folder, env=self.environ, terminal=person)
         return done.returncode, done.stdout, done.stderr
 
     def run(self, spec, **given):

@@ -1,0 +1,147 @@
+"""What decides over guards is done by a person at a terminal, never by the agent that is guarded."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.command import approve
+
+FILE = "hooks:\n  - {name: no, on: tool.start, shell: exit 1}\n"
+EVENT = {
+    "hook_event_name": "PreToolUse",
+    "session_id": "s",
+    "tool_name": "Bash",
+    "tool_input": {"command": "ls"},
+}
+# Leads a session at a terminal: a shell, as a person has it, or a program that calls hooks, as an agent is.
+LEADER = """
+import fcntl, os, subprocess, sys, termios
+kind, *lines = sys.argv[1:]
+master, terminal = os.openpty()
+os.set_inheritable(master, True)
+fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+os.dup2(terminal, 0)
+if kind == "shell":
+    os.execvp("sh", ["sh", "-c", "\\n".join(lines)])
+for line in lines:
+    subprocess.run(["sh", "-c", line])
+"""
+ANSWER = "$HOOKLINE answer < event.json > answer.json"
+TRUST = "$HOOKLINE trust"
+
+
+@pytest.fixture
+def project(hookline):
+    (hookline.folder / "hookline.yaml").write_text(FILE)
+    (hookline.folder / "event.json").write_text(json.dumps({**EVENT, "cwd": str(hookline.folder)}))
+    return hookline
+
+
+def led(project, kind, *lines):
+    words = [sys.executable, "-c", LEADER, kind, *lines]
+    environ = {**project.environ, "HOOKLINE": f"{sys.executable} -m hookline"}
+    return subprocess.run(
+        words,
+        cwd=project.folder,
+        env=environ,
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def approved(project):
+    return (project.folder / "home" / "trusted.json").exists()
+
+
+def test_a_person_approves_also_after_trying_an_answer_by_hand(project):
+    done = led(project, "shell", ANSWER, TRUST)
+    assert approved(project), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines", "said"),
+    [
+        ("agent", [ANSWER, TRUST], "calls `hookline answer`"),
+        ("agent", [ANSWER, "env -i HOOKLINE_HOME=$HOOKLINE_HOME $HOOKLINE trust"], "calls `hookline answer`"),
+        ("shell", [f"CLAUDECODE=1 {TRUST}"], "CLAUDECODE of Claude Code"),
+        ("shell", [f"QWEN_CODE=1 sh -c 'env -u QWEN_CODE {TRUST}; true'"], "QWEN_CODE of Qwen Code"),
+        ("shell", [f"HOOKLINE_TAG=x {TRUST}"], "HOOKLINE_TAG of hookline"),
+        ("shell", [f"{TRUST} < /dev/null"], "stdin is not a terminal"),
+        ("agent", [f"({TRUST} 2> said </dev/tty; touch done) & exit", "until test -e done; do :; done; cat said >&2"], "the shell of its terminal"),
+    ],
+)  # fmt: skip
+def test_an_agent_cannot_approve_at_a_terminal(project, kind, lines, said):
+    done = led(project, kind, *lines)
+    assert "hookline trust is for a person at a terminal" in " ".join(done.stderr.split()), done
+    assert said in " ".join(done.stderr.split())
+    assert not approved(project)
+
+
+def test_no_answer_comes_from_a_process_without_a_terminal(project):
+    """Nor from the agent's own tool; the run waits on, and the person's answer holds."""
+    (project.folder / "asks.py").write_text(ASKS)
+    process = project.start("run", "asks.py", "x", "--ask", "journal")
+    while " waiting" not in project("runs").stdout:
+        assert process.poll() is None, process.stderr.read()
+    for word in ("approve", "rewrite"):
+        done = project(word, "last", *(["{}"] if word == "rewrite" else []))
+        assert done.returncode == 2
+        assert f"hookline {word} is for a person at a terminal" in " ".join(done.stderr.split())
+    assert not (project.folder / "published").exists()
+    assert project.at_terminal("reject", "last", "not now").returncode == 0
+    process.communicate()
+    assert not (project.folder / "published").exists()
+
+
+ASKS = """
+from hookline import Agent, HookResult, Scripted, hook
+
+@hook(match="kind:shell")
+def ask_first(ctx, c):
+    return HookResult.ask("goes to everybody")
+
+script = [{"tools": [{"name": "bash", "arguments": {"command": "touch published"}}]}, "done"]
+agent = Agent(id="asks", model=Scripted(script), tools=["bash"], on_tool_start=[ask_first])
+"""
+
+
+def test_a_guarded_agent_deletes_no_record(project):
+    project("run", "agent.py", "x")
+    project.environ["GEMINI_CLI"] = "1"
+    done = project("prune", "--days", "0")
+    assert done.returncode == 2
+    assert "hookline prune is not for an agent that hookline guards" in " ".join(done.stderr.split())
+    del project.environ["GEMINI_CLI"]
+    assert project("prune", "--days", "0").stdout == "1 run deleted\n"
+
+
+def test_only_a_person_uninstalls(project):
+    project("install", "claude-code")
+    settings = project.folder / ".claude" / "settings.json"
+    written = settings.read_text()
+    assert project("uninstall", "claude-code").returncode == 2
+    assert settings.read_text() == written
+    assert project.at_terminal("uninstall", "claude-code").returncode == 0
+    assert not settings.exists()
+
+
+def test_install_approves_nothing_where_no_person_is_and_says_how(project):
+    said = " ".join(project("install", "claude-code").stdout.split())
+    assert (
+        f"hookline.yaml is not approved: stdin is not a terminal; in a terminal of your own: hookline trust {project.folder}"
+        in said
+    )
+    assert not approved(project)
+    approve(project.folder / "hookline.yaml", project.environ)
+    assert "not approved" not in project("install", "claude-code").stdout
+
+
+def test_an_agent_that_begins_anew_with_init_has_nothing_approved(project):
+    (project.folder / "hookline.yaml").unlink()
+    project.environ["CODEX_THREAD_ID"] = "t1"
+    assert "hookline.yaml is not approved" in " ".join(project("init").stdout.split())
+    assert not approved(project)
