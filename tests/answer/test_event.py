@@ -25,6 +25,9 @@ hooks:
   - {name: failing blocks, on: tool.start, match: FailingBlock, on_error: block, shell: 'exit 3'}
   - {name: failing fails, on: tool.start, match: FailingFail, on_error: fail, shell: 'exit 3'}
   - {name: failing observed, on: tool.start, match: FailingSeen, mode: observe, shell: 'exit 3'}
+  - {name: refusing script, on: tool.start, match: ScriptNo, shell: 'echo not today >&2; exit 2'}
+  - {name: answering script, on: tool.start, match: ScriptSays, shell: 'cat say.json'}
+  - {name: half a script, on: tool.start, match: ScriptHalf, shell: 'head -c 9 say.json'}
   - {name: killed, on: tool.start, match: Killed, shell: 'kill -9 $$'}
   - {name: no file, on: tool.start, match: NoFile, shell: 'python3 gone.py'}
   - {name: elsewhere, on: tool.start, match: Elsewhere, cwd: inner, env: {A: b}, shell: 'echo $A > made; exit 1'}
@@ -190,6 +193,7 @@ CALLS = {
             *("NoFile", "Elsewhere", "Nowhere", "Slow", "Stubborn", "Mother", "Grandmother", "Nothing"),
             *("Refusal", "Breaking", "BreakingOn", "Big", "BigScript", "Endless", "Missing", "Folder"),
             *("NoScript", "NoLine", "SlowCommand", "Deaf", "Watched", "Chain", "ChainBlock"),
+            *("ScriptNo", "ScriptSays", "ScriptHalf"),
         )
     },
     **{f"says {name}": tool("Told", say=said) for name, said in SAID.items()},
@@ -224,6 +228,7 @@ def ways(tmp_path_factory):
     made.write(FILE)
     made.write(SAY, "say.py")
     made.write(CHANGE, "change.py")
+    made.write(json.dumps(SAID["deny"]), "say.json")
     made.write(OWN, "own.py")
     made.write("no program\n", "plain.txt")
     made.write("echo lineless\n", "lineless")
@@ -297,6 +302,20 @@ def test_a_hook_reads_the_same_on_each_way(ways):
         seen.append({**context, "scope_id": "", "environment": (ways.folder / "seen-env").read_text()})
     assert seen[0] == seen[1]
     assert seen[0]["current_payload"] == {"x": "y"}
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("ScriptNo", "not today"), ("ScriptSays", "not you"), ("ScriptHalf", "its answer starts with '{'")],
+)
+@pytest.mark.parametrize("caller", ["claude", "gemini"])
+def test_a_script_refuses_in_words_under_every_caller(ways, caller, name, reason):
+    event = "BeforeTool" if caller == "gemini" else "PreToolUse"
+    (code, stdout, _), _ = ways.asked("--as", caller, stdin=ways.event(**tool(name), hook_event_name=event))
+    said = json.loads(stdout)
+    verdict = said.get("hookSpecificOutput", said)
+    assert (code, verdict.get("permissionDecision", verdict.get("decision"))) == (0, "deny")
+    assert verdict.get("permissionDecisionReason", verdict.get("reason")).startswith(reason)
 
 
 def test_the_next_hook_sees_what_the_one_before_it_changed(ways):

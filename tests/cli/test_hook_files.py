@@ -51,6 +51,26 @@ def test_a_command_hook_of_a_file_guards_the_built_in_agent(hookline, folder):
     assert (folder / "guarded").read_text() == "git push --force\necho hi\n"
 
 
+def test_a_script_reads_the_call_and_refuses_it_in_words(hookline, folder):
+    (folder / "coder.py").write_text(
+        AGENT.replace("git push --force", "touch made").replace("echo hi", "touch also")
+    )
+    written(
+        folder,
+        """
+        hooks:
+          - name: guard
+            on: tool.start
+            shell: |
+              case $(cat) in *'"tool_input":{"command":"touch made"}'*) echo not that one >&2; exit 2;; esac
+        """,
+    )
+    done = hookline("run", "coder.py", "x", "--hooks", "hookline.yaml")
+    assert not (folder / "made").exists()
+    assert (folder / "also").exists()
+    assert "blocked: not that one" in done.stderr
+
+
 def test_when_starts_no_process_for_calls_that_do_not_concern_it(hookline, folder):
     written(
         folder,

@@ -1,12 +1,14 @@
 """Hook files made live: what the runner of a run cannot do is said, not left out."""
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
 from hookline.engine.context import HookContext
-from hookline.engine.pipeline import Pipeline
+from hookline.engine.pipeline import Pipeline, Recorder
+from hookline.engine.record import Called
 from hookline.hookfile.attach import attached
 from hookline.runners import Ending, Order
 from hookline.runners.local import LocalRunner
@@ -69,3 +71,99 @@ async def test_on_this_machine_there_is_nothing_to_tell(file):
     runner = LocalRunner()
     assert attached(file, runner).notes == []
     await runner.close()
+
+
+DENY = '{"decision": "block", "reason": "no"}'
+GIVEN = {"file_path": "a.txt"}
+
+
+def sh(script, **more):
+    return {"shell": script, **more}
+
+
+def says(text, **more):
+    return {"command": ["echo", text], **more}
+
+
+PLAIN = "answered plain text"
+RESULTS = [
+    # The point, the hook's keys, and its action and words; with None as the action it broke with these words.
+    ("tool.start", sh("echo not today >&2; exit 2"), ("block", "not today")),
+    ("tool.start", sh("echo not today; exit 2"), ("block", "not today")),
+    ("tool.start", sh("echo why; exit 1"), (None, "exited with 1: why")),
+    ("tool.start", sh(f"echo '{DENY}'"), ("block", "no")),
+    ("tool.start", sh(f"echo '{DENY}'; exit 1", on_error="continue"), ("block", "no")),
+    ("tool.start", sh("echo 3 passed"), ("continue", "")),
+    ("tool.start", sh("echo '{half'"), (None, "is not JSON")),
+    ("tool.start", sh("echo '{half'", output="text"), ("continue", "")),
+    ("tool.start", sh("echo 3 passed", output="answer"), (None, PLAIN)),
+    ("tool.start", says("3 passed"), (None, PLAIN)),
+    ("tool.start", says("3 passed", output="text"), ("continue", "")),
+    ("tool.start", says(DENY, output="text"), ("continue", "")),
+    ("model.start", says("hm"), (None, PLAIN)),
+    ("tool.end", says("hm"), ("continue", "")),
+    ("agent.start", says("hm"), ("continue", "hm")),
+    ("agent.start", sh("echo hm"), ("continue", "")),
+    ("session.start", says("hm"), ("continue", "hm")),
+    ("session.start", sh("echo shut >&2; exit 2"), ("fail", "shut")),
+    ("run.start", says(DENY), ("fail", "no")),
+    ("tool.end", sh("echo wrong >&2; exit 2"), ("block", "wrong")),
+    ("run.end", sh("echo late >&2; exit 2"), (None, "nothing to refuse here: late")),
+    ("x.codex.Interrupt", sh("echo heard >&2; exit 2"), ("continue", "heard")),
+    ("x.gemini.BeforeToolSelection", says("hm"), ("continue", "")),
+    ("x.codex.PermissionRequest", says(DENY), ("block", "no")),
+    ("x.claude.PermissionRequest", says("fine"), (None, PLAIN)),
+    ("x.claude.ConfigChange", sh("echo kept >&2; exit 2"), ("block", "kept")),
+]
+
+
+async def fired(folder, keys, *watchers, **facts):
+    """The outcome at a point of the one hook in a file, with these keys."""
+    file = folder / "hookline.yaml"
+    file.write_text(json.dumps({"hooks": [{"name": "a", "on": facts["point"], **keys}]}))
+    runner = LocalRunner()
+    try:
+        found = attached(file, runner)
+        assert found.problems == []
+        context = HookContext(workflow_id="w", run_id="r1", current_tool="bash", **facts)
+        return await Pipeline(found.hooks, Recorder(watchers=watchers)).fire(context)
+    finally:
+        await runner.close()
+
+
+@pytest.mark.parametrize(("point", "keys", "expected"), RESULTS, ids=map(str, range(len(RESULTS))))
+async def test_a_script_and_a_command_are_read_by_the_rules_of_their_point(tmp_path, point, keys, expected):
+    records = []
+    outcome = await fired(tmp_path, keys, records.append, point=point, current_payload=GIVEN)
+    action, words = expected
+    [called] = [each for each in records if isinstance(each, Called)]
+    if action is None:
+        assert words in (called.error or "")
+        return
+    assert called.error is None
+    told = "\n".join((*outcome.tell_model, *outcome.tell_user))
+    assert (outcome.action, outcome.reason or told) == expected
+    if (action, words) == ("continue", ""):
+        assert called.reason, "what it printed is kept on record"
+
+
+@pytest.mark.parametrize(
+    "keys", [sh("cat > seen"), {"command": ["sh", "-c", "cat > seen"]}], ids=["shell", "command"]
+)
+@pytest.mark.parametrize(
+    ("point", "native", "wanted"),
+    [
+        ("tool.start", None, {"hook_event_name": "PreToolUse", "tool_name": "bash", "tool_input": GIVEN}),
+        ("tool.end", None, {"hook_event_name": "PostToolUse", "tool_response": "out", "status": "ok"}),
+        ("model.end", None, {"hook_event_name": "AfterModel", "llm_request": GIVEN, "llm_response": "out"}),
+        ("run.end", None, {"hook_event_name": "run.end", "current_output": "out", "point": "run.end"}),
+        ("x.gemini.PreCompress", {"hook_event_name": "PreCompress", "trigger": "auto"}, {"trigger": "auto"}),
+    ],
+)  # fmt: skip
+async def test_a_script_and_a_command_read_the_event_of_the_protocol(tmp_path, keys, point, native, wanted):
+    facts = {"status": "ok", "current_output": "out"} if point.endswith("end") else {}
+    await fired(tmp_path, {**keys, "cwd": "."}, point=point, native=native, current_payload=GIVEN, **facts)
+    seen = json.loads((tmp_path / "seen").read_text())
+    assert {key: seen[key] for key in wanted} == wanted
+    assert (seen["run_id"], seen["current_payload"]) == ("r1", GIVEN)
+    assert native is not None or {"session_id", "cwd"} < seen.keys()

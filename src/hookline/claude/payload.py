@@ -17,6 +17,7 @@ from hookline.claude.events import (
     EVENTS,
     FAILED,
     NAMES,
+    ClaudeEvent,
     event_of,
     kind_of,
     known_caller,
@@ -28,11 +29,10 @@ from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.hook import Handler, HookDeclaration
 from hookline.engine.plain import as_text, finite, plain
 from hookline.engine.point import Point, Status
-from hookline.engine.result import CONTINUE, HookResult
+from hookline.engine.result import ALLOWED, CONTINUE, HookAction, HookResult
 from hookline.errors import UsageError
 
 if TYPE_CHECKING:
-    from hookline.handlers.process import Decode, Encode
     from hookline.runners import Ending, Runner
 
 PROJECT = "CLAUDE_PROJECT_DIR"
@@ -95,11 +95,19 @@ def encode(context: HookContext, *, cwd: str = "") -> bytes:
 
     A native payload is passed on unchanged, except for the changes of earlier hooks.
     """
+    return _line(_event_of(context, cwd))
+
+
+def _event_of(context: HookContext, cwd: str) -> Json:
     native = native_of(context)
-    if native is not None and native["hook_event_name"] in EVENTS:
-        written = _updated(native, context)
-    else:
-        written = _written(context, cwd)
+    if native is not None and (
+        native["hook_event_name"] in EVENTS or not isinstance(context.facts.point, Point)
+    ):
+        return _updated(native, context)
+    return _written(context, cwd)
+
+
+def _line(written: Json) -> bytes:
     try:
         text = json.dumps(written, ensure_ascii=False, separators=(",", ":"), default=str, allow_nan=False)
     except ValueError:
@@ -116,7 +124,7 @@ def filled(argv: Iterable[str], project: str) -> tuple[str, ...]:
 
 def command_of(declared: HookDeclaration, runner: Runner) -> Handler:
     """The handler of an entry's `command:`."""
-    return _process_of(declared, runner, argv_of(declared.params), encode=stdin_of, decode=result_of)
+    return _process_of(declared, runner, argv_of(declared.params))
 
 
 def argv_of(params: Mapping[str, Any]) -> Sequence[str]:
@@ -126,27 +134,22 @@ def argv_of(params: Mapping[str, Any]) -> Sequence[str]:
 
 
 def shell_of(declared: HookDeclaration, runner: Runner) -> Handler:
-    """The handler of an entry's `shell:`; only its exit code counts."""
+    """The handler of an entry's `shell:`."""
     return _process_of(declared, runner, ("sh", "-c", declared.params["script"]))
 
 
-def _process_of(
-    declared: HookDeclaration,
-    runner: Runner,
-    argv: Sequence[str],
-    *,
-    encode: Encode | None = None,
-    decode: Decode | None = None,
-) -> Handler:
-    from hookline.handlers.process import context_json, process_handler
+def _process_of(declared: HookDeclaration, runner: Runner, argv: Sequence[str]) -> Handler:
+    from hookline.handlers.process import process_handler
 
     params = declared.params
-    theirs = {PROJECT: os.getcwd()} if "event" in params else {}
+    foreign = "event" in params
+    theirs = {PROJECT: os.getcwd()} if foreign else {}
+    reads = params.get("output", declared.kind)
     return process_handler(
         argv,
         runner,
-        encode=encode or context_json,
-        decode=decode,
+        encode=stdin_of if foreign else own_stdin_of,
+        decode=result_of if foreign else lambda ending, context: own_result_of(ending, context, reads),
         env={**os.environ, **theirs, **params.get("env", {})},
         cwd=params.get("cwd"),
         timeout=declared.timeout,
@@ -182,27 +185,69 @@ def asked_when(declared: HookDeclaration, handler: Handler) -> Handler:
 
 
 def stdin_of(context: HookContext, *, event: str | None = None) -> bytes:
-    """The input as Claude Code would write it; at points that Claude Code does not have, the context itself."""
+    """The input as Claude Code would write it."""
     facts, payload, output = context.given
     if event == "PostToolUse" and facts.status in FAILED:
         # One event for every end of a call: a failed call has its error as the response.
         context = HookContext.of(facts.at(Point.TOOL_END, Status.OK), payload, output)
-    if facts.point in NAMES or "." not in str(facts.point):
-        return encode(context, cwd=os.getcwd())
-    from hookline.handlers.process import context_json
+    return encode(context, cwd=os.getcwd())
 
-    return context_json(context)
+
+def own_stdin_of(context: HookContext) -> bytes:
+    """The input of a hook of `hookline.yaml`: the event as Claude Code would write it, and the fields of the context."""
+    event, own = _event_of(context, os.getcwd()), context.to_dict()
+    if (native_of(context) or {}).get("hook_event_name") == event["hook_event_name"]:
+        del own["native"]
+    return _line({**event, **{key: value for key, value in own.items() if key not in event}})
 
 
 def result_of(
     ending: Ending, context: HookContext, *, reads_text: bool = True, event: str | None = None
 ) -> HookResult:
-    """The result of an ended process, by the rules of its event."""
-    from hookline.claude.wire import decode  # slow to load, and not for a script
+    """The result of an ended process, by Claude Code's rules for its event."""
+    from hookline.claude.wire import decode  # slow to load
 
     code = ending.exit_code if ending.exit_code is not None else 1
-    name = event or _event_at(context)
+    name = event or _event_at(context.facts)
     return decode(name, code, ending.stdout.content, ending.stderr.content, reads_text=reads_text)
+
+
+def own_result_of(ending: Ending, context: HookContext, reads: str) -> HookResult:
+    """The result of a hook of `hookline.yaml`, which means the same under every caller; `reads` is its `output` or kind."""
+    from hookline.claude.wire import Reading, decode_by
+    from hookline.handlers.process import with_last_lines
+
+    facts = context.facts
+    name, rules = _event_at(facts), _rules_at(facts)
+    if reads == "http":
+        rules = rules._replace(text="broke")
+    elif reads in ("shell", "text") and (reads == "text" or rules.text != "path"):
+        rules = rules._replace(text="record")
+    answers = {"shell": "object", "text": "none"}.get(reads, "all")
+    failed = None if answers == "all" else with_last_lines(ending.in_words(), ending)
+    reading = Reading(name, rules, _called_at(facts), answers, failed)
+    code = ending.exit_code if ending.exit_code is not None else 1
+    return decode_by(reading, code, ending.stdout.content, ending.stderr.content)
+
+
+_TEXTS = {
+    Point.TOOL_START: "broke",
+    Point.MODEL_START: "broke",
+    Point.AGENT_START: "context",
+    Point.SESSION_START: "context",
+}
+"""The use of plain output at a point, for hooks of `hookline.yaml`; elsewhere it is kept on record."""
+
+
+def _rules_at(facts: Facts) -> ClaudeEvent:
+    """The rules of the event, with a refusal and plain output as they are at its point."""
+    point, event = facts.point, EVENTS.get(_event_at(facts), ClaudeEvent())
+    if isinstance(point, Point):
+        refusal = "block" if point in ALLOWED[HookAction.BLOCK] else "end" if point.is_start else "none"
+        return event._replace(refusal=refusal, text=_TEXTS.get(point, "record"))
+    if event.text != "log":
+        return event
+    return event._replace(text="broke" if event.refusal == "block" else "record")
 
 
 def _event_in(payload: Json, as_: str) -> str:
@@ -281,7 +326,7 @@ def _updated(native: Json, context: HookContext) -> Json:
 
 def _written(context: HookContext, cwd: str) -> Json:
     facts, payload, output = context.given
-    event = event_of(facts)
+    event = _called_at(facts)
     folder = facts.workflow.workspace if facts.workflow and facts.workflow.workspace else cwd
     written: Json = {
         "session_id": facts.session_id or facts.run_id,
@@ -320,7 +365,11 @@ def _fields(event: str, facts: Facts, payload: Any, output: Any) -> Json:
             return {"source": _text(_member(payload, "source")) or "startup"}
         case "SessionEnd":
             return {"reason": _text(_member(payload, "reason")) or "other"}
-        case "SubagentStart":
+        case "BeforeModel":
+            return {"llm_request": payload}
+        case "AfterModel":
+            return {"llm_request": payload, "llm_response": output}
+        case _ if event == "SubagentStart" or isinstance(facts.point, Point):
             return {}
         case _:
             return cast("Json", payload) if isinstance(payload, dict) else {}
@@ -339,9 +388,21 @@ def _kind(value: Any) -> str:
     return kinds.get(value.__class__.__name__, "null")
 
 
-def _event_at(context: HookContext) -> str:
-    point = context.facts.point
+def _event_at(facts: Facts) -> str:
+    """The event of Claude Code by whose rules an answer is read."""
+    point = facts.point
     if isinstance(point, Point) and point not in NAMES:
         # If Claude Code has no event, a start is read as one before a tool, an end as one after it.
         return "PreToolUse" if point.is_start else "PostToolUse"
-    return event_of(context.facts)
+    return event_of(facts)
+
+
+_NOT_CLAUDES = {Point.MODEL_START: "BeforeModel", Point.MODEL_END: "AfterModel"}
+
+
+def _called_at(facts: Facts) -> str:
+    """The name of the event that a hook reads: Claude Code's, else Gemini's, else that of the point."""
+    point = facts.point
+    if not isinstance(point, Point) or point in NAMES:
+        return event_of(facts)
+    return _NOT_CLAUDES.get(point, str(point))

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from hookline.claude.events import EVENTS, ClaudeEvent, meant
 from hookline.engine.classes import replace
@@ -114,33 +114,54 @@ _ANSWER_KEY = re.compile(
 )
 
 
+class Reading(NamedTuple):
+    """The rules by which the output of one hook is read.
+
+    `called` is the event's name as the hook knows it, if that is another. `answers` is the part of the output that is
+    an answer: `all`, `object` (what begins with `{`) or `none`. `failed` is the message of another exit code.
+    """
+
+    name: str
+    at: ClaudeEvent
+    called: str | None = None
+    answers: str = "all"
+    failed: str | None = None
+
+
 def decode(
     name: str, exit_code: int, stdout: bytes, stderr: bytes = b"", *, reads_text: bool = True
 ) -> HookResult:
-    """The result of a finished hook of the event; HookBroke if it has none.
+    """The result of a finished hook of Claude Code's event; HookBroke if it has none.
 
-    With exit code 0 the output is read, 2 refuses (with the reason of a JSON refusal on stdout, if any), any other is broke unless the output refuses.
     Without `reads_text` (an http hook) only a JSON object is an answer.
     """
     if name not in EVENTS:
         raise UsageError(f"unknown event {name!r}; {meant(name)}")
-    at = EVENTS[name]
+    at = EVENTS[name] if reads_text else EVENTS[name]._replace(text="broke")
+    return decode_by(Reading(name, at), exit_code, stdout, stderr)
+
+
+def decode_by(rules: Reading, exit_code: int, stdout: bytes, stderr: bytes = b"") -> HookResult:
+    """The result of a finished hook by these rules; HookBroke if it has none.
+
+    With exit code 0 the output is read, 2 refuses (with the reason of a JSON refusal on stdout, if any), any other is broke unless the output refuses.
+    """
     said = stderr.decode("utf-8", "replace").strip()
     if exit_code == 2:
-        result = _json_result(name, stdout)
+        result = _json_result(rules, stdout)
         refuses = result.action in (HookAction.BLOCK, HookAction.FAIL)
-        return _refusal(at, (result.error_message if refuses else None) or said or _STOCK_REASON)
+        if rules.answers != "all":
+            said = said or stdout.decode("utf-8", "replace").strip()
+        return _refusal(rules.at, (result.error_message if refuses else None) or said or _STOCK_REASON)
     if exit_code != 0:
-        return _after_failure(name, exit_code, stdout, said)
+        return _after_failure(rules, exit_code, stdout, said)
+    if rules.answers != "all" and not (rules.answers == "object" and _begins_object(stdout)):
+        return _plain(rules.at, stdout.decode("utf-8", "replace").strip())
     text = _decoded(stdout)
     if _goes_async(text):
         return HookResult.continue_with(tell_user=_TOO_LATE)
     answer = _object_in(text)
-    if answer is not None:
-        return _meaning(name, answer)
-    if text and not reads_text:
-        raise _bad_answer(f"answered plain text, {_shown(text)}; only a JSON object is an answer here")
-    return _plain(at, text)
+    return _plain(rules.at, text) if answer is None else _meaning(rules, answer)
 
 
 def _refusal(
@@ -148,26 +169,30 @@ def _refusal(
 ) -> HookResult:
     if at.refusal == "show":
         return HookResult.continue_with(tell_user=_joined(reason, user), tell_model=context)
+    if at.refusal == "none":
+        raise HookBroke(f"refused, and there is nothing to refuse here: {reason}", kind="wrong_point")
     action = HookAction.FAIL if at.refusal == "end" else HookAction.BLOCK
     return HookResult(action=action, error_message=reason, tell_model=context, tell_user=user)
 
 
-def _after_failure(name: str, exit_code: int, stdout: bytes, stderr: str) -> HookResult:
-    if name == "WorktreeCreate":
+def _after_failure(rules: Reading, exit_code: int, stdout: bytes, stderr: str) -> HookResult:
+    if rules.name == "WorktreeCreate":
         return HookResult.fail(stderr or f"the hook that makes the worktree exited with {exit_code}")
-    result = _json_result(name, stdout)
+    result = _json_result(rules, stdout)
     if result.action in (HookAction.BLOCK, HookAction.FAIL, HookAction.ASK):
         return result
+    if rules.failed is not None:
+        raise HookBroke(rules.failed, kind="exit")
     ended = f"was ended by signal {-exit_code}" if exit_code < 0 else f"exited with {exit_code}"
     told = f": {_shown(stderr)}" if stderr else ""
     raise HookBroke(f"{ended}{told}; exit with 0 to have the answer read, with 2 to refuse", kind="exit")
 
 
-def _json_result(name: str, stdout: bytes) -> HookResult:
+def _json_result(rules: Reading, stdout: bytes) -> HookResult:
     """The result of a JSON object on stdout; CONTINUE if there is none, or a broken one."""
     try:
-        answer = _object_in(_decoded(stdout))
-        return _meaning(name, answer) if answer is not None else CONTINUE
+        answer = _object_in(_decoded(stdout)) if rules.answers != "none" else None
+        return _meaning(rules, answer) if answer is not None else CONTINUE
     except HookBroke:
         return CONTINUE
 
@@ -178,9 +203,17 @@ def _plain(at: ClaudeEvent, text: str) -> HookResult:
         if not lines:
             raise _bad_answer("printed no path; the last line of stdout must be the worktree's folder")
         return HookResult.answer(lines[-1].strip())
-    if at.text == "context" and text:
+    if not text or at.text == "log":
+        return CONTINUE
+    if at.text == "context":
         return _whole_on_record(HookResult.continue_with(tell_model=_capped(text)), text)
-    return CONTINUE
+    if at.text == "record":
+        return HookResult(error_message=text)
+    raise _bad_answer(f"answered plain text, {_shown(text)}; only a JSON object is an answer here")
+
+
+def _begins_object(stdout: bytes) -> bool:
+    return stdout.lstrip().removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
 
 
 _TOO_LATE = (
@@ -201,12 +234,12 @@ def _goes_async(text: str) -> bool:
     return cast("Json", value).get("async") is True
 
 
-def _meaning(name: str, answer: Json) -> HookResult:
+def _meaning(rules: Reading, answer: Json) -> HookResult:
     """The result of a JSON object at an event."""
     _check_types(answer, _TOP_KEYS, "")
-    specific = _specific_part(name, answer)
-    _check_keys(name, answer)
-    result = _verdict(name, answer, specific)
+    specific = _specific_part(rules, answer)
+    _check_keys(rules.called or rules.name, answer)
+    result = _verdict(rules, answer, specific)
     result = _whole_on_record(result, specific.get("additionalContext") or "")
     idle = _without_effect(answer, specific)
     return replace(result, tell_user=_joined(result.tell_user, idle)) if idle else result
@@ -235,8 +268,8 @@ def _whole_on_record(result: HookResult, text: str) -> HookResult:
     return replace(result, tell_model=_capped(text, f"; {kept} in the journal"), error_message=text)
 
 
-def _verdict(name: str, answer: Json, specific: Json) -> HookResult:
-    at = EVENTS[name]
+def _verdict(rules: Reading, answer: Json, specific: Json) -> HookResult:
+    name, at = rules.name, rules.at
     user = answer.get("systemMessage")
     context = specific.get("additionalContext")
     context = _capped(context) if context else None
@@ -415,20 +448,21 @@ def _once_each(pairs: list[tuple[str, Any]]) -> Json:
     return whole
 
 
-def _specific_part(name: str, answer: Json) -> Json:
+def _specific_part(rules: Reading, answer: Json) -> Json:
     """The checked `hookSpecificOutput` of the answer; empty if there is none."""
+    name = rules.called or rules.name
     specific = cast("Json", answer.get("hookSpecificOutput", {}))
     if "hookSpecificOutput" not in answer:
         return {}
     if "hookEventName" not in specific:
         raise _bad_answer(f'hookSpecificOutput has no hookEventName; add "hookEventName": "{name}"')
-    if specific["hookEventName"] != name:
+    if specific["hookEventName"] not in (name, rules.name):
         raise _bad_answer(
             f"hookSpecificOutput is for {specific['hookEventName']!r}, but this is {name};"
             f' write "hookEventName": "{name}"'
         )
     _check_types(specific, _SPECIFIC_KEYS, "hookSpecificOutput.")
-    reads = EVENTS[name].reads
+    reads = rules.at.reads
     for key in specific:
         if key not in _SPECIFIC_KEYS:
             _check_spelling(key, _SPECIFIC_KEYS)

@@ -307,8 +307,9 @@ def effect_of(hook: Hook, view: HookContext, answer: Any) -> Effect:
         effect = _accepted(view, _valid(point, answer))
     except Exception as exc:
         return _broken(hook, point, exc)
-    if hook.mode is Mode.OBSERVE and (effect.result is not CONTINUE or effect.changed is not None):
-        said = effect.result
+    said = effect.result
+    silent = said.action is HookAction.CONTINUE and not (said.tell_model or said.tell_user)
+    if hook.mode is Mode.OBSERVE and (not silent or effect.changed is not None):
         would = (
             f"would have said {said.action}"
             if said.action is not HookAction.CONTINUE

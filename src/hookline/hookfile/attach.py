@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hookline.claude.matchers import selector
-from hookline.claude.payload import argv_of, asked_when, command_of, result_of, shell_of, stdin_of
+from hookline.claude.payload import (
+    argv_of,
+    asked_when,
+    command_of,
+    own_result_of,
+    own_stdin_of,
+    result_of,
+    shell_of,
+    stdin_of,
+)
 from hookline.engine.hook import Handler, Hook, HookDeclaration, Mode, OnError, options_of
 from hookline.engine.point import Point
 from hookline.errors import FileError, UsageError
@@ -231,10 +240,15 @@ def _http(declared: HookDeclaration, _runner: Runner) -> Handler:
     from hookline.handlers.http import http_handler
 
     params = declared.params
+    foreign = "event" in params
     return http_handler(
         params["url"],
-        encode=stdin_of,
-        decode=lambda ending, context: result_of(ending, context, reads_text=False),
+        encode=stdin_of if foreign else own_stdin_of,
+        decode=lambda ending, context: (
+            result_of(ending, context, reads_text=False)
+            if foreign
+            else own_result_of(ending, context, "http")
+        ),
         headers=params["headers"],
         variables=params["variables"],
         timeout=declared.timeout,

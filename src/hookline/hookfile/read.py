@@ -113,7 +113,7 @@ HOOK = Table(
         ),
         "shell": Key(
             keys.shell,
-            "A script for sh; exit code 0 goes on, any other is a failure of the hook.",
+            "A script for sh that reads the same JSON; exit code 0 goes on, 2 refuses with the reason on stderr.",
             shape=_TEXT,
         ),
         "http": Key(
@@ -163,6 +163,9 @@ HOOK = Table(
             "The folder it runs in, from the folder of this file; the run's workspace if not given.",
             shape=_TEXT,
         ),
+        "output": _word(
+            ("answer", "text"), "Its output: an answer in JSON, or text that is only kept on record."
+        ),
         "background": _word(("end", "keep"), "Processes that it leaves behind: end (if not given) or keep."),
         "warm": _word(
             ("fork",), "Give fork to keep a Python interpreter ready, forked afresh for each call."
@@ -179,6 +182,7 @@ ONLY_FOR: Mapping[str, tuple[str, ...]] = {
     "network": ("image",),
     "env": (*PROCESSES, "image"),
     "cwd": PROCESSES,
+    "output": PROCESSES,
     "background": PROCESSES,
     "warm": ("command",),
     "preload": ("command",),
@@ -368,7 +372,9 @@ def _params(kind: str, values: Mapping[str, Any], folder: Path) -> dict[str, Any
         params |= {key: values[key] for key in ("args", "env", "network") if key in values}
     if kind in PROCESSES:
         params["folder"] = str(folder)
-        params |= {key: values[key] for key in ("env", "background", "warm", "preload") if key in values}
+        params |= {
+            key: values[key] for key in ("env", "output", "background", "warm", "preload") if key in values
+        }
     if "cwd" in values:
         params["cwd"] = str(folder / values["cwd"])
     return params
