@@ -629,6 +629,20 @@ async def test_rewritten_at_a_start_it_runs_with_what_the_person_wrote():
     assert (last.action, last.payload, last.note) == ("continue", {"command": "ls"}, "rewritten by ann")
 
 
+async def test_a_hook_with_the_last_word_is_asked_about_what_the_person_wrote():
+    async def body(_outcome):
+        raise AssertionError("it must not run")
+
+    async def guard(ctx, hook_context):
+        harmful = hook_context.current_payload["command"] == "rm"
+        return R.block("no rm") if harmful else R.continue_with()
+
+    hooks = (standing("tool.start", last_word=True)(guard), saying(R.ask("?"), "tool.start"))
+    life = Life(hooks, approver=Person(rewrite({"command": "rm"})))
+    outcome = await life.scope().around({"command": "ls"}, body)
+    assert (outcome.action, outcome.reason) == ("block", "no rm")
+
+
 async def test_rewritten_at_the_end_of_a_run_that_is_its_output():
     life = Life((saying(R.ask("?"), "run.end"),), approver=Person(rewrite({"out": 2})))
     outcome = await life.scope("run").around({}, answers)

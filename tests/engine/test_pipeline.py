@@ -60,6 +60,28 @@ async def test_what_one_changes_the_next_sees(point):
     assert outcome.changed
 
 
+@pytest.mark.parametrize("point", ["tool.start", "tool.end"])
+async def test_a_hook_with_the_last_word_sees_what_later_hooks_made_of_it(point):
+    seen, key = [], "payload" if point in STARTS else "output"
+    change = saying(R.continue_with(**{f"modified_{key}": {"b": 2}}))
+    last = noting(seen, last_word=True)
+    await fired(last, change, noting([]), point=point, **{key: {"a": 1}})
+    assert seen == [{"a": 1}, {"a": 1, "b": 2}]
+    seen.clear()
+    await fired(last, noting([]), replace(change, last_word=True), point=point, **{key: {"a": 1}})
+    await fired(last, change, saying(R.fail("no")), point=point, **{key: {"a": 1}})
+    assert seen == [{"a": 1}, {"a": 1}], "nothing changed below it, or nothing goes on"
+
+
+async def test_a_hook_with_the_last_word_can_refuse_what_a_later_one_made_of_it():
+    @standing(last_word=True)
+    async def guard(ctx, hook_context):
+        return R.block("no b") if "b" in hook_context.current_payload else GO_ON
+
+    change = saying(R.continue_with(modified_payload={"b": 2}))
+    assert (await fired(guard, change, payload={})).outcome.reason == "no b"
+
+
 async def test_a_point_with_no_hook_gives_back_what_it_was_given():
     payload, output = {"a": 1}, object()
     seen = await fired(saying(R.fail("no"), "run.start"), payload=payload, output=output)

@@ -48,7 +48,10 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
-    """One hook, ready to be called. With `limits_itself` the handler keeps the time limit (it may queue first)."""
+    """One hook, ready to be called. With `limits_itself` the handler keeps the time limit (it may queue first).
+
+    One with the `last_word` is called again after a later hook without it changed something.
+    """
 
     name: str
     points: frozenset[Point | str]
@@ -61,6 +64,7 @@ class Hook:
     mode: Mode = Mode.ENFORCE
     source: str = ""
     limits_itself: bool = False
+    last_word: bool = False
     defaults: Mapping[Point, OnError] | None = None
 
 

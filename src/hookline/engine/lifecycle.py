@@ -345,7 +345,10 @@ class OpenScope:
         verdict = await self.run.ask(self._question(facts, outcome), self.approver)
         settled = settled_by(verdict, outcome, is_start=facts.point == self.scope.start)
         self._note(facts, settled, verdict.in_words())
-        return settled
+        if verdict.kind is not VerdictKind.REWRITE:
+            return settled
+        last = await self.pipeline.fire_last(HookContext.of(facts, settled.payload, settled.output))
+        return last if last.stopped else settled._replace(payload=last.payload, output=last.output)
 
     def _question(self, facts: Facts, outcome: Outcome) -> Question:
         """The question of the hooks that ask at a point, with all their reasons and the final value."""

@@ -8,9 +8,10 @@ cancellation), the result is "broke", never a verdict and never a crash of ours.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Iterator, Sequence
 from contextvars import Context, ContextVar
 from functools import lru_cache
+from itertools import chain
 from types import CoroutineType
 from typing import Any
 
@@ -34,7 +35,7 @@ _INSIDE: ContextVar[_Walk | None] = ContextVar("hookline_inside", default=None)
 class Pipeline:
     """The hooks of one agent in one run, by point."""
 
-    __slots__ = ("_at", "hooks", "matched", "matching", "recorder")
+    __slots__ = ("_at", "_last", "hooks", "matched", "matching", "recorder")
 
     def __init__(
         self, hooks: Sequence[Hook], recorder: Recorder | None = None, matched: set[str] | None = None
@@ -50,6 +51,11 @@ class Pipeline:
                 for point in hook.points:
                     at.setdefault(point, []).append(hook)
         self._at = {point: tuple(standing) for point, standing in at.items()}
+        self._last = {
+            point: last
+            for point, standing in self._at.items()
+            if (last := tuple(hook for hook in standing if hook.last_word))
+        }
 
     def at(self, point: Point | str) -> tuple[Hook, ...]:
         """The hooks at a point, in order, without those that are off."""
@@ -67,7 +73,8 @@ class Pipeline:
         walk = _Walk(given, recorder, len(standing), outer)
         _INSIDE.set(walk)
         try:
-            for hook in standing:
+            last = self._last.get(facts.point) if self._last else None
+            for hook in chain(standing, walk.called_again(last)) if last else standing:
                 # As `HookContext.of` does, which is a call more for every hook.
                 view = _new(HookContext)
                 view._given = given  # pyright: ignore[reportPrivateUsage]
@@ -107,6 +114,10 @@ class Pipeline:
             return Outcome(_GO_ON, given.payload, given.output)
         return walk.outcome()
 
+    async def fire_last(self, context: HookContext) -> Outcome:
+        """Call only the hooks that have the last word: a person has changed the value after all were called."""
+        return await Pipeline(self._last.get(context.given.facts.point, ()), self.recorder).fire(context)
+
     def _fits(self, hook: Hook, match: Matcher, facts: Facts) -> bool:
         if not match(facts):
             return False
@@ -140,6 +151,7 @@ class _Walk:
         "_told",
         "answers",
         "changed",
+        "changed_below",
         "complete",
         "given",
         "outer",
@@ -151,6 +163,8 @@ class _Walk:
         """The walk at another point, if one of its hooks fires this one."""
         self.answers: tuple[tuple[str, HookResult], ...] = ()
         self.changed = False
+        self.changed_below = False
+        """True if a hook without the last word changed the value."""
         self.complete = True
         """True if the recorded calls are complete without an outcome."""
         self._recorder = recorder
@@ -191,9 +205,15 @@ class _Walk:
         if effect.changed is not None:
             self.given = Given(self.given.facts, effect.payload, effect.output)
             self.changed = True
+            self.changed_below = self.changed_below or not hook.last_word
         if effect.result is not CONTINUE:
             self.answers = (*self.answers, (hook.name, effect.result))
         return effect.result.action in ENDS_THE_WALK
+
+    def called_again(self, last: tuple[Hook, ...]) -> Iterator[Hook]:
+        """The hooks with the last word, after all hooks were called; none if nothing was changed below them."""
+        if self.changed_below:
+            yield from last
 
     def value(self) -> Any:
         """The value that the point is about: the input at a start, the output at an end."""
