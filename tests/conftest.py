@@ -19,9 +19,11 @@ KNOWN = statements()
 
 @pytest.fixture(scope="session", autouse=True)
 def state_home(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
-    """Journals and approvals go to a folder of the tests, never to that of the user who runs them."""
+    """Journals and approvals go to a folder of the tests, never to that of the user who runs them; nor do that user's
+    hook files hold."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield
 
 

@@ -22,7 +22,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from hookline.claude.answer import CallerAnswer, answer, trouble
-from hookline.claude.events import CALLERS, meant, point_of
+from hookline.claude.events import CALLERS, PROJECT_FOLDERS, meant, point_of
 from hookline.claude.payload import asked_when, command_of, conditions_of, context_of, read, shell_of
 from hookline.claude.scope import begun, ended, renamed
 from hookline.engine.context import Facts, HookContext
@@ -31,11 +31,12 @@ from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Status
 from hookline.engine.record import Decided, Ended, Journal
 from hookline.engine.result import CONTINUE, HookAction, Reason
-from hookline.errors import HooklineError, JournalError
+from hookline.errors import HooklineError, JournalError, UsageError
 from hookline.hookfile.compiler import OWN_GUARDS, copy_of, keep_copy
 from hookline.hookfile.importer import function_of
 from hookline.hookfile.person import note_client
-from hookline.hookfile.trust import FILE, trusted
+from hookline.hookfile.sources import held, is_machine
+from hookline.hookfile.trust import FILE
 from hookline.journal import open_journal, opened_journal
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ T = TypeVar("T")
 class _Asked(NamedTuple):
     event: str
     caller: str
-    file: str | None
+    files: tuple[str, ...] = ()
 
 
 class ForeignEvent(NamedTuple):
@@ -91,15 +92,15 @@ def main(words: list[str]) -> int:
 
 def _usual_options(words: list[str]) -> _Asked | None:
     """The options in the words, where they are of the usual kind; any other is for the real parser."""
-    found: dict[str, str] = {}
+    found: dict[str, tuple[str, ...]] = {"event": (), "--as": (), "--file": ()}
     rest = iter(words)
     for word in rest:
         key, value = (word, next(rest, "")) if word in ("--as", "--file") else ("event", word)
-        if not value or value.startswith("-") or key in found:
+        if not value or value.startswith("-") or (key != "--file" and found[key]):
             return None
-        found[key] = value
-    caller = found.get("--as", "claude")
-    return _Asked(found.get("event", ""), caller, found.get("--file")) if caller in CALLERS else None
+        found[key] += (value,)
+    caller = "".join(found["--as"]) or "claude"
+    return _Asked("".join(found["event"]), caller, found["--file"]) if caller in CALLERS else None
 
 
 def _options(words: list[str]) -> _Asked:
@@ -113,8 +114,13 @@ def _options(words: list[str]) -> _Asked:
     parser.add_argument(
         "--as", dest="caller", choices=sorted(CALLERS), default="claude", help="the agent that calls"
     )
+    searched = f"the user's, and the nearest {FILE} from the client's project folder or the event's upward"
     parser.add_argument(
-        "--file", help=f"the hook file [default: the nearest {FILE}, here or in a folder above]"
+        "--file",
+        dest="files",
+        action="append",
+        default=[],
+        help=f"a hook file, besides the machine's [default: {searched}]",
     )
     return _Asked(**vars(parser.parse_args(words)))
 
@@ -123,11 +129,15 @@ def _event(payload: Json, name: str, caller: str) -> ForeignEvent:
     return ForeignEvent(name, caller, payload, context_of({**payload, "hook_event_name": name}, as_=caller))
 
 
-def _file(asked: _Asked, payload: Json) -> Path:
-    """The file that was named, or the one found from the folder of the event, if the user has approved it."""
-    if asked.file is not None:
-        return Path(asked.file)
-    return trusted(Path(str(payload.get("cwd") or os.getcwd())), os.environ)
+def _files(asked: _Asked, payload: Json) -> list[Path]:
+    """The files that were named, or those that are found, with the machine's."""
+    # A session may have changed its folder; its project stays what it is.
+    project = os.environ.get(PROJECT_FOLDERS.get(asked.caller, ""), "")
+    folders = [each for each in (project, str(payload.get("cwd") or os.getcwd())) if each]
+    found = held(None if asked.files else folders, os.environ, asked.files, option="--file")
+    if not found:
+        raise UsageError(f"there is no {FILE} in {folders[0]} or above it; write one, or name it with --file")
+    return [Path(each.file) for each in found]
 
 
 def _long_way(asked: _Asked, stdin: bytes) -> CallerAnswer:
@@ -150,7 +160,7 @@ async def _answered(asked: _Asked, event: ForeignEvent) -> CallerAnswer:
 
     runner = LocalRunner()
     try:
-        hooks = _loaded(_file(asked, event.payload), runner)
+        hooks = [hook for file in _files(asked, event.payload) for hook in _loaded(file, runner)]
         with open_journal() as journal:
             return await _recorded(journal, hooks, event)
     finally:
@@ -180,9 +190,10 @@ def _short_way(asked: _Asked, stdin: bytes) -> Callable[[], None] | None:
     name = str(payload.get("hook_event_name") or asked.event)
     if name not in CALLERS[asked.caller]:
         return None
-    rows = _rows(_file(asked, payload))
-    if rows is None:
+    copies = [_rows(file) for file in _files(asked, payload)]
+    if None in copies:
         return None
+    rows = [row for copy in copies for row in copy or ()]
     event = _event(payload, name, asked.caller)
     point = event.context.facts.point
     standing = [row for row in rows if point in row.points and row.mode != "off"]
@@ -212,7 +223,8 @@ def _rows(file: Path) -> list[Row] | None:
     with open(file, "rb") as opened:
         content = opened.read(_LONGEST)
     rows = copy_of(file, content, os.environ)
-    return None if rows is None else [SimpleNamespace(**row) for row in rows]
+    last_word = is_machine(file)
+    return None if rows is None else [SimpleNamespace(**row, last_word=last_word) for row in rows]
 
 
 async def _recorded(journal: Journal, hooks: list[Hook], event: ForeignEvent) -> CallerAnswer:
@@ -342,6 +354,7 @@ def _live(row: Row, fits: bool, asked: bool, point: str, runner: Runner | None) 
         on_error=OnError(row.follows[point]),
         mode=Mode(row.mode),
         limits_itself=not row.inline,
+        last_word=row.last_word,
     )
 
 

@@ -22,6 +22,7 @@ AGENT = "an agent in Python or a kagent manifest"
 KUBERNETES = "kubernetes"
 
 FILE = "agent.py or a kagent agent.yaml (with :NAME if it has several agents), or module:name"
+_NO_PROJECT = "leave the project's hookline.yaml out, which is on record"
 _SOURCE = "REF=SOURCE: where a hook image comes from, a path or another reference"
 _READY_TOOL = "a ready tool in addition to those of a manifest, such as bash"
 _CONTEXT = "the context of the kubeconfig [default: the current one]"
@@ -111,6 +112,7 @@ class Target:
 class CheckOptions(EnvOptions):
     files: tuple[str, ...] = argument(FILE, (), required=True)
     hooks: tuple[str, ...] = option("a file with more hooks", ())
+    no_project_hooks: bool = flag(_NO_PROJECT)
     image: tuple[str, ...] = option(_SOURCE, ())
     json: bool = flag("print JSON")
 
@@ -119,6 +121,7 @@ class CheckOptions(EnvOptions):
 class ExplainOptions(EnvOptions):
     file: str = argument(FILE, required=True)
     hooks: tuple[str, ...] = option("a file with more hooks", ())
+    no_project_hooks: bool = flag(_NO_PROJECT)
     framework: str = option("show what this agent framework lets hooks cover: adk", name="--for")
     persona: str = option("the member of a pack")
     on: str = option("where hooks would run: local, sandbox, container or kubernetes")
@@ -135,6 +138,7 @@ class TryOptions:
     status: str = option("the status, for end points", "ok")
     past_run: str = option("replay the events of this past run", name="--from")
     hooks: tuple[str, ...] = option("a file with more hooks", ())
+    no_project_hooks: bool = flag(_NO_PROJECT)
     image: tuple[str, ...] = option(_SOURCE, ())
     json: bool = flag("print JSON")
 
@@ -144,6 +148,7 @@ class RunOptions(EnvOptions):
     file: str = argument(f"{FILE}; a WORKFLOW.md; an AgentRun manifest")
     input: str = argument("the agent's input; - reads it from standard input")
     hooks: tuple[str, ...] = option("a file with more hooks, for every agent of the run", ())
+    no_project_hooks: bool = flag(_NO_PROJECT)
     model: str = option("use another model: provider/name, or scripted/FILE", systems=(AGENTRUN, AGENT))
     image: tuple[str, ...] = option(
         f"{_SOURCE}; NAME: the image of hooks with --on container, of pods with --on kubernetes",
@@ -196,6 +201,7 @@ class RunOptions(EnvOptions):
 class ServeOptions:
     file: str = argument(f"WORKFLOW.md [default: the one in this folder]; or {FILE}")
     hooks: tuple[str, ...] = option("a file with more hooks, for every attempt or message", ())
+    no_project_hooks: bool = flag(_NO_PROJECT)
     port: int | None = option(
         "the HTTP port of the state or of the agent; 0 picks a free one [default for an agent: 8080]",
         None,

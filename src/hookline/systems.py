@@ -7,12 +7,17 @@ may be its own.
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from hookline.engine.hook import Hook
 from hookline.errors import UsageError
+from hookline.hookfile import sources
+from hookline.hookfile.sources import Source, line_of
 from hookline.options import (
+    AGENTRUN,
     CheckOptions,
     ExplainOptions,
     RunOptions,
@@ -20,7 +25,8 @@ from hookline.options import (
     TryOptions,
     refuse_foreign,
 )
-from hookline.terminal import Explained, Problems
+from hookline.source import file_and_name
+from hookline.terminal import Explained, Problems, err, print_json, warn
 
 if TYPE_CHECKING:
     from hookline.agent import Loaded
@@ -74,16 +80,30 @@ def load_agent(target: str) -> Loaded:
 
 def problems(target: str, options: CheckOptions, hooks: Sequence[Hook]) -> Problems:
     name = name_of(target)
+    if name == "hookfile":
+        return _module(name).problems(target, options, hooks)
+    found = _found(target, options)
     more = (_module("pyagent").agent_problems,) if name == "kagent" else ()
-    return _module(name).problems(target, options, hooks, *more)
+    own = _module(name).problems(target, options, [*found.hooks, *hooks], *more)
+    return Problems([*found.problems, *own.problems], [*found.unapproved, *own.notes])
 
 
 def explain(options: ExplainOptions) -> Explained:
-    return _called("explain", name_of(options.file), options)
+    name = name_of(options.file)
+    held = _hold(options, name)
+    explained = cast("Explained", _called("explain", name, options))
+    if name not in AGENTS:
+        explained = _with_files(explained, options)
+    head = [*explained.head, line_of(held)] if held else explained.head
+    return explained._replace(
+        head=head, value={**explained.value, "files": [each._asdict() for each in held]}
+    )
 
 
 def try_(options: TryOptions) -> int:
-    return _called("try_", name_of(options.file), options)
+    name = name_of(options.file)
+    _tell(_hold(options, name), quiet=options.json)
+    return _called("try_", name, options)
 
 
 def run(options: RunOptions) -> int:
@@ -93,6 +113,10 @@ def run(options: RunOptions) -> int:
     refused = getattr(module, "NOT_ON", {}).get(options.on)
     if refused:
         raise UsageError(f"{options.file}: {refused}")
+    held = _hold(options, name)
+    if held and options.json:
+        print_json({"record": "hooks", "files": [each._asdict() for each in held]})
+    _tell(held, quiet=options.quiet or options.json or options.records)
     return _called("run", name, options)
 
 
@@ -100,7 +124,83 @@ def serve(options: ServeOptions) -> int:
     """Without a file it is the WORKFLOW.md of this folder."""
     name = name_of(options.file) if options.file else "symphony"
     _refuse_foreign(options, name)
+    _tell(_hold(options, name), quiet=options.quiet)
     return _called("serve", name, options)
+
+
+def _hold(options: ExplainOptions | TryOptions | RunOptions | ServeOptions, name: str) -> list[Source]:
+    """Put the hook files that hold without being named before those of `--hooks`; all of them, in order."""
+    if name == "hookfile":
+        return []
+    # A pod has what it was sent: it looks for nothing but the machine's file of its image.
+    starts = None if getattr(options, "records", False) else [_folder(options.file)]
+    held = sources.held(starts, os.environ, options.hooks, project=not options.no_project_hooks)
+    on = getattr(options, "on", "")
+    if on in getattr(_module(name), "HOOKS_STAY_OFF", ()):
+        return _sent_without(held, on)
+    options.hooks = tuple(each.file for each in held)
+    return held
+
+
+def _sent_without(held: list[Source], on: str) -> list[Source]:
+    """The files for a place that hook files cannot be sent to: a project's would be off there, so it is refused."""
+    for each in held:
+        if each.level == sources.PROJECT:
+            raise UsageError(
+                f"{each.file} would not hold: hook files are not sent with {AGENTRUN} to {on}; --no-project-hooks runs"
+                " it without"
+            )
+        if each.level in (sources.MACHINE, sources.USER):
+            warn(f"{each} holds on this machine, and not for what runs on {on}")
+    return [each for each in held if each.level in (sources.NAMED, sources.OMITTED)]
+
+
+def _folder(target: str) -> Path:
+    """The folder of a file; for a module, the current one."""
+    return file_and_name(target)[0].parent
+
+
+def _tell(held: list[Source], *, quiet: bool) -> None:
+    if held and not quiet:
+        err.print(line_of(held), style="dim")
+
+
+def _with_files(explained: Explained, options: ExplainOptions) -> Explained:
+    """A file explained, with the hooks of hook files before its own."""
+    from hookline.hookfile.attach import hooks_of
+    from hookline.pyagent.system import explained_hooks, hook_rows
+    from hookline.runners.local import LocalRunner
+
+    rows = list(hook_rows(hooks_of(options.hooks, LocalRunner()), options.on or "local"))
+    hooks = [*explained_hooks(rows, placed=bool(options.on)), *explained.hooks]
+    return explained._replace(hooks=hooks, value={**explained.value, "hooks": rows})
+
+
+class _Found(NamedTuple):
+    """Hooks of the files that would hold without being named; those of unapproved files are not loaded."""
+
+    hooks: list[Hook]
+    problems: list[str]
+    unapproved: list[str]
+
+
+def _found(target: str, options: CheckOptions) -> _Found:
+    from hookline.hookfile.attach import load_hooks
+
+    found = _Found([], [], [])
+    named = {os.path.realpath(each) for each in (*options.hooks, *options.files)}
+    for each in sources.found([_folder(target)], os.environ):
+        is_project = each.level == sources.PROJECT
+        if os.path.realpath(each.file) in named or (is_project and options.no_project_hooks):
+            continue
+        note = sources.unapproved(each, os.environ)
+        if note:
+            found.unapproved.append(note)
+            continue
+        attached = load_hooks(each.file)
+        found.hooks.extend(attached.hooks)
+        found.problems.extend(attached.all_problems())
+    return found
 
 
 def _refuse_foreign(options: RunOptions | ServeOptions, name: str) -> None:

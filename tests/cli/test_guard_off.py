@@ -77,7 +77,7 @@ def test_a_misspelt_point_runs_nothing(guarded):
 
 
 def test_a_misspelt_event_of_a_foreign_file_is_told(guarded):
-    hookline = guarded("shell: 'true'")
+    hookline = guarded("shell: 'true'", name="other.yaml")
     hooks = {"PreTolUse": [{"hooks": [{"type": "command", "command": "true"}]}]}
     (hookline.folder / "settings.json").write_text(json.dumps({"hooks": hooks}))
     done = hookline("run", "coder.py", "x", "--hooks", "settings.json")
@@ -86,7 +86,7 @@ def test_a_misspelt_event_of_a_foreign_file_is_told(guarded):
 
 
 def test_a_file_that_is_not_there_runs_nothing(guarded):
-    hookline = guarded("shell: 'true'")
+    hookline = guarded("shell: 'true'", name="other.yaml")
     done = hookline("run", "coder.py", "x", "--hooks", "gone.yaml")
     assert done.returncode == 2
     assert "gone.yaml: there is no such file" in done.stderr

@@ -408,7 +408,7 @@ def test_explain_says_where_each_hook_runs(examples, on):
 
 @pytest.mark.parametrize("file", ["guards/coder.py", "kagent/agent.yaml", "symphony/WORKFLOW.md"])
 def test_explain_knows_the_same_places(examples, file):
-    done = examples("explain", f"examples/{file}", "--on=moon")
+    done = examples("explain", f"examples/{file}", "--on=moon", "--no-project-hooks")
     assert (done.returncode, "known: local, sandbox, container" in done.stderr) == (2, True)
 
 

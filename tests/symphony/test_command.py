@@ -131,15 +131,16 @@ def test_a_wrong_file_runs_nothing(project):
     assert not (project.folder / "ws").exists()
 
 
-@pytest.mark.parametrize("hooks", [[], ["--hooks", "hookline.yaml"]], ids=["alone", "with hooks"])
+@pytest.mark.parametrize("hooks", [[], ["--hooks", "more.yaml"]], ids=["alone", "with hooks"])
 def test_an_agent_without_a_command_is_told(project, hooks):
     file = project.folder / "WORKFLOW.md"
     file.write_text(file.read_text().replace('  command: ["sh", "agent.sh"]\n', ""))
-    (project.folder / "hookline.yaml").write_text("hooks:\n  - {name: a, on: tool.start, shell: 'true'}\n")
+    (project.folder / "more.yaml").write_text("hooks:\n  - {name: a, on: tool.start, shell: 'true'}\n")
     done = project.call("run", "WORKFLOW.md", "--issue", "ABC-123", *hooks)
     assert (done.returncode, done.stdout) == (2, "")
     said = 'WORKFLOW.md: agent.command: is missing; give the program of the agent, such as "claude -p"'
-    assert done.stderr == f"error: {project.folder}/{said}\n"
+    held = "hooks: more.yaml (named)\n" if hooks else ""
+    assert done.stderr == f"{held}error: {project.folder}/{said}\n"
     assert not (project.folder / "ws").exists()
 
 

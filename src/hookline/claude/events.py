@@ -87,6 +87,9 @@ EVENTS: Mapping[str, ClaudeEvent] = {
 }
 """All 33 events of Claude Code 2.1."""
 
+PROJECT_FOLDERS = {"claude": "CLAUDE_PROJECT_DIR", "gemini": "GEMINI_PROJECT_DIR", "qwen": "QWEN_PROJECT_DIR"}
+"""The variable with the folder that a client was started in; the folder of Codex' events is that one."""
+
 CALLERS: Mapping[str, Mapping[str, Point | None]] = {
     "claude": {name: event.point for name, event in EVENTS.items()},
     "codex": {

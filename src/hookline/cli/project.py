@@ -14,7 +14,7 @@ from hookline.engine.hook import HookDeclaration
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.hookfile.person import agent_above, missing_person, need_person
 from hookline.hookfile.read import read, schema
-from hookline.hookfile.trust import FILE, approve, distrusted, nearest
+from hookline.hookfile.trust import FILE, MACHINE, TRUST, approve, content_digest, distrusted, nearest
 from hookline.options import argument, flag, option
 from hookline.terminal import out, print_json
 
@@ -82,7 +82,8 @@ def _runs(hook: HookDeclaration) -> str:
 
 
 FIRST = """\
-# The hooks of this project, for every agent that hookline runs or answers for.
+# The hooks of this project, for every agent that hookline runs or answers for: they hold for `hookline run`, `try`,
+# `explain`, `check` and `serve` of any file here or below, and for `hookline answer`.
 # Check it with `hookline check hookline.yaml`. After a change, approve it again with `hookline trust`.
 version: 1
 hooks:
@@ -132,6 +133,9 @@ class TrustOptions:
     file: Path | None = argument(
         f"the hook file [default: the nearest {FILE}, here or in a folder above]", None
     )
+    digest: bool = flag(
+        f"approve nothing, and print the digest of the file and of those it names, for ${TRUST} or {MACHINE}/trusted"
+    )
     json: bool = flag("print JSON")
 
 
@@ -139,13 +143,17 @@ def trust(options: TrustOptions) -> int:
     found = options.file or nearest(Path.cwd())
     if found is None:
         raise UsageError(f"there is no {FILE} in {Path.cwd()} or above it; `hookline init` writes one")
+    report = Report(options.json)
+    if options.digest:
+        digest = content_digest(found, read(found).checked().hooks)
+        report(digest)
+        return report.done({"file": str(found), "digest": digest})
     need_person(
         "trust",
         os.environ,
         "without one, name the file (--hooks FILE, `hookline answer --file FILE`), which approves it for that call,"
         " or set HOOKLINE_TRUST to what `hookline trust --digest` prints",
     )
-    report = Report(options.json)
     return report.done({"approved": approve_shown(found, report)})
 
 

@@ -31,6 +31,7 @@ from hookline.handlers.process import container_handler
 from hookline.handlers.python import python_hook
 from hookline.hookfile import read as native
 from hookline.hookfile.importer import function_of, imported
+from hookline.hookfile.sources import is_machine
 from hookline.matcher import matcher
 from hookline.runners import Runner
 from hookline.runners.child import missing_program
@@ -81,16 +82,18 @@ def load_hooks(target: str, runner: Runner | None = None) -> Attached:
                 " hookline.yaml, a .claude/settings.json or a Python file",
                 file=path,
             )
-        return attached(path, runner)
+        found = attached(path, runner)
+        last_word = is_machine(path)
+        return found._replace(hooks=[replace(each, last_word=last_word) for each in found.hooks])
     module, where, name = imported(target)
-    found: list[Hook] = []
+    listed: list[Hook] = []
     for key, value in vars(module).items():
         if callable(value) and options_of(value).on and (not name or key == name):
-            found.append(python_hook(value))
-    if not found:
+            listed.append(python_hook(value))
+    if not listed:
         which = f"no hook {name!r}" if name else "no hook"
         raise FileError(f"there is {which} with points in it; write @hook(on='tool.start')", file=where)
-    return Attached(found)
+    return Attached(listed)
 
 
 def _is_agent(text: str) -> bool:

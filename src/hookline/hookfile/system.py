@@ -44,13 +44,12 @@ explain = try_ = run = serve = _no_agent
 
 
 def _unapproved(file: Path) -> list[str]:
-    """A note on the file that `hookline answer` finds from here; not being approved is no mistake in it."""
-    from hookline.hookfile.trust import distrusted, nearest
+    """A note on a file that would be found, and is not approved."""
+    from hookline.hookfile.sources import found, unapproved
 
-    found = nearest(Path.cwd())
-    if found is None or found.resolve() != file.resolve():
-        return []
-    why = distrusted(found, os.environ)
-    return (
-        [f"{file}: {why}, then: hookline trust; until then `hookline answer` runs none of it"] if why else []
+    same = (
+        each
+        for each in found([file.parent], os.environ)
+        if os.path.realpath(each.file) == os.path.realpath(file)
     )
+    return [note for each in same if (note := unapproved(each, os.environ))]

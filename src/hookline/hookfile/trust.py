@@ -1,6 +1,7 @@
-"""Which hook files the user has approved: each by its place and its content, with the local files that it names.
+"""Approvals of hook files: by repository, path and content, with the local files that each names.
 
-`hookline answer` runs what it finds in a folder that may be somebody else's, so it asks here first.
+A file that is found and not named may be somebody else's, so it runs only if its content was approved: by the user
+once (`hookline trust`), or without a terminal by its digest in `$HOOKLINE_TRUST` or in `/etc/hookline/trusted`.
 """
 
 from __future__ import annotations
@@ -13,55 +14,144 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline import files
-from hookline.errors import FileError, UsageError
+from hookline.errors import FileError
 from hookline.journal import default_path
 
 if TYPE_CHECKING:
     from hookline.engine.hook import HookDeclaration
 
 FILE = "hookline.yaml"
+MACHINE = Path("/etc/hookline")
+"""The folder of the machine's own hook file and list of digests; no variable moves it, for an agent could set one."""
+ROOT = 0
+"""The user who may write there."""
+TRUST = "HOOKLINE_TRUST"
+"""The variable with digests of approved files, `sha256:...`, separated by commas."""
 _CHUNK = 262_144
 _SUFFIXES = frozenset({".py", ".sh", ".bash", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua"})
 
 
 def nearest(start: Path) -> Path | None:
     """The `hookline.yaml` in a folder, or the next one above it."""
-    folder = start.absolute()
+    folder = Path(os.path.abspath(start))
     return next((each / FILE for each in (folder, *folder.parents) if (each / FILE).is_file()), None)
 
 
 def approve(file: Path, hooks: tuple[HookDeclaration, ...], environ: Mapping[str, str]) -> list[str]:
-    """From now on this content is the user's own word; returns the names of the other files that it covers."""
-    full = file.resolve()
-    names = [full.name, *sorted(set(_named(full.parent, hooks)) - {full.name})]
-    content = {name: digest_of(full.parent / name) for name in names}
+    """From now on this content is the user's own word; returns the names of the other files that it covers.
+
+    It replaces what was approved before in the same worktree; other worktrees of the repository keep theirs.
+    """
+    content = _content(file, hooks)
     store = _store(environ)
-    remember(store, {**remembered(store), str(full): content})
-    return [name for name in names[1:] if content[name]]
+    known = remembered(store)
+    key, tree = _identity(file)
+    others = {place: each for place, each in known.get(key, {}).items() if os.path.isdir(place)}
+    remember(store, {**known, key: {**others, tree: content}})
+    return [name for name, found in content.items() if found and name != file.resolve().name]
 
 
-def trusted(start: Path, environ: Mapping[str, str]) -> Path:
-    """The nearest file, if it may run; the error says what to do where it may not, or is not there."""
-    file = nearest(start)
-    if file is None:
-        folder = start.absolute()
-        raise UsageError(f"there is no {FILE} in {folder} or above it; write one, or name it with --file")
+def content_digest(file: Path, hooks: tuple[HookDeclaration, ...]) -> str:
+    """`sha256:...` of a file together with the local files that it names, wherever they are."""
+    return f"sha256:{digest([json.dumps(_content(file, hooks), sort_keys=True).encode()])}"
+
+
+def refuse_distrusted(file: Path, environ: Mapping[str, str], *, option: str) -> None:
+    """Raise, with the remedies, if a file that was found must not run; `option` is the one that names a file."""
     why = distrusted(file, environ)
     if why:
         import shlex  # only for a message
 
-        raise FileError(f"{why}, then: hookline trust {shlex.quote(str(file))}", file=file)
-    return file
+        name = shlex.quote(str(file))
+        raise FileError(
+            f"{why}, then: hookline trust {name}; or name it with {option}, or give {TRUST} the digest that"
+            " `hookline trust --digest` prints",
+            file=file,
+        )
 
 
 def distrusted(file: Path, environ: Mapping[str, str]) -> str | None:
     """Why a file that was found must not run yet; None if it may."""
-    full = file.resolve()
-    content = remembered(_store(environ)).get(str(full))
-    if not content:
+    key, tree = _identity(file)
+    known: dict[str, Any] = remembered(_store(environ)).get(key, {})
+    folder = file.resolve().parent
+    found = {place: _changes(folder, each) for place, each in known.items()}
+    if [] in found.values() or _is_listed(file, environ):
+        return None
+    if not found:
         return "is not approved; look at it"
-    changed = [name for name, digest in content.items() if digest_of(full.parent / name) != digest]
-    return f"{', '.join(changed)} changed since it was approved; look at it" if changed else None
+    changed = found.get(tree) or next(iter(found.values()))
+    return f"{', '.join(changed)} changed since it was approved; look at it"
+
+
+def _changes(folder: Path, content: Any) -> list[str]:
+    if not isinstance(content, dict):
+        return [FILE]  # an older version wrote this, by path alone
+    approved = cast("dict[str, str | None]", content)
+    return [name for name, found in approved.items() if digest_of(folder / name) != found]
+
+
+def named_files(file: Path, hooks: tuple[HookDeclaration, ...]) -> list[str]:
+    """The code in a hook file's folder that its hooks name, also what is not there (yet), by names from the folder."""
+    full = file.resolve()
+    return sorted(set(_named(full.parent, hooks)) - {full.name})
+
+
+def _content(file: Path, hooks: tuple[HookDeclaration, ...]) -> dict[str, str | None]:
+    """The digests of a file and of the code that it names, by their names from its folder."""
+    full = file.resolve()
+    names = [full.name, *named_files(full, hooks)]
+    return {name: digest_of(full.parent / name) for name in names}
+
+
+def _is_listed(file: Path, environ: Mapping[str, str]) -> bool:
+    """True if the digest of a file is in the environment or in root's list."""
+    listed = {word.strip() for word in environ.get(TRUST, "").split(",")}
+    place = MACHINE / "trusted"
+    if place.is_file():
+        refuse_unowned(place)
+        listed |= {line.partition("#")[0].strip() for line in place.read_text().splitlines()}
+    if not any(listed):
+        return False
+    from hookline.hookfile.read import read  # slow to load, and only where there is a list
+
+    return content_digest(file, read(file).checked().hooks) in listed
+
+
+def refuse_unowned(file: Path) -> None:
+    """Raise unless a file of the machine, and its folder, can be changed by root alone."""
+    for place in (file.parent, file):
+        known = os.stat(place)
+        if known.st_uid != ROOT or known.st_mode & 0o022:
+            raise FileError(f"{place} must belong to root, and be writable by nobody else", file=file)
+
+
+def _identity(file: Path) -> tuple[str, str]:
+    """The repository of a file with its path there, which all worktrees share, and the folder of its worktree.
+
+    Without a repository: its path, and its folder. A link is identified by its own place, not by that of its target.
+    """
+    place = file.parent.resolve() / file.name
+    for tree in place.parents:
+        shared = _repository(tree / ".git")
+        if shared is not None:
+            return f"{shared}:{place.relative_to(tree)}", str(tree)
+    return str(place), str(place.parent)
+
+
+def _repository(git: Path) -> str | None:
+    """The folder that all worktrees of a repository share, given the `.git` of one of them; None if there is none."""
+    if git.is_dir():
+        return os.path.realpath(git) if (git / "HEAD").is_file() else None
+    try:
+        own = (git.parent / git.read_text().removeprefix("gitdir:").strip()).resolve()
+        shared = (own / (own / "commondir").read_text().strip()).resolve()
+        # Anyone can write a `.git` that points to a repository; only the repository itself can point back.
+        if own.parent != shared / "worktrees":
+            return None
+        return str(shared) if os.path.samefile(own / (own / "gitdir").read_text().strip(), git) else None
+    except (OSError, ValueError):
+        return None
 
 
 def remembered(store: Path) -> dict[str, Any]:
@@ -105,7 +195,6 @@ def _store(environ: Mapping[str, str]) -> Path:
 
 
 def _named(folder: Path, hooks: tuple[HookDeclaration, ...]) -> Iterator[str]:
-    """The code in the folder that the hooks name, also what is not there (yet), as names from the folder."""
     for hook in hooks:
         start = Path(hook.params.get("cwd") or folder)
         for word in _words(hook):

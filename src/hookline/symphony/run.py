@@ -168,7 +168,7 @@ def try_hook(workflow: Workflow, options: TryOptions) -> int:
     watch = watchers(mask, json=options.json, quiet=False)
 
     async def main() -> int:
-        outcome, output = await _tried(workflow, point_named(options.point), mask, watch)
+        outcome, output = await _tried(workflow, point_named(options.point), mask, watch, options.hooks)
         failed = outcome.action is not HookAction.CONTINUE
         if options.json:
             print_json({"point": options.point, "action": outcome.action, "output": output})
@@ -181,17 +181,23 @@ def try_hook(workflow: Workflow, options: TryOptions) -> int:
 
 
 async def _tried(
-    workflow: Workflow, point: Point, mask: Mask, watch: list[Callable[[Record], None]]
+    workflow: Workflow,
+    point: Point,
+    mask: Mask,
+    watch: list[Callable[[Record], None]],
+    files: Sequence[str],
 ) -> tuple[Outcome, str]:
-    """Run the hook of a point in a temporary workspace; its decision and its output."""
+    """Run the hooks of a point in a temporary workspace; their decision, and the output of the file's own."""
     name = next((name for name, where in POINTS.items() if where is point), None)
-    if name is None or getattr(workflow.hooks, name) is None:
+    runner = LocalRunner()
+    more = hooks_of(files, runner)
+    owned = name is not None and getattr(workflow.hooks, name) is not None
+    if not owned and not any(point in hook.points for hook in more):
         has = [f"{where} ({name})" for name, where in POINTS.items() if getattr(workflow.hooks, name)]
         raise UsageError(f"{workflow.file} has no hook at {point}; it has: {', '.join(has) or 'none'}")
     issue = Issue(id="try", identifier="TRY-1", title="A hook is tried", state="Todo")
     folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="hookline-try-")
     outputs = Outputs(Path(folder, "outputs"))
-    runner = LocalRunner()
     try:
         with WorkspaceRoot(folder) as root:
             site = site_of(lambda: workflow, root, runner, Recorder(None, watch), mask)
@@ -207,7 +213,8 @@ async def _tried(
                     point=point,
                     status=None if point.is_start else Status.OK,
                 )
-                outcome = await Pipeline(hooks, site.recorder).fire(HookContext.of(facts, {}, None))
+                pipeline = Pipeline([*more, *hooks], site.recorder)
+                outcome = await pipeline.fire(HookContext.of(facts, {}, None))
             finally:
                 await root.discard(workspace)
         kept = outputs.folder / f"try.{name}.log"

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 from hookline.engine.hook import Hook
 from hookline.errors import FileError
-from hookline.options import AGENTRUN, CheckOptions, ExplainOptions, RunOptions, ServeOptions, TryOptions
+from hookline.options import (
+    AGENTRUN,
+    KUBERNETES,
+    CheckOptions,
+    ExplainOptions,
+    RunOptions,
+    ServeOptions,
+    TryOptions,
+)
 from hookline.source import SUFFIXES, text_of
 from hookline.terminal import Explained, Problems
 
@@ -16,6 +24,8 @@ if TYPE_CHECKING:
     from hookline.sympozium.read import RunManifests
 
 NAME = AGENTRUN
+HOOKS_STAY_OFF = (KUBERNETES,)
+"""Places that hook files cannot be sent to: the operator makes pods of the manifest alone."""
 _NO_AGENT = (
     "this is not an agent; give a Python file with an Agent in it or a kagent Agent manifest"
     " (hook files go with --hooks)"

@@ -132,14 +132,14 @@ def test_a_guard_that_cannot_be_asked_refuses_what_was_about_to_start(made):
     assert answered(end.replace(sys.executable, gone)).returncode == 127
 
 
-def test_several_files_are_asked_each_for_itself(made, tmp_path):
+def test_several_files_are_asked_by_one_command_in_order(made, tmp_path):
     guard = made({"hookline.yaml": HOOKS, "mine.py": CODE})
-    first, second = commands(guard.events("codex"), "PreToolUse")
-    assert shlex.split(first)[-1] == str(tmp_path / "hookline.yaml")
-    assert shlex.split(second)[-1] == str(tmp_path / "mine.py")
-    said = json.loads(answered(second).stdout)["hookSpecificOutput"]
+    [command] = commands(guard.events("codex"), "PreToolUse")
+    assert shlex.split(command)[-3:] == [str(tmp_path / "hookline.yaml"), "--file", str(tmp_path / "mine.py")]
+    said = json.loads(answered(command, call="ls").stdout)["hookSpecificOutput"]
     assert said["permissionDecisionReason"] == "be careful"
-    assert len(commands(guard.events("codex"), "Stop")) == 1
+    [command] = commands(guard.events("codex"), "Stop")
+    assert str(tmp_path / "mine.py") not in command
 
 
 def test_the_journal_is_named_from_the_root_for_the_agent_works_elsewhere(made, tmp_path, monkeypatch):

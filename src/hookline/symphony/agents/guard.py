@@ -48,13 +48,16 @@ class Guard:
         """
         found: dict[str, list[dict[str, Any]]] = {}
         for event, point in _points(caller).items():
-            handlers = [
-                {"type": "command", "command": self._command(event, caller, file), "timeout": _limit(hooks)}
-                for file, standing in self.files.items()
-                if file is not None and (hooks := [hook for hook in standing if point in hook.points])
-            ]
-            if handlers:
-                found[event] = [{"hooks": handlers}]
+            standing = {
+                file: hooks
+                for file, listed in self.files.items()
+                if file is not None and (hooks := [hook for hook in listed if point in hook.points])
+            }
+            if standing:
+                # One command for all files: each hook sees what those before it changed.
+                command = self._command(event, caller, standing)
+                limit = _limit(hook for hooks in standing.values() for hook in hooks)
+                found[event] = [{"hooks": [{"type": "command", "command": command, "timeout": limit}]}]
         return found
 
     def argv(self, argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -87,10 +90,11 @@ class Guard:
             ),
         ]
 
-    def _command(self, event: str, caller: str, file: str) -> str:
+    def _command(self, event: str, caller: str, files: Iterable[str]) -> str:
         # -P: what lies in the agent's folder must not be imported in place of hookline or the standard library.
-        answer = [sys.executable, "-P", "-m", "hookline", "answer", event, "--as", caller, "--file", file]
-        words = ["env", f"HOOKLINE_HOME={self.home}", *answer]
+        answer = [sys.executable, "-P", "-m", "hookline", "answer", event, "--as", caller]
+        named = [word for file in files for word in ("--file", file)]
+        words = ["env", f"HOOKLINE_HOME={self.home}", *answer, *named]
         point = CALLERS[caller][event]
         if point is not None and point.is_start:
             words = ["sh", "-c", _OR_REFUSED, "hookline", *words]
