@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hookline.engine.record import THERE, Begun, Journal, Owner, Record, RunRow
 from hookline.errors import FileError, HooklineError, UsageError
+from hookline.hookfile.sources import texts_to_send
 from hookline.journal import default_path, open_journal
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import alive, is_abandoned, lost_ends, owner
@@ -27,7 +28,7 @@ from hookline.kube.pod_state import is_over
 from hookline.options import KUBERNETES, RunOptions, Target
 from hookline.pyagent.run import RESULT, asked
 from hookline.secret_names import secrets_in
-from hookline.source import file_and_name, text_of
+from hookline.source import SUFFIXES, file_and_name, text_of
 from hookline.tasks import INTERRUPTED, off_signals, on_signals
 from hookline.terminal import err, print_result, warn, watcher
 
@@ -98,9 +99,13 @@ class RunFiles:
     def _code(self, target: str, folder: str) -> str:
         path, name = file_and_name(target)
         if not path.exists():
-            if path.suffix or "/" in str(path):
+            if path.suffix in (".py", *SUFFIXES) or "/" in str(path):
                 raise FileError("there is no such file", file=path)
             return target  # a module, which the image has to have
+        if path.suffix in SUFFIXES:
+            texts = texts_to_send(path)
+            self.files.update((f"{folder}/{each}", text) for each, text in texts.items())
+            return f"{GIVEN}/{folder}/{next(iter(texts))}"
         for each in [path, *_beside(path)]:
             self.files[f"{folder}/{each.relative_to(path.parent)}"] = text_of(each)
         where = f"{GIVEN}/{folder}/{path.name}"

@@ -18,12 +18,14 @@ import re
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookline.engine.record import Begun, Journal, RunRow
 from hookline.errors import HooklineError
+from hookline.hookfile.sources import texts_to_send
 from hookline.journal.recovery import end_as_lost
 from hookline.kube.jobs import GIVEN, MOUNT, JobEnd, JobFollower, Task, claim_of, end, started
 from hookline.kube.objects import (
@@ -80,7 +82,7 @@ def workflow_id(workflow: Workflow) -> str:
 
 
 class ClusterWorker:
-    """Works on issues in pods, with the WORKFLOW.md of the moment. `hooks` are the further hook files, by name."""
+    """Works on issues in pods, with the WORKFLOW.md of the moment, and the hook files as they were at the start."""
 
     def __init__(
         self,
@@ -89,11 +91,11 @@ class ClusterWorker:
         options: ServeOptions,
         watched: WatchedWorkflow,
         journal: Journal,
-        hooks: Sequence[tuple[str, str]],
     ) -> None:
         self._cluster, self._namespace, self._options = cluster, namespace, options
         self._watched, self._journal = watched, journal
-        self._hooks = {f"hooks-{number}/{file}": text for number, (file, text) in enumerate(hooks)}
+        self._files: dict[str, str] = {}
+        self._hooks = [self._sent(number, each) for number, each in enumerate(options.hooks)]
         self.id = workflow_id(watched.workflow)
         self._labels = {WORKFLOW_LABEL: self.id}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -274,9 +276,17 @@ class ClusterWorker:
         stream = AttemptStream(self._journal, f"{self._namespace}/{claim}")
         return AttemptJob(self._cluster, what, make, stream, claim, fields(issue_identifier=identifier))
 
+    def _sent(self, number: int, hooks: str) -> str:
+        """The name in a pod of a hook file, which is sent with what it names, or of a module of the image."""
+        if not os.path.exists(hooks) and "/" not in hooks and ":" in hooks:
+            return hooks
+        texts = texts_to_send(Path(hooks))
+        self._files.update((f"hooks-{number}/{name}", text) for name, text in texts.items())
+        return f"{GIVEN}/hooks-{number}/{next(iter(texts))}"
+
     def _task(self, what: str, workflow: Workflow, issue: Issue, text: str, words: tuple[str, ...]) -> Task:
         options, name = self._options, self._name(issue.identifier)
-        more = [word for file in self._hooks for word in ("--hooks", f"{GIVEN}/{file}")]
+        more = [word for each in self._hooks for word in ("--hooks", each)]
         payloads = os.environ.get("HOOKLINE_PAYLOADS")
         given = (
             "--file",
@@ -295,7 +305,7 @@ class ClusterWorker:
             labels=self._labels,
             notes={IDENTIFIER_NOTE: issue.identifier, ISSUE_NOTE: issue.id},
             env={"HOOKLINE_PAYLOADS": payloads} if payloads else {},
-            files={"WORKFLOW.md": text, "issue.json": json.dumps(issue_values(issue)), **self._hooks},
+            files={"WORKFLOW.md": text, "issue.json": json.dumps(issue_values(issue)), **self._files},
             secrets=options.secret,
             claim=name,
             grace=workflow.hooks.timeout + _MORE_GRACE,

@@ -24,7 +24,6 @@ from hookline.kube.lease import Lease, LeaseHeld
 from hookline.options import AGENT, KUBERNETES, WORKFLOW, ServeOptions, Target, refuse_given
 from hookline.runners.local import LocalRunner
 from hookline.secret_names import secrets_in
-from hookline.source import text_of
 from hookline.symphony.agents import CodingAgent
 from hookline.symphony.attempt import IssueWorker
 from hookline.symphony.read import WatchedWorkflow, Workflow, workflow_file
@@ -134,14 +133,13 @@ async def _work_on_cluster(watched: WatchedWorkflow, options: ServeOptions) -> A
             " issue after it",
             workflow.tracker.kind,
         )
-    hooks = [(os.path.basename(each), text_of(each)) for each in options.hooks]
     target = Target(namespace=options.namespace, context=options.context, kubeconfig=options.kubeconfig)
     home = default_path(os.environ).parent
     with open_journal() as journal:
         async with connected(target) as cluster:
             namespace = target.namespace or cluster.namespace
             async with _sole_service(cluster, namespace, workflow_id(workflow), home) as lease:
-                worker = ClusterWorker(cluster, namespace, options, watched, journal, hooks)
+                worker = ClusterWorker(cluster, namespace, options, watched, journal)
                 yield worker, lambda service: _until_lost(service, worker, lease)
 
 
