@@ -6,6 +6,7 @@ from hookline import MemoryJournal, SqliteJournal
 from hookline.engine.point import Scope, Status
 from hookline.engine.record import Begun, Ended
 from hookline.errors import FileError, HooklineError, UsageError
+from hookline.hookfile.sources import OMISSION
 from hookline.journal.stream import LineReader, Message, Sender
 from hookline.kube.jobs import JobEnd
 from hookline.pyagent.cluster import RunFiles, RunStream
@@ -100,6 +101,17 @@ def test_a_file_is_sent_with_the_modules_beside_it_that_it_imports_and_no_others
     assert sent.target == "/given/agent/agent.py:agent"
     assert sent.hooks == ["/given/hooks-1/more.yaml", "guards"]
     assert sent.model == "scripted//given/model/script"
+
+
+def test_a_hook_file_is_sent_with_the_code_that_it_names(tmp_path):
+    (tmp_path / "agent.py").write_text("")
+    (tmp_path / "guard.py").write_text("")
+    (tmp_path / "unused.py").write_text("")
+    (tmp_path / "hookline.yaml").write_text("hooks:\n  - {name: a, on: tool.start, python: 'guard.py:a'}\n")
+    (tmp_path / "link.yaml").symlink_to("hookline.yaml")
+    sent = RunFiles(str(tmp_path / "agent.py"), [str(tmp_path / "link.yaml"), OMISSION], "")
+    assert sorted(sent.files) == ["agent/agent.py", "hooks-1/guard.py", "hooks-1/hookline.yaml"]
+    assert sent.hooks == ["/given/hooks-1/hookline.yaml", OMISSION]
 
 
 def test_more_than_a_secret_holds_is_refused(tmp_path):

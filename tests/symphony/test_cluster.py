@@ -3,7 +3,7 @@
 import pytest
 
 from hookline.kube.jobs import JobEnd
-from hookline.symphony.cluster import attempt_end, workflow_id
+from hookline.symphony.cluster import attempt_end, hooks_to_send, workflow_id
 from hookline.symphony.read import read
 
 EVICTED = "Evicted: The node was low on resource: ephemeral-storage."
@@ -49,6 +49,14 @@ KILLED = JobEnd(why="its pod was deleted")
 def test_an_ending_is_told_as_what_it_was(over, outcome, error):
     ended = attempt_end(claim="c", **over)
     assert (ended.outcome, ended.error) == (outcome, error)
+
+
+def test_a_hook_file_is_sent_with_the_code_that_it_names(tmp_path):
+    (tmp_path / "guard.py").write_text("x = 1")
+    (tmp_path / "hookline.yaml").write_text("hooks: [{name: a, on: run.start, python: 'guard.py:a'}]\n")
+    names, files = hooks_to_send(["hookline.hookfile.sources:no_project_hooks", f"{tmp_path}/hookline.yaml"])
+    assert names == ["hookline.hookfile.sources:no_project_hooks", "/given/hooks-1/hookline.yaml"]
+    assert list(files) == ["hooks-1/hookline.yaml", "hooks-1/guard.py"]
 
 
 def test_a_service_is_known_by_its_tracker_and_root_and_not_by_the_place_of_its_file():

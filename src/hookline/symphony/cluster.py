@@ -18,7 +18,7 @@ import re
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +81,20 @@ def workflow_id(workflow: Workflow) -> str:
     return hashlib.sha256(known.encode()).hexdigest()[:16]
 
 
+def hooks_to_send(hooks: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The names of hook files in a pod, and the texts of all that is sent; a module has to be in the image."""
+    names: list[str] = []
+    files: dict[str, str] = {}
+    for number, each in enumerate(hooks):
+        if not os.path.exists(each) and "/" not in each and ":" in each:
+            names.append(each)
+            continue
+        texts = texts_to_send(Path(each))
+        files |= {f"hooks-{number}/{name}": text for name, text in texts.items()}
+        names.append(f"{GIVEN}/hooks-{number}/{next(iter(texts))}")
+    return names, files
+
+
 class ClusterWorker:
     """Works on issues in pods, with the WORKFLOW.md of the moment, and the hook files as they were at the start."""
 
@@ -94,8 +108,7 @@ class ClusterWorker:
     ) -> None:
         self._cluster, self._namespace, self._options = cluster, namespace, options
         self._watched, self._journal = watched, journal
-        self._files: dict[str, str] = {}
-        self._hooks = [self._sent(number, each) for number, each in enumerate(options.hooks)]
+        self._hooks, self._files = hooks_to_send(options.hooks)
         self.id = workflow_id(watched.workflow)
         self._labels = {WORKFLOW_LABEL: self.id}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -275,14 +288,6 @@ class ClusterWorker:
         claim = self._name(identifier)
         stream = AttemptStream(self._journal, f"{self._namespace}/{claim}")
         return AttemptJob(self._cluster, what, make, stream, claim, fields(issue_identifier=identifier))
-
-    def _sent(self, number: int, hooks: str) -> str:
-        """The name in a pod of a hook file, which is sent with what it names, or of a module of the image."""
-        if not os.path.exists(hooks) and "/" not in hooks and ":" in hooks:
-            return hooks
-        texts = texts_to_send(Path(hooks))
-        self._files.update((f"hooks-{number}/{name}", text) for name, text in texts.items())
-        return f"{GIVEN}/hooks-{number}/{next(iter(texts))}"
 
     def _task(self, what: str, workflow: Workflow, issue: Issue, text: str, words: tuple[str, ...]) -> Task:
         options, name = self._options, self._name(issue.identifier)
