@@ -1281,4 +1281,5 @@ def test_each_caller_has_its_own_events():
         "codex": 12,
         "gemini": 11,
         "kagent": 4,
+        "qwen": 22,
     }

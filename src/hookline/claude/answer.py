@@ -98,6 +98,23 @@ FORMS: Mapping[str, Mapping[str, AnswerForm]] = {
     "kagent": {
         "PreToolUse": AnswerForm("decision", allow=True, stop=False, user=False),
     },
+    # Qwen Code 0.24 documents `updatedInput`, and does not use it.
+    "qwen": {
+        "PreToolUse": AnswerForm("permission", ask=True, context=True),
+        "PostToolUse": AnswerForm("decision", context=True),
+        "PostToolUseFailure": AnswerForm("context", context=True),
+        "PostToolBatch": AnswerForm("decision", context=True),
+        "PermissionRequest": AnswerForm("behavior", allow=True),
+        "UserPromptSubmit": AnswerForm("decision", context=True),
+        "UserPromptExpansion": AnswerForm("decision", context=True),
+        "SessionStart": AnswerForm("stop", context=True),
+        "Stop": AnswerForm("decision"),
+        "SubagentStart": AnswerForm("stop", context=True),
+        "SubagentStop": AnswerForm("decision"),
+        "Notification": AnswerForm(context=True),
+        "TodoCreated": AnswerForm("decision"),
+        "TodoCompleted": AnswerForm("decision"),
+    },
 }
 """The answers each caller accepts at each event; at any other event it reads none."""
 _NO_ANSWER = AnswerForm(stop=False, user=False)

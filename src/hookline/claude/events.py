@@ -1,4 +1,4 @@
-"""The events and the tools of Claude Code, Codex, Gemini CLI and kagent, as data."""
+"""The events and the tools of Claude Code, Codex, Gemini CLI, Qwen Code and kagent, as data."""
 
 from __future__ import annotations
 
@@ -86,6 +86,27 @@ EVENTS: Mapping[str, ClaudeEvent] = {
     "WorktreeRemove": ClaudeEvent(),
 }
 """All 33 events of Claude Code 2.1."""
+_QWEN = [
+    "PreToolUse",
+    "PostToolUse",
+    "PostToolUseFailure",
+    "PostToolBatch",
+    "UserPromptSubmit",
+    "UserPromptExpansion",
+    "SessionStart",
+    "SessionEnd",
+    "MessageDisplay",
+    "Stop",
+    "StopFailure",
+    "SubagentStart",
+    "SubagentStop",
+    "PreCompact",
+    "PostCompact",
+    "Notification",
+    "PermissionRequest",
+    "PermissionDenied",
+    "InstructionsLoaded",
+]
 
 PROJECT_FOLDERS = {"claude": "CLAUDE_PROJECT_DIR", "gemini": "GEMINI_PROJECT_DIR", "qwen": "QWEN_PROJECT_DIR"}
 """The variable with the folder that a client was started in; the folder of Codex' events is that one."""
@@ -126,6 +147,10 @@ CALLERS: Mapping[str, Mapping[str, Point | None]] = {
         "PostToolUse": Point.TOOL_END,
         "SessionStart": Point.SESSION_START,
         "SessionEnd": Point.SESSION_END,
+    },
+    "qwen": {
+        **{name: EVENTS[name].point for name in _QWEN},
+        **dict.fromkeys(("SessionDelete", "TodoCreated", "TodoCompleted")),
     },
 }
 """The events of each caller with their points; None passes through as `x.<caller>.<Name>`."""
@@ -233,10 +258,25 @@ TOOLS: Mapping[str, Mapping[str, ClientTool]] = {
         "write_file": _file("write", content="content"),
         "edit_file": _file("write", content="new_string"),
     },
+    "qwen": {
+        "run_shell_command": _SHELL,
+        "monitor": _SHELL,
+        "read_file": _file("read"),
+        "write_file": _file("write", content="content"),
+        "edit": _file("write", content="new_string"),
+        "notebook_edit": _file("write", "notebook_path", content="new_source"),
+        "list_directory": _file("search", "path"),
+        "glob": _file("search", "path", pattern="pattern"),
+        "grep_search": _file("search", "path", pattern="pattern"),
+        "web_fetch": ClientTool("web", {"url": "url", "prompt": "prompt"}),
+        "web_search": ClientTool("web", {"query": "query"}),
+        "read_mcp_resource": _MCP,
+        "agent": ClientTool("agent", {"prompt": "prompt"}),
+    },
 }
 """By caller, then by the tool's name."""
 
-_MCP_PREFIX = {"claude": "mcp__", "codex": "mcp__", "gemini": "mcp_", "kagent": "mcp__"}
+_MCP_PREFIX = {"claude": "mcp__", "codex": "mcp__", "gemini": "mcp_", "kagent": "mcp__", "qwen": "mcp__"}
 
 
 def point_of(event: str, as_: str = "claude") -> Point | str:

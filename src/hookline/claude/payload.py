@@ -37,7 +37,13 @@ if TYPE_CHECKING:
 
 PROJECT = "CLAUDE_PROJECT_DIR"
 """The variable of Claude Code that names the project's folder."""
-MAIN_AGENT = {"claude": "claude-code", "codex": "codex", "gemini": "gemini-cli", "kagent": "kagent"}
+MAIN_AGENT = {
+    "claude": "claude-code",
+    "codex": "codex",
+    "gemini": "gemini-cli",
+    "kagent": "kagent",
+    "qwen": "qwen-code",
+}
 """The main agent's name in a context, if the payload does not name it."""
 
 Json = dict[str, Any]
